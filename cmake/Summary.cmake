@@ -1,0 +1,12 @@
+# What was configured, on one screen.
+message(STATUS "")
+message(STATUS "millrace ${PROJECT_VERSION}")
+message(STATUS "  build type     ${CMAKE_BUILD_TYPE}  (sanitizers: ${MILLRACE_SANITIZE})")
+message(STATUS "  compiler       ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}  ccache: ${CCACHE_PROGRAM}  mold: ${MOLD_PROGRAM}")
+message(STATUS "  MPI            ${MPI_C_VERSION}  ${MPIEXEC_EXECUTABLE}")
+message(STATUS "  LibTorch       ${MILLRACE_TORCH_VERSION}  CUDA product: ${MILLRACE_WITH_CUDA} (MILLRACE_CUDA=${MILLRACE_CUDA})")
+message(STATUS "  Arrow          ${arrow_so}")
+message(STATUS "  HDF5           ${HDF5_VERSION}")
+message(STATUS "  OpenCV         ${OpenCV_VERSION}  Boost ${Boost_VERSION_STRING}")
+message(STATUS "  tests          ${MILLRACE_TESTS}")
+message(STATUS "")

@@ -1,0 +1,47 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// What the process ends with; scripts and Slurm read these (docs/operations.md).
+enum class Exit : int {
+  done = 0,
+  usage = 2,        // wrong command line or configuration
+  bug = 70,         // an `ensure` failed
+  io = 74,          // something on disk is missing or broken
+  requeue = 75,     // state saved, please start me again
+  suspect = 76,     // hang or suspect node
+  bad_data = 77,    // too many bad samples
+  numerics = 78,    // non-finite numbers stopped the run
+};
+
+// A run that cannot go on. `what()` says what happened to which file or key; `hint` says what to do about it.
+class Error : public std::runtime_error {
+ public:
+  Error(Exit exit, std::string message, std::string hint = {})
+      : std::runtime_error(std::move(message)), exit_(exit), hint_(std::move(hint)) {}
+
+  Exit exit() const { return exit_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  Exit exit_;
+  std::string hint_;
+};
+
+template <class... Args>
+[[noreturn]] void fail(Exit exit, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(exit, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Trips on a mistake of ours, never on bad input.
+inline void ensure(bool condition, std::string_view what, std::source_location where = std::source_location::current()) {
+  if (!condition) throw Error(Exit::bug, fmt::format("{}:{}: {}", where.file_name(), where.line(), what), "please report this");
+}
+
+}  // namespace millrace

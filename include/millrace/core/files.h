@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/core/hash.h"
+
+// Every file that must survive goes through here: temp name, checked writes, fsync, rename, fsync of the directory.
+namespace millrace {
+
+namespace fs = std::filesystem;
+
+// Writes to `PATH.tmp-PID` and hashes while writing; `commit` publishes it under PATH; the destructor removes what was not committed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(fs::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, std::size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  // fsync, close, rename, fsync of the directory; every result is checked. Returns size and digest of the content.
+  struct Written { std::uint64_t bytes; Hash128 digest; };
+  Written commit();
+
+ private:
+  fs::path path_, temp_;
+  int fd_ = -1;
+  std::uint64_t bytes_ = 0;
+  Hasher128 hasher_;
+};
+
+void write_file_atomically(const fs::path& path, std::string_view content);
+std::string read_file(const fs::path& path);           // Error(io) naming the path
+void fsync_directory(const fs::path& path);
+// Renames a finished temporary directory to its final name and makes both names durable.
+void publish_directory(const fs::path& temporary, const fs::path& final_name);
+Hash128 hash_file(const fs::path& path);
+// Writes of `what` to `path` failed with errno: the message names the path and what to do (ENOSPC, EDQUOT, EACCES...).
+[[noreturn]] void fail_errno(const char* what, const fs::path& path);
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/core/config.h"
+#include "millrace/data/sample.h"
+
+namespace millrace {
+
+struct TokenizerConfig {
+  enum class Mode { automatic, hf, open_clip };
+  Mode mode = Mode::automatic;          // automatic = hf: as transformers' fast tokenizer runs the folder's files
+  config::Auto<int> pad_id;             // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary
+
+  void describe(config::Section& section);
+};
+
+// CLIP's byte-pair encoding. Safe to use from several threads.
+class ClipTokenizer {
+ public:
+  // `folder` holds vocab.json, merges.txt and the two special-token files of a diffusers pipeline's tokenizer/.
+  static ClipTokenizer load(const std::filesystem::path& folder, const TokenizerConfig& config = {});
+  ClipTokenizer(ClipTokenizer&&) noexcept;
+  ~ClipTokenizer();
+
+  // Caption (UTF-8) -> 77 ids: start, tokens cut to 75, end, padding.
+  std::vector<std::int32_t> encode(std::string_view caption) const;
+  int pad_id() const;
+  int vocabulary_size() const;
+
+ private:
+  struct Impl;
+  explicit ClipTokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/core/config.h"
+#include "millrace/data/sample.h"
+#include "millrace/encode/batch.h"
+#include "millrace/models/autoencoder_kl.h"
+#include "millrace/models/clip_text.h"
+
+namespace millrace {
+
+struct EncodeConfig {
+  enum class TextOn { producer, trainer };
+  int batch_size = 120;
+  std::string dtype = "auto";
+  std::optional<std::string> cache;
+  int rows_per_file = 5000;
+  TextOn text_on = TextOn::producer;
+
+  void describe(config::Section& section);
+};
+
+// The frozen half of Stable Diffusion: VAE encoder and text encoder on one device.
+class Encoder {
+ public:
+  Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size);
+
+  // At most `batch_size` samples -> moments f16 (B, 8, h, w), text f16 (B, 77, C) on the host, refs in the same order.
+  // NOTE [Fixed shape]: the networks always see exactly `batch_size` rows, a short batch is filled with its last sample:
+  // kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
+  EncodedBatch encode(std::span<const TransformedSample> samples);
+
+  // Text states of the null caption: f16 (77, C), host.
+  torch::Tensor encode_text(std::span<const std::int32_t> tokens);
+
+  int batch_size() const { return batch_size_; }
+  double seconds() const { return seconds_; }          // spent in the networks so far
+  std::int64_t images() const { return images_; }      // encoded so far, padding not counted
+
+ private:
+  torch::Tensor run_text(const torch::Tensor& ids);
+
+  AutoencoderKL vae_;
+  CLIPTextModel text_;
+  torch::Device device_;
+  torch::Dtype dtype_;
+  int batch_size_;
+  double seconds_ = 0;
+  std::int64_t images_ = 0;
+};
+
+// u8 images (H, W, 3) -> (B, 3, H, W) in [-1, 1], on the host in fp32.
+torch::Tensor images_to_tensor(std::span<const TransformedSample> samples);
+
+// Positions of the samples whose moments and text are all finite.
+std::vector<int> finite_rows(const EncodedBatch& batch);
+
+// Rows `rows` of `batch`, in that order.
+EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+#include "millrace/core/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+// A file descriptor that closes itself; for reading, where a failing close loses nothing.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {
+    if (fd_ < 0) fail_errno("cannot open", path);
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+fs::path parent_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("cannot rename to", to);
+  fsync_directory(parent_of(to));
+}
+
+// Calls `use(data, bytes)` for the whole content, in pieces.
+template <class Use>
+void for_each_piece(const fs::path& path, Use use) {
+  const Descriptor file(path, O_RDONLY);
+  std::string buffer(1 << 20, '\0');
+  while (true) {
+    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+    if (got == 0) return;
+    if (got > 0) {
+      use(buffer.data(), static_cast<std::size_t>(got));
+    } else if (errno != EINTR) {
+      fail_errno("cannot read", path);
+    }
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path)
+    : path_(std::move(path)), temp_(path_.string() + fmt::format(".tmp-{}", ::getpid())) {
+  fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_errno("cannot create", path_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temp_.empty()) ::unlink(temp_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  ensure(fd_ >= 0, "write to a file that was committed");
+  hasher_.update(data, bytes);
+  bytes_ += bytes;
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(fd_, next, bytes);
+    if (written >= 0) {
+      next += written;
+      bytes -= static_cast<std::size_t>(written);
+    } else if (errno != EINTR) {
+      fail_errno("cannot write", path_);
+    }
+  }
+}
+
+AtomicFile::Written AtomicFile::commit() {
+  ensure(fd_ >= 0, "a file is committed once");
+  if (::fsync(fd_) != 0) fail_errno("cannot write", path_);
+  // The descriptor is gone after close() whatever it returns; network file systems report late write errors here.
+  if (::close(std::exchange(fd_, -1)) != 0) fail_errno("cannot write", path_);
+  rename_durably(temp_, path_);
+  temp_.clear();
+  return {bytes_, hasher_.digest()};
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+std::string read_file(const fs::path& path) {
+  std::string content;
+  for_each_piece(path, [&](const char* data, std::size_t bytes) { content.append(data, bytes); });
+  return content;
+}
+
+void fsync_directory(const fs::path& path) {
+  const Descriptor directory(path, O_RDONLY | O_DIRECTORY);
+  // Some file systems cannot sync a directory and say EINVAL; their renames are as durable as they get.
+  if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_errno("cannot sync directory", path);
+}
+
+void publish_directory(const fs::path& temporary, const fs::path& final_name) {
+  fsync_directory(temporary);
+  rename_durably(temporary, final_name);
+}
+
+Hash128 hash_file(const fs::path& path) {
+  Hasher128 hasher;
+  for_each_piece(path, [&](const char* data, std::size_t bytes) { hasher.update(data, bytes); });
+  return hasher.digest();
+}
+
+}  // namespace millrace

@@ -1,0 +1,170 @@
+#include "millrace/core/log.h"
+
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/log/core.hpp>
+#include <boost/log/expressions/formatter.hpp>
+#include <boost/log/keywords/severity.hpp>
+#include <boost/log/sinks/basic_sink_backend.hpp>
+#include <boost/log/sinks/sync_frontend.hpp>
+#include <boost/log/sinks/text_ostream_backend.hpp>
+#include <boost/log/sources/record_ostream.hpp>
+#include <boost/log/sources/severity_logger.hpp>
+#include <boost/smart_ptr/make_shared.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+
+namespace millrace::log {
+
+namespace {
+
+namespace logging = boost::log;
+namespace sinks = boost::log::sinks;
+
+std::atomic<std::int64_t> current_step{0};
+
+// stderr, where a redrawn progress line may stand below everything else.
+class Terminal {
+ public:
+  static Terminal& instance() {
+    static Terminal terminal;
+    return terminal;
+  }
+
+  void line(const std::string& text) {
+    std::lock_guard lock(mutex_);
+    if (!progress_.empty()) std::fputs(clear, stderr);
+    fmt::print(stderr, "{}\n", text);
+    draw();
+  }
+
+  void progress(std::string_view text) {
+    std::lock_guard lock(mutex_);
+    if (!progress_.empty()) std::fputs(clear, stderr);
+    progress_ = text;
+    draw();
+  }
+
+  bool is_tty() const { return is_tty_; }
+
+ private:
+  static constexpr const char* clear = "\r\033[K";
+
+  void draw() {
+    if (!progress_.empty()) std::fputs(progress_.c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+  const bool is_tty_ = ::isatty(STDERR_FILENO) != 0;
+  std::mutex mutex_;
+  std::string progress_;
+};
+
+class ConsoleBackend : public sinks::basic_formatted_sink_backend<char, sinks::synchronized_feeding> {
+ public:
+  void consume(const logging::record_view&, const string_type& text) { Terminal::instance().line(text); }
+};
+
+const char* name_of(Level level) {
+  switch (level) {
+    case Level::debug:
+      return "debug";
+    case Level::info:
+      return "info";
+    case Level::warning:
+      return "warning";
+    case Level::error:
+      break;
+  }
+  return "error";
+}
+
+std::string who_prefix(const Options& options) {
+  return options.role.empty() ? "" : fmt::format(" {}/{}", options.role, options.rank);
+}
+
+// `HH:MM:SS level role/rank step N text`
+auto make_formatter(const Options& options) {
+  return [who = who_prefix(options)](const logging::record_view& record, logging::formatting_ostream& out) {
+    const auto level = logging::extract<Level>("Severity", record);
+    const auto text = logging::extract<std::string>("Message", record);
+    const std::int64_t step = current_step;
+    out << fmt::format("{:%H:%M:%S} {}{}", fmt::localtime(std::time(nullptr)), name_of(*level), who);
+    if (step > 0) out << fmt::format(" step {}", step);
+    out << ' ' << *text;
+  };
+}
+
+void add_console(const Options& options) {
+  auto sink = boost::make_shared<sinks::synchronous_sink<ConsoleBackend>>();
+  sink->set_formatter(make_formatter(options));
+  // The details are in the files; a person watching wants to see what matters.
+  sink->set_filter([](const logging::attribute_value_set& values) {
+    return *logging::extract<Level>("Severity", values) != Level::debug;
+  });
+  logging::core::get()->add_sink(sink);
+}
+
+void add_file(const Options& options) {
+  auto stream = boost::make_shared<std::ofstream>(options.file, std::ios::app);
+  if (!*stream) fail_errno("cannot open log file", options.file);
+  auto sink = boost::make_shared<sinks::synchronous_sink<sinks::text_ostream_backend>>();
+  sink->locked_backend()->add_stream(stream);
+  sink->locked_backend()->auto_flush(true);
+  sink->set_formatter(make_formatter(options));
+  logging::core::get()->add_sink(sink);
+}
+
+void replace_sinks(const Options& options) {
+  logging::core::get()->remove_all_sinks();
+  if (options.console) add_console(options);
+  if (!options.file.empty()) add_file(options);
+  // Without a sink of our own Boost.Log would fall back to one that prints everything.
+  logging::core::get()->set_logging_enabled(options.console || !options.file.empty());
+}
+
+std::once_flag default_sinks;
+
+}  // namespace
+
+void init(const Options& options) {
+  std::call_once(default_sinks, [] {});
+  replace_sinks(options);
+}
+
+void set_step(std::int64_t step) {
+  current_step = step;
+}
+
+void flush() {
+  logging::core::get()->flush();
+  std::fflush(stderr);
+}
+
+void write(Level level, std::string_view text) {
+  std::call_once(default_sinks, [] { replace_sinks({}); });
+  static logging::sources::severity_logger_mt<Level> logger;
+  if (auto record = logger.open_record(logging::keywords::severity = level)) {
+    logging::record_ostream out(record);
+    out << text;
+    out.flush();
+    logger.push_record(std::move(record));
+  }
+}
+
+void progress(std::string_view text) {
+  if (on_terminal()) Terminal::instance().progress(text);
+}
+
+bool on_terminal() {
+  return Terminal::instance().is_tty();
+}
+
+}  // namespace millrace::log

@@ -1,0 +1,61 @@
+#include "millrace/core/stop.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace millrace::stop {
+
+namespace {
+
+static_assert(std::atomic<int>::is_always_lock_free, "signal handlers may only touch lock-free atomics");
+static_assert(std::atomic<time_t>::is_always_lock_free, "signal handlers may only touch lock-free atomics");
+
+constexpr time_t impatience_seconds = 5;
+
+std::atomic<int> first_signal{0};
+std::atomic<time_t> last_interrupt{-impatience_seconds - 1};
+
+void leave_when_impatient() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  if (now.tv_sec - last_interrupt.exchange(now.tv_sec) < impatience_seconds) ::_exit(128 + SIGINT);
+}
+
+void on_signal(int signal) {
+  if (signal == SIGINT) leave_when_impatient();
+  request(signal);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void install() {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) handle(signal, on_signal);
+  // A pipe whose reader left and a file beyond `ulimit -f` are errors of that write (EPIPE, EFBIG), not of the process.
+  for (const int signal : {SIGPIPE, SIGXFSZ}) handle(signal, SIG_IGN);
+}
+
+bool requested() {
+  return signal_number() != 0;
+}
+
+int signal_number() {
+  return first_signal.load();
+}
+
+void request(int signal) {
+  int none = 0;
+  first_signal.compare_exchange_strong(none, signal);
+}
+
+}  // namespace millrace::stop

@@ -1,0 +1,100 @@
+#include "millrace/encode/encoder.h"
+
+#include <chrono>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+void EncodeConfig::describe(config::Section& section) {
+  section.key("batch_size", batch_size, "images an encoder pass takes; the shape never changes during a run").at_least(1);
+  section.key("dtype", dtype, "arithmetic of the encoders; auto = bfloat16 on CUDA, float32 on the CPU")
+      .one_of({"auto", "float32", "bfloat16", "float16"});
+  section.key("cache", cache, "folder of the write-through latent cache; null = none");
+  section.key("rows_per_file", rows_per_file, "samples per latent file").at_least(1);
+  section.key("text_on", text_on, {"producer", "trainer"}, "where the text encoder runs");
+}
+
+torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
+  ensure(!samples.empty(), "a batch has at least one image");
+  const int height = samples[0].image.height, width = samples[0].image.width;
+  auto bytes = torch::empty({static_cast<std::int64_t>(samples.size()), height, width, 3}, torch::kUInt8);
+  const std::size_t image_bytes = static_cast<std::size_t>(height) * width * 3;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto& pixels = samples[i].image.pixels;
+    ensure(pixels.size() == image_bytes, "all images of a batch have one size");
+    std::copy(pixels.begin(), pixels.end(), bytes.data_ptr<std::uint8_t>() + i * image_bytes);
+  }
+  return bytes.permute({0, 3, 1, 2}).to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, torch::MemoryFormat::Contiguous)
+      .div_(127.5).sub_(1.0);
+}
+
+Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
+    : vae_(std::move(vae)), text_(std::move(text)), device_(device), dtype_(dtype), batch_size_(batch_size) {
+  vae_->to(device_, dtype_);
+  text_->to(device_, dtype_);
+  vae_->eval();
+  text_->eval();
+}
+
+// Repeats the last row until there are `rows`.
+static torch::Tensor pad_rows(const torch::Tensor& tensor, std::int64_t rows) {
+  const auto missing = rows - tensor.size(0);
+  if (missing == 0) return tensor;
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = missing;
+  return torch::cat({tensor, tensor.slice(0, tensor.size(0) - 1).expand(sizes)});
+}
+
+torch::Tensor Encoder::run_text(const torch::Tensor& ids) {
+  return text_->forward(pad_rows(ids, batch_size_).to(device_)).slice(0, 0, ids.size(0)).to(torch::kHalf).cpu();
+}
+
+EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
+  ensure(static_cast<int>(samples.size()) <= batch_size_, "an encoder batch has at most encode.batch_size samples");
+  torch::InferenceMode guard;
+  const auto started = std::chrono::steady_clock::now();
+  const auto count = static_cast<std::int64_t>(samples.size());
+
+  EncodedBatch batch;
+  auto ids = torch::empty({count, token_count}, torch::kInt64);
+  for (std::int64_t i = 0; i < count; ++i) {
+    batch.refs.push_back(samples[i].ref);
+    std::copy(samples[i].tokens.begin(), samples[i].tokens.end(), ids.data_ptr<std::int64_t>() + i * token_count);
+  }
+  auto images = pad_rows(images_to_tensor(samples), batch_size_).to(device_, dtype_);             // (batch_size, 3, H, W)
+  batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();    // (B, 8, h, w)
+  batch.text = run_text(ids).contiguous();                                                        // (B, 77, C)
+
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  images_ += count;
+  return batch;
+}
+
+torch::Tensor Encoder::encode_text(std::span<const std::int32_t> tokens) {
+  torch::InferenceMode guard;
+  auto ids = torch::empty({1, token_count}, torch::kInt64);
+  std::copy(tokens.begin(), tokens.end(), ids.data_ptr<std::int64_t>());
+  return run_text(ids)[0].contiguous();
+}
+
+std::vector<int> finite_rows(const EncodedBatch& batch) {
+  // f16 holds no more than 65504, so an overflow shows as infinity here.
+  const auto count = batch.moments.size(0);
+  auto finite = torch::isfinite(batch.moments).view({count, -1}).all(1) & torch::isfinite(batch.text).view({count, -1}).all(1);
+  std::vector<int> rows;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (finite[i].item<bool>()) rows.push_back(static_cast<int>(i));
+  return rows;
+}
+
+EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows) {
+  EncodedBatch selected;
+  auto index = torch::tensor(std::vector<std::int64_t>(rows.begin(), rows.end()), torch::kInt64);
+  for (int row : rows) selected.refs.push_back(batch.refs[row]);
+  selected.moments = batch.moments.index_select(0, index);
+  selected.text = batch.text.index_select(0, index);
+  return selected;
+}
+
+}  // namespace millrace
