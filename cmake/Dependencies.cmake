@@ -67,6 +67,8 @@ if(MILLRACE_TORCH)
   endif()
   add_library(Torch::torch INTERFACE IMPORTED)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  # The wheel carries a newer fmt, headers only, which files that include torch find before Debian's.
+  target_compile_definitions(Torch::torch INTERFACE FMT_HEADER_ONLY)
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.
   target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed ${torch_libs} -Wl,--as-needed)
   if(MILLRACE_WITH_CUDA)

@@ -14,6 +14,9 @@ function(millrace_use_torch target)
     target_precompile_headers(torch_header PRIVATE <torch/torch.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM torch_header)
+  # Programs would be compiled with -fPIE, and the precompiled header refused.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
 function(millrace_module name)

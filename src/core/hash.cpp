@@ -30,7 +30,8 @@ std::string Hash128::hex() const {
 
 Hash128 Hash128::from_hex(std::string_view hex) {
   Hash128 hash;
-  const bool valid = hex.size() == 32 && parse_hex64(hex.substr(0, 16), hash.high) && parse_hex64(hex.substr(16), hash.low);
+  const bool valid =
+      hex.size() == 32 && parse_hex64(hex.substr(0, 16), hash.high) && parse_hex64(hex.substr(16), hash.low);
   if (!valid) fail(Exit::io, "'{}' is not a digest of 32 hexadecimal digits", hex);
   return hash;
 }

@@ -1,6 +1,7 @@
 #include "millrace/core/log.h"
 
 #include <fmt/chrono.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -58,8 +59,15 @@ class Terminal {
   static constexpr const char* clear = "\r\033[K";
 
   void draw() {
-    if (!progress_.empty()) std::fputs(progress_.c_str(), stderr);
+    // A line longer than the window would wrap, and only its last part could be redrawn.
+    fmt::print(stderr, "{}", std::string_view(progress_).substr(0, columns() - 1));
     std::fflush(stderr);
+  }
+
+  static std::size_t columns() {
+    winsize size{};
+    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : 80;
   }
 
   const bool is_tty_ = ::isatty(STDERR_FILENO) != 0;

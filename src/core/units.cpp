@@ -16,7 +16,7 @@ namespace {
 
 struct Quantity {
   double number;
-  std::string_view word;   // what follows the number, without spaces around it
+  std::string_view word;  // what follows the number, without spaces around it
 };
 
 std::string_view trim(std::string_view text) {
@@ -63,15 +63,15 @@ struct DurationWord {
 };
 
 constexpr DurationWord duration_words[] = {
-    {"", Duration::Unit::steps, 1},        {"step", Duration::Unit::steps, 1},
-    {"steps", Duration::Unit::steps, 1},   {"sample", Duration::Unit::samples, 1},
-    {"samples", Duration::Unit::samples, 1}, {"s", Duration::Unit::seconds, 1},
-    {"sec", Duration::Unit::seconds, 1},   {"second", Duration::Unit::seconds, 1},
-    {"seconds", Duration::Unit::seconds, 1}, {"min", Duration::Unit::seconds, 60},
-    {"minute", Duration::Unit::seconds, 60}, {"minutes", Duration::Unit::seconds, 60},
-    {"h", Duration::Unit::seconds, 3600},  {"hour", Duration::Unit::seconds, 3600},
+    {"", Duration::Unit::steps, 1},           {"step", Duration::Unit::steps, 1},
+    {"steps", Duration::Unit::steps, 1},      {"sample", Duration::Unit::samples, 1},
+    {"samples", Duration::Unit::samples, 1},  {"s", Duration::Unit::seconds, 1},
+    {"sec", Duration::Unit::seconds, 1},      {"second", Duration::Unit::seconds, 1},
+    {"seconds", Duration::Unit::seconds, 1},  {"min", Duration::Unit::seconds, 60},
+    {"minute", Duration::Unit::seconds, 60},  {"minutes", Duration::Unit::seconds, 60},
+    {"h", Duration::Unit::seconds, 3600},     {"hour", Duration::Unit::seconds, 3600},
     {"hours", Duration::Unit::seconds, 3600}, {"d", Duration::Unit::seconds, 86400},
-    {"day", Duration::Unit::seconds, 86400}, {"days", Duration::Unit::seconds, 86400},
+    {"day", Duration::Unit::seconds, 86400},  {"days", Duration::Unit::seconds, 86400},
 };
 
 struct ByteWord {
@@ -81,7 +81,7 @@ struct ByteWord {
 
 constexpr double kib = 1024, mib = kib * 1024, gib = mib * 1024, tib = gib * 1024;
 constexpr ByteWord byte_words[] = {
-    {"", 1},     {"B", 1},    {"bytes", 1}, {"kB", 1e3},  {"KB", 1e3},  {"MB", 1e6},
+    {"", 1},     {"B", 1},     {"bytes", 1}, {"kB", 1e3},  {"KB", 1e3},  {"MB", 1e6},
     {"GB", 1e9}, {"TB", 1e12}, {"KiB", kib}, {"MiB", mib}, {"GiB", gib}, {"TiB", tib},
 };
 
@@ -98,7 +98,8 @@ std::string exact(double x) {
 std::string seconds_to_string(double seconds) {
   constexpr std::array<std::pair<double, const char*>, 3> units{{{86400, "d"}, {3600, "h"}, {60, "min"}}};
   for (const auto& [factor, name] : units) {
-    if (seconds >= factor && std::fmod(seconds, factor) == 0) return fmt::format("{} {}", exact(seconds / factor), name);
+    if (seconds >= factor && std::fmod(seconds, factor) == 0)
+      return fmt::format("{} {}", exact(seconds / factor), name);
   }
   return fmt::format("{} s", exact(seconds));
 }

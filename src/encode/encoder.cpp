@@ -12,7 +12,7 @@ void EncodeConfig::describe(config::Section& section) {
       .one_of({"auto", "float32", "bfloat16", "float16"});
   section.key("cache", cache, "folder of the write-through latent cache; null = none");
   section.key("rows_per_file", rows_per_file, "samples per latent file").at_least(1);
-  section.key("text_on", text_on, {"producer", "trainer"}, "where the text encoder runs");
+  section.key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}}, "where the text encoder runs");
 }
 
 torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {

@@ -15,6 +15,7 @@ struct Header {
   std::uint32_t moments_shape[3];   // channels, h, w
   std::uint32_t text_shape[2];      // tokens, C
   std::uint32_t ledger_bytes;
+  ProducerReport report;
 };
 
 struct RefRecord {
@@ -90,7 +91,7 @@ std::vector<std::byte> pack_parcel(const ParcelContent& content) {
   for (const auto& ref : refs) id_bytes = std::max(id_bytes, ref.id.size());
   Writer writer(parcel_capacity_bytes(refs.size(), moments.sizes().slice(1), text.sizes().slice(1), id_bytes, content.ledger_delta.size()));
 
-  Header header{magic, version, content.stripe, static_cast<std::uint32_t>(refs.size()), {}, {}, static_cast<std::uint32_t>(content.ledger_delta.size())};
+  Header header{magic, version, content.stripe, static_cast<std::uint32_t>(refs.size()), {}, {}, static_cast<std::uint32_t>(content.ledger_delta.size()), content.report};
   for (int i = 0; i < 3; ++i) header.moments_shape[i] = moments.size(i + 1);
   for (int i = 0; i < 2; ++i) header.text_shape[i] = text.size(i + 1);
   writer.append(&header, sizeof header);
@@ -112,6 +113,7 @@ ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
   if (header.magic != magic || header.version != version) fail(Exit::io, "parcel: not a parcel of format {}", version);
   ParcelContent content;
   content.stripe = header.stripe;
+  content.report = header.report;
   for (std::uint32_t i = 0; i < header.count; ++i) {
     const auto record = reader.read<RefRecord>();
     SampleRef ref;

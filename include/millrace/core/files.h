@@ -13,7 +13,8 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// Writes to `PATH.tmp-PID` and hashes while writing; `commit` publishes it under PATH; the destructor removes what was not committed.
+// Writes to `PATH.tmp-PID` and hashes while writing; `commit` publishes it under PATH; the destructor removes what was
+// not committed.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);
@@ -24,7 +25,10 @@ class AtomicFile {
   void write(const void* data, std::size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
   // fsync, close, rename, fsync of the directory; every result is checked. Returns size and digest of the content.
-  struct Written { std::uint64_t bytes; Hash128 digest; };
+  struct Written {
+    std::uint64_t bytes;
+    Hash128 digest;
+  };
   Written commit();
 
  private:
@@ -35,7 +39,7 @@ class AtomicFile {
 };
 
 void write_file_atomically(const fs::path& path, std::string_view content);
-std::string read_file(const fs::path& path);           // Error(io) naming the path
+std::string read_file(const fs::path& path);  // Error(io) naming the path
 void fsync_directory(const fs::path& path);
 // Renames a finished temporary directory to its final name and makes both names durable.
 void publish_directory(const fs::path& temporary, const fs::path& final_name);

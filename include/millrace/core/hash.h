@@ -11,7 +11,7 @@ struct Hash128 {
   std::uint64_t high = 0, low = 0;
   bool operator==(const Hash128&) const = default;
   std::string hex() const;
-  static Hash128 from_hex(std::string_view hex);   // Error(io) when it is not 32 hex digits
+  static Hash128 from_hex(std::string_view hex);  // Error(io) when it is not 32 hex digits
 };
 
 std::uint64_t hash64(std::string_view bytes);

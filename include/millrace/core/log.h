@@ -11,10 +11,10 @@ namespace millrace::log {
 enum class Level { debug, info, warning, error };
 
 struct Options {
-  std::string role = "";       // "trainer", "producer", or empty before roles are known
+  std::string role = "";  // "trainer", "producer", or empty before roles are known
   int rank = 0;
-  bool console = true;         // this rank prints to stderr (rank 0 of each role)
-  std::string file;            // this rank's own log file; empty = none
+  bool console = true;    // this rank prints to stderr (rank 0 of each role)
+  std::string file = {};  // this rank's own log file; empty = none
 };
 
 // Replaces the sinks. Before the first call everything goes to stderr.
@@ -28,9 +28,21 @@ void write(Level level, std::string_view text);
 void progress(std::string_view text);
 bool on_terminal();
 
-template <class... Args> void debug(fmt::format_string<Args...> f, Args&&... a) { write(Level::debug, fmt::format(f, std::forward<Args>(a)...)); }
-template <class... Args> void info(fmt::format_string<Args...> f, Args&&... a) { write(Level::info, fmt::format(f, std::forward<Args>(a)...)); }
-template <class... Args> void warning(fmt::format_string<Args...> f, Args&&... a) { write(Level::warning, fmt::format(f, std::forward<Args>(a)...)); }
-template <class... Args> void error(fmt::format_string<Args...> f, Args&&... a) { write(Level::error, fmt::format(f, std::forward<Args>(a)...)); }
+template <class... Args>
+void debug(fmt::format_string<Args...> f, Args&&... a) {
+  write(Level::debug, fmt::format(f, std::forward<Args>(a)...));
+}
+template <class... Args>
+void info(fmt::format_string<Args...> f, Args&&... a) {
+  write(Level::info, fmt::format(f, std::forward<Args>(a)...));
+}
+template <class... Args>
+void warning(fmt::format_string<Args...> f, Args&&... a) {
+  write(Level::warning, fmt::format(f, std::forward<Args>(a)...));
+}
+template <class... Args>
+void error(fmt::format_string<Args...> f, Args&&... a) {
+  write(Level::error, fmt::format(f, std::forward<Args>(a)...));
+}
 
 }  // namespace millrace::log

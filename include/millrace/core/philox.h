@@ -12,16 +12,28 @@ using PhiloxKey = std::array<std::uint32_t, 2>;
 
 PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key);
 
-// What a number is for. Part of the counter, so two purposes never share numbers. Values are part of the format: only append.
+// What a number is for. Part of the counter, so two purposes never share numbers. Values are part of the format: only
+// append.
 enum class Purpose : std::uint32_t {
-  crop = 1, flip = 2, posterior = 3, noise = 4, timestep = 5, caption_drop = 6, shuffle = 7, deal = 8,
-  noise_offset = 9, input_perturbation = 10, weights = 11, initial_latents = 12, permute = 13,
+  crop = 1,
+  flip = 2,
+  posterior = 3,
+  noise = 4,
+  timestep = 5,
+  caption_drop = 6,
+  shuffle = 7,
+  deal = 8,
+  noise_offset = 9,
+  input_perturbation = 10,
+  weights = 11,
+  initial_latents = 12,
+  permute = 13,
 };
 
 // Key = (seed low, seed high); counter = (block, purpose << 24 | visit (24 bits), id low, id high).
 struct RngKey {
   std::uint64_t seed = 0;
-  std::uint64_t sample = 0;   // XXH3-64 of the sample's id string
+  std::uint64_t sample = 0;  // XXH3-64 of the sample's id string
   std::uint32_t visit = 0;
 };
 
@@ -31,7 +43,8 @@ PhiloxCounter random_block(const RngKey& key, Purpose purpose, std::uint32_t blo
 float uniform(const RngKey& key, Purpose purpose, std::uint32_t index = 0);
 // 0 <= n < bound, without modulo bias beyond 2^-64 (64-bit multiply-shift of two words).
 std::uint64_t uniform_int(const RngKey& key, Purpose purpose, std::uint64_t bound, std::uint32_t index = 0);
-// Fills `out` with unit normals (Box-Muller, two per pair of words, fp32), numbers first, first + 1, ...; first divisible by 4.
+// Fills `out` with unit normals (Box-Muller, two per pair of words, fp32), numbers first, first + 1, ...; first
+// divisible by 4.
 void fill_normal(const RngKey& key, Purpose purpose, std::span<float> out, std::uint32_t first = 0);
 // Keyed permutation of 0..n-1 (Fisher-Yates over uniform_int).
 void keyed_shuffle(const RngKey& key, Purpose purpose, std::span<std::uint32_t> values);

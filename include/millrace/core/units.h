@@ -22,8 +22,8 @@ std::string to_string(const Duration& duration);
 
 // "512", "10 kB", "32 MiB", "1.5 GB"; kB/MB/GB are powers of 1000, KiB/MiB/GiB of 1024.
 std::uint64_t parse_bytes(std::string_view text);
-std::string format_bytes(std::uint64_t bytes);   // "31.5 MiB"
-std::string format_count(double n);              // "2.46M"
-std::string format_time(double seconds);         // "0:41:10", "3d 04:10"
+std::string format_bytes(std::uint64_t bytes);  // "31.5 MiB"
+std::string format_count(double n);             // "2.46M"
+std::string format_time(double seconds);        // "0:41:10", "3d 04:10"
 
 }  // namespace millrace

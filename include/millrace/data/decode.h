@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -7,18 +10,22 @@
 namespace millrace {
 
 struct DecodeLimits {
-  std::int64_t max_pixels = 178'956'970;   // Pillow's decompression-bomb error
+  std::int64_t max_pixels = 178'956'970;  // Pillow's decompression-bomb error
   int max_side = 65500;
   int min_side = 1;
 };
 
 struct DecodeFailure {
   Reason reason;
-  std::string detail;   // "truncated after 311 of 512 rows", "a GIF image", ...
+  std::string detail;  // "truncated after 311 of 512 rows", "a GIF image", ...
 };
 
-// JPEG, PNG or WebP by magic bytes -> RGB as Pillow's convert("RGB") gives it (CMYK, gray, palette, 16 bit, alpha included);
-// EXIF orientation is ignored as the references do. Anything else, or a truncated file, is a DecodeFailure.
+// JPEG, PNG or WebP by magic bytes -> RGB as Pillow's convert("RGB") gives it (CMYK, gray, palette, 16 bit, alpha
+// included); EXIF orientation is ignored as the references do. Anything else, or a truncated file, is a DecodeFailure.
 std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const DecodeLimits& limits = {});
+
+// The same into an image whose memory is used again: for loops over many files. After a failure its pixels mean
+// nothing.
+std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits = {});
 
 }  // namespace millrace

@@ -14,8 +14,8 @@ namespace millrace {
 
 struct TokenizerConfig {
   enum class Mode { automatic, hf, open_clip };
-  Mode mode = Mode::automatic;          // automatic = hf: as transformers' fast tokenizer runs the folder's files
-  config::Auto<int> pad_id;             // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary
+  Mode mode = Mode::automatic;  // automatic = hf: as transformers' fast tokenizer runs the folder's files
+  config::Auto<int> pad_id;     // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary
 
   void describe(config::Section& section);
 };

@@ -1,0 +1,26 @@
+#pragma once
+#include <chrono>
+#include <thread>
+
+namespace millrace {
+
+// The pause between two looks at something that MPI moves only while we look. First it only yields, because the other
+// side usually answers within microseconds; after a millisecond it naps, so that a long wait leaves the core to others.
+class Backoff {
+ public:
+  void pause() {
+    if (seconds() < 1e-3) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  // Since construction.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace millrace

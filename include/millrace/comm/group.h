@@ -1,0 +1,64 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/transfer.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+class GroupBackend;  // MPI or solo
+
+// Some processes that talk to each other: a small handle, copied freely; the default one is a group of one. Collective
+// calls must come in the same order on every rank, from the one thread that calls MPI, and carry control data, not
+// tensors (those go through Collectives). A wait longer than `time_limit` throws Error(suspect) naming the call and
+// rank.
+class Group {
+ public:
+  Group();
+  explicit Group(std::shared_ptr<GroupBackend> backend) : backend_(std::move(backend)) {}
+
+  int rank() const;
+  int size() const;
+
+  // Ranks of one color form a group, ordered by key, then by rank here. Collective.
+  Group split(int color, int key) const;
+  // The same ranks with messages of their own. Collective.
+  Group duplicate() const;
+  // Seconds that a collective may wait for the others; 1800 unless set. Handles split or duplicated later inherit it.
+  void set_time_limit(double seconds) const;
+
+  void barrier() const;
+  void broadcast(std::span<std::byte> bytes, int root = 0) const;
+  std::string broadcast(std::string text, int root = 0) const;
+  void all_reduce_sum(std::span<double> values) const;
+  void all_reduce_max(std::span<double> values) const;
+  void all_reduce_min(std::span<double> values) const;
+  void all_reduce_sum(std::span<std::int64_t> values) const;
+  void all_reduce_max(std::span<std::int64_t> values) const;
+  void all_reduce_min(std::span<std::int64_t> values) const;
+  // Every rank's text in rank order: on `root` only (empty elsewhere), or on all.
+  std::vector<std::string> gather_strings(const std::string& mine, int root = 0) const;
+  std::vector<std::string> all_gather_strings(const std::string& mine) const;
+
+  // Point to point (transfer.h). The memory must outlive the transfer.
+  Transfer receiver(int from, int tag, std::span<std::byte> into) const;
+  Transfer sender(int to, int tag, std::span<const std::byte> from) const;
+
+  GroupBackend& backend() const { return *backend_; }
+
+ private:
+  std::shared_ptr<GroupBackend> backend_;
+};
+
+// True on every rank when it was true on every rank. Decisions that ranks must share go through here first.
+bool agree(const Group& group, bool ok);
+// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank named.
+void agree(const Group& group, const std::optional<Error>& error);
+
+}  // namespace millrace

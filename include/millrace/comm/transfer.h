@@ -1,0 +1,37 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace millrace {
+
+// One message between two ranks of a Group that can be started again and again over the same memory. Move only; the
+// destructor cancels a pending receive and lets a pending send run out on its own.
+class Transfer {
+ public:
+  class Backend {
+   public:
+    virtual ~Backend() = default;
+    virtual void start(std::size_t bytes) = 0;
+    virtual bool done() = 0;
+    virtual void cancel() = 0;
+    virtual std::size_t bytes() const = 0;
+  };
+
+  Transfer() = default;
+  explicit Transfer(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  // Starts sending the first `bytes` of the memory, or receiving up to all of it (`bytes` is ignored).
+  void start(std::size_t bytes = 0) { backend_->start(bytes); }
+  // Makes progress; true when nothing is pending. Error(suspect) when the other side is gone.
+  bool done() { return backend_->done(); }
+  // Gives up a pending receive; a no-op when nothing is pending.
+  void cancel() { backend_->cancel(); }
+  // Length of the last message that was received.
+  std::size_t bytes() const { return backend_->bytes(); }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+// The process's place among all processes of the run; exactly one per process, made first in main and destroyed last.
+// Under mpirun or srun it brings MPI up (MPI_THREAD_SERIALIZED, errors returned, not fatal); alone it is a world of one
+// that never touches MPI. The destructor ends MPI orderly, or aborts all ranks when it runs while an exception unwinds.
+class World {
+ public:
+  World();
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // True when the environment says that mpirun or srun started this process.
+  static bool launched();
+
+  // All ranks; modules take `group().duplicate()`, so that their messages never meet.
+  const Group& group() const { return group_; }
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+  // Position among the ranks of this node, and how many these are.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  const std::string& host() const { return hosts_.at(rank()); }
+  // Host name of every rank.
+  const std::vector<std::string>& hosts() const { return hosts_; }
+
+  // Ends every rank of the run with this exit code.
+  [[noreturn]] void abort(Exit exit) const;
+
+ private:
+  int uncaught_at_start_;
+  Group group_;
+  int local_rank_ = 0, local_size_ = 1;
+  std::vector<std::string> hosts_;
+};
+
+// Name and version of the MPI library, for bug reports.
+std::string mpi_version();
+
+}  // namespace millrace

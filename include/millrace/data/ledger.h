@@ -1,0 +1,89 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/data/manifest.h"
+#include "millrace/data/sample.h"
+
+// What became of every row: accepted, or rejected for a reason.
+namespace millrace {
+
+struct RowCounts {
+  std::uint64_t accepted = 0;
+  std::array<std::uint64_t, reason_count> rejected{};
+
+  std::uint64_t rows() const;
+  std::uint64_t rejected_rows() const;
+  std::uint64_t bad_rows() const;      // rejected, but not by a filter
+  void add(std::optional<Reason> reason, std::uint64_t rows = 1);
+  bool operator==(const RowCounts&) const = default;
+};
+
+// "1204 decode_error, 17 missing_caption": the three most frequent.
+std::string main_reasons(const RowCounts& counts);
+
+// News for the ledger: what producers saw, in reading order of each unit. Travels with parcels.
+class LedgerDelta {
+ public:
+  // Row `row` of unit `unit` was accepted (no reason) or rejected.
+  void add(std::uint32_t unit, std::uint64_t row, std::optional<Reason> reason);
+  // An accepted sample whose encoding turned out not to be finite.
+  void add_non_finite(std::uint32_t archive, std::uint64_t sample_hash);
+  void append(const LedgerDelta& later);
+  bool empty() const { return runs_.empty() && non_finite_.empty(); }
+
+  // Moves the oldest news that fit into `max_bytes` of to_bytes() out of this one.
+  LedgerDelta take(std::size_t max_bytes);
+  std::string to_bytes() const;                              // empty when there is no news
+  static LedgerDelta from_bytes(std::string_view bytes);     // Error(io) when they are damaged
+
+ private:
+  friend class Ledger;
+  struct Run {              // consecutive rows of one unit with one outcome
+    std::uint64_t row = 0;
+    std::uint32_t unit = 0;
+    std::uint32_t rows = 0;
+    std::uint8_t outcome = 0;
+  };
+  struct NonFinite {
+    std::uint64_t sample_hash = 0;
+    std::uint32_t archive = 0;
+  };
+  std::vector<Run> runs_;
+  std::vector<NonFinite> non_finite_;
+};
+
+// Counts per archive over distinct rows. Each unit has a high-water mark, so rows that are read again (after a resume,
+// by another producer, in a later epoch) are not counted again. `plan` must outlive it.
+class Ledger {
+ public:
+  explicit Ledger(const DataPlan& plan);
+
+  void merge(const LedgerDelta& delta);
+  const RowCounts& total() const { return total_; }
+  const std::vector<RowCounts>& archives() const { return archives_; }
+
+  std::string report_json() const;               // the content of ledger.json
+  std::string state_json() const;                // what a checkpoint keeps
+  void load_state(std::string_view json);        // Error(io) when it does not fit the plan
+
+ private:
+  void count(std::uint32_t archive, std::optional<Reason> reason, std::uint64_t rows);
+
+  const DataPlan& plan_;
+  RowCounts total_;
+  std::vector<RowCounts> archives_;
+  std::vector<std::uint64_t> seen_;              // per unit: rows counted
+  std::set<std::uint64_t> non_finite_;           // hashes of the samples moved from accepted to rejected
+};
+
+// Error(bad_data) naming the main reasons and the worst archives when more than `max_share` of the rows are bad (judged
+// from 100 rows on), or, at the end of a pass, when that is so for any number of rows or nothing was accepted.
+void check_bad_share(const Ledger& ledger, const DataPlan& plan, double max_share, bool pass_ended = false);
+
+}  // namespace millrace

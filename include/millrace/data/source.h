@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "millrace/data/config.h"
+#include "millrace/data/manifest.h"
+#include "millrace/data/sample.h"
+
+namespace millrace {
+
+// A row of an archive: a sample, or the reason why there is none. Of `ref`, id and hash are set.
+using RawRow = std::variant<RawSample, Rejected>;
+
+// One unit being read, front to back.
+class UnitReader {
+ public:
+  virtual ~UnitReader() = default;
+  // Nothing at the end of the unit. A broken archive ends it with one Rejected{archive_error}.
+  virtual std::optional<RawRow> next() = 0;
+};
+
+// Where samples come from. Safe to use from several threads; each UnitReader belongs to one.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  // Starts at row `first_row` of the unit (rows are counted within the unit).
+  virtual std::unique_ptr<UnitReader> open(const Unit& unit, std::uint64_t first_row) const = 0;
+};
+
+// The source that `config.type` names; `manifest` must outlive it. `resolution` is the side of synthetic images.
+// Error(usage) for a type that this version does not read.
+std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution);
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "millrace/data/ledger.h"
+#include "millrace/data/prepare.h"
+#include "millrace/data/sample.h"
+#include "millrace/data/source.h"
+#include "millrace/data/stripe.h"
+
+namespace millrace {
+
+struct StreamOptions {
+  int threads = 1;               // each reads and transforms
+  std::uint32_t block = 1;       // samples shuffled together, see block_size()
+  int ahead = 8;                 // samples per stripe kept ready beyond the block
+  std::uint32_t epochs = 0;      // passes over the data; 0 = without end
+};
+
+// Seconds are summed over threads, counts are since the start.
+struct StreamStatistics {
+  double read_seconds = 0;       // in the source
+  double prepare_seconds = 0;    // filter, decode, transform, tokenise
+  double idle_seconds = 0;       // workers without anything to do: the consumer is the slower side
+  double wait_seconds = 0;       // next() had to wait: the workers are the slower side
+  std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
+};
+
+// The stripes that one producer owns, read ahead by a pool of threads: memory is bounded by (block + ahead) samples per
+// stripe. What next() returns does not depend on the threads. One thread consumes.
+class StripeStream {
+ public:
+  // `deal` and `source` must outlive the stream, as what `preparation` points to.
+  StripeStream(const Deal& deal, const SampleSource& source, const Preparation& preparation, const StreamOptions& options);
+  ~StripeStream();               // stops and joins the threads
+
+  // Takes a stripe over from `from` on.
+  void add(std::uint32_t stripe, const StripeCursor& from);
+  // Gives it up; what was read ahead is dropped.
+  void remove(std::uint32_t stripe);
+
+  // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker, and
+  // Error(bad_data) when a stripe finds nothing to accept.
+  std::optional<TransformedSample> next(std::uint32_t stripe);
+
+  // News about the stripe's rows since the last call, as far as they fit: all rows up to the samples that next() has
+  // returned, once repeated calls give an empty one. Take it before `remove`.
+  LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
+
+  StreamStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

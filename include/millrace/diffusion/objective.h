@@ -1,0 +1,57 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <optional>
+#include <span>
+
+#include "millrace/core/config.h"
+#include "millrace/core/philox.h"
+#include "millrace/diffusion/noise_schedule.h"
+
+// What the U-Net is trained to predict, from encoded samples.
+namespace millrace {
+
+struct ObjectiveConfig {
+  Prediction prediction = Prediction::epsilon;
+  double caption_dropout = 0.1;
+  std::optional<double> snr_gamma = std::nullopt;
+  double noise_offset = 0;
+  bool zero_terminal_snr = false;
+  double input_perturbation = 0;
+
+  void describe(config::Section& section);
+};
+
+// The scheduler file that goes with weights trained by this objective: its prediction_type and, at zero terminal SNR,
+// rescale_betas_zero_snr and trailing timesteps (as DDIM where the folder has PNDM, which lacks the key). Warns where
+// the objective differs from the folder's file; Error(usage) for epsilon at zero terminal SNR, where the input of the
+// last timestep is nothing but the noise it asks for.
+SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const ObjectiveConfig& objective);
+
+// One micro-batch as the U-Net sees it. All on the training device; fp32, `text` in the type it was stored in.
+struct StepInput {
+  torch::Tensor latents;    // (B, 4, h, w) sampled posterior, scaled
+  torch::Tensor text;       // (B, 77, C) with dropped captions replaced
+  torch::Tensor noise;      // (B, 4, h, w) with offset
+  torch::Tensor noisy;      // (B, 4, h, w) input of the U-Net
+  torch::Tensor timesteps;  // i64 (B)
+  torch::Tensor target;     // (B, 4, h, w) what it should answer
+  torch::Tensor weight;     // (B) weight of each sample's mean squared error
+};
+
+// Draws everything random about B samples from their keys alone: results depend neither on the batch's size nor on who
+// computes it. `moments` (B, 8, h, w) = mean and log-variance of the posterior, `text` (B, 77, C), `null_text` (77, C)
+// = the text state of the empty caption; f16 or f32, on any device. The numbers are made on the host and reach a GPU by
+// one asynchronous copy.
+StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
+                          std::span<const RngKey> keys, double scaling_factor, double shift_factor,
+                          const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device);
+
+// Weight of a sample's squared error at this timestep: 1, or min-SNR (Hang et al., "Efficient Diffusion Training via
+// Min-SNR Weighting Strategy").
+double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objective, int timestep);
+
+// weight x mean squared error of each sample, fp32 (B); the loss is the mean over the global batch.
+torch::Tensor diffusion_loss(const torch::Tensor& prediction, const StepInput& input);
+
+}  // namespace millrace

@@ -1,0 +1,52 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/handoff/parcel.h"
+#include "millrace/handoff/parcel_sender.h"
+
+namespace millrace {
+
+// The trainer's end. Parcels of one producer arrive in the order they were sent. All calls come from one thread;
+// Parcels may be released on any.
+class ParcelReceiver {
+ public:
+  virtual ~ParcelReceiver() = default;
+
+  // The next parcel of any producer; nothing after `timeout_seconds` (0 = only look), or when `finished`. A producer
+  // that ended with an error has it thrown here, after its last parcel.
+  virtual std::optional<Parcel> receive(double timeout_seconds) = 0;
+  // Moves messages along and hands released slots back to their producers; call it between steps.
+  virtual void poll() = 0;
+  // Tells all producers that nothing more is wanted.
+  virtual void request_stop() = 0;
+  // True when every producer has ended and its last parcel has been received.
+  virtual bool finished() const = 0;
+  // The signal a producer was stopped by; 0 = none.
+  virtual int signal_number() const = 0;
+  // request_stop, then drops what still arrives until all producers have ended; Error(suspect) after `limit_seconds`.
+  // Errors of producers are logged, not thrown. Parcels still held stay valid.
+  virtual void finish(double limit_seconds = 600) = 0;
+  virtual HandoffStats stats() const = 0;
+  // Complete parcels that wait to be received.
+  virtual int ready() = 0;
+  // All slots, so that a GPU trainer can pin them.
+  virtual std::vector<std::span<std::byte>> memory() = 0;
+};
+
+// Counterpart of make_mpi_sender.
+std::unique_ptr<ParcelReceiver> make_mpi_receiver(const Group& group, std::vector<int> producer_ranks,
+                                                  HandoffConfig config);
+
+// Both ends in one process, each used by its own thread: one producer, one trainer, the same meaning of every call.
+struct InProcessHandoff {
+  std::unique_ptr<ParcelSender> sender;
+  std::unique_ptr<ParcelReceiver> receiver;
+};
+InProcessHandoff make_in_process_handoff(HandoffConfig config);
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "millrace/core/files.h"
+
+// Rows of Parquet files through Arrow, whose headers stay inside this module.
+namespace millrace {
+
+// One value of one row: null, or the column's value. Text, binary data and the `bytes` member of a struct (the image
+// columns of Hugging Face data sets) are strings; whatever has no simple type is the text that Arrow prints for it.
+using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+
+struct ParquetColumn {
+  std::string name;
+  std::string type;          // Arrow's name of it: "binary", "int64", "struct<bytes: binary, path: string>"
+  bool holds_bytes = false;  // text, binary or struct with `bytes`: what an image column can be
+};
+
+// Reads a file front to back, a few rows at a time (a row group can be gigabytes). Errors are Error(io) naming the
+// file.
+class ParquetReader {
+ public:
+  // `columns` = the columns that rows bring, in that order; empty = all. Error(io) when one is not there.
+  explicit ParquetReader(const fs::path& path, std::vector<std::string> columns = {});
+  ~ParquetReader();
+  ParquetReader(ParquetReader&&) noexcept;
+  ParquetReader& operator=(ParquetReader&&) noexcept;
+
+  const std::vector<ParquetColumn>& schema() const;  // every column of the file
+  std::uint64_t rows() const;                        // of the file
+  // The next row's cells, one per chosen column; nothing at the end.
+  std::optional<std::vector<Cell>> next();
+  // Passes over up to `rows` rows and returns how many there were; whole row groups are not even read.
+  std::uint64_t skip(std::uint64_t rows);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Columns of a Parquet file without reading a row.
+std::vector<ParquetColumn> parquet_schema(const fs::path& path);
+
+}  // namespace millrace

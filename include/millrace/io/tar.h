@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/io/stream.h"
+
+// WebDataset archives: tar files, plain or compressed (gz, bz2, xz, zst), whose neighbouring members `KEY.FIELD` form
+// samples.
+namespace millrace {
+
+struct TarSample {
+  std::string key;                                          // directories included, a leading "./" left out
+  std::vector<std::pair<std::string, std::string>> fields;  // (field in lower case, bytes), in the archive's order
+  std::uint64_t begin = 0, end = 0;  // where it lies in a plain file, headers included; 0, 0 = unknown
+};
+
+struct TarOptions {
+  std::vector<std::string> fields;  // fields to read the bytes of; empty = all. The others are named only.
+  std::uint64_t max_member_bytes = 256ull << 20;  // a larger member comes without bytes
+};
+
+// Why an archive could not be read to its end; the whole of it counts once.
+struct BrokenArchive {
+  std::string message;       // names the archive and the place
+  bool half_sample = false;  // members of an unfinished sample were dropped
+};
+
+// The samples of one archive in stream order. NOTE [What makes a sample]: regular files only (no directories, links,
+// devices); members below `__...__` and without an extension are left out; the extension starts at the first dot of the
+// last path component; a new key, or a field the sample has already, starts a new sample. Same as webdataset, but for
+// the repeated field, which webdataset refuses.
+class TarReader {
+ public:
+  // A path or any URL of open_stream. Error(io) when it cannot be opened; what is wrong inside is `error()`.
+  explicit TarReader(const std::string& url, TarOptions options = {});
+  TarReader(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options = {});
+  ~TarReader();
+  TarReader(TarReader&&) noexcept;
+  TarReader& operator=(TarReader&&) noexcept;
+
+  // The next sample, or nothing at the end of the archive or of its readable part.
+  std::optional<TarSample> next();
+  // Passes over up to `samples` samples and returns how many there were; only headers are read from a plain file.
+  std::uint64_t skip(std::uint64_t samples);
+  // Set once the readable part has ended before the archive's end mark.
+  const std::optional<BrokenArchive>& error() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Samples that `next()` would give, from one pass over the headers.
+std::uint64_t count_rows(const std::string& url);
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/models/vae_blocks.h"
+#include "millrace/nn/layers.h"
+
+namespace millrace {
+
+// vae/config.json of diffusers' AutoencoderKL.
+struct AutoencoderKLConfig {
+  // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
+  // gives a warning.
+  static AutoencoderKLConfig from_json(const nlohmann::json& json, const std::string& file = "vae/config.json");
+  // The keys as they were read.
+  const nlohmann::json& to_json() const { return source; }
+
+  // Image pixels per latent pixel, each way.
+  std::int64_t factor() const { return std::int64_t{1} << (coder.channels.size() - 1); }
+
+  std::int64_t in_channels, out_channels, latent_channels;
+  CoderOptions coder;
+  bool use_quant_conv, use_post_quant_conv;
+  double scaling_factor;               // latents for the U-Net are (z - shift) * scaling
+  std::optional<double> shift_factor;  // none in Stable Diffusion
+
+  nlohmann::json source;
+};
+
+// Images to latents and back (Rombach et al., section 3.1), with diffusers' names.
+class AutoencoderKLImpl : public torch::nn::Module {
+ public:
+  explicit AutoencoderKLImpl(const AutoencoderKLConfig& config);
+
+  // image (B, 3, H, W) in [-1, 1] -> moments (B, 2 latent_channels, H / factor, W / factor): mean and log-variance of the
+  // latents' distribution, neither clamped nor scaled.
+  torch::Tensor encode(const torch::Tensor& image);
+  // latent (B, latent_channels, h, w), not scaled -> image (B, 3, factor h, factor w), about [-1, 1].
+  torch::Tensor decode(const torch::Tensor& latent);
+
+  const AutoencoderKLConfig& config() const { return config_; }
+
+ private:
+  AutoencoderKLConfig config_;
+  VaeEncoder encoder;
+  VaeDecoder decoder;
+  nn::Conv2d quant_conv{nullptr}, post_quant_conv{nullptr};
+};
+TORCH_MODULE(AutoencoderKL);
+
+}  // namespace millrace

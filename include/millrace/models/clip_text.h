@@ -1,0 +1,93 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "millrace/nn/activation.h"
+#include "millrace/nn/layers.h"
+
+namespace millrace {
+
+// text_encoder/config.json of transformers' CLIPTextModel.
+struct CLIPTextConfig {
+  // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
+  // gives a warning.
+  static CLIPTextConfig from_json(const nlohmann::json& json, const std::string& file = "text_encoder/config.json");
+  // The keys as they were read.
+  const nlohmann::json& to_json() const { return source; }
+
+  std::int64_t vocab_size, hidden_size, intermediate_size;
+  std::int64_t num_hidden_layers, num_attention_heads, max_position_embeddings;
+  nn::Activation hidden_act;
+  double layer_norm_eps;
+
+  nlohmann::json source;
+};
+
+// Causal self-attention with biases.
+class ClipAttentionImpl : public torch::nn::Module {
+ public:
+  explicit ClipAttentionImpl(const CLIPTextConfig& config);
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  std::int64_t heads_;
+  nn::Linear q_proj, k_proj, v_proj, out_proj;
+};
+TORCH_MODULE(ClipAttention);
+
+class ClipMlpImpl : public torch::nn::Module {
+ public:
+  explicit ClipMlpImpl(const CLIPTextConfig& config);
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  nn::Activation activation_;
+  nn::Linear fc1, fc2;
+};
+TORCH_MODULE(ClipMlp);
+
+class ClipLayerImpl : public torch::nn::Module {
+ public:
+  explicit ClipLayerImpl(const CLIPTextConfig& config);
+  torch::Tensor forward(const torch::Tensor& x);
+
+ private:
+  ClipAttention self_attn;
+  nn::LayerNorm layer_norm1, layer_norm2;
+  ClipMlp mlp;
+};
+TORCH_MODULE(ClipLayer);
+
+class ClipEmbeddingsImpl : public torch::nn::Module {
+ public:
+  explicit ClipEmbeddingsImpl(const CLIPTextConfig& config);
+  // ids (B, T) -> (B, T, hidden_size): the token's row plus that of its position.
+  torch::Tensor forward(const torch::Tensor& ids);
+
+ private:
+  nn::Embedding token_embedding, position_embedding;
+};
+TORCH_MODULE(ClipEmbeddings);
+
+// The text half of CLIP (Radford et al., "Learning transferable visual models from natural language supervision"), with
+// transformers' names under the prefix `text_model.`, as the published folders have them.
+class CLIPTextModelImpl : public torch::nn::Module {
+ public:
+  explicit CLIPTextModelImpl(const CLIPTextConfig& config);
+  // ids i64 (B, T), T <= max_position_embeddings -> (B, T, hidden_size) after the final norm. Causal, no padding mask.
+  torch::Tensor forward(const torch::Tensor& ids);
+
+  const CLIPTextConfig& config() const { return config_; }
+
+ private:
+  CLIPTextConfig config_;
+  ClipEmbeddings embeddings;
+  nn::List<ClipLayer> layers;
+  nn::LayerNorm final_layer_norm;
+};
+TORCH_MODULE(CLIPTextModel);
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/diffusion/scheduler_config.h"
+#include "millrace/models/weights.h"
+
+// From trained weights to a folder that every Stable Diffusion tool opens.
+namespace millrace {
+
+// README.md of the folder, which is what the hub shows.
+struct ModelCard {
+  std::string title;
+  std::vector<std::pair<std::string, std::string>> facts;  // {"steps", "550000"}, {"base model", "..."}, ...
+};
+
+// New weights of one component.
+struct NewComponent {
+  nlohmann::json config;                   // config.json, usually that of the source
+  std::map<std::string, Tensors> weights;  // variant -> tensors; "" is the plain file
+  torch::Dtype dtype = torch::kFloat32;
+};
+
+struct PipelineExport {
+  std::filesystem::path source;                      // a complete pipeline
+  std::map<std::string, NewComponent> replacements;  // "unet", "vae"; all else is copied from the source byte for byte
+  std::optional<int> unet_sample_size;               // side of the latents, so the size of images made by default
+  std::optional<SchedulerConfig> scheduler;          // none: the source's
+  ModelCard card;
+};
+
+// Writes the folder `out`, which must not exist or be empty (else Error(usage)); it appears only when it is complete.
+void write_pipeline(const std::filesystem::path& out, const PipelineExport& pipeline);
+
+// The scheduler file of a model trained from `source`: its prediction type, and where the schedule was rescaled to zero
+// terminal SNR, a sampler class that knows this (PNDM does not) and starts at the last timestep.
+SchedulerConfig trained_scheduler(const SchedulerConfig& source, Prediction prediction, bool zero_terminal_snr);
+
+}  // namespace millrace

@@ -1,0 +1,19 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <optional>
+#include <string_view>
+
+namespace millrace::nn {
+
+enum class Activation { silu, gelu, gelu_tanh, quick_gelu, mish, relu };
+
+// The words of diffusers' and transformers' configurations ("swish" is silu); nothing when the word is not among them.
+std::optional<Activation> parse_activation(std::string_view word);
+
+torch::Tensor activate(Activation activation, const torch::Tensor& x);
+
+// value * gelu(gate) of x = (..., [value | gate]), gelu by the exact erf (Shazeer, "GLU variants improve transformer").
+torch::Tensor geglu(const torch::Tensor& x);
+
+}  // namespace millrace::nn

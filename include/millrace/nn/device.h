@@ -1,0 +1,27 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+
+namespace millrace {
+
+// The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
+// word and for a GPU that is not there. GPUs are dealt round robin to the processes of a node.
+torch::Device resolve_device(const std::string& word, int local_rank = 0);
+
+// "auto" (bfloat16 on CUDA, float32 on the CPU), "float32", "bfloat16" or "float16"; Error(usage) for any other word.
+torch::Dtype parse_dtype(const std::string& word, torch::Device device);
+// "float32" and so on, as `parse_dtype` reads it.
+std::string dtype_name(torch::Dtype dtype);
+
+// Number of GPUs this process can use; 0 in a build without CUDA.
+int gpu_count();
+// Waits for all work queued on the device.
+void synchronize(torch::Device device);
+// The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
+std::uint64_t peak_memory_bytes(torch::Device device);
+// "NVIDIA A100-SXM4-80GB", or the processor's name.
+std::string device_name(torch::Device device);
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+// The five layers that own parameters. Unlike torch::nn's they leave their parameters uninitialised: a model that loads
+// its weights does not pay for 866 million random numbers first.
+namespace millrace::nn {
+
+// (..., in) -> (..., out); bias undefined without one.
+class LinearImpl : public torch::nn::Module {
+ public:
+  LinearImpl(std::int64_t in, std::int64_t out, bool with_bias = true);
+  torch::Tensor forward(const torch::Tensor& x) { return at::linear(x, weight, bias); }
+
+  torch::Tensor weight, bias;
+};
+TORCH_MODULE(Linear);
+
+// (B, in, h, w) -> (B, out, h', w'), square kernel, zero padding.
+class Conv2dImpl : public torch::nn::Module {
+ public:
+  Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
+  torch::Tensor forward(const torch::Tensor& x) { return at::conv2d(x, weight, bias, stride_, padding_); }
+
+  torch::Tensor weight, bias;
+
+ private:
+  std::int64_t stride_, padding_;
+};
+TORCH_MODULE(Conv2d);
+
+// (B, C, ...) -> the same; `groups` divides C.
+class GroupNormImpl : public torch::nn::Module {
+ public:
+  GroupNormImpl(std::int64_t groups, std::int64_t channels, double eps);
+  torch::Tensor forward(const torch::Tensor& x) { return at::group_norm(x, groups_, weight, bias, eps_); }
+
+  torch::Tensor weight, bias;
+
+ private:
+  std::int64_t groups_;
+  double eps_;
+};
+TORCH_MODULE(GroupNorm);
+
+// (..., C) -> the same.
+class LayerNormImpl : public torch::nn::Module {
+ public:
+  LayerNormImpl(std::int64_t channels, double eps);
+  torch::Tensor forward(const torch::Tensor& x) { return at::layer_norm(x, weight.sizes(), weight, bias, eps_); }
+
+  torch::Tensor weight, bias;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(LayerNorm);
+
+// ids (...) i64 -> (..., C).
+class EmbeddingImpl : public torch::nn::Module {
+ public:
+  EmbeddingImpl(std::int64_t rows, std::int64_t channels);
+  torch::Tensor forward(const torch::Tensor& ids) { return at::embedding(weight, ids); }
+
+  torch::Tensor weight;
+};
+TORCH_MODULE(Embedding);
+
+// Modules of one type under the names "0", "1", ...: torch::nn::ModuleList without a dynamic cast at every use.
+template <class Holder>
+class ListImpl : public torch::nn::Module {
+ public:
+  void add(Holder item) { items_.push_back(register_module(std::to_string(items_.size()), std::move(item))); }
+  std::size_t size() const { return items_.size(); }
+  Holder& operator[](std::size_t i) { return items_[i]; }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+
+ private:
+  std::vector<Holder> items_;
+};
+template <class Holder>
+using List = std::shared_ptr<ListImpl<Holder>>;
+template <class Holder>
+List<Holder> make_list() {
+  return std::make_shared<ListImpl<Holder>>();
+}
+
+// Convolution weights to NHWC, the layout of the tensor cores; a model so prepared wants NHWC inputs.
+void to_channels_last(torch::nn::Module& module);
+
+}  // namespace millrace::nn

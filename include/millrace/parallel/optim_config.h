@@ -1,0 +1,56 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "millrace/core/config.h"
+#include "millrace/core/units.h"
+
+namespace millrace {
+
+enum class Schedule { constant, linear, cosine };
+
+// Section `optim` of the configuration.
+struct OptimConfig {
+  double lr = 1e-4;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  std::optional<double> clip = 1.0;
+  Schedule schedule = Schedule::constant;
+  Duration warmup = Duration::steps(10000);
+
+  void describe(config::Section& section);
+};
+
+// Section `ema` of the configuration.
+struct EmaConfig {
+  bool enabled = true;
+  double decay = 0.9999;
+  bool warmup = true;
+
+  void describe(config::Section& section);
+};
+
+// The learning rate with all durations turned into steps.
+struct LrSchedule {
+  Schedule schedule = Schedule::constant;
+  double lr = 0;
+  double warmup_steps = 0;
+  double total_steps = 0;  // unused by constant
+};
+
+// Error(usage) when a schedule that needs the number of steps is given a duration in time.
+LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch);
+
+// Of step n = 1, 2, ...
+double learning_rate(const LrSchedule& schedule, std::int64_t step);
+
+// Of EMA update n = 1, 2, ...: with warm-up diffusers' EMAModel rule.
+double ema_decay(const EmaConfig& config, std::int64_t update);
+
+// What gradients are multiplied with, as clip_grad_norm_: min(1, clip / (norm + 1e-6)); 1 without clip.
+double clip_factor(const std::optional<double>& clip, double gradient_norm);
+
+}  // namespace millrace

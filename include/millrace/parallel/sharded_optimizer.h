@@ -1,0 +1,63 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/parallel/optim_config.h"
+#include "millrace/parallel/sharded_model.h"
+
+namespace millrace {
+
+// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) with torch.optim.AdamW's arithmetic
+// and an exponential moving average of the weights, on this rank's shard of every bucket. Everything it holds is
+// float32; the master weights are the model's own parameters when these are float32.
+class ShardedAdamW {
+ public:
+  // Starts both the masters and the EMA from the model's present weights; for a model in another dtype, write the
+  // float32 originals into state().at("weights") and "ema" and publish. The model must outlive the optimizer.
+  ShardedAdamW(ShardedModel& model, const OptimConfig& config, const EmaConfig& ema);
+
+  // One update of weights, moments and EMA from the reduced gradients times `gradient_scale` (the clip factor), then
+  // makes the parameters complete on every rank. Collective. A skipped step is one for which this is not called.
+  void step(double lr, double gradient_scale = 1.0);
+
+  // Updates so far; together with `state` all that a checkpoint needs.
+  std::int64_t updates() const { return updates_; }
+  std::int64_t ema_updates() const { return ema_updates_; }
+  void set_updates(std::int64_t updates, std::int64_t ema_updates);
+
+  // "weights", "exp_avg", "exp_avg_sq" and, when enabled, "ema": this rank's shard of every bucket, float32, laid out
+  // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; `publish_weights` then makes it
+  // count.
+  const std::map<std::string, std::vector<torch::Tensor>>& state() const { return state_; }
+  bool has_ema() const { return state_.contains("ema"); }
+  // Casts the master weights into the parameters and completes them on every rank. Collective.
+  void publish_weights();
+
+  // Runs `body` with the EMA as the model's weights, then puts the weights back. Collective. Error(bug) without EMA.
+  template <class Body>
+  void with_ema(Body&& body) {
+    publish_ema();
+    body();
+    restore_weights();
+  }
+
+ private:
+  void publish_ema();
+  void restore_weights();
+  void update_ema();
+
+  bool has_separate_masters() const;
+
+  ShardedModel& model_;
+  OptimConfig config_;
+  EmaConfig ema_;
+  std::int64_t updates_ = 0, ema_updates_ = 0;
+  std::map<std::string, std::vector<torch::Tensor>> state_;
+  std::vector<torch::Tensor> saved_weights_;  // while the EMA stands in for weights that have no separate master
+};
+
+}  // namespace millrace

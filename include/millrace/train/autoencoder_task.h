@@ -1,0 +1,52 @@
+#pragma once
+#include "millrace/data/stream.h"
+#include "millrace/models/autoencoder_kl.h"
+#include "millrace/train/task.h"
+
+namespace millrace {
+
+// Section `autoencoder`: weights of the loss terms, each a mean per element.
+struct AutoencoderConfig {
+  double l1 = 1, mse = 1, kl = 1e-5;
+
+  void describe(config::Section& section);
+};
+
+// Training the VAE on the images themselves: reconstruction + KL. Each trainer reads its own stripes.
+class AutoencoderTask : public Task {
+ public:
+  struct Options {
+    AutoencoderConfig loss;
+    std::uint64_t seed = 0;
+    int global_batch = 1;
+    std::vector<std::uint32_t> stripes;
+    int samples_per_stripe = 1;
+    torch::Device device = torch::kCPU;
+    torch::Dtype dtype = torch::kFloat32;
+  };
+  AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options);
+
+  void next_batch() override;
+  const std::vector<SampleRef>& refs() const override { return refs_; }
+  torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
+  void start_record() override { recording_ = true; }
+  std::map<std::string, torch::Tensor> take_record() override;
+  std::map<int, ProducerReport> producer_reports() override { return {}; }
+  double queue_fill() override { return 0; }
+  LedgerDelta take_ledger_delta() override;
+  int producer_signal() override { return 0; }
+
+  // Standard deviation of the sampled latents over the present share: 1 / scaling_factor. No gradient.
+  double latent_deviation();
+
+ private:
+  AutoencoderKL vae_;
+  StripeStream& stream_;
+  Options options_;
+  std::vector<TransformedSample> share_;
+  std::vector<SampleRef> refs_;
+  bool recording_ = false;
+  std::map<std::string, std::vector<torch::Tensor>> record_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/run_state.h"
+
+// Checkpoints: RUN/checkpoints/step-00002000/ with one safetensors file per writer and MANIFEST.json. A directory under
+// its final name with a valid manifest is a checkpoint; anything else is not. docs/formats.md describes the bytes.
+namespace millrace {
+
+// A directory that looks like a checkpoint, newest first in lists.
+struct CheckpointName {
+  std::filesystem::path path;
+  std::int64_t step = 0;
+};
+std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir);
+
+// A verified checkpoint, open for reading. Tensors are logical: whole, fp32, in the module's order of dimensions.
+class CheckpointReader {
+ public:
+  // Checks the manifest's digest, every file's size and (with `verify`) digest, and the tensor table; Error(io) names what
+  // is wrong.
+  static CheckpointReader open(const std::filesystem::path& path, bool verify = true);
+
+  const std::filesystem::path& path() const { return path_; }
+  const nlohmann::json& manifest() const { return manifest_; }
+  RunState state() const;
+  // "weights", "exp_avg", "exp_avg_sq", and "ema" when the run kept one.
+  bool has(const std::string& kind) const;
+  std::vector<std::string> names(const std::string& kind) const;
+  torch::Tensor tensor(const std::string& kind, const std::string& name) const;
+
+ private:
+  struct Files;
+  std::filesystem::path path_;
+  nlohmann::json manifest_;
+  std::shared_ptr<Files> files_;
+};
+
+// The newest valid checkpoint of a run, found by rank 0 of `trainers` and agreed on by all; broken ones are reported and
+// passed over. Nothing when the run has none; Error(io) when directories exist and none is valid.
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers);
+
+// Copies a checkpoint's tensors into this rank's shards. Error(io) when a tensor is missing or has another shape.
+void restore(const CheckpointReader& checkpoint, ShardedModel& model, ShardedAdamW& optimizer);
+
+struct Retention {
+  int keep = 3;
+  std::optional<std::int64_t> keep_every_steps;
+};
+
+// Writes checkpoints in the background from a host copy, one at a time. All calls are collective over `trainers` except
+// `busy`.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention);
+  ~CheckpointWriter();
+
+  // Copies the shards to host memory and starts writing this rank's file; waits for and commits an earlier one first.
+  // `extra` goes into the manifest (config, data manifest, kind of model).
+  void start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state, const nlohmann::json& extra);
+  // True while this rank's file is being written.
+  bool busy() const;
+  // Every rank is done: publishes the directory, or removes it with a warning when any rank failed (a full disk does not
+  // end the run). True when a checkpoint was published.
+  bool commit();
+  bool in_flight() const { return in_flight_; }
+  // Step of the last checkpoint that was published by this writer; 0 = none.
+  std::int64_t last_step() const { return last_step_; }
+
+ private:
+  struct Job;
+  void retire() const;
+
+  std::filesystem::path run_dir_;
+  Group trainers_;
+  Retention retention_;
+  std::unique_ptr<Job> job_;
+  bool in_flight_ = false;
+  std::int64_t last_step_ = 0;
+};
+
+std::string step_name(std::int64_t step);   // "step-00002000"
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+#pragma once
+#include <memory>
+
+#include "millrace/diffusion/objective.h"
+#include "millrace/models/unet_2d_condition.h"
+#include "millrace/train/handoff_source.h"
+#include "millrace/train/task.h"
+
+namespace millrace {
+
+// Training the U-Net on encoded samples.
+class DiffusionTask : public Task {
+ public:
+  struct Options {
+    ObjectiveConfig objective;
+    std::uint64_t seed = 0;
+    int global_batch = 1;
+    double scaling_factor = 0.18215, shift_factor = 0;
+    torch::Tensor null_text;   // f16 (77, C)
+    torch::Device device = torch::kCPU;
+    torch::Dtype dtype = torch::kFloat32;
+    std::vector<int> producers;   // rank among the producers, by position in the receiver's list
+    int slots = 4;
+  };
+  DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source, ParcelReceiver& receiver, Options options);
+
+  void next_batch() override;
+  const std::vector<SampleRef>& refs() const override { return share_.refs; }
+  torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
+  void start_record() override;
+  std::map<std::string, torch::Tensor> take_record() override;
+  std::map<int, ProducerReport> producer_reports() override;
+  double queue_fill() override;
+  LedgerDelta take_ledger_delta() override { return source_.take_ledger_delta(); }
+  int producer_signal() override { return receiver_.signal_number(); }
+
+ private:
+  UNet2DConditionModel unet_;
+  NoiseSchedule schedule_;
+  HandoffSource source_;
+  ParcelReceiver& receiver_;
+  Options options_;
+  EncodedBatch share_;
+  bool recording_ = false;
+  std::map<std::string, std::vector<torch::Tensor>> record_;
+};
+
+}  // namespace millrace

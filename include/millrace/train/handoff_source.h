@@ -1,0 +1,51 @@
+#pragma once
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "millrace/data/ledger.h"
+#include "millrace/encode/parcel.h"
+#include "millrace/handoff/parcel_receiver.h"
+
+namespace millrace {
+
+// A trainer's stripes, put together from the parcels of its producers: each call gives the next samples of every stripe.
+class HandoffSource {
+ public:
+  // `producer_of`: per own stripe, the position of its producer in the receiver's list.
+  HandoffSource(ParcelReceiver& receiver, std::vector<std::uint32_t> stripes, std::map<std::uint32_t, int> producer_of,
+                int samples_per_stripe, double limit_seconds);
+
+  // samples_per_stripe samples of each stripe, stripes in order. Error(suspect) when nothing arrives within the limit.
+  EncodedBatch next();
+
+  // News for the ledger since the last call.
+  LedgerDelta take_ledger_delta();
+  // The latest report of each producer, by its position.
+  const std::map<int, ProducerReport>& reports() const { return reports_; }
+
+ private:
+  struct Line {
+    std::deque<EncodedBatch> batches;
+    std::int64_t samples = 0;
+  };
+  bool lacks(int producer) const;
+  void fill(std::uint32_t stripe);
+  void unpack(const Parcel& parcel);
+  void take(Line& line, std::vector<EncodedBatch>& pieces);
+
+  ParcelReceiver& receiver_;
+  std::vector<std::uint32_t> stripes_;
+  std::map<std::uint32_t, int> producer_of_;
+  int samples_per_stripe_;
+  double limit_seconds_;
+  std::map<std::uint32_t, Line> lines_;
+  // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then held
+  // back by its own full ring, and never fills the trainer's memory while another one is awaited.
+  std::map<int, std::deque<Parcel>> held_;
+  std::map<int, ProducerReport> reports_;
+  LedgerDelta news_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+#pragma once
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/data/ledger.h"
+#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/checkpoint.h"
+#include "millrace/train/config.h"
+#include "millrace/train/progress.h"
+#include "millrace/train/task.h"
+
+namespace millrace {
+
+// Everything the loop works with; the same on every trainer but for the shards.
+struct LoopParts {
+  Task& task;
+  ShardedModel& model;
+  ShardedAdamW& optimizer;
+  Group trainers;
+  const LoopConfig& config;
+  const OptimConfig& optim;
+  const DataPlan& data;
+  double max_bad_share;
+  int producers;                    // in the whole run
+  torch::Device device;
+  nlohmann::json manifest_extra;    // goes into every checkpoint's manifest
+};
+
+struct LoopResult {
+  bool finished = false;            // the duration was reached; otherwise a stop was asked for
+  int signal = 0;
+  RunState state;
+  std::optional<std::string> checkpoint;   // the last one, when there is one
+  Metrics totals;                   // means over this process's steps
+};
+
+// Trains from `state` until the duration is reached or a signal asks to stop; either way the last step is saved. The order
+// of a step: batch, forward and backward per micro-batch, reduce, totals over all ranks, update or skip, account, save.
+LoopResult run_loop(LoopParts parts, RunState state);
+
+}  // namespace millrace

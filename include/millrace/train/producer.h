@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "millrace/data/manifest.h"
+#include "millrace/data/stream.h"
+#include "millrace/encode/encoder.h"
+#include "millrace/handoff/parcel_sender.h"
+
+namespace millrace {
+
+// What one producer makes, and for whom.
+struct ProducerPlan {
+  std::vector<std::uint32_t> stripes;   // its own
+  std::vector<int> trainer_of;          // per stripe of the run: position of the trainer that trains it
+  int parcel_samples = 64;
+};
+
+// Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run does
+// not wait for far more than its first step needs.
+int plan_parcel_samples(int samples_per_stripe_and_step);
+
+// Upper bound of a parcel's bytes for these shapes.
+std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
+
+// The producer's life: read, transform, encode, hand off, until every trainer has said stop. Always works on the stripe
+// that is furthest behind, so a trainer never holds much more of one stripe than of another.
+void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest, const ProducerPlan& plan);
+
+}  // namespace millrace

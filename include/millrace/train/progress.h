@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/core/units.h"
+#include "millrace/train/tensorboard.h"
+
+namespace millrace {
+
+// One line of metrics.jsonl: means over the interval since the last one, over all ranks.
+struct Metrics {
+  std::int64_t step = 0, samples = 0, skipped = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
+  double encode_images_per_second = 0;   // of all producers, while they encode
+  double queue_fill = 0;                 // 0..1
+  double producer_stall_share = 0;       // of the producers' time, spent waiting for trainers
+  double memory_gib = 0;
+  double elapsed_seconds = 0;
+};
+
+// Opens a JSON-lines file for appending and drops the lines beyond `last_step`, which a resumed run will write again.
+std::FILE* open_lines(const std::filesystem::path& path, std::int64_t last_step);
+
+// Rank 0's account of the run: metrics.jsonl, ids.jsonl, TensorBoard, the progress line.
+class Progress {
+ public:
+  struct Options {
+    std::filesystem::path run_dir;
+    std::int64_t resumed_step = 0;
+    bool tensorboard = true, ids = false;
+    double total_steps = 0;   // 0 = the duration is a time
+  };
+  explicit Progress(Options options);
+  ~Progress();
+
+  void ids(std::int64_t step, const std::vector<std::string>& ids);
+  void metrics(const Metrics& metrics);
+  void flush();
+
+ private:
+  Options options_;
+  std::FILE* metrics_ = nullptr;
+  std::FILE* ids_ = nullptr;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::int64_t lines_ = 0;
+  double last_line_seconds_ = -1e9;
+};
+
+std::string describe(const Metrics& metrics, double total_steps);
+
+}  // namespace millrace

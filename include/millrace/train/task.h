@@ -1,0 +1,39 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/data/ledger.h"
+#include "millrace/data/sample.h"
+#include "millrace/encode/parcel.h"
+
+namespace millrace {
+
+// What is trained, as the loop sees it: data in, losses out. One object per trainer; every call comes in step order.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // Waits for this trainer's share of the next global batch: of each of its stripes in order, the next samples.
+  virtual void next_batch() = 0;
+  // The samples of the present share, in batch order.
+  virtual const std::vector<SampleRef>& refs() const = 0;
+  // Sum over the samples [begin, end) of the share of their losses: a scalar with its graph.
+  virtual torch::Tensor loss(std::int64_t begin, std::int64_t end) = 0;
+  // From now on `loss` keeps its tensors until `take_record`.
+  virtual void start_record() = 0;
+  // Tensors of this step by their names in the record file, first dimension = samples of the share; host memory, fp32 or i64.
+  virtual std::map<std::string, torch::Tensor> take_record() = 0;
+  // What one of this trainer's producers has reported, by its rank among the producers.
+  virtual std::map<int, ProducerReport> producer_reports() = 0;
+  // Parcels that wait / slots, 0..1.
+  virtual double queue_fill() = 0;
+  // News for the ledger since the last call.
+  virtual LedgerDelta take_ledger_delta() = 0;
+  // A signal that reached a producer of this trainer; 0 = none.
+  virtual int producer_signal() = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// Scalars as TensorBoard event files (docs/formats.md, "TensorBoard"): length-prefixed protobuf records with masked CRC-32C.
+class TensorBoardWriter {
+ public:
+  // Makes a new file in `folder`; `resumed_step` > 0 tells the viewer to drop later points of earlier files.
+  TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
+  ~TensorBoardWriter();
+  TensorBoardWriter(const TensorBoardWriter&) = delete;
+  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
+
+  void scalar(std::string_view tag, std::int64_t step, double value);
+  void flush();
+
+ private:
+  std::FILE* file_;
+};
+
+// The bytes of one record, and of the events in it; the tests compare them with the published ones.
+std::string tensorboard_record(std::string_view event);
+std::string tensorboard_version_event(double wall_time);
+std::string tensorboard_scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value);
+
+}  // namespace millrace

@@ -1,0 +1,136 @@
+// generate: pictures from a pipeline folder.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/eval/generate.h"
+#include "millrace/eval/png.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+struct GenerateRoot {
+  struct Run {
+    std::string device = "auto";
+    void describe(config::Section& section) {
+      section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+      section.ignore({"dir", "seed"});
+    }
+  } run;
+  struct Model {
+    std::string dtype = "auto";
+    void describe(config::Section& section) {
+      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16", "float16"});
+      section.ignore({"pipeline", "unet", "gradient_checkpointing"});
+    }
+  } model;
+  TokenizerConfig tokenizer;
+  GenerateConfig generate;
+
+  void describe(config::Section& section) {
+    section.section("run", run, "where it runs");
+    section.section("model", model, "arithmetic");
+    section.section("tokenizer", tokenizer, "from prompts to ids");
+    section.section("generate", generate, "how pictures are made");
+    section.ignore({"data", "transform", "encode", "roles", "batch", "duration", "objective", "optim", "ema", "parallel", "checkpoint", "samples", "validation",
+                    "log", "record", "guard", "download", "bench", "autoencoder"});
+  }
+};
+
+// A text file has a prompt a line; a .jsonl file has objects with prompt, and maybe seed and negative_prompt.
+std::vector<ImageRequest> read_prompts(const std::string& path, const GenerateConfig& config) {
+  std::ifstream in(path);
+  if (!in) fail(Exit::io, "--prompts {}: cannot be read", path);
+  std::vector<ImageRequest> requests;
+  std::int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    ImageRequest request{line, config.negative_prompt, config.seed + requests.size()};
+    if (path.ends_with(".jsonl")) {
+      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
+        fail(Exit::io, "{}, line {}: not a JSON object with a \"prompt\"", path, number);
+      request.prompt = json["prompt"];
+      try {
+        request.seed = json.value("seed", request.seed);
+        request.negative_prompt = json.value("negative_prompt", request.negative_prompt);
+      } catch (const nlohmann::json::exception& error) {
+        fail(Exit::io, "{}, line {}: {}", path, number, error.what());
+      }
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateConfig& config) {
+  if (line.has("prompt") && line.has("prompts")) fail(Exit::usage, "--prompt and --prompts do not go together");
+  std::vector<ImageRequest> requests;
+  if (line.has("prompts")) {
+    requests = read_prompts(line.get("prompts"), config);
+  } else {
+    (void)line.get("prompt");
+    for (const auto& prompt : line.options.at("prompt")) requests.push_back({prompt, config.negative_prompt, config.seed + requests.size()});
+  }
+  if (requests.empty()) fail(Exit::usage, "there is no prompt");
+  return requests;
+}
+
+int run(const CommandLine& line) {
+  const auto loaded = load_config<GenerateRoot>(line);
+  if (loaded.printed) return 0;
+  const auto& c = loaded.root;
+  const auto requests = requests_of(line, c.generate);
+  const std::filesystem::path out = line.get("out");
+  const auto device = resolve_device(c.run.device);
+  const auto dtype = parse_dtype(c.model.dtype, device);
+  const auto folder = PipelineFolder::open(line.get("pipeline"));
+  const auto tokenizer = ClipTokenizer::load(folder.component("tokenizer"), c.tokenizer);
+  ImageModel model{folder.load_unet(device, dtype), folder.load_vae(device, dtype), folder.load_text_encoder(device, dtype), tokenizer, folder.scheduler()};
+  std::optional<torch::Tensor> initial;
+  if (c.generate.initial_latents) initial = load_latents(*c.generate.initial_latents);
+
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error) fail(Exit::io, "--out {}: {}", out.string(), error.message());
+  std::vector<Image> images;
+  std::vector<torch::Tensor> latents;
+  std::string lines;
+  generate(model, requests, c.generate, initial, [&](const GeneratedImage& made) {
+    const auto file = fmt::format("{:05d}.png", made.index);
+    write_png(out / file, made.image);
+    const auto& request = requests[made.index];
+    lines += nlohmann::ordered_json{{"index", made.index}, {"file", file}, {"prompt", request.prompt}, {"seed", request.seed}}.dump() + "\n";
+    images.push_back(made.image);
+    if (c.generate.save_latents) latents.push_back(made.latent);
+    const auto progress = fmt::format("{} of {} images", images.size(), requests.size());
+    if (log::on_terminal()) log::progress(progress);
+  });
+  log::progress("");
+  write_png(out / "grid.png", make_grid(images));
+  write_file_atomically(out / "images.jsonl", lines);
+  if (c.generate.save_latents) save_latents(out / "latents.safetensors", torch::stack(latents));
+  fmt::print("{} images in {} (all of them: {})\n", images.size(), out.string(), (out / "grid.png").string());
+  return 0;
+}
+
+}  // namespace
+
+Command generate_command() {
+  return {"generate", "pictures from prompts", "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
+          {{"pipeline", "DIR", "diffusers folder"},
+           {"prompt", "TEXT...", "what to paint", OptionSpec::Takes::many},
+           {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
+           {"out", "DIR", "00000.png..., grid.png, images.jsonl"}},
+          false, run, schema_of<GenerateRoot>};
+}
+
+}  // namespace millrace

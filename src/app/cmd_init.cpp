@@ -1,0 +1,60 @@
+// init: a diffusers folder with random weights.
+#include <unistd.h>
+
+#include <chrono>
+#include <ranges>
+
+#include "command.h"
+#include "millrace/core/files.h"
+#include "millrace/data/tokenizer_folder.h"
+#include "millrace/models/presets.h"
+
+namespace millrace {
+namespace {
+
+struct InitConfig {
+  std::uint64_t seed = 0;
+  void describe(config::Section& section) { section.key("seed", seed, "of the random weights"); }
+};
+
+// CLIP's merges, put there by set-up: beside the source tree's .venv, or where `cmake --install` puts them.
+fs::path find_vocabulary() {
+  std::vector<fs::path> places = {MILLRACE_CLIP_VOCABULARY};
+  std::error_code error;
+  const auto binary = fs::read_symlink("/proc/self/exe", error);
+  if (!error) places.insert(places.begin(), binary.parent_path().parent_path() / "share/millrace/bpe_simple_vocab_16e6.txt.gz");
+  for (const auto& place : places)
+    if (fs::exists(place)) return place;
+  throw Error(Exit::io, fmt::format("CLIP's vocabulary is in none of {}", fmt::join(places | std::views::transform([](const fs::path& p) { return p.string(); }), ", ")),
+              "scripts/setup fetches it; cmake --install copies it to share/millrace");
+}
+
+int run(const CommandLine& line) {
+  const auto loaded = load_config<InitConfig>(line);
+  if (loaded.printed) return 0;
+  const auto preset = parse_preset(line.get("preset"));
+  const fs::path out = line.get("out");
+  const auto scratch = fs::temp_directory_path() / fmt::format("millrace-tokenizer-{}", ::getpid());
+  write_clip_tokenizer_folder(find_vocabulary(), scratch, std::string(preset_pad_token(preset)));
+  const auto started = std::chrono::steady_clock::now();
+  try {
+    init_pipeline(preset, scratch, out, loaded.root.seed);
+  } catch (...) {
+    fs::remove_all(scratch);
+    throw;
+  }
+  fs::remove_all(scratch);
+  fmt::print("{}: {} with random weights, seed {}, in {:.1f} s\n", out.string(), line.get("preset"), loaded.root.seed,
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  return 0;
+}
+
+}  // namespace
+
+Command init_command() {
+  return {"init", "a diffusers folder with random weights", "--preset tiny|sd1|sd2|sd2-v --out DIR [seed=0]",
+          {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"}, {"out", "DIR", "the new folder"}},
+          false, run, schema_of<InitConfig>};
+}
+
+}  // namespace millrace

@@ -1,0 +1,118 @@
+// probe: one part of the program on given tensors, so that anyone can compare it with a reference.
+#include "command.h"
+#include "config.h"
+#include "millrace/core/files.h"
+#include "millrace/data/decode.h"
+#include "millrace/data/transform.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/models/tensors.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+using TensorMap = std::map<std::string, torch::Tensor>;
+
+struct ProbeConfig {
+  struct Run {
+    std::string device = "auto";
+    std::uint64_t seed = 420;
+    void describe(config::Section& section) {
+      section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+      section.key("seed", seed, "of random crop and flip");
+    }
+  } run;
+  struct Model {
+    std::string dtype = "auto";
+    void describe(config::Section& section) {
+      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16", "float16"});
+    }
+  } model;
+  TransformConfig transform;
+
+  void describe(config::Section& section) {
+    section.section("run", run, "where it runs");
+    section.section("model", model, "arithmetic");
+    section.section("transform", transform, "for --component transform");
+  }
+};
+
+torch::Tensor input(const TensorMap& inputs, const std::string& name, const std::string& file) {
+  const auto found = inputs.find(name);
+  if (found == inputs.end()) fail(Exit::io, "{} has no tensor \"{}\"", file, name);
+  return found->second;
+}
+
+// With `target`: also the mean squared error and its gradient for every parameter.
+TensorMap probe_unet(const PipelineFolder& folder, const TensorMap& inputs, const std::string& file, torch::Device device, torch::Dtype dtype) {
+  auto unet = folder.load_unet(device, dtype);
+  const bool with_gradients = inputs.contains("target");
+  for (auto& parameter : unet->parameters()) parameter.requires_grad_(with_gradients);
+  const auto output = unet->forward(input(inputs, "sample", file).to(device, dtype), input(inputs, "timestep", file).to(device),
+                                    input(inputs, "encoder_hidden_states", file).to(device, dtype));
+  TensorMap results = {{"output", output}};
+  if (!with_gradients) return results;
+  const auto loss = torch::mse_loss(output.to(torch::kFloat32), inputs.at("target").to(device, torch::kFloat32));
+  loss.backward();
+  results["loss"] = loss;
+  for (const auto& parameter : unet->named_parameters())
+    results["grad." + parameter.key()] = parameter.value().grad().defined() ? parameter.value().grad() : torch::zeros_like(parameter.value());
+  return results;
+}
+
+TensorMap run_component(const std::string& component, const PipelineFolder& folder, const TensorMap& inputs, const std::string& file,
+                        torch::Device device, torch::Dtype dtype) {
+  if (component == "unet") return probe_unet(folder, inputs, file, device, dtype);
+  torch::NoGradGuard guard;
+  if (component == "vae-encode") return {{"moments", folder.load_vae(device, dtype)->encode(input(inputs, "image", file).to(device, dtype))}};
+  if (component == "vae-decode") return {{"image", folder.load_vae(device, dtype)->decode(input(inputs, "latent", file).to(device, dtype))}};
+  return {{"hidden", folder.load_text_encoder(device, dtype)->forward(input(inputs, "ids", file).to(device, torch::kInt64))}};
+}
+
+TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
+  const auto path = line.get("image");
+  auto decoded = decode_image(read_file(path));
+  if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) fail(Exit::io, "{}: {}: {}", path, to_string(failure->reason), failure->detail);
+  const auto image = transform_image(std::get<Image>(decoded), config.transform, {config.run.seed, hash64(path), 0});
+  auto tensor = torch::empty({image.height, image.width, 3}, torch::kUInt8);
+  std::copy(image.pixels.begin(), image.pixels.end(), tensor.data_ptr<std::uint8_t>());
+  return {{"image", tensor}};
+}
+
+int run(const CommandLine& line) {
+  const auto loaded = load_config<ProbeConfig>(line);
+  if (loaded.printed) return 0;
+  const auto component = line.get("component");
+  const auto output = line.get("output");
+  TensorMap results;
+  if (component == "transform") {
+    results = probe_transform(line, loaded.root);
+  } else if (component == "unet" || component == "vae-encode" || component == "vae-decode" || component == "text") {
+    const auto device = resolve_device(loaded.root.run.device);
+    const auto file = line.get("input");
+    results = run_component(component, PipelineFolder::open(line.get("pipeline")), read_tensors(file), file, device,
+                            parse_dtype(loaded.root.model.dtype, device));
+  } else {
+    fail(Exit::usage, "--component {}: unet, vae-encode, vae-decode, text or transform", component);
+  }
+  for (auto& [name, tensor] : results) {
+    tensor = tensor.detach().cpu();
+    if (tensor.is_floating_point()) tensor = tensor.to(torch::kFloat32);
+  }
+  write_tensors(output, results);
+  return 0;
+}
+
+}  // namespace
+
+Command probe_command() {
+  return {"probe", "runs one part on given tensors, for comparisons", "--component unet|vae-encode|vae-decode|text|transform --pipeline DIR --input F.safetensors --output G.safetensors",
+          {{"component", "NAME", "unet (sample, timestep, encoder_hidden_states [, target]), vae-encode (image), vae-decode (latent), text (ids), transform"},
+           {"pipeline", "DIR", "diffusers folder, or that of the component alone"},
+           {"input", "FILE", "safetensors with the inputs"},
+           {"image", "FILE", "transform: a JPEG, PNG or WebP file"},
+           {"output", "FILE", "safetensors with the results"}},
+          false, run, schema_of<ProbeConfig>};
+}
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// tokenize: JSON strings in, JSON arrays of 77 ids out, a line each.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "millrace/data/tokenizer.h"
+#include "millrace/models/pipeline_folder.h"
+
+namespace millrace {
+namespace {
+
+TokenizerConfig::Mode parse_mode(const std::string& word) {
+  using Mode = TokenizerConfig::Mode;
+  if (word == "auto") return Mode::automatic;
+  if (word == "hf") return Mode::hf;
+  if (word == "open_clip") return Mode::open_clip;
+  fail(Exit::usage, "--mode {}: auto, hf or open_clip", word);
+}
+
+int run(const CommandLine& line) {
+  TokenizerConfig config;
+  config.mode = parse_mode(line.find("mode").value_or("auto"));
+  const auto tokenizer = ClipTokenizer::load(PipelineFolder::open(line.get("pipeline")).component("tokenizer"), config);
+  std::int64_t number = 0;
+  for (std::string text; std::getline(std::cin, text);) {
+    ++number;
+    if (text.empty()) continue;
+    const auto caption = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!caption.is_string()) fail(Exit::io, "standard input, line {}: not a JSON string", number);
+    std::cout << nlohmann::json(tokenizer.encode(caption.get<std::string>())).dump() << '\n';
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return {"tokenize", "captions -> CLIP ids, line by line", "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
+          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"}, {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}}, false, run, nullptr};
+}
+
+}  // namespace millrace

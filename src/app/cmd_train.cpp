@@ -1,0 +1,359 @@
+// train: ranks split into producers and trainers, or do both; see docs/architecture.md for the data flow.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "command.h"
+#include "config.h"
+#include "millrace/core/log.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+#include "millrace/train/diffusion_task.h"
+#include "millrace/train/loop.h"
+#include "millrace/train/producer.h"
+#include "run_folder.h"
+#include "session.h"
+
+namespace millrace {
+namespace {
+
+// Keys a restart may not change without saying so.
+const std::vector<std::string> fixed_keys = {"run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
+
+constexpr int handoff_slots = 4;
+
+// What every rank of the run knows before anything starts.
+struct Plan {
+  const TrainConfig& config;
+  PipelineFolder pipeline;
+  DataPlan data;
+  Roles roles;
+  Routing routing;
+  std::uint32_t block;            // samples of a stripe that are shuffled together
+  int samples_per_stripe;         // and step
+  int parcel_samples;
+  std::size_t parcel_bytes;
+  RunState start;
+  std::optional<CheckpointReader> checkpoint;
+};
+
+nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
+  if (!config.model.unet.config) return pipeline.config("unet");
+  const auto text = read_file(*config.model.unet.config);
+  auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) fail(Exit::io, "model.unet.config: {} is no JSON object", *config.model.unet.config);
+  return json;
+}
+
+int text_width(const PipelineFolder& pipeline) {
+  return static_cast<int>(CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size);
+}
+
+void check_shapes(const TrainConfig& config, const PipelineFolder& pipeline, config::Report& report) {
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  const auto unet = UNet2DConditionConfig::from_json(unet_config_of(config, pipeline));
+  if (config.transform.resolution % vae.factor() != 0)
+    report.problem("transform.resolution", fmt::format("{} is not a multiple of the VAE's factor {}", config.transform.resolution, vae.factor()));
+  if (unet.in_channels != vae.latent_channels)
+    report.problem("model.pipeline", fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, vae.latent_channels));
+  for (auto width : unet.cross_attention_dim)
+    if (width != text_width(pipeline)) {
+      report.problem("model.pipeline", fmt::format("the U-Net attends to states of width {}, the text encoder makes {}", width, text_width(pipeline)));
+      break;
+    }
+  report.throw_if_problems();
+}
+
+// Goes into every checkpoint, and is compared on resume.
+nlohmann::json manifest_extra(const Plan& plan) {
+  return {{"kind", "unet"},
+          {"config", config::dump_yaml(plan.config)},
+          {"data", {{"manifest", plan.data.manifest.digest().hex()}, {"archives", plan.data.manifest.archives.size()}, {"stripes", plan.data.stripes.stripes}}},
+          {"model", unet_config_of(plan.config, plan.pipeline)},
+          {"pipeline", std::filesystem::absolute(plan.pipeline.path()).string()}};
+}
+
+Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
+  const auto& world = session.world.group();
+  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, 1, 1, 1, 0, {}, {}};
+  check_shapes(config, plan.pipeline, report);
+  plan.roles = plan_roles(gpu_names(session), config.roles);
+  plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
+  const int stripes = static_cast<int>(plan.data.stripes.stripes);
+  plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);
+  plan.block = block_size(config.data.shuffle_buffer, stripes);
+  plan.samples_per_stripe = config.batch.global / stripes;
+  plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe);
+  const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+  const auto side = config.transform.resolution / vae.factor();
+  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, {2 * vae.latent_channels, side, side}, {token_count, text_width(plan.pipeline)});
+
+  open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
+  if (const auto start = find_start(world, config.run.dir.value, config.checkpoint.resume)) {
+    plan.checkpoint = CheckpointReader::open(*start, /*verify=*/false);   // rank 0 has verified it
+    check_resume(*plan.checkpoint, config::diff(plan.checkpoint->manifest().value("config", ""), config), fixed_keys, manifest_extra(plan),
+                 config.checkpoint.allow_changes);
+    plan.start = plan.checkpoint->state();
+  }
+  return plan;
+}
+
+void print_start(const Session& session, const Plan& plan) {
+  const auto& c = plan.config;
+  const auto trainers = plan.roles.trainers.size();
+  auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
+  log::info("millrace {} train", MILLRACE_VERSION);
+  row("ranks", fmt::format("{} on {}: {}", session.world.size(), fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
+                           plan.roles.all_in_one ? "every rank trains and produces" : fmt::format("trainers {}, producers {}", fmt::join(plan.roles.trainers, " "),
+                                                                                                 fmt::join(plan.roles.producers, " "))));
+  row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads, dtype_name(parse_dtype(c.model.dtype, session.device))));
+  row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value, plan.checkpoint ? "from a checkpoint" : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights" : "pretrained"));
+  row("data", fmt::format("{} archives, {} stripes in {} units, shuffled by {}", plan.data.manifest.archives.size(), plan.data.stripes.stripes,
+                          plan.data.stripes.units.size(), plan.block));
+  row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers, c.batch.global / (c.batch.micro * trainers)));
+  row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel_samples, format_bytes(plan.parcel_bytes)));
+  row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
+  row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay, to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
+  row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.step));
+  row("run", c.run.dir.value);
+}
+
+// ---- producer ----------------------------------------------------------------------------------------------------
+
+// What a producer works with; one object, since the parts refer to each other.
+struct ProducerParts {
+  ClipTokenizer tokenizer;
+  Encoder encoder;
+  Filter filter;
+  std::unique_ptr<SampleSource> source;
+  Deal deal;
+  Preparation preparation;
+  std::unique_ptr<StripeStream> stream;
+
+  ProducerParts(const Plan& plan, torch::Device device)
+      : tokenizer(ClipTokenizer::load(plan.pipeline.component("tokenizer"), plan.config.tokenizer)),
+        encoder(plan.pipeline.load_vae(device, parse_dtype(plan.config.encode.dtype, device)),
+                plan.pipeline.load_text_encoder(device, parse_dtype(plan.config.encode.dtype, device)), device,
+                parse_dtype(plan.config.encode.dtype, device), plan.config.encode.batch_size),
+        filter(plan.config.data.train.filters),
+        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution)),
+        deal(plan.config.run.seed, plan.data.stripes),
+        preparation{plan.config.run.seed, plan.config.transform, &tokenizer, filter.empty() ? nullptr : &filter} {}
+
+  void start(const Plan& plan, const std::vector<std::uint32_t>& stripes, int threads) {
+    StreamOptions options;
+    options.threads = plan.config.data.threads.value_or(threads);
+    options.block = plan.block;
+    options.ahead = plan.parcel_samples;
+    stream = std::make_unique<StripeStream>(deal, *source, preparation, options);
+    for (auto stripe : stripes) {
+      const auto found = plan.start.cursors.find(stripe);
+      stream->add(stripe, found == plan.start.cursors.end() ? StripeCursor{} : found->second);
+    }
+  }
+};
+
+// The text state of the empty caption, made by the first producer for everybody: f16 (77, C).
+torch::Tensor share_null_text(const Session& session, const Plan& plan, ProducerParts* producer) {
+  const int maker = plan.roles.producers.front();
+  std::string bytes;
+  if (session.world.rank() == maker) {
+    const auto state = producer->encoder.encode_text(producer->tokenizer.encode(""));
+    bytes.assign(static_cast<const char*>(state.data_ptr()), state.nbytes());
+  }
+  bytes = session.world.group().broadcast(bytes, maker);
+  auto null_text = torch::empty({token_count, text_width(plan.pipeline)}, torch::kHalf);
+  ensure(bytes.size() == null_text.nbytes(), "the null caption's state has the text encoder's shape");
+  std::memcpy(null_text.data_ptr(), bytes.data(), bytes.size());
+  return null_text;
+}
+
+// Positions of the trainers that a producer serves, and of the producers that serve a trainer.
+std::vector<int> trainers_of(const Plan& plan, int producer) {
+  std::set<int> found;
+  for (auto stripe : plan.routing.stripes_of_producer(producer)) found.insert(plan.routing.trainer_of[stripe]);
+  return {found.begin(), found.end()};
+}
+
+std::vector<int> producers_of(const Plan& plan, int trainer) {
+  std::set<int> found;
+  for (auto stripe : plan.routing.stripes_of_trainer(trainer)) found.insert(plan.routing.producer_of[stripe]);
+  return {found.begin(), found.end()};
+}
+
+int position_in(const std::vector<int>& list, int value) { return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin()); }
+
+std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions) {
+  std::vector<int> picked;
+  for (int position : positions) picked.push_back(values[position]);
+  return picked;
+}
+
+int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
+  const int self = position_in(plan.roles.producers, session.world.rank());
+  ProducerParts parts(plan, session.device);
+  share_null_text(session, plan, &parts);
+  const auto stripes = plan.routing.stripes_of_producer(self);
+  parts.start(plan, stripes, session.threads);
+
+  const auto trainers = trainers_of(plan, self);
+  std::vector<int> line_of(plan.routing.trainer_of.size(), -1);   // stripe -> position in the sender's list
+  for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
+  auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
+  run_producer(*parts.stream, parts.encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+  return 0;
+}
+
+// ---- trainer -----------------------------------------------------------------------------------------------------
+
+UNet2DConditionModel make_unet(const Session& session, const Plan& plan) {
+  const auto& c = plan.config;
+  const auto dtype = parse_dtype(c.model.dtype, session.device);
+  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(unet_config_of(c, plan.pipeline)));
+  if (c.model.unet.init == ModelConfig::Init::pretrained) {
+    load_weights(*unet, plan.pipeline.component("unet"), diffusers_stem);
+  } else {
+    initialize(*unet, plan_pytorch_init(parameter_shapes(*unet)), c.run.seed);
+  }
+  unet->to(session.device, dtype);
+  unet->train();
+  unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
+  return unet;
+}
+
+std::vector<ParameterBlock> blocks_of_unet(UNet2DConditionModel& unet) {
+  std::vector<ParameterBlock> blocks;
+  for (auto& names : parameter_blocks(*unet)) blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
+  return blocks;
+}
+
+LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver, const std::vector<int>& producers,
+                 const torch::Tensor& null_text) {
+  const auto& c = plan.config;
+  auto unet = make_unet(session, plan);
+  const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
+  ShardedModel model(*unet, blocks_of_unet(unet), shards, c.parallel.bucket_mb, trainers);
+  ShardedAdamW optimizer(model, c.optim, c.ema);
+  if (plan.checkpoint) restore(*plan.checkpoint, model, optimizer);
+
+  std::map<std::uint32_t, int> producer_of;   // per stripe, position in the receiver's list
+  const auto stripes = plan.routing.stripes_of_trainer(trainers.rank());
+  for (auto stripe : stripes)
+    producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
+
+  const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+  DiffusionTask::Options options;
+  options.objective = c.objective;
+  options.seed = c.run.seed;
+  options.global_batch = c.batch.global;
+  options.scaling_factor = vae.scaling_factor;
+  options.shift_factor = vae.shift_factor.value_or(0);
+  options.null_text = null_text;
+  options.device = session.device;
+  options.dtype = parse_dtype(c.model.dtype, session.device);
+  options.producers = producers;
+  options.slots = handoff_slots;
+  DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
+                     HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, 5 * hang_seconds(c.guard.hang_timeout)), receiver, options);
+  const auto loop = c.loop();
+  LoopParts parts{task, model, optimizer, trainers, loop, c.optim, plan.data, c.data.max_bad_share, static_cast<int>(plan.roles.producers.size()),
+                  session.device, manifest_extra(plan)};
+  return run_loop(std::move(parts), plan.start);
+}
+
+int finish(const Session& session, const Plan& plan, const LoopResult& result) {
+  log::set_step(0);
+  if (session.is_root()) {
+    const auto& dir = plan.config.run.dir.value;
+    write_state(dir, result.finished ? "done" : "requeue", result);
+    print_footer(dir, result, true,
+                 result.finished ? fmt::format("millrace export --run {} --out {}/pipeline", dir, dir) : "the same command again: it resumes from the checkpoint");
+  }
+  return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
+}
+
+int run_trainer_role(const Session& session, const Plan& plan, const Group& trainers, const Group& handoff) {
+  const auto null_text = share_null_text(session, plan, nullptr);
+  const auto producers = producers_of(plan, trainers.rank());
+  auto receiver = make_mpi_receiver(handoff, pick(plan.roles.producers, producers), {plan.parcel_bytes, handoff_slots});
+  const auto result = train(session, plan, trainers, *receiver, producers, null_text);
+  receiver->finish();
+  return finish(session, plan, result);
+}
+
+// One rank does both: the producer runs in a thread of its own, with the same parcels in between.
+int run_both_roles(const Session& session, const Plan& plan, const Group& trainers) {
+  const int self = trainers.rank();
+  ProducerParts parts(plan, session.device);
+  const auto null_text = share_null_text(session, plan, &parts);
+  const auto stripes = plan.routing.stripes_of_producer(self);
+  parts.start(plan, stripes, session.threads);
+  auto ends = make_in_process_handoff({plan.parcel_bytes, handoff_slots});
+  const std::vector<int> trainer_of(plan.routing.trainer_of.size(), 0);   // the only trainer this producer knows
+  std::jthread producer([&] {
+    try {
+      at::set_num_threads(session.threads);
+      run_producer(*parts.stream, parts.encoder, *ends.sender, plan.data.manifest, {stripes, trainer_of, plan.parcel_samples});
+    } catch (const std::exception& error) {
+      log::error("producer: {}", error.what());   // the trainer has it from the handoff
+    }
+  });
+  try {
+    const auto result = train(session, plan, trainers, *ends.receiver, {self}, null_text);
+    ends.receiver->finish();
+    return finish(session, plan, result);
+  } catch (...) {
+    ends.receiver->request_stop();   // so that the thread can be joined
+    throw;
+  }
+}
+
+// Nothing left to do: the checkpoint has reached the duration.
+bool nothing_to_do(const Session& session, const Plan& plan) {
+  const auto& duration = plan.config.duration;
+  const auto& state = plan.start;
+  const double now = duration.unit == Duration::Unit::steps ? state.step : duration.unit == Duration::Unit::samples ? state.samples : state.seconds;
+  if (!plan.checkpoint || now < duration.count) return false;
+  if (session.is_root()) {
+    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(), state.step, to_string(duration));
+    LoopResult result;
+    result.finished = true;
+    result.state = state;
+    result.checkpoint = plan.checkpoint->path().string();
+    write_state(plan.config.run.dir.value, "done", result);
+  }
+  return true;
+}
+
+int run(const CommandLine& line) {
+  auto loaded = load_config<TrainConfig>(line, [](const TrainConfig& c, config::Report& report) { check(c, report); });
+  if (loaded.printed) return 0;
+  World world;
+  const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
+  return run_role(session, [&] {
+    const Plan plan = make_plan(session, loaded.root, loaded.report);
+    const int rank = world.rank();
+    const bool trains = plan.roles.trains(rank);
+    const auto role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
+    const int first_of_role = trains ? plan.roles.trainers.front() : plan.roles.producers.front();
+    log::init({role, rank, rank == first_of_role, (std::filesystem::path(plan.config.run.dir.value) / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
+    if (session.is_root()) print_start(session, plan);
+    if (line.dry_run || nothing_to_do(session, plan)) return 0;
+    const auto trainers = world.group().split(trains ? 0 : 1, rank);
+    if (plan.roles.all_in_one) return run_both_roles(session, plan, trainers);
+    const auto handoff = world.group().duplicate();
+    return trains ? run_trainer_role(session, plan, trainers, handoff) : run_producer_role(session, plan, handoff);
+  });
+}
+
+}  // namespace
+
+Command train_command() {
+  return {"train", "train the U-Net, alone or under mpirun/srun", "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run, schema_of<TrainConfig>};
+}
+
+}  // namespace millrace

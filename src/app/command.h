@@ -1,0 +1,69 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "command_line.h"
+#include "millrace/core/config.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+// One subcommand of millrace.
+struct Command {
+  std::string name;
+  std::string summary;                    // one line for the list
+  std::string usage;                      // what follows "millrace NAME"
+  std::vector<OptionSpec> options;
+  bool takes_paths = false;
+  int (*run)(const CommandLine& line) = nullptr;
+  config::Section (*schema)() = nullptr;  // its configuration, for --help
+};
+
+// A schema over a value that lives as long as the program: for --help only.
+template <class Root>
+config::Section schema_of() {
+  static Root root;
+  return config::Section::of(root);
+}
+
+// Reads the configuration of a command. With --print-config the resolved configuration is printed and `print` is true: the
+// command then ends at once.
+template <class Root>
+struct Loaded {
+  Root root;
+  config::Report report;
+  bool printed = false;
+};
+void print_out(const std::string& text);
+
+template <class Root, class Check>
+Loaded<Root> load_config(const CommandLine& line, Check&& check) {
+  Loaded<Root> loaded;
+  loaded.report = config::load(loaded.root, line.inputs);
+  if (loaded.report.ok()) check(loaded.root, loaded.report);
+  loaded.report.throw_if_problems();
+  if (line.print_config) {
+    print_out(*line.print_config == "json" ? config::print_json(loaded.root) : config::print_yaml(loaded.root, loaded.report));
+    loaded.printed = true;
+  }
+  return loaded;
+}
+
+template <class Root>
+Loaded<Root> load_config(const CommandLine& line) {
+  return load_config<Root>(line, [](const Root&, config::Report&) {});
+}
+
+// cmd_*.cpp
+Command init_command();
+Command train_command();
+Command train_autoencoder_command();
+Command export_command();
+Command generate_command();
+Command probe_command();
+Command tokenize_command();
+Command inspect_command();
+Command bench_command();
+Command env_command();
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+#include "command_line.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/program_options.hpp>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace po = boost::program_options;
+
+std::optional<std::string> CommandLine::find(const std::string& name) const {
+  const auto found = options.find(name);
+  if (found == options.end() || found->second.empty()) return std::nullopt;
+  return found->second.front();
+}
+
+std::string CommandLine::get(const std::string& name) const {
+  if (auto value = find(name)) return *value;
+  throw Error(Exit::usage, fmt::format("{} needs --{}", command, name), fmt::format("millrace {} --help", command));
+}
+
+bool is_override(const std::string& argument) {
+  static constexpr std::array standalone = {"config", "duration", "seed", "weights", "threads"};
+  const auto equals = argument.find('=');
+  if (equals == argument.npos || equals == 0) return false;
+  const auto key = argument.substr(0, equals);
+  if (!std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '[' || c == ']'; }))
+    return false;
+  const auto dot = key.find('.');
+  return (dot != key.npos && dot > 0 && dot + 1 < key.size()) ||
+         std::find(standalone.begin(), standalone.end(), key) != standalone.end();
+}
+
+static po::options_description describe(const std::vector<OptionSpec>& options) {
+  po::options_description description;
+  auto add = description.add_options();
+  add("config", po::value<std::vector<std::string>>()->composing());
+  add("print-config", po::value<std::string>()->implicit_value("yaml"));
+  add("dry-run", po::bool_switch());
+  add("help,h", po::value<std::string>()->implicit_value(""));
+  for (const auto& option : options) {
+    auto* value = po::value<std::vector<std::string>>();
+    if (option.takes == OptionSpec::Takes::nothing) value->zero_tokens();
+    if (option.takes == OptionSpec::Takes::many) value->multitoken();
+    if (option.takes == OptionSpec::Takes::one) value->composing();
+    add(option.name.c_str(), value);
+  }
+  return description;
+}
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options, bool takes_paths) {
+  CommandLine line;
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = arguments[i];
+    const bool is_value_of_one = i > 0 && std::any_of(options.begin(), options.end(), [&](const OptionSpec& option) {
+      return option.takes == OptionSpec::Takes::one && arguments[i - 1] == "--" + option.name;
+    });
+    if (argument.starts_with("config=")) {
+      line.inputs.files.push_back(argument.substr(7));
+    } else if (is_override(argument) && !is_value_of_one && !(takes_paths && argument.find('/') < argument.find('='))) {
+      line.inputs.overrides.push_back(argument);
+    } else {
+      rest.push_back(argument);
+    }
+  }
+  try {
+    const auto description = describe(options);
+    po::positional_options_description none;
+    const auto parsed = po::command_line_parser(rest)
+                            .options(description)
+                            .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+                            .positional(none.add("paths", -1))
+                            .allow_unregistered()
+                            .run();
+    for (const auto& option : parsed.options) {
+      if (option.position_key >= 0 || option.string_key == "paths") {
+        line.paths.insert(line.paths.end(), option.value.begin(), option.value.end());
+      } else if (option.unregistered) {
+        throw Error(Exit::usage, fmt::format("unknown option {}", option.original_tokens.front()), "see --help");
+      } else if (option.string_key == "config") {
+        line.inputs.files.insert(line.inputs.files.end(), option.value.begin(), option.value.end());
+      } else if (option.string_key == "print-config") {
+        line.print_config = option.value.empty() || option.value[0].empty() ? "yaml" : option.value[0];
+      } else if (option.string_key == "dry-run") {
+        line.dry_run = true;
+      } else if (option.string_key == "help") {
+        line.help = option.value.empty() ? "" : option.value[0];
+      } else {
+        auto& values = line.options[option.string_key];
+        values.insert(values.end(), option.value.begin(), option.value.end());
+      }
+    }
+  } catch (const po::error& error) {
+    throw Error(Exit::usage, error.what(), "see --help");
+  }
+  if (line.print_config && line.print_config != "yaml" && line.print_config != "json")
+    fail(Exit::usage, "--print-config={}: yaml or json", *line.print_config);
+  if (!takes_paths && !line.paths.empty())
+    throw Error(Exit::usage, fmt::format("what is \"{}\"?", line.paths.front()), "settings are given as section.key=value; see --help");
+  return line;
+}
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+#include "config.h"
+
+namespace millrace {
+namespace {
+
+void describe_device(config::Section& section, std::string& device) {
+  section.key("device", device, "where tensors live; auto = CUDA where there is one, else the CPU").one_of({"auto", "cpu", "cuda"});
+}
+
+void describe_dtype(config::Section& section, std::string& dtype) {
+  section.key("dtype", dtype, "arithmetic of the trained model; auto = bfloat16 on CUDA, float32 on the CPU; masters stay float32")
+      .one_of({"auto", "float32", "bfloat16"});
+}
+
+template <class Config>
+LoopConfig loop_of(const Config& c) {
+  return {c.run.dir, c.run.seed, c.duration, c.batch, c.checkpoint, c.log, c.record, c.guard};
+}
+
+constexpr const char* later = "is not available in this version";
+
+template <class Config>
+void check_common(const Config& c, config::Report& report) {
+  if (c.batch.global % c.batch.micro != 0)
+    report.problem("batch.global", fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro));
+  if (c.data.validation) report.problem("data.validation", later);
+  if (c.log.prometheus) report.problem("log.prometheus", later);
+  if (c.data.train.type == SourceConfig::Type::webdataset && c.data.train.path.empty())
+    report.problem("data.train.path", "must be set: archives, brace patterns or folders");
+  if (c.optim.schedule != Schedule::constant && c.duration.unit == Duration::Unit::seconds)
+    report.problem("optim.schedule", "linear and cosine need a duration in steps or samples");
+  if (c.checkpoint.every && c.checkpoint.every->count <= 0) report.problem("checkpoint.every", "must be above 0, or null for none");
+  if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
+}
+
+}  // namespace
+
+void RunConfig::describe(config::Section& section) {
+  section.key("dir", dir, "folder of the run: checkpoints, metrics, logs");
+  section.key("seed", seed, "of everything random");
+  describe_device(section, device);
+}
+
+void ModelConfig::Unet::describe(config::Section& section) {
+  section.key("init", init, {{"random", Init::random}, {"pretrained", Init::pretrained}}, "fresh weights, or those of model.pipeline");
+  section.key("config", config, "unet/config.json of another shape; null = that of model.pipeline");
+  section.key("ema_start", ema_start, "folder of weights the EMA starts from; null = the initial weights");
+}
+
+void ModelConfig::describe(config::Section& section) {
+  section.key("pipeline", pipeline, "diffusers folder: VAE, text encoder, tokenizer, scheduler and the U-Net's shape");
+  section.section("unet", unet, "the trained network");
+  section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
+  describe_dtype(section, dtype);
+}
+
+void TrainConfig::describe(config::Section& section) {
+  section.section("run", run, "the run");
+  section.section("model", model, "what is trained, and what encodes for it");
+  section.section("data", data, "where samples come from, and in which order");
+  section.section("transform", transform, "from image files to pixels");
+  section.section("tokenizer", tokenizer, "from captions to ids");
+  section.section("encode", encode, "from pixels and ids to latents and text states");
+  section.section("roles", roles, "which ranks produce and which train");
+  section.section("batch", batch, "samples per step");
+  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.section("objective", objective, "what the U-Net learns to predict");
+  section.section("optim", optim, "AdamW");
+  section.section("ema", ema, "exponential moving average of the weights");
+  section.section("parallel", parallel, "how trainers share the model");
+  section.section("checkpoint", checkpoint, "saving and resuming");
+  section.section("samples", samples, "pictures during training");
+  section.section("log", log, "metrics");
+  section.section("record", record, "tensors of single steps");
+  section.section("guard", guard, "what to do when numbers go wrong");
+  section.ignore({"download", "validation", "generate", "bench", "autoencoder"});
+}
+
+LoopConfig TrainConfig::loop() const { return loop_of(*this); }
+
+AutoencoderTrainConfig::AutoencoderTrainConfig() {
+  batch = {32, 32};
+  optim.warmup = Duration::steps(500);
+}
+
+void AutoencoderTrainConfig::Model::describe(config::Section& section) {
+  section.key("pipeline", pipeline, "diffusers folder whose VAE is trained");
+  section.key("init", init, {{"random", ModelConfig::Init::random}, {"pretrained", ModelConfig::Init::pretrained}},
+              "fresh weights, or those of model.pipeline");
+  describe_dtype(section, dtype);
+  section.ignore({"unet", "gradient_checkpointing"});
+}
+
+void AutoencoderTrainConfig::describe(config::Section& section) {
+  section.section("run", run, "the run");
+  section.section("model", model, "what is trained");
+  section.section("autoencoder", autoencoder, "terms of the loss");
+  section.section("data", data, "where samples come from, and in which order");
+  section.section("transform", transform, "from image files to pixels");
+  section.section("batch", batch, "samples per step");
+  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.section("optim", optim, "AdamW");
+  section.section("ema", ema, "exponential moving average of the weights");
+  section.section("parallel", parallel, "how ranks share the model");
+  section.section("checkpoint", checkpoint, "saving and resuming");
+  section.section("log", log, "metrics");
+  section.section("record", record, "tensors of single steps");
+  section.section("guard", guard, "what to do when numbers go wrong");
+  section.ignore({"download", "validation", "generate", "bench", "objective", "encode", "roles", "tokenizer", "samples"});
+}
+
+LoopConfig AutoencoderTrainConfig::loop() const { return loop_of(*this); }
+
+void check(const TrainConfig& c, config::Report& report) {
+  check_common(c, report);
+  if (c.model.unet.ema_start) report.problem("model.unet.ema_start", later);
+  if (c.samples.prompts) report.problem("samples.prompts", later);
+  if (c.encode.cache) report.problem("encode.cache", later);
+  if (c.encode.text_on == EncodeConfig::TextOn::trainer) report.problem("encode.text_on", fmt::format("trainer {}", later));
+  if (c.objective.zero_terminal_snr && c.objective.prediction == Prediction::epsilon)
+    report.problem("objective.zero_terminal_snr", "needs objective.prediction=v_prediction: at zero signal the noise cannot be told from the input");
+}
+
+void check(const AutoencoderTrainConfig& c, config::Report& report) { check_common(c, report); }
+
+}  // namespace millrace

@@ -1,0 +1,96 @@
+#pragma once
+#include "millrace/core/config.h"
+#include "millrace/core/units.h"
+#include "millrace/data/config.h"
+#include "millrace/data/tokenizer.h"
+#include "millrace/data/transform.h"
+#include "millrace/diffusion/objective.h"
+#include "millrace/encode/encoder.h"
+#include "millrace/parallel/optim_config.h"
+#include "millrace/parallel/shard_plan.h"
+#include "millrace/train/autoencoder_task.h"
+#include "millrace/train/config.h"
+#include "roles.h"
+
+// The whole configuration of a training run: every section beside its owner, put together here.
+namespace millrace {
+
+struct RunConfig {
+  config::Required dir;
+  std::uint64_t seed = 420;
+  std::string device = "auto";
+
+  void describe(config::Section& section);
+};
+
+struct ModelConfig {
+  enum class Init { random, pretrained };
+  config::Required pipeline;
+  struct Unet {
+    Init init = Init::random;
+    std::optional<std::string> config, ema_start;
+    void describe(config::Section& section);
+  } unet;
+  bool gradient_checkpointing = false;
+  std::string dtype = "auto";
+
+  void describe(config::Section& section);
+};
+
+// What `train` reads.
+struct TrainConfig {
+  RunConfig run;
+  ModelConfig model;
+  DataConfig data;
+  TransformConfig transform;
+  TokenizerConfig tokenizer;
+  EncodeConfig encode;
+  RolesConfig roles;
+  BatchConfig batch;
+  Duration duration = Duration::steps(550000);
+  ObjectiveConfig objective;
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  SamplesConfig samples;
+  LogConfig log;
+  RecordConfig record;
+  GuardConfig guard;
+
+  void describe(config::Section& section);
+  LoopConfig loop() const;
+};
+
+// What `train-autoencoder` reads: the same sections without those of the U-Net, and the loss.
+struct AutoencoderTrainConfig {
+  RunConfig run;
+  struct Model {
+    config::Required pipeline;
+    ModelConfig::Init init = ModelConfig::Init::random;
+    std::string dtype = "auto";
+    void describe(config::Section& section);
+  } model;
+  AutoencoderConfig autoencoder;
+  DataConfig data;
+  TransformConfig transform;
+  BatchConfig batch;
+  Duration duration = Duration::steps(20000);
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  RecordConfig record;
+  GuardConfig guard;
+
+  AutoencoderTrainConfig();
+  void describe(config::Section& section);
+  LoopConfig loop() const;
+};
+
+// Settings that cannot go together, or ask for what this version lacks.
+void check(const TrainConfig& config, config::Report& report);
+void check(const AutoencoderTrainConfig& config, config::Report& report);
+
+}  // namespace millrace

@@ -1,0 +1,89 @@
+// millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "command.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+namespace {
+
+std::vector<Command> all_commands() {
+  return {init_command(),     train_command(),    train_autoencoder_command(), export_command(), generate_command(),
+          inspect_command(),  probe_command(),    tokenize_command(),          bench_command(),  env_command()};
+}
+
+// Promised for later versions; asking for one says so.
+constexpr const char* later_commands[] = {"download", "preprocess", "evaluate", "plan", "preflight"};
+
+void print_overview(const std::vector<Command>& commands) {
+  fmt::print("millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... [section.key=value]...\n\n",
+             MILLRACE_VERSION);
+  for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
+  fmt::print("\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where each is from.\n"
+             "Exit codes: 0 done, 2 usage or configuration, 70 bug, 74 input/output, 75 saved and to be requeued, 76 hang, 77 bad data, 78 numerics.\n");
+}
+
+void print_help(const Command& command, const std::string& section) {
+  if (section.empty()) {
+    fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
+    for (const auto& option : command.options) fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
+    fmt::print("  --{:<24} {}\n  --{:<24} {}\n", "config FILE", "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
+               "print all settings with their origin and stop");
+  }
+  if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
+}
+
+const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
+  const auto found = std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
+  if (found != commands.end()) return *found;
+  if (std::find(std::begin(later_commands), std::end(later_commands), name) != std::end(later_commands))
+    throw Error(Exit::usage, fmt::format("millrace {} is not available in version {}", name, MILLRACE_VERSION), "millrace --help lists what is");
+  throw Error(Exit::usage, fmt::format("unknown command \"{}\"", name), "millrace --help lists the commands");
+}
+
+int run(const std::vector<std::string>& arguments) {
+  const auto commands = all_commands();
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    print_overview(commands);
+    return arguments.empty() ? static_cast<int>(Exit::usage) : 0;
+  }
+  if (arguments[0] == "--version") {
+    fmt::print("millrace {}\n", MILLRACE_VERSION);
+    return 0;
+  }
+  const auto& command = find_command(commands, arguments[0]);
+  auto line = parse_command_line({arguments.begin() + 1, arguments.end()}, command.options, command.takes_paths);
+  line.command = command.name;
+  if (line.help) {
+    print_help(command, *line.help);
+    return 0;
+  }
+  return command.run(line);
+}
+
+int report(const Error& error) {
+  log::progress("");
+  log::flush();
+  fmt::print(stderr, "millrace: {}\n", error.what());
+  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
+  return static_cast<int>(error.exit());
+}
+
+}  // namespace
+
+void print_out(const std::string& text) { std::cout << text << (text.ends_with('\n') ? "" : "\n") << std::flush; }
+
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  using namespace millrace;
+  try {
+    return run({argv + 1, argv + argc});
+  } catch (const Error& error) {
+    return report(error);
+  } catch (const std::exception& error) {
+    return report(Error(Exit::bug, error.what(), "please report this with the output of `millrace env`"));
+  }
+}

@@ -1,0 +1,94 @@
+#include "millrace/comm/group.h"
+
+#include <nlohmann/json.hpp>
+
+#include "group_backend.h"
+
+namespace millrace {
+
+Group::Group() : backend_(make_solo_group()) {}
+
+int Group::rank() const {
+  return backend_->rank();
+}
+int Group::size() const {
+  return backend_->size();
+}
+Group Group::split(int color, int key) const {
+  return Group(backend_->split(color, key));
+}
+Group Group::duplicate() const {
+  return Group(backend_->duplicate());
+}
+void Group::set_time_limit(double seconds) const {
+  backend_->set_time_limit(seconds);
+}
+void Group::barrier() const {
+  backend_->barrier();
+}
+
+void Group::broadcast(std::span<std::byte> bytes, int root) const {
+  backend_->broadcast(bytes, root);
+}
+
+std::string Group::broadcast(std::string text, int root) const {
+  std::int64_t length = static_cast<std::int64_t>(text.size());
+  broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
+  text.resize(static_cast<std::size_t>(length));
+  broadcast(std::as_writable_bytes(std::span(text)), root);
+  return text;
+}
+
+void Group::all_reduce_sum(std::span<double> values) const {
+  backend_->all_reduce(values, Reduction::sum);
+}
+void Group::all_reduce_max(std::span<double> values) const {
+  backend_->all_reduce(values, Reduction::max);
+}
+void Group::all_reduce_min(std::span<double> values) const {
+  backend_->all_reduce(values, Reduction::min);
+}
+void Group::all_reduce_sum(std::span<std::int64_t> values) const {
+  backend_->all_reduce(values, Reduction::sum);
+}
+void Group::all_reduce_max(std::span<std::int64_t> values) const {
+  backend_->all_reduce(values, Reduction::max);
+}
+void Group::all_reduce_min(std::span<std::int64_t> values) const {
+  backend_->all_reduce(values, Reduction::min);
+}
+
+std::vector<std::string> Group::gather_strings(const std::string& mine, int root) const {
+  return backend_->gather_strings(mine, root);
+}
+std::vector<std::string> Group::all_gather_strings(const std::string& mine) const {
+  return backend_->all_gather_strings(mine);
+}
+Transfer Group::receiver(int from, int tag, std::span<std::byte> into) const {
+  return backend_->receiver(from, tag, into);
+}
+Transfer Group::sender(int to, int tag, std::span<const std::byte> from) const {
+  return backend_->sender(to, tag, from);
+}
+
+bool agree(const Group& group, bool ok) {
+  std::int64_t all_ok = ok;
+  group.all_reduce_min(std::span(&all_ok, 1));
+  return all_ok != 0;
+}
+
+void agree(const Group& group, const std::optional<Error>& error) {
+  if (agree(group, !error)) return;
+  const auto described =
+      error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint()} : nlohmann::json();
+  // Messages may quote file names of any bytes, so invalid UTF-8 must not throw here.
+  const auto all = group.all_gather_strings(described.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto entry = nlohmann::json::parse(all[rank]);
+    if (entry.is_null()) continue;
+    const std::string where = group.size() > 1 ? fmt::format("rank {}: ", rank) : "";
+    throw Error(static_cast<Exit>(entry[0].get<int>()), where + entry[1].get<std::string>(), entry[2]);
+  }
+}
+
+}  // namespace millrace

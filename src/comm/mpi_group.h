@@ -1,0 +1,43 @@
+#pragma once
+#include <mpi.h>
+
+#include "group_backend.h"
+
+namespace millrace {
+
+// Communicators are made a handful of times and live until MPI ends: freeing them would have every rank meet in a
+// destructor, also when one of them is unwinding.
+class MpiGroup final : public GroupBackend {
+ public:
+  MpiGroup(MPI_Comm comm, double limit_seconds);
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::shared_ptr<GroupBackend> split(int color, int key) const override;
+  std::shared_ptr<GroupBackend> duplicate() const override;
+  void set_time_limit(double seconds) override { limit_seconds_ = seconds; }
+  void barrier() const override;
+  void broadcast(std::span<std::byte> bytes, int root) const override;
+  void all_reduce(std::span<double> values, Reduction reduction) const override;
+  void all_reduce(std::span<std::int64_t> values, Reduction reduction) const override;
+  std::vector<std::string> gather_strings(const std::string& mine, int root) const override;
+  std::vector<std::string> all_gather_strings(const std::string& mine) const override;
+  Transfer receiver(int from, int tag, std::span<std::byte> into) const override;
+  Transfer sender(int to, int tag, std::span<const std::byte> from) const override;
+
+  MPI_Comm comm() const { return comm_; }
+  double limit_seconds() const { return limit_seconds_; }
+  void wait(MPI_Request request, std::string_view what) const;
+
+ private:
+  void all_reduce(void* values, std::size_t count, MPI_Datatype type, Reduction reduction) const;
+
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+  double limit_seconds_;
+};
+
+// Largest message: counts are ints.
+inline constexpr std::size_t message_bytes = std::size_t{1} << 30;
+
+}  // namespace millrace

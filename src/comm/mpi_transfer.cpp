@@ -1,0 +1,71 @@
+#include "mpi_transfer.h"
+
+#include "millrace/core/error.h"
+#include "mpi_group.h"
+#include "mpi_requests.h"
+
+namespace millrace {
+namespace {
+
+bool mpi_has_ended() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  return finalized != 0;
+}
+
+}  // namespace
+
+MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into) {
+  ensure(into.size() <= message_bytes, "message buffer too large");
+  check_mpi(MPI_Recv_init(into.data(), static_cast<int>(into.size()), MPI_BYTE, from, tag, comm, &request_));
+}
+
+MpiReceive::~MpiReceive() {
+  if (mpi_has_ended()) return;
+  if (pending_ && MPI_Cancel(&request_) == MPI_SUCCESS) MPI_Wait(&request_, MPI_STATUS_IGNORE);
+  MPI_Request_free(&request_);
+}
+
+void MpiReceive::start(std::size_t) {
+  ensure(!pending_, "receive started twice");
+  check_mpi(MPI_Start(&request_));
+  pending_ = true;
+}
+
+bool MpiReceive::done() {
+  if (!pending_) return true;
+  int done = 0, count = 0;
+  MPI_Status status;
+  check_mpi(MPI_Test(&request_, &done, &status));
+  if (!done) return false;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &count));
+  bytes_ = static_cast<std::size_t>(count);
+  pending_ = false;
+  return true;
+}
+
+void MpiReceive::cancel() {
+  if (!pending_) return;
+  check_mpi(MPI_Cancel(&request_));
+  check_mpi(MPI_Wait(&request_, MPI_STATUS_IGNORE));
+  pending_ = false;
+  bytes_ = 0;
+}
+
+MpiSend::~MpiSend() {
+  if (request_ != MPI_REQUEST_NULL && !mpi_has_ended()) MPI_Request_free(&request_);
+}
+
+void MpiSend::start(std::size_t bytes) {
+  ensure(request_ == MPI_REQUEST_NULL, "send started twice");
+  ensure(bytes <= from_.size() && bytes <= message_bytes, "message longer than its memory");
+  check_mpi(MPI_Isend(from_.data(), static_cast<int>(bytes), MPI_BYTE, to_, tag_, comm_, &request_));
+}
+
+bool MpiSend::done() {
+  int done = 0;
+  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE));
+  return done != 0;
+}
+
+}  // namespace millrace

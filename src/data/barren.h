@@ -1,0 +1,30 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "millrace/data/ledger.h"
+#include "millrace/data/stripe.h"
+
+namespace millrace {
+
+// Notices a stripe that would search for ever. A broken archive may leave a stripe without samples for an epoch, and by
+// chance for several, so that nothing was accepted counts only once it has been so for three epochs and for every unit
+// there is (or for so many that the rest will be no better).
+class BarrenWatch {
+ public:
+  BarrenWatch(const Deal& deal, std::uint32_t stripe) : deal_(&deal), stripe_(stripe) {}
+
+  void count(std::optional<Reason> reason) { counts_.add(reason); }
+  // Error(bad_data) with what was found instead of samples.
+  void end_epoch(std::uint32_t epoch);
+
+ private:
+  const Deal* deal_;
+  std::uint32_t stripe_;
+  RowCounts counts_;                  // since the last epoch that gave a sample
+  std::set<std::uint32_t> units_;     // dealt to the stripe since then
+  int epochs_ = 0;
+};
+
+}  // namespace millrace

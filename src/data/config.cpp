@@ -1,0 +1,43 @@
+#include "millrace/data/config.h"
+
+namespace millrace {
+
+void SourceColumns::describe(config::Section& s) {
+  s.key("image", image, "column of image bytes (Parquet) or of paths and addresses (lists); null = the usual names");
+  s.key("caption", caption, "column of captions; null = the usual names");
+  s.key("key", key, "column that names a row in ids; null = the row number");
+  s.key("cls", cls, "column of class numbers (type class)");
+}
+
+void SourceConfig::describe(config::Section& s) {
+  s.key("type", type,
+        {{"webdataset", Type::webdataset},
+         {"parquet", Type::parquet},
+         {"csv", Type::csv},
+         {"class", Type::class_labels},
+         {"latents", Type::latents},
+         {"synthetic", Type::synthetic}},
+        "what the archives are");
+  s.key("path", path, "files, brace patterns, directories, pipe: commands or http(s) addresses; one or a list");
+  s.key("filters", filters, "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"");
+  s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
+  s.section("columns", columns, "names of columns, for Parquet and lists");
+  s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);
+}
+
+void SourceConfig::check(const std::string& name, config::Report& report) const {
+  if (path.empty() && type != Type::synthetic) report.problem(name + ".path", "must be set");
+  if (type == Type::class_labels && !idx_to_prompt) report.problem(name + ".idx_to_prompt", "must be set for type class");
+}
+
+void DataConfig::describe(config::Section& s) {
+  s.section("train", train, "what is trained on");
+  s.section("validation", validation, "what the validation loss is measured on; null = none");
+  s.key("shuffle_buffer", shuffle_buffer, "samples held back for shuffling, all stripes together").at_least(1);
+  s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
+  s.key("stripes", stripes, "units of sample order, constant over restarts; a divisor of batch.global").at_least(1);
+  s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
+  s.key("max_bad_share", max_bad_share, "stop when more than this share of the rows is bad").at_least(0).at_most(1);
+}
+
+}  // namespace millrace

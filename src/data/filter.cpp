@@ -1,0 +1,207 @@
+#include "millrace/data/filter.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+// One field's expression, read from left to right.
+class FilterParser {
+ public:
+  FilterParser(std::string_view field, std::string_view text) : field_(field), text_(text), rest_(text) {}
+
+  Filter::Condition parse() {
+    Filter::Condition condition{std::string(field_), {}};
+    do {
+      condition.terms.push_back(term());
+    } while (take_word("and"));
+    if (!at_end()) wrong("an `and` or the end is expected at '{}'", rest_);
+    return condition;
+  }
+
+ private:
+  using Op = Filter::Op;
+
+  Filter::Term term() {
+    static constexpr std::pair<std::string_view, Op> signs[] = {{"<=", Op::less_equal}, {">=", Op::greater_equal},
+                                                                {"==", Op::equal},      {"!=", Op::not_equal},
+                                                                {"<", Op::less},        {">", Op::greater}};
+    for (const auto& [sign, op] : signs) {
+      if (take(sign)) return comparison(op);
+    }
+    if (take_word("in")) return one_of();
+    Filter::Value first = value();
+    if (!take("..")) return {Op::equal, {first}};
+    const Filter::Value last = value();
+    if (first.index() != last.index() || std::holds_alternative<bool>(first)) wrong("a range needs two numbers or two texts");
+    return {Op::range, {first, last}};
+  }
+
+  Filter::Term comparison(Op op) {
+    Filter::Term term{op, {value()}};
+    const bool ordered = op != Op::equal && op != Op::not_equal;
+    if (ordered && std::holds_alternative<bool>(term.values[0])) wrong("true and false have no order");
+    return term;
+  }
+
+  Filter::Term one_of() {
+    Filter::Term term{Op::in, {}};
+    if (!take("[")) wrong("`in` needs a list [..]");
+    do {
+      term.values.push_back(value());
+    } while (take(","));
+    if (!take("]")) wrong("the list is not closed by ]");
+    return term;
+  }
+
+  Filter::Value value() {
+    skip_space();
+    if (rest_.empty()) wrong("a value is missing at the end");
+    if (rest_.front() == '"' || rest_.front() == '\'') return quoted(rest_.front());
+    const std::string_view word = bare_word();
+    if (word.empty()) wrong("a value is expected at '{}'", rest_);
+    if (word == "true" || word == "false") return word == "true";
+    if (const std::optional<double> number = to_number(word)) return *number;
+    return std::string(word);
+  }
+
+  std::string quoted(char quote) {
+    const std::size_t end = rest_.find(quote, 1);
+    if (end == rest_.npos) wrong("a quote is not closed");
+    std::string text(rest_.substr(1, end - 1));
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+
+  // Up to a space, a comma, a bracket, an operator or a range's two dots.
+  std::string_view bare_word() {
+    std::size_t end = 0;
+    while (end < rest_.size() && std::string_view(" \t,[]<>=!\"'").find(rest_[end]) == std::string_view::npos && rest_.substr(end, 2) != "..") ++end;
+    const std::string_view word = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return word;
+  }
+
+  static std::optional<double> to_number(std::string_view word) {
+    if (word.starts_with('+')) word.remove_prefix(1);
+    double number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(number)) return std::nullopt;
+    return number;
+  }
+
+  void skip_space() {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t')) rest_.remove_prefix(1);
+  }
+  bool at_end() {
+    skip_space();
+    return rest_.empty();
+  }
+  bool take(std::string_view sign) {
+    skip_space();
+    if (!rest_.starts_with(sign)) return false;
+    rest_.remove_prefix(sign.size());
+    return true;
+  }
+  // Like `take`, but the word must end there.
+  bool take_word(std::string_view word) {
+    skip_space();
+    if (!rest_.starts_with(word)) return false;
+    const std::string_view after = rest_.substr(word.size());
+    if (after.empty() || (after.front() != ' ' && after.front() != '\t' && after.front() != '[')) return false;
+    rest_ = after;
+    return true;
+  }
+
+  template <class... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
+    throw Error(Exit::usage,
+                fmt::format("data.train.filters.{}: '{}': {}", field_, text_, fmt::format(format, std::forward<Args>(args)...)),
+                "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"");
+  }
+
+  std::string_view field_, text_, rest_;
+};
+
+namespace {
+
+// img2dataset writes bare NaN and Infinity, which are no JSON: NaN becomes null, Infinity the largest number.
+std::string replace_non_finite(std::string_view text) {
+  static constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"NaN", "null"}, {"-Infinity", "-1.7976931348623157e308"}, {"Infinity", "1.7976931348623157e308"}};
+  std::string out;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    std::string_view copied = text.substr(i, 1);
+    std::size_t used = 1;
+    if (in_string) {
+      if (text[i] == '\\') used = std::min<std::size_t>(2, text.size() - i);
+      copied = text.substr(i, used);
+      in_string = text[i] != '"';
+    } else if (text[i] == '"') {
+      in_string = true;
+    } else {
+      for (const auto& [word, replacement] : words) {
+        if (!text.substr(i).starts_with(word)) continue;
+        copied = replacement;
+        used = word.size();
+        break;
+      }
+    }
+    out += copied;
+    i += used;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool Filter::Term::holds(const Value& value) const {
+  for (const Value& wanted : values) {
+    if (op != Op::in && wanted.index() != value.index()) return false;   // another type
+  }
+  switch (op) {
+    case Op::less: return value < values[0];
+    case Op::less_equal: return value <= values[0];
+    case Op::greater: return value > values[0];
+    case Op::greater_equal: return value >= values[0];
+    case Op::equal: return value == values[0];
+    case Op::not_equal: return value != values[0];
+    case Op::range: return values[0] <= value && value <= values[1];
+    case Op::in: return std::find(values.begin(), values.end(), value) != values.end();
+  }
+  return false;
+}
+
+Filter::Filter(const std::map<std::string, std::string>& expressions) {
+  for (const auto& [field, expression] : expressions) conditions_.push_back(FilterParser(field, expression).parse());
+}
+
+Filter::Verdict Filter::judge(std::string_view text) const {
+  if (conditions_.empty()) return Verdict::keep;
+  const json metadata = json::parse(replace_non_finite(text), nullptr, false);
+  if (!metadata.is_object()) return Verdict::bad_json;
+  for (const Condition& condition : conditions_) {
+    const auto found = metadata.find(condition.field);
+    if (found == metadata.end()) return Verdict::drop;
+    std::optional<Value> value;
+    if (found->is_boolean()) value = found->get<bool>();
+    if (found->is_number()) value = found->get<double>();
+    if (found->is_string()) value = found->get<std::string>();
+    if (!value) return Verdict::drop;
+    for (const Term& term : condition.terms) {
+      if (!term.holds(*value)) return Verdict::drop;
+    }
+  }
+  return Verdict::keep;
+}
+
+}  // namespace millrace

@@ -1,0 +1,204 @@
+#include "millrace/data/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/tar.h"
+#include "millrace/io/urls.h"
+#include "synthetic_source.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+namespace {
+
+Archive describe_archive(const std::string& path, const std::string& name) {
+  Archive archive{.path = path, .name = name, .rows = {}, .limit = {}};
+  const std::string file = local_path(path);
+  std::error_code error;
+  if (file.empty() || !fs::is_regular_file(file, error)) return archive;
+  archive.bytes = fs::file_size(file, error);
+  if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
+  archive.seekable = file.ends_with(".tar");   // a compressed one has to be unpacked to get anywhere in it
+  return archive;
+}
+
+Manifest list_synthetic(std::int64_t rows) {
+  Manifest manifest;
+  const std::int64_t archives = (rows + synthetic_archive_rows - 1) / synthetic_archive_rows;
+  for (std::int64_t i = 0; i < archives; ++i) {
+    Archive archive;
+    archive.name = archive.path = fmt::format("synthetic-{:06}", i);
+    archive.seekable = true;
+    archive.rows = std::min(synthetic_archive_rows, rows - i * synthetic_archive_rows);
+    archive.limit = archive.rows;
+    manifest.archives.push_back(std::move(archive));
+  }
+  return manifest;
+}
+
+// Keeps the first `limit` rows of the manifest.
+void apply_limit(Manifest& manifest, std::uint64_t limit) {
+  std::uint64_t rows = 0;
+  std::size_t used = 0;
+  while (used < manifest.archives.size() && rows < limit) {
+    Archive& archive = manifest.archives[used++];
+    if (local_path(archive.path).empty()) {
+      throw Error(Exit::usage, fmt::format("data.train.limit has to count the rows of {} before it is read", archive.path),
+                  "use files, or leave data.train.limit at null");
+    }
+    archive.rows = TarReader(archive.path).skip(limit - rows);
+    rows += *archive.rows;
+    if (rows == limit) archive.limit = archive.rows;
+  }
+  manifest.archives.resize(used);
+}
+
+}  // namespace
+
+Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
+  constexpr std::int64_t synthetic_rows = 64 * synthetic_archive_rows;
+  if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
+  if (source.path.empty()) throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
+  const std::vector<std::string> paths = expand_urls(source.path, Archives::tar);
+  if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
+  if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
+    throw Error(Exit::usage, "data.train.path holds a pipe: address, which runs a shell command",
+                "set data.allow_pipes=true if that is what you want");
+  }
+  const std::vector<std::string> names = archive_names(paths);
+  Manifest manifest;
+  for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
+  std::sort(manifest.archives.begin(), manifest.archives.end(),
+            [](const Archive& a, const Archive& b) { return a.name < b.name; });
+  if (source.limit) apply_limit(manifest, static_cast<std::uint64_t>(*source.limit));
+  return manifest;
+}
+
+Hash128 Manifest::digest() const {
+  Hasher128 hasher;
+  for (const Archive& archive : archives) {
+    const std::string line = fmt::format("{}\t{}\t{}\n", archive.name, archive.bytes, archive.limit ? static_cast<std::int64_t>(*archive.limit) : -1);
+    hasher.update(line.data(), line.size());
+  }
+  return hasher.digest();
+}
+
+std::optional<std::uint32_t> Manifest::archive_of(std::string_view id) const {
+  for (std::size_t slash = id.find('/'); slash != id.npos; slash = id.find('/', slash + 1)) {
+    const std::string_view name = id.substr(0, slash);
+    const auto found = std::lower_bound(archives.begin(), archives.end(), name,
+                                        [](const Archive& archive, std::string_view wanted) { return archive.name < wanted; });
+    if (found != archives.end() && found->name == name) return static_cast<std::uint32_t>(found - archives.begin());
+  }
+  return std::nullopt;
+}
+
+bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest) {
+  return static_cast<int>(manifest.archives.size()) < std::min(stripes.value_or(global_batch), max_stripes);
+}
+
+void count_rows(Manifest& manifest) {
+  for (Archive& archive : manifest.archives) {
+    if (archive.seekable && !archive.rows) archive.rows = TarReader(archive.path).skip(max_stripes);
+  }
+}
+
+namespace {
+
+// Into how many lanes an archive can be cut at most, so that none is empty.
+std::uint64_t most_lanes(const Archive& archive) {
+  if (!archive.seekable) return 1;
+  ensure(archive.rows.has_value(), "lanes are planned before rows are counted");
+  return std::max<std::uint64_t>(1, *archive.rows);
+}
+
+// The smallest number of lanes per archive (fewer for one with fewer rows) that gives every stripe a unit; 0 when there
+// is none.
+std::uint64_t lanes_for(std::uint64_t stripes, const Manifest& manifest) {
+  if (manifest.archives.size() >= stripes) return 1;
+  for (std::uint64_t lanes = 2; lanes <= stripes; ++lanes) {
+    std::uint64_t units = 0;
+    for (const Archive& archive : manifest.archives) units += std::min(lanes, most_lanes(archive));
+    if (units >= stripes) return lanes;
+  }
+  return 0;
+}
+
+StripePlan cut_into_units(std::uint32_t stripes, std::uint64_t lanes, const Manifest& manifest) {
+  StripePlan plan{stripes, {}};
+  for (std::uint32_t i = 0; i < manifest.archives.size(); ++i) {
+    const auto count = lanes == 1 ? 1u : static_cast<std::uint32_t>(std::min(lanes, most_lanes(manifest.archives[i])));
+    for (std::uint32_t lane = 0; lane < count; ++lane) plan.units.push_back({i, lane, count});
+  }
+  return plan;
+}
+
+[[noreturn]] void fail_unfed(int stripes, const Manifest& manifest) {
+  const bool streams = std::any_of(manifest.archives.begin(), manifest.archives.end(), [](const Archive& a) { return !a.seekable; });
+  throw Error(Exit::usage,
+              fmt::format("data.stripes = {}: {} archives cannot feed so many{}", stripes, manifest.archives.size(),
+                          streams ? " (a pipe, an address or a compressed file feeds one stripe)" : " (too few rows)"),
+              "set data.stripes=auto, or a smaller divisor of batch.global, or give more archives");
+}
+
+}  // namespace
+
+StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest) {
+  ensure(global_batch >= 1 && !manifest.archives.empty(), "stripes need a batch and archives");
+  if (wanted.value) {
+    const int stripes = *wanted.value;
+    if (stripes < 1 || global_batch % stripes) {
+      throw Error(Exit::usage, fmt::format("data.stripes = {} does not divide batch.global = {}", stripes, global_batch),
+                  "every global batch takes as many samples from each stripe; auto chooses a divisor");
+    }
+    const std::uint64_t lanes = lanes_for(stripes, manifest);
+    if (lanes == 0) fail_unfed(stripes, manifest);
+    return cut_into_units(stripes, lanes, manifest);
+  }
+  for (int stripes = std::min(global_batch, max_stripes); stripes > 1; --stripes) {
+    if (global_batch % stripes) continue;
+    if (const std::uint64_t lanes = lanes_for(stripes, manifest)) return cut_into_units(stripes, lanes, manifest);
+  }
+  return cut_into_units(1, 1, manifest);
+}
+
+DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {
+  DataPlan plan;
+  plan.manifest = make_manifest(source, config.allow_pipes);
+  if (needs_rows(global_batch, config.stripes, plan.manifest)) count_rows(plan.manifest);
+  plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
+  return plan;
+}
+
+// CBOR, because paths are bytes and not always UTF-8.
+std::string to_bytes(const DataPlan& plan) {
+  json archives = json::array(), units = json::array();
+  const auto number = [](const std::optional<std::uint64_t>& n) { return n ? json(*n) : json(nullptr); };
+  for (const Archive& a : plan.manifest.archives) {
+    archives.push_back({a.path, a.name, a.bytes, a.seekable, number(a.rows), number(a.limit)});
+  }
+  for (const Unit& unit : plan.stripes.units) units.push_back({unit.archive, unit.lane, unit.lanes});
+  std::string bytes;
+  json::to_cbor({{"archives", archives}, {"stripes", plan.stripes.stripes}, {"units", units}}, bytes);
+  return bytes;
+}
+
+DataPlan data_plan_from_bytes(std::string_view bytes) try {
+  const json read = json::from_cbor(bytes);
+  const auto number = [](const json& n) { return n.is_null() ? std::nullopt : std::optional(n.get<std::uint64_t>()); };
+  DataPlan plan;
+  for (const json& a : read.at("archives")) {
+    plan.manifest.archives.push_back({a.at(0), a.at(1), a.at(2), a.at(3), number(a.at(4)), number(a.at(5))});
+  }
+  plan.stripes.stripes = read.at("stripes");
+  for (const json& unit : read.at("units")) plan.stripes.units.push_back({unit.at(0), unit.at(1), unit.at(2)});
+  return plan;
+} catch (const json::exception& error) {
+  fail(Exit::io, "a plan of the data cannot be read: {}", error.what());
+}
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+#include "millrace/data/prepare.h"
+
+#include <utility>
+
+#include "millrace/data/decode.h"
+
+namespace millrace {
+
+std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation) {
+  if (preparation.filter && !preparation.filter->empty()) {
+    const Filter::Verdict verdict = preparation.filter->judge(sample.json);
+    if (verdict == Filter::Verdict::bad_json) {
+      return Rejected{std::move(sample.ref), Reason::bad_json, "the filters need its metadata, which are missing or broken"};
+    }
+    if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
+  }
+  auto decoded = decode_image(sample.image);
+  if (auto* failure = std::get_if<DecodeFailure>(&decoded)) {
+    return Rejected{std::move(sample.ref), failure->reason, std::move(failure->detail)};
+  }
+  const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
+  TransformedSample result;
+  result.image = transform_image(std::get<Image>(decoded), preparation.transform, key);
+  if (preparation.tokenizer) result.tokens = preparation.tokenizer->encode(sample.caption);
+  result.caption = std::move(sample.caption);
+  result.ref = std::move(sample.ref);
+  return result;
+}
+
+}  // namespace millrace

@@ -1,0 +1,77 @@
+#include "millrace/data/stripe.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+Deal::Deal(std::uint64_t seed, StripePlan plan) : seed_(seed), plan_(std::move(plan)) {
+  ensure(plan_.stripes >= 1 && !plan_.units.empty(), "a deal needs stripes and units");
+}
+
+Deal::Permutation Deal::permutation(std::uint32_t epoch) const {
+  constexpr std::size_t kept = 4;
+  std::lock_guard lock(mutex_);
+  for (const auto& [known, order] : recent_) {
+    if (known == epoch) return order;
+  }
+  std::vector<std::uint32_t> order(plan_.units.size());
+  std::iota(order.begin(), order.end(), 0u);
+  keyed_shuffle({seed_, 0, epoch}, Purpose::deal, order);
+  if (recent_.size() == kept) recent_.erase(std::min_element(recent_.begin(), recent_.end()));
+  recent_.emplace_back(epoch, std::make_shared<const std::vector<std::uint32_t>>(std::move(order)));
+  return recent_.back().second;
+}
+
+std::vector<std::uint32_t> Deal::units_of(std::uint32_t stripe, std::uint32_t epoch) const {
+  ensure(stripe < plan_.stripes, "no such stripe");
+  const Permutation order = permutation(epoch);
+  std::vector<std::uint32_t> units;
+  for (std::size_t place = stripe; place < order->size(); place += plan_.stripes) units.push_back((*order)[place]);
+  return units;
+}
+
+StripeReader::StripeReader(const Deal& deal, const SampleSource& source, std::uint32_t stripe, const StripeCursor& from)
+    : deal_(deal), source_(source), stripe_(stripe), at_{from.epoch, from.unit, from.row, 0},
+      units_(deal.units_of(stripe, from.epoch)) {}
+
+StripeRow StripeReader::next() {
+  while (at_.unit < units_.size()) {
+    const std::uint32_t unit = units_[at_.unit];
+    if (!reader_) reader_ = source_.open(deal_.plan().units[unit], at_.row);
+    if (std::optional<RawRow> row = reader_->next()) {
+      SampleRef& ref = std::visit([](auto& content) -> SampleRef& { return content.ref; }, *row);
+      ref.visit = at_.epoch;
+      ref.stripe = stripe_;
+      StripeRow result{at_, unit, false, std::move(*row)};
+      ++at_.row;
+      return result;
+    }
+    reader_.reset();
+    at_ = {at_.epoch, at_.unit + 1, 0, 0};
+  }
+  return end_epoch();
+}
+
+StripeRow StripeReader::end_epoch() {
+  StripeRow end;
+  end.at = at_;
+  end.epoch_ended = true;
+  at_ = {at_.epoch + 1, 0, 0, 0};
+  units_ = deal_.units_of(stripe_, at_.epoch);
+  return end;
+}
+
+std::vector<std::uint32_t> block_order(std::uint64_t seed, const SampleRef& first, std::uint32_t size) {
+  std::vector<std::uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0u);
+  keyed_shuffle({seed, first.hash, first.visit}, Purpose::shuffle, order);
+  return order;
+}
+
+std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes) {
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(shuffle_buffer) / stripes);
+}
+
+}  // namespace millrace

@@ -1,0 +1,116 @@
+#include "unicode.h"
+
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+#include <unicode/unistr.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <array>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+bool is_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+CharacterClass class_of(UChar32 c) {
+  if (u_isUWhiteSpace(c)) return CharacterClass::space;
+  const std::uint32_t category = U_GET_GC_MASK(c);
+  if (category & U_GC_L_MASK) return CharacterClass::letter;
+  if (category & U_GC_N_MASK) return CharacterClass::number;
+  return CharacterClass::other;
+}
+
+// Captions are mostly ASCII, so its classes and lower-case letters are at hand.
+struct AsciiTables {
+  std::array<CharacterClass, 128> classes;
+  std::array<char, 128> lower;
+  AsciiTables() {
+    for (int c = 0; c < 128; ++c) {
+      classes[c] = class_of(c);
+      lower[c] = static_cast<char>(u_tolower(c));
+    }
+  }
+};
+
+const AsciiTables& ascii() {
+  static const AsciiTables tables;
+  return tables;
+}
+
+// Collects characters, collapsing white space and lowering case.
+class CaptionWriter {
+ public:
+  void add(UChar32 c) {
+    if (c < 128) return add_ascii(static_cast<unsigned char>(c));
+    if (class_of(c) == CharacterClass::space) return add_space();
+    if (c == 0x130) return append(u"i\u0307");  // the one letter whose lower case is two characters in every language
+    const UChar32 lower = u_tolower(c);
+    std::uint8_t bytes[U8_MAX_LENGTH];
+    int length = 0;
+    U8_APPEND_UNSAFE(bytes, length, lower);
+    text_.append(reinterpret_cast<const char*>(bytes), length);
+    after_space_ = false;
+  }
+  void add_ascii(unsigned char c) {
+    if (ascii().classes[c] == CharacterClass::space) return add_space();
+    text_ += ascii().lower[c];
+    after_space_ = false;
+  }
+  void reserve(std::size_t bytes) { text_.reserve(bytes); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void append(std::u16string_view characters) {
+    icu::UnicodeString(characters.data(), static_cast<int>(characters.size())).toUTF8String(text_);
+    after_space_ = false;
+  }
+  void add_space() {
+    if (!after_space_) text_ += ' ';
+    after_space_ = true;
+  }
+
+  std::string text_;
+  bool after_space_ = false;
+};
+
+icu::UnicodeString compose(std::string_view utf8) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
+  const auto text = icu::UnicodeString::fromUTF8({utf8.data(), static_cast<std::int32_t>(utf8.size())});
+  icu::UnicodeString composed = nfc ? nfc->normalize(text, status) : text;
+  ensure(U_SUCCESS(status), "ICU has its normalization data");
+  return composed;
+}
+
+}  // namespace
+
+std::string normalize_caption(std::string_view utf8) {
+  CaptionWriter writer;
+  writer.reserve(utf8.size());
+  if (is_ascii(utf8)) {
+    for (char c : utf8) writer.add_ascii(static_cast<unsigned char>(c));
+    return writer.take();
+  }
+  const icu::UnicodeString text = compose(utf8);
+  for (std::int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) writer.add(text.char32At(i));
+  return writer.take();
+}
+
+CharacterClass next_class(std::string_view utf8, std::size_t& position) {
+  const auto first = static_cast<unsigned char>(utf8[position]);
+  if (first < 128) {
+    ++position;
+    return ascii().classes[first];
+  }
+  UChar32 c;
+  U8_NEXT_UNSAFE(utf8.data(), position, c);
+  return class_of(c);
+}
+
+}  // namespace millrace

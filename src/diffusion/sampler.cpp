@@ -1,0 +1,94 @@
+#include "millrace/diffusion/sampler.h"
+
+#include "millrace/core/error.h"
+#include "samplers.h"
+
+namespace millrace {
+namespace {
+
+// Song et al., "Denoising Diffusion Implicit Models", equation 12 with eta 0.
+class Ddim final : public Sampler {
+ public:
+  Ddim(const SchedulerConfig& config, int steps)
+      : Sampler(plan_timesteps(config, steps)),
+        alpha_bar_(config),
+        prediction_(config.prediction),
+        stride_(config.num_train_timesteps / steps) {}
+
+  torch::Tensor step(const torch::Tensor& output, std::size_t call, const torch::Tensor& sample) override {
+    const int t = static_cast<int>(timesteps().at(call));
+    const double here = alpha_bar_.at(t), next = alpha_bar_.at(t - stride_);
+    const double alpha = std::sqrt(here), sigma = std::sqrt(1 - here);
+    const torch::Tensor x0 = predicted_x0(prediction_, output, sample, alpha, sigma);
+    const torch::Tensor noise = predicted_noise(prediction_, output, sample, alpha, sigma);
+    return std::sqrt(next) * x0 + std::sqrt(1 - next) * noise;
+  }
+
+ private:
+  AlphaBar alpha_bar_;
+  Prediction prediction_;
+  int stride_;  // as the reference: from the number of steps, not from the next timestep
+};
+
+// Euler's method on the probability-flow ODE in sigma (Karras et al., algorithm 2 without churn). The sample is
+// x_0 + sigma noise, not scaled down to unit variance.
+class Euler final : public Sampler {
+ public:
+  Euler(const SchedulerConfig& config, SigmaPlan plan)
+      : Sampler(std::move(plan.timesteps)), sigmas_(std::move(plan.sigmas)), config_(config) {}
+
+  double initial_sigma() const override {
+    const double sigma = sigmas_.front();
+    return config_.timestep_spacing == TimestepSpacing::leading ? std::sqrt(sigma * sigma + 1) : sigma;
+  }
+
+  torch::Tensor scale_model_input(const torch::Tensor& sample, std::size_t call) const override {
+    return NoiseLevel::of_ratio(sigmas_.at(call)).alpha * sample;
+  }
+
+  torch::Tensor step(const torch::Tensor& output, std::size_t call, const torch::Tensor& sample) override {
+    const double sigma = sigmas_.at(call), next = sigmas_.at(call + 1);
+    const NoiseLevel level = NoiseLevel::of_ratio(sigma);
+    const torch::Tensor x0 = predicted_x0(config_.prediction, output, level.alpha * sample, level.alpha, level.sigma);
+    return sample + (sample - x0) / sigma * (next - sigma);
+  }
+
+ private:
+  std::vector<float> sigmas_;
+  SchedulerConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> make_ddim(const SchedulerConfig& config, int steps) {
+  return std::make_unique<Ddim>(config, steps);
+}
+
+std::unique_ptr<Sampler> make_euler(const SchedulerConfig& config, int steps) {
+  return std::make_unique<Euler>(config, plan_sigmas(config, NoiseSchedule(config), steps));
+}
+
+std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps) {
+  switch (config.scheduler_class) {
+    case SchedulerClass::ddpm:
+      throw Error(Exit::usage, "the pipeline's DDPMScheduler makes no images here",
+                  "choose another one: generate.sampler=ddim, pndm, euler, dpmpp_2m or unipc");
+    case SchedulerClass::ddim:
+      if (config.rescale_betas_zero_snr && config.prediction == Prediction::epsilon)
+        throw Error(
+            Exit::usage, "DDIM with epsilon prediction divides by zero at zero terminal SNR",
+            "set prediction_type to v_prediction in scheduler/scheduler_config.json if the model was trained so");
+      return make_ddim(config, steps);
+    case SchedulerClass::pndm:
+      return make_pndm(config, steps);
+    case SchedulerClass::euler_discrete:
+      return make_euler(config, steps);
+    case SchedulerClass::dpmsolver_multistep:
+      return make_dpmpp_2m(config, steps);
+    case SchedulerClass::unipc_multistep:
+      return make_unipc(config, steps);
+  }
+  return nullptr;
+}
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+#include "millrace/handoff/parcel_sender.h"
+
+namespace millrace {
+
+bool ParcelSender::send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes,
+                        const std::function<bool()>& leave) {
+  if (try_send(trainer, stripe, bytes)) return true;
+  Backoff backoff;
+  bool sent = false;
+  while (!sent && !stopped(trainer) && !(leave && leave())) {
+    wait_for_slot(trainer, backoff);
+    sent = try_send(trainer, stripe, bytes);
+  }
+  add_stall(backoff.seconds());
+  return sent;
+}
+
+bool ParcelSender::all_stopped() const {
+  for (int trainer = 0; trainer < trainers_; ++trainer) {
+    if (!stopped(trainer)) return false;
+  }
+  return true;
+}
+
+}  // namespace millrace

@@ -1,0 +1,279 @@
+#include "millrace/io/parquet.h"
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+// Rows decoded at once: enough to amortise a call, few enough for columns of images.
+constexpr std::int64_t batch_rows = 64;
+
+void check(const arrow::Status& status, const fs::path& path) {
+  if (!status.ok()) fail(Exit::io, "{}: {}", path.string(), status.message());
+}
+
+template <class T>
+T check(arrow::Result<T> result, const fs::path& path) {
+  check(result.status(), path);
+  return std::move(result).ValueUnsafe();
+}
+
+bool is_bytes(const arrow::DataType& type) {
+  return arrow::is_base_binary_like(type.id()) || type.id() == arrow::Type::FIXED_SIZE_BINARY;
+}
+
+bool is_struct_with_bytes(const arrow::DataType& type) {
+  if (type.id() != arrow::Type::STRUCT) return false;
+  const auto field = static_cast<const arrow::StructType&>(type).GetFieldByName("bytes");
+  return field && is_bytes(*field->type());
+}
+
+// Leaf columns below a field; of a struct with `bytes` that member alone, so that the others are never decoded.
+void collect_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+  if (field.column_index >= 0) leaves.push_back(field.column_index);
+  const bool only_bytes = is_struct_with_bytes(*field.field->type());
+  for (const auto& child : field.children) {
+    if (!only_bytes || child.field->name() == "bytes") collect_leaves(child, leaves);
+  }
+}
+
+template <class Array>
+auto value_of(const arrow::Array& array, std::int64_t row) {
+  return static_cast<const Array&>(array).Value(row);
+}
+
+Cell text_of(const arrow::Array& array, std::int64_t row) {
+  const auto scalar = array.GetScalar(row);
+  return scalar.ok() ? (*scalar)->ToString() : std::string();
+}
+
+Cell cell_of(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return std::monostate();
+  switch (array.type_id()) {
+    case arrow::Type::BOOL:
+      return value_of<arrow::BooleanArray>(array, row);
+    case arrow::Type::INT8:
+      return std::int64_t{value_of<arrow::Int8Array>(array, row)};
+    case arrow::Type::INT16:
+      return std::int64_t{value_of<arrow::Int16Array>(array, row)};
+    case arrow::Type::INT32:
+      return std::int64_t{value_of<arrow::Int32Array>(array, row)};
+    case arrow::Type::INT64:
+      return std::int64_t{value_of<arrow::Int64Array>(array, row)};
+    case arrow::Type::UINT8:
+      return std::int64_t{value_of<arrow::UInt8Array>(array, row)};
+    case arrow::Type::UINT16:
+      return std::int64_t{value_of<arrow::UInt16Array>(array, row)};
+    case arrow::Type::UINT32:
+      return std::int64_t{value_of<arrow::UInt32Array>(array, row)};
+    case arrow::Type::UINT64: {
+      const std::uint64_t value = value_of<arrow::UInt64Array>(array, row);
+      if (value <= INT64_MAX) return static_cast<std::int64_t>(value);
+      return static_cast<double>(value);
+    }
+    case arrow::Type::FLOAT:
+      return double{value_of<arrow::FloatArray>(array, row)};
+    case arrow::Type::DOUBLE:
+      return value_of<arrow::DoubleArray>(array, row);
+    case arrow::Type::STRING:
+    case arrow::Type::BINARY:
+      return std::string(static_cast<const arrow::BinaryArray&>(array).GetView(row));
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::LARGE_BINARY:
+      return std::string(static_cast<const arrow::LargeBinaryArray&>(array).GetView(row));
+    case arrow::Type::FIXED_SIZE_BINARY:
+      return std::string(static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row));
+    case arrow::Type::DICTIONARY: {
+      const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
+      return cell_of(*dictionary.dictionary(), dictionary.GetValueIndex(row));
+    }
+    case arrow::Type::STRUCT: {
+      const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
+      return bytes && is_bytes(*bytes->type()) ? cell_of(*bytes, row) : text_of(array, row);
+    }
+    default:
+      return text_of(array, row);
+  }
+}
+
+}  // namespace
+
+class ParquetReader::Impl {
+ public:
+  Impl(const fs::path& path, const std::vector<std::string>& columns) : path_(path) {
+    open();
+    std::shared_ptr<arrow::Schema> schema;
+    check(reader_->GetSchema(&schema), path_);
+    for (const auto& field : schema->fields()) {
+      const arrow::DataType& type = *field->type();
+      schema_.push_back({field->name(), type.ToString(), is_bytes(type) || is_struct_with_bytes(type)});
+    }
+    choose(columns);
+  }
+
+  const std::vector<ParquetColumn>& schema() const { return schema_; }
+  std::uint64_t rows() const { return static_cast<std::uint64_t>(metadata().num_rows()); }
+
+  std::optional<std::vector<Cell>> next() {
+    if (!fill()) return std::nullopt;
+    std::vector<Cell> cells;
+    for (const int column : batch_columns_) cells.push_back(cell_of(*batch_->column(column), row_));
+    ++row_;
+    return cells;
+  }
+
+  std::uint64_t skip(std::uint64_t rows) {
+    std::uint64_t skipped = 0;
+    while (skipped < rows) {
+      const std::uint64_t left = rows - skipped;
+      if (const std::uint64_t group_rows = untouched_group_rows(); group_rows > 0 && group_rows <= left) {
+        ++group_;
+        skipped += group_rows;
+      } else if (fill()) {
+        const auto step = std::min<std::uint64_t>(left, static_cast<std::uint64_t>(batch_->num_rows() - row_));
+        row_ += static_cast<std::int64_t>(step);
+        skipped += step;
+      } else {
+        break;
+      }
+    }
+    return skipped;
+  }
+
+ private:
+  // Parts of the Parquet library report by exception, others by status.
+  template <class Call>
+  auto guarded(Call call) {
+    try {
+      return call();
+    } catch (const parquet::ParquetException& error) {
+      fail(Exit::io, "{}: {}", path_.string(), error.what());
+    }
+  }
+
+  void open() {
+    guarded([&] {
+      arrow::MemoryPool* const pool = arrow::system_memory_pool();
+      parquet::ReaderProperties properties(pool);
+      properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
+      properties.set_buffer_size(1 << 20);
+      parquet::ArrowReaderProperties arrow_properties(false);
+      arrow_properties.set_batch_size(batch_rows);
+      arrow_properties.set_pre_buffer(false);
+      auto file = check(arrow::io::ReadableFile::Open(path_.string(), pool), path_);
+      parquet::arrow::FileReaderBuilder builder;
+      check(builder.Open(std::move(file), properties), path_);
+      check(builder.memory_pool(pool)->properties(arrow_properties)->Build(&reader_), path_);
+    });
+  }
+
+  const parquet::FileMetaData& metadata() const { return *metadata_; }
+
+  void choose(const std::vector<std::string>& columns) {
+    metadata_ = reader_->parquet_reader()->metadata();
+    std::vector<std::string> chosen = columns;
+    if (chosen.empty()) {
+      for (const ParquetColumn& column : schema_) chosen.push_back(column.name);
+    }
+    std::vector<std::size_t> fields;
+    for (const std::string& name : chosen) fields.push_back(position_of(name));
+    // Arrow hands out the chosen columns in the file's order, whatever the order asked for.
+    std::vector<std::size_t> sorted = fields;
+    std::sort(sorted.begin(), sorted.end());
+    sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+    for (const std::size_t field : sorted) collect_leaves(reader_->manifest().schema_fields[field], leaves_);
+    for (const std::size_t field : fields) {
+      batch_columns_.push_back(
+          static_cast<int>(std::lower_bound(sorted.begin(), sorted.end(), field) - sorted.begin()));
+    }
+  }
+
+  std::size_t position_of(const std::string& name) const {
+    std::vector<std::string> names;
+    for (const ParquetColumn& column : schema_) names.push_back(column.name);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      throw Error(Exit::io, fmt::format("{} has no column '{}'", path_.string(), name),
+                  fmt::format("its columns are {}", fmt::join(names, ", ")));
+    }
+    return static_cast<std::size_t>(found - names.begin());
+  }
+
+  // Rows of the next row group when no row of the one before is left and this one has not been begun.
+  std::uint64_t untouched_group_rows() const {
+    const bool in_group = batches_ != nullptr || (batch_ && row_ < batch_->num_rows());
+    if (in_group || group_ >= metadata().num_row_groups()) return 0;
+    return static_cast<std::uint64_t>(metadata().RowGroup(group_)->num_rows());
+  }
+
+  // Makes row_ point to a row of batch_; false at the end of the file.
+  bool fill() {
+    return guarded([&] {
+      while (!batch_ || row_ >= batch_->num_rows()) {
+        if (!batches_) {
+          if (group_ >= metadata().num_row_groups()) return false;
+          batches_ = check(reader_->GetRecordBatchReader({group_++}, leaves_), path_);
+        }
+        batch_.reset();
+        row_ = 0;
+        check(batches_->ReadNext(&batch_), path_);
+        if (batch_) {
+          check(batch_->ValidateFull(), path_);
+        } else {
+          batches_.reset();
+        }
+      }
+      return true;
+    });
+  }
+
+  fs::path path_;
+  std::unique_ptr<parquet::arrow::FileReader> reader_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  std::vector<ParquetColumn> schema_;
+  std::vector<int> leaves_;                            // Parquet's columns to read
+  std::vector<int> batch_columns_;                     // chosen column -> column of a batch
+  int group_ = 0;                                      // the next row group to begin
+  std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the row group at hand
+  std::shared_ptr<arrow::RecordBatch> batch_;
+  std::int64_t row_ = 0;  // the next row of batch_
+};
+
+ParquetReader::ParquetReader(const fs::path& path, std::vector<std::string> columns)
+    : impl_(std::make_unique<Impl>(path, columns)) {}
+ParquetReader::~ParquetReader() = default;
+ParquetReader::ParquetReader(ParquetReader&&) noexcept = default;
+ParquetReader& ParquetReader::operator=(ParquetReader&&) noexcept = default;
+
+const std::vector<ParquetColumn>& ParquetReader::schema() const {
+  return impl_->schema();
+}
+
+std::uint64_t ParquetReader::rows() const {
+  return impl_->rows();
+}
+
+std::optional<std::vector<Cell>> ParquetReader::next() {
+  return impl_->next();
+}
+
+std::uint64_t ParquetReader::skip(std::uint64_t rows) {
+  return impl_->skip(rows);
+}
+
+std::vector<ParquetColumn> parquet_schema(const fs::path& path) {
+  return ParquetReader(path).schema();
+}
+
+}  // namespace millrace

@@ -1,0 +1,284 @@
+#include "millrace/io/tar.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/urls.h"
+#include "tar_names.h"
+#include "utf8_locale.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::size_t read_bytes = 64 << 10;
+constexpr std::uint64_t block_bytes = 512;  // headers and members of a tar start at multiples of it
+
+struct CloseArchive {
+  void operator()(archive* a) const { archive_read_free(a); }
+};
+
+// Frees an open file whatever happens; libarchive leaves descriptors to their owner.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail_errno("cannot open", path);
+  }
+  ~InputFile() { ::close(fd_); }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  int fd() const { return fd_; }
+  // Bytes of a regular file; a device or a named pipe has no end that is known in advance.
+  std::uint64_t size() const {
+    struct stat status {};
+    const bool regular = ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
+    return regular ? static_cast<std::uint64_t>(status.st_size) : std::numeric_limits<std::uint64_t>::max();
+  }
+
+ private:
+  int fd_;
+};
+
+// libarchive's view of a ByteStream; an Error of the stream becomes the archive's.
+struct StreamInput {
+  std::unique_ptr<ByteStream> stream;
+  std::array<std::byte, read_bytes> buffer;
+
+  static la_ssize_t read(archive* a, void* self, const void** data) {
+    auto& input = *static_cast<StreamInput*>(self);
+    *data = input.buffer.data();
+    try {
+      return static_cast<la_ssize_t>(input.stream->read(input.buffer));
+    } catch (const std::exception& error) {
+      archive_set_error(a, EIO, "%s", error.what());
+      return -1;
+    }
+  }
+};
+
+struct Member {
+  MemberName name;
+  std::uint64_t bytes = 0;
+  std::uint64_t begin = 0;  // of its header
+};
+
+bool has_field(const TarSample& sample, const std::string& field) {
+  return std::any_of(sample.fields.begin(), sample.fields.end(), [&](const auto& f) { return f.first == field; });
+}
+
+}  // namespace
+
+class TarReader::Impl {
+ public:
+  Impl(const std::string& url, TarOptions options) : Impl(url, std::move(options), nullptr) {
+    if (const std::string path = local_path(url); !path.empty()) {
+      file_ = std::make_unique<InputFile>(path);
+      begin(archive_read_open_fd(archive_.get(), file_->fd(), read_bytes));
+      // Where members lie in the file as they are, a skipped one costs a seek, and its end can be checked beforehand.
+      if (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE) file_bytes_ = file_->size();
+    } else {
+      begin_stream(open_stream(url));
+    }
+  }
+
+  Impl(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options)
+      : Impl(std::move(name), std::move(options), nullptr) {
+    begin_stream(std::move(stream));
+  }
+
+  // Gathers one sample; without `want_bytes` its members are passed over.
+  std::optional<TarSample> gather(bool want_bytes) {
+    const Utf8Locale utf8;
+    if (!pending_) advance();
+    if (!pending_) return std::nullopt;
+    TarSample sample{.key = pending_->name.key, .fields = {}, .begin = pending_->begin};
+    while (pending_ && pending_->name.key == sample.key && !has_field(sample, pending_->name.field)) {
+      std::string bytes;
+      if (!consume(want_bytes && is_wanted(*pending_), bytes)) {
+        error_->half_sample = true;
+        return std::nullopt;
+      }
+      sample.fields.emplace_back(std::move(pending_->name.field), std::move(bytes));
+      sample.end = member_end_;
+      advance();
+    }
+    if (error_ && !seems_complete(sample)) {
+      error_->half_sample = true;
+      return std::nullopt;
+    }
+    remember_fields(sample);
+    return sample;
+  }
+
+  const std::optional<BrokenArchive>& error() const { return error_; }
+
+ private:
+  Impl(std::string name, TarOptions options, std::nullptr_t)
+      : name_(std::move(name)), options_(std::move(options)), archive_(archive_read_new()) {
+    archive_read_support_format_tar(archive_.get());
+    archive_read_support_filter_gzip(archive_.get());
+    archive_read_support_filter_bzip2(archive_.get());
+    archive_read_support_filter_xz(archive_.get());
+    archive_read_support_filter_zstd(archive_.get());
+  }
+
+  void begin_stream(std::unique_ptr<ByteStream> stream) {
+    stream_ = std::make_unique<StreamInput>();
+    stream_->stream = std::move(stream);
+    begin(archive_read_open(archive_.get(), stream_.get(), nullptr, &StreamInput::read, nullptr));
+  }
+
+  void begin(int result) {
+    if (result < ARCHIVE_WARN) set_broken(archive_error_string(archive_.get()));
+  }
+
+  // Moves to the next member that belongs to a sample; none is pending at the end or when the archive is broken.
+  void advance() {
+    pending_.reset();
+    while (!error_ && !at_end_) {
+      archive_entry* const entry = next_entry();
+      if (!entry) return;
+      const char* const path = archive_entry_pathname(entry);
+      const bool regular = archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry);
+      auto name = regular && path ? try_member_name(path) : std::nullopt;
+      if (name) {
+        pending_ = Member{std::move(*name), entry_bytes_, entry_begin_};
+        return;
+      }
+      std::string ignored;
+      consume(false, ignored);
+    }
+  }
+
+  archive_entry* next_entry() {
+    archive* const a = archive_.get();
+    if (in_member_ && archive_read_data_skip(a) < ARCHIVE_WARN) return set_broken(archive_error_string(a));
+    in_member_ = false;
+    const auto end_of_member = archive_filter_bytes(a, 0);
+    archive_entry* entry = nullptr;
+    const int result = archive_read_next_header(a, &entry);
+    if (result == ARCHIVE_EOF) {
+      at_end_ = true;
+      // The end mark is a block of zeros; a file cut between two members ends without one.
+      return archive_filter_bytes(a, 0) == end_of_member ? set_broken("no end mark, the archive was cut short")
+                                                         : nullptr;
+    }
+    if (result < ARCHIVE_WARN) return set_broken(archive_error_string(a));
+    in_member_ = true;
+    entry_begin_ = static_cast<std::uint64_t>(archive_read_header_position(a));
+    entry_bytes_ = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
+    stored_as_is_ = archive_entry_sparse_count(entry) == 0;
+    return entry;
+  }
+
+  // Reads the member at hand into `bytes` or passes over it; false when it is not all there.
+  bool consume(bool want_bytes, std::string& bytes) {
+    const bool can_seek = file_bytes_ != std::numeric_limits<std::uint64_t>::max() && stored_as_is_;
+    member_end_ = 0;
+    if (can_seek) {
+      const auto start = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0));
+      if (entry_bytes_ > file_bytes_ || start > file_bytes_ - entry_bytes_) {
+        set_broken("cut short within a member");
+        return false;
+      }
+      member_end_ = start + (entry_bytes_ + block_bytes - 1) / block_bytes * block_bytes;
+      if (!want_bytes) return true;
+    }
+    const void* block = nullptr;
+    std::size_t size = 0;
+    la_int64_t offset = 0;
+    int result = ARCHIVE_OK;
+    while ((result = archive_read_data_block(archive_.get(), &block, &size, &offset)) >= ARCHIVE_WARN &&
+           result != ARCHIVE_EOF) {
+      if (!want_bytes) continue;
+      if (offset < 0 || static_cast<std::uint64_t>(offset) + size > entry_bytes_) {
+        set_broken("a block outside its member");
+        return false;
+      }
+      bytes.resize(static_cast<std::size_t>(offset), '\0');  // holes of a sparse member are zeros
+      bytes.append(static_cast<const char*>(block), size);
+    }
+    if (result != ARCHIVE_EOF) set_broken(archive_error_string(archive_.get()));
+    if (want_bytes && result == ARCHIVE_EOF) bytes.resize(entry_bytes_, '\0');
+    return result == ARCHIVE_EOF;
+  }
+
+  bool is_wanted(const Member& member) const {
+    if (member.bytes > options_.max_member_bytes) return false;
+    const auto& fields = options_.fields;
+    return fields.empty() || std::find(fields.begin(), fields.end(), member.name.field) != fields.end();
+  }
+
+  // Nothing in a tar says how many members a sample has. Where an archive breaks after complete members, they are a
+  // sample when they have all the fields of the sample before; else more was to come and they are the half sample.
+  bool seems_complete(const TarSample& sample) const {
+    return !fields_before_.empty() && std::all_of(fields_before_.begin(), fields_before_.end(),
+                                                  [&](const std::string& field) { return has_field(sample, field); });
+  }
+
+  void remember_fields(const TarSample& sample) {
+    fields_before_.clear();
+    for (const auto& [field, bytes] : sample.fields) fields_before_.push_back(field);
+  }
+
+  std::nullptr_t set_broken(const char* why) {
+    const auto at = std::max<la_int64_t>(archive_filter_bytes(archive_.get(), 0), 0);
+    error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why ? why : "unreadable"),
+                           false};
+    return nullptr;
+  }
+
+  std::string name_;
+  TarOptions options_;
+  std::unique_ptr<InputFile> file_;  // one of these two feeds the archive, so they outlive it
+  std::unique_ptr<StreamInput> stream_;
+  std::unique_ptr<archive, CloseArchive> archive_;
+  std::uint64_t file_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a plain file; else unknown
+
+  std::optional<Member> pending_;  // header read, bytes not yet
+  bool in_member_ = false;         // libarchive stands within a member
+  std::uint64_t entry_begin_ = 0, entry_bytes_ = 0;
+  std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown
+  bool stored_as_is_ = true;      // not sparse
+  bool at_end_ = false;
+  std::vector<std::string> fields_before_;  // of the last complete sample
+  std::optional<BrokenArchive> error_;
+};
+
+TarReader::TarReader(const std::string& url, TarOptions options)
+    : impl_(std::make_unique<Impl>(url, std::move(options))) {}
+TarReader::TarReader(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options)
+    : impl_(std::make_unique<Impl>(std::move(stream), std::move(name), std::move(options))) {}
+TarReader::~TarReader() = default;
+TarReader::TarReader(TarReader&&) noexcept = default;
+TarReader& TarReader::operator=(TarReader&&) noexcept = default;
+
+std::optional<TarSample> TarReader::next() {
+  return impl_->gather(true);
+}
+
+std::uint64_t TarReader::skip(std::uint64_t samples) {
+  std::uint64_t skipped = 0;
+  while (skipped < samples && impl_->gather(false)) ++skipped;
+  return skipped;
+}
+
+const std::optional<BrokenArchive>& TarReader::error() const {
+  return impl_->error();
+}
+
+std::uint64_t count_rows(const std::string& url) {
+  return TarReader(url).skip(std::numeric_limits<std::uint64_t>::max());
+}
+
+}  // namespace millrace

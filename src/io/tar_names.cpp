@@ -1,0 +1,48 @@
+#include "tar_names.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+namespace {
+
+// A path whose first component is `__...__` holds notes about the archive.
+bool is_meta(std::string_view path) {
+  const std::string_view first = path.substr(0, path.find('/'));
+  return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
+}
+
+// Position of the dot between key and field. A dot at the very start of the last component counts only when the
+// component before has none: webdataset's pattern backtracks that far and no further, and its ids are our ids.
+std::optional<std::size_t> try_split_point(std::string_view path) {
+  const auto slash = path.rfind('/');
+  const std::size_t base = slash == std::string_view::npos ? 0 : slash + 1;
+  const auto dot = path.find('.', base);
+  if (dot == std::string_view::npos) return std::nullopt;
+  if (dot > base) return dot;
+  if (base == 0) return std::nullopt;
+  const auto before = base < 2 ? std::string_view::npos : path.rfind('/', base - 2);
+  const std::size_t parent = before == std::string_view::npos ? 0 : before + 1;
+  if (path.substr(parent, base - parent).find('.') != std::string_view::npos) return std::nullopt;
+  return dot;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](char c) { return 'A' <= c && c <= 'Z' ? char(c + 32) : c; });
+  return lower;
+}
+
+}  // namespace
+
+std::optional<MemberName> try_member_name(std::string_view path) {
+  if (is_meta(path)) return std::nullopt;
+  const auto dot = try_split_point(path);
+  if (!dot) return std::nullopt;
+  std::string_view key = path.substr(0, *dot);
+  if (key.starts_with("./")) key.remove_prefix(2);
+  return MemberName{std::string(key), lower_case(path.substr(*dot + 1))};
+}
+
+}  // namespace millrace

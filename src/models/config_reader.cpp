@@ -1,0 +1,128 @@
+#include "config_reader.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+namespace {
+
+using nlohmann::json;
+
+bool is_positive(const json& value) { return value.is_number_integer() && value.get<std::int64_t>() > 0; }
+
+}  // namespace
+
+ConfigReader::ConfigReader(const json& source, std::string file) : source_(source), file_(std::move(file)) {
+  if (!source_.is_object()) fail(Exit::io, "{}: expected a JSON object", file_);
+}
+
+const json* ConfigReader::find(std::string_view key) {
+  known_.emplace(key);
+  const auto found = source_.find(key);
+  return found == source_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void ConfigReader::fail_key(std::string_view key, std::string_view why) const {
+  const auto found = source_.find(key);
+  fail(Exit::io, "{}: {} = {}: {}", file_, key, found == source_.end() ? "(absent)" : found->dump(), why);
+}
+
+std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_number_integer() || value->get<std::int64_t>() < 0) fail_key(key, "expected a whole number");
+  return value->get<std::int64_t>();
+}
+
+std::int64_t ConfigReader::positive(std::string_view key, std::int64_t fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!is_positive(*value)) fail_key(key, "expected a whole number above zero");
+  return value->get<std::int64_t>();
+}
+
+double ConfigReader::number(std::string_view key, double fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_number()) fail_key(key, "expected a number");
+  return value->get<double>();
+}
+
+bool ConfigReader::boolean(std::string_view key, bool fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_boolean()) fail_key(key, "expected true or false");
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(std::string_view key, const std::string& fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_string()) fail_key(key, "expected a text");
+  return value->get<std::string>();
+}
+
+nn::Activation ConfigReader::activation(std::string_view key, const std::string& fallback) {
+  const auto parsed = nn::parse_activation(text(key, fallback));
+  if (!parsed) fail_key(key, "this activation is not known here (silu, gelu, quick_gelu, mish, relu)");
+  return *parsed;
+}
+
+std::vector<std::int64_t> ConfigReader::positives(std::string_view key, std::vector<std::int64_t> fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_array() || value->empty() || !std::ranges::all_of(*value, is_positive)) {
+    fail_key(key, "expected a list of whole numbers above zero");
+  }
+  return value->get<std::vector<std::int64_t>>();
+}
+
+std::vector<std::string> ConfigReader::texts(std::string_view key, std::vector<std::string> fallback) {
+  const json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_array() || !std::ranges::all_of(*value, [](const json& v) { return v.is_string(); })) {
+    fail_key(key, "expected a list of texts");
+  }
+  return value->get<std::vector<std::string>>();
+}
+
+std::vector<std::int64_t> ConfigReader::positive_per_level(std::string_view key, std::int64_t fallback,
+                                                           std::size_t levels) {
+  const json* value = find(key);
+  if (!value || !value->is_array()) return std::vector(levels, positive(key, fallback));
+  auto values = positives(key, {});
+  if (values.size() != levels) fail_key(key, fmt::format("expected {} values, one for each level", levels));
+  return values;
+}
+
+std::vector<bool> ConfigReader::boolean_per_level(std::string_view key, bool fallback, std::size_t levels) {
+  const json* value = find(key);
+  if (!value || !value->is_array()) return std::vector<bool>(levels, boolean(key, fallback));
+  if (value->size() != levels || !std::ranges::all_of(*value, [](const json& v) { return v.is_boolean(); })) {
+    fail_key(key, fmt::format("expected true or false, or {} of them", levels));
+  }
+  return value->get<std::vector<bool>>();
+}
+
+void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {
+  for (const auto key : keys) known_.emplace(key);
+}
+
+void ConfigReader::refuse(std::initializer_list<std::string_view> keys, std::string_view why) {
+  for (const auto key : keys) {
+    const json* value = find(key);
+    if (value && *value != json(false)) fail_key(key, why);
+  }
+}
+
+void ConfigReader::finish() const {
+  for (const auto& [key, value] : source_.items()) {
+    if (key.starts_with('_') || known_.contains(key)) continue;
+    log::warning("{}: key {} is not known here and was ignored", file_, key);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/nn/activation.h"
+
+namespace millrace {
+
+// Reads a component's config.json key by key. Every error names file and key (Error(io)); null means the default, as
+// absence does; `finish` warns about keys that nobody asked for.
+class ConfigReader {
+ public:
+  // `file` is only for messages.
+  ConfigReader(const nlohmann::json& source, std::string file);
+
+  std::int64_t integer(std::string_view key, std::int64_t fallback);  // at least 0
+  std::int64_t positive(std::string_view key, std::int64_t fallback);
+  double number(std::string_view key, double fallback);
+  bool boolean(std::string_view key, bool fallback);
+  std::string text(std::string_view key, const std::string& fallback);
+  nn::Activation activation(std::string_view key, const std::string& fallback);
+  std::vector<std::int64_t> positives(std::string_view key, std::vector<std::int64_t> fallback);
+  std::vector<std::string> texts(std::string_view key, std::vector<std::string> fallback);
+
+  // One value for all levels, or a list with one for each.
+  std::vector<std::int64_t> positive_per_level(std::string_view key, std::int64_t fallback, std::size_t levels);
+  std::vector<bool> boolean_per_level(std::string_view key, bool fallback, std::size_t levels);
+
+  // The raw value; nothing when absent or null.
+  const nlohmann::json* find(std::string_view key);
+  // Keys that change nothing in the network.
+  void ignore(std::initializer_list<std::string_view> keys);
+  // Keys of networks we do not build: they must be absent, null or false.
+  void refuse(std::initializer_list<std::string_view> keys, std::string_view why);
+  [[noreturn]] void fail_key(std::string_view key, std::string_view why) const;
+  void finish() const;
+
+ private:
+  const nlohmann::json& source_;
+  std::string file_;
+  std::set<std::string, std::less<>> known_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,112 @@
+#include "millrace/models/pipeline_export.h"
+
+#include <fmt/format.h>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/models/pipeline_folder.h"
+#include "staged_folder.h"
+
+namespace millrace {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* trained_components[] = {"unet", "vae", "text_encoder"};
+constexpr const char* optional_components[] = {"feature_extractor", "image_encoder", "safety_checker"};
+
+std::string_view stem_of(std::string_view component) {
+  return component == "text_encoder" ? transformers_stem : diffusers_stem;
+}
+
+void write_component(const NewComponent& component, std::string_view name, const fs::path& folder) {
+  json config = component.config;
+  if (config.contains("_class_name")) config["_diffusers_version"] = diffusers_format_version;
+  config.erase("_name_or_path");
+  write_json(folder / "config.json", config);
+  for (const auto& [variant, tensors] : component.weights) {
+    save_weights(tensors, folder, stem_of(name), variant, component.dtype);
+  }
+}
+
+void set_sample_size(const fs::path& unet_folder, int sample_size) {
+  json config = read_json_object(unet_folder / "config.json");
+  config["sample_size"] = sample_size;
+  // With an older version on it, diffusers would take any latent below 64 for a mistake and make it 64.
+  config["_diffusers_version"] = diffusers_format_version;
+  write_json(unet_folder / "config.json", config);
+}
+
+json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler) {
+  json index = source.index();
+  index.erase("_name_or_path");
+  index["_diffusers_version"] = diffusers_format_version;
+  index["scheduler"] = {"diffusers", to_string(scheduler.scheduler_class)};
+  for (const char* name : optional_components) {
+    if (!source.has(name)) index[name] = {nullptr, nullptr};
+  }
+  if (source.has("feature_extractor")) {  // its old name is gone from transformers 5
+    index["feature_extractor"] = {"transformers", "CLIPImageProcessor"};
+  }
+  if (!source.has("safety_checker")) index["requires_safety_checker"] = false;
+  return index;
+}
+
+std::string model_card_text(const ModelCard& card) {
+  std::string text =
+      "---\n"
+      "license: other\n"
+      "library_name: diffusers\n"
+      "pipeline_tag: text-to-image\n"
+      "tags:\n- stable-diffusion\n- text-to-image\n- millrace\n"
+      "---\n";
+  text += fmt::format(
+      "# {}\n\nTrained with millrace. Before publishing, name the license above and describe the data.\n", card.title);
+  if (card.facts.empty()) return text;
+  text += "\n| | |\n|---|---|\n";
+  for (const auto& [name, value] : card.facts) text += fmt::format("| {} | {} |\n", name, value);
+  return text;
+}
+
+}  // namespace
+
+void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
+  const PipelineFolder source = PipelineFolder::open(pipeline.source);
+  if (source.index().is_null()) {
+    throw Error(Exit::io, fmt::format("{} has no model_index.json", pipeline.source.string()),
+                "an export takes tokenizer, text encoder and VAE from a complete pipeline folder");
+  }
+  StagedFolder staged(out);
+  for (const char* name : trained_components) {
+    const auto replacement = pipeline.replacements.find(name);
+    if (replacement == pipeline.replacements.end()) {
+      copy_folder(source.component(name), staged.subfolder(name));
+    } else {
+      write_component(replacement->second, name, staged.subfolder(name));
+    }
+  }
+  copy_folder(source.component("tokenizer"), staged.subfolder("tokenizer"));
+  for (const char* name : optional_components) {
+    if (source.has(name)) copy_folder(source.component(name), staged.subfolder(name));
+  }
+  if (pipeline.unet_sample_size) set_sample_size(staged.path() / "unet", *pipeline.unet_sample_size);
+
+  const SchedulerConfig scheduler = pipeline.scheduler ? *pipeline.scheduler : source.scheduler();
+  json scheduler_json = scheduler.to_json();
+  scheduler_json["_diffusers_version"] = diffusers_format_version;
+  write_json(staged.subfolder("scheduler") / "scheduler_config.json", scheduler_json);
+  write_json(staged.path() / "model_index.json", exported_index(source, scheduler));
+  write_file_atomically(staged.path() / "README.md", model_card_text(pipeline.card));
+  staged.publish();
+}
+
+SchedulerConfig trained_scheduler(const SchedulerConfig& source, Prediction prediction, bool zero_terminal_snr) {
+  if (!zero_terminal_snr) return source.with_keys({{"prediction_type", to_string(prediction)}});
+  const bool knows_rescaling = source.scheduler_class != SchedulerClass::pndm;
+  const SchedulerConfig sampler = knows_rescaling ? source : source.with_class(SchedulerClass::ddim);
+  return sampler.with_keys(
+      {{"prediction_type", to_string(prediction)}, {"rescale_betas_zero_snr", true}, {"timestep_spacing", "trailing"}});
+}
+
+}  // namespace millrace

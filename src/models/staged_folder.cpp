@@ -1,0 +1,102 @@
+#include "staged_folder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <system_error>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/json.h"
+
+namespace millrace {
+
+namespace {
+
+fs::path without_trailing_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void refuse_used(const fs::path& path) {
+  if (!fs::exists(path)) return;
+  if (fs::is_directory(path) && fs::is_empty(path)) return;
+  throw Error(Exit::usage, fmt::format("{} exists already", path.string()),
+              "choose another folder, or remove this one");
+}
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail(Exit::io, "cannot create the folder {}: {}", path.string(), error.message());
+}
+
+void copy_file_durably(const fs::path& source, const fs::path& target) {
+  std::ifstream in(source, std::ios::binary);
+  if (!in) fail_errno("cannot open", source);
+  AtomicFile out(target);
+  std::string piece(1 << 20, '\0');
+  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
+    out.write(piece.data(), static_cast<std::size_t>(in.gcount()));
+  }
+  if (in.bad()) fail_errno("cannot read", source);
+  out.commit();
+}
+
+// diffusers cannot load variants from a folder that holds a file without a dot in its name (LICENSE, DONE); hidden
+// files are the download tools' own.
+bool is_wanted(const fs::path& name) {
+  const std::string text = name.string();
+  return text.find('.') != std::string::npos && text.front() != '.';
+}
+
+}  // namespace
+
+StagedFolder::StagedFolder(fs::path final_path) : final_(without_trailing_slash(std::move(final_path))) {
+  refuse_used(final_);
+  temporary_ = fmt::format("{}.tmp-{}", final_.string(), ::getpid());
+  make_folder(temporary_);
+}
+
+StagedFolder::~StagedFolder() {
+  std::error_code ignored;  // a leftover harms nobody, and destructors do not throw
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+fs::path StagedFolder::subfolder(const fs::path& name) const {
+  const fs::path path = temporary_ / name;
+  make_folder(path);
+  return path;
+}
+
+void StagedFolder::publish() {
+  for (const auto& entry : fs::recursive_directory_iterator(temporary_)) {
+    if (entry.is_directory()) fsync_directory(entry.path());
+  }
+  publish_directory(temporary_, final_);
+  temporary_.clear();
+}
+
+void write_json(const fs::path& path, const nlohmann::json& json) {
+  write_file_atomically(path, format_json(json));
+}
+
+nlohmann::json read_json_object(const fs::path& path) {
+  nlohmann::json json = read_json(path);
+  if (!json.is_object()) fail(Exit::io, "{} does not hold a JSON object", path.string());
+  return json;
+}
+
+void copy_folder(const fs::path& source, const fs::path& target) {
+  make_folder(target);
+  for (const auto& entry : fs::directory_iterator(source)) {
+    const fs::path name = entry.path().filename();
+    if (entry.is_directory()) {
+      if (name.string().front() != '.') copy_folder(entry.path(), target / name);
+    } else if (is_wanted(name)) {
+      copy_file_durably(entry.path(), target / name);
+    }
+  }
+}
+
+}  // namespace millrace

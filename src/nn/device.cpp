@@ -1,0 +1,73 @@
+#include "millrace/nn/device.h"
+
+#include <sys/resource.h>
+
+#include <fstream>
+
+#include "device_gpu.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+std::uint64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;  // Linux counts in KiB
+}
+
+}  // namespace
+
+torch::Device resolve_device(const std::string& word, int local_rank) {
+  if (word != "auto" && word != "cpu" && word != "cuda") {
+    fail(Exit::usage, "run.device={}: expected auto, cpu or cuda", word);
+  }
+  const int gpus = word == "cpu" ? 0 : gpu::count();
+  if (gpus > 0) return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
+  if (word == "cuda") {
+    throw Error(Exit::usage, fmt::format("run.device=cuda: {}", gpu::why_none()), "use run.device=cpu or auto");
+  }
+  return torch::kCPU;
+}
+
+torch::Dtype parse_dtype(const std::string& word, torch::Device device) {
+  if (word == "auto") return device.is_cuda() ? torch::kBFloat16 : torch::kFloat32;
+  if (word == "float32") return torch::kFloat32;
+  if (word == "bfloat16") return torch::kBFloat16;
+  if (word == "float16") return torch::kFloat16;
+  fail(Exit::usage, "dtype {}: expected auto, float32, bfloat16 or float16", word);
+}
+
+std::string dtype_name(torch::Dtype dtype) {
+  switch (dtype) {
+    case torch::kFloat32: return "float32";
+    case torch::kBFloat16: return "bfloat16";
+    case torch::kFloat16: return "float16";
+    default: return c10::toString(dtype);
+  }
+}
+
+int gpu_count() { return gpu::count(); }
+
+void synchronize(torch::Device device) {
+  if (device.is_cuda()) gpu::synchronize(device.index());
+}
+
+std::uint64_t peak_memory_bytes(torch::Device device) {
+  return device.is_cuda() ? gpu::peak_memory_bytes(device.index()) : peak_resident_bytes();
+}
+
+std::string device_name(torch::Device device) {
+  return device.is_cuda() ? gpu::name(device.index()) : processor_name();
+}
+
+}  // namespace millrace

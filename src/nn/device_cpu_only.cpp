@@ -1,0 +1,19 @@
+#include "device_gpu.h"
+#include "millrace/core/error.h"
+
+namespace millrace::gpu {
+
+int count() { return 0; }
+std::string why_none() { return "this build has no CUDA (MILLRACE_CUDA=OFF)"; }
+
+void synchronize(int) { ensure(false, "no GPU in this build"); }
+std::uint64_t peak_memory_bytes(int) {
+  ensure(false, "no GPU in this build");
+  return 0;
+}
+std::string name(int) {
+  ensure(false, "no GPU in this build");
+  return {};
+}
+
+}  // namespace millrace::gpu

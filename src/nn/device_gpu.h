@@ -1,0 +1,15 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+// What device.cpp asks about GPUs. Two implementations, chosen by CMake: device_cuda.cpp and device_cpu_only.cpp.
+namespace millrace::gpu {
+
+int count();
+// Why `count` is 0, as the end of a sentence.
+std::string why_none();
+void synchronize(int index);
+std::uint64_t peak_memory_bytes(int index);
+std::string name(int index);
+
+}  // namespace millrace::gpu

@@ -1,0 +1,74 @@
+#include "millrace/parallel/optim_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+double in_steps(const Duration& duration, std::int64_t global_batch, const char* key) {
+  switch (duration.unit) {
+    case Duration::Unit::steps:
+      return duration.count;
+    case Duration::Unit::samples:
+      return duration.count / static_cast<double>(global_batch);
+    case Duration::Unit::seconds:
+      break;
+  }
+  throw Error(Exit::usage,
+              fmt::format("{}: {} is a time, but the learning rate needs a number of steps", key, to_string(duration)),
+              "give it in steps or samples, or use optim.schedule: constant");
+}
+
+}  // namespace
+
+void OptimConfig::describe(config::Section& section) {
+  section.key("lr", lr, "learning rate after the warm-up").at_least(0);
+  section.key("betas", betas, "decay of AdamW's two moments").at_least(0).below(1);
+  section.key("eps", eps, "added to the root of the second moment").at_least(0);
+  section.key("weight_decay", weight_decay, "decoupled decay of all parameters").at_least(0);
+  section.key("clip", clip, "largest global gradient norm; null = off").above(0);
+  section.key("schedule", schedule,
+              {{"constant", Schedule::constant}, {"linear", Schedule::linear}, {"cosine", Schedule::cosine}},
+              "learning rate from the end of the warm-up to the end of the run; linear and cosine fall to 0");
+  section.key("warmup", warmup, "the learning rate rises linearly this long; 0 steps = none");
+}
+
+void EmaConfig::describe(config::Section& section) {
+  section.key("enabled", enabled, "keep an exponential moving average of the weights");
+  section.key("decay", decay, "share of the average that an update keeps").at_least(0).at_most(1);
+  section.key("warmup", warmup, "smaller decay at first: min(decay, (1 + n) / (10 + n)) after n updates");
+}
+
+LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch) {
+  if (config.betas.size() != 2) fail(Exit::usage, "optim.betas: needs two numbers, has {}", config.betas.size());
+  LrSchedule schedule{.schedule = config.schedule, .lr = config.lr};
+  schedule.warmup_steps = in_steps(config.warmup, global_batch, "optim.warmup");
+  if (config.schedule != Schedule::constant)
+    schedule.total_steps = std::ceil(in_steps(duration, global_batch, "duration"));
+  return schedule;
+}
+
+double learning_rate(const LrSchedule& schedule, std::int64_t step) {
+  const double n = static_cast<double>(step), warmup = schedule.warmup_steps, total = schedule.total_steps;
+  if (n <= warmup) return schedule.lr * (n / warmup);
+  if (schedule.schedule == Schedule::constant) return schedule.lr;
+  const double progress = total > warmup ? std::min(1.0, (n - warmup) / (total - warmup)) : 1.0;
+  if (schedule.schedule == Schedule::linear) return schedule.lr * (1 - progress);
+  return schedule.lr * (1 + std::cos(std::numbers::pi * progress)) / 2;
+}
+
+double ema_decay(const EmaConfig& config, std::int64_t update) {
+  if (!config.warmup) return config.decay;
+  const double before = static_cast<double>(update - 1);
+  return before == 0 ? 0 : std::min(config.decay, (1 + before) / (10 + before));
+}
+
+double clip_factor(const std::optional<double>& clip, double gradient_norm) {
+  return clip ? std::min(1.0, *clip / (gradient_norm + 1e-6)) : 1.0;
+}
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+#include "millrace/parallel/sharded_optimizer.h"
+
+#include <ATen/ops/_fused_adamw.h>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+ShardedAdamW::ShardedAdamW(ShardedModel& model, const OptimConfig& config, const EmaConfig& ema)
+    : model_(model), config_(config), ema_(ema) {
+  for (int b = 0; b < model.buckets(); ++b) {
+    const auto weights = model.parameter_shard(b).to(torch::kFloat32);  // the same memory where it is float32 already
+    state_["weights"].push_back(weights);
+    state_["exp_avg"].push_back(torch::zeros_like(weights));
+    state_["exp_avg_sq"].push_back(torch::zeros_like(weights));
+    if (ema.enabled) state_["ema"].push_back(weights.clone());
+  }
+}
+
+void ShardedAdamW::step(double lr, double gradient_scale) {
+  const torch::NoGradGuard no_grad;
+  ++updates_;
+  std::vector<torch::Tensor> gradients;
+  for (int b = 0; b < model_.buckets(); ++b) gradients.push_back(model_.gradient_shard(b));
+  const auto scalar = [&](double value) { return torch::full({}, value, gradients[0].options()); };
+  const std::vector<torch::Tensor> count(gradients.size(), scalar(static_cast<double>(updates_)));
+  // The kernel divides gradients by its scale, in the same pass as everything else.
+  const auto divisor = gradient_scale == 1.0 ? std::optional<torch::Tensor>() : scalar(1 / gradient_scale);
+  at::_fused_adamw_(state_.at("weights"), gradients, state_.at("exp_avg"), state_.at("exp_avg_sq"),
+                    /*max_exp_avg_sqs=*/{}, count, lr, config_.betas.at(0), config_.betas.at(1), config_.weight_decay,
+                    config_.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, divisor);
+  update_ema();
+  publish_weights();
+}
+
+void ShardedAdamW::update_ema() {
+  if (!has_ema()) return;
+  ++ema_updates_;
+  const double decay = ema_decay(ema_, ema_updates_);
+  for (int b = 0; b < model_.buckets(); ++b) state_.at("ema")[b].lerp_(state_.at("weights")[b], 1 - decay);
+}
+
+void ShardedAdamW::set_updates(std::int64_t updates, std::int64_t ema_updates) {
+  updates_ = updates;
+  ema_updates_ = ema_updates;
+}
+
+bool ShardedAdamW::has_separate_masters() const {
+  return !state_.at("weights")[0].is_alias_of(model_.parameter_shard(0));
+}
+
+void ShardedAdamW::publish_weights() {
+  const torch::NoGradGuard no_grad;
+  if (has_separate_masters()) {
+    for (int b = 0; b < model_.buckets(); ++b) model_.parameter_shard(b).copy_(state_.at("weights")[b]);
+  }
+  model_.gather_parameters();
+}
+
+void ShardedAdamW::publish_ema() {
+  const torch::NoGradGuard no_grad;
+  ensure(has_ema(), "there is no EMA to show");
+  ensure(saved_weights_.empty(), "the EMA stands in for the weights already");
+  for (int b = 0; b < model_.buckets(); ++b) {
+    if (!has_separate_masters()) saved_weights_.push_back(state_.at("weights")[b].clone());
+    model_.parameter_shard(b).copy_(state_.at("ema")[b]);
+  }
+  model_.gather_parameters();
+}
+
+void ShardedAdamW::restore_weights() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t b = 0; b < saved_weights_.size(); ++b) state_.at("weights")[b].copy_(saved_weights_[b]);
+  saved_weights_.clear();
+  publish_weights();
+}
+
+}  // namespace millrace

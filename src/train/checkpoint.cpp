@@ -1,0 +1,328 @@
+#include "millrace/train/checkpoint.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/io/safetensors.h"
+
+namespace millrace {
+namespace {
+
+constexpr int manifest_format = 1;
+constexpr const char* manifest_name = "MANIFEST.json";
+constexpr const char* manifest_digest_name = "MANIFEST.xxh3";
+
+// `xxh128sum -c MANIFEST.xxh3` understands this line.
+std::string digest_line(std::string_view manifest) { return fmt::format("{}  {}\n", hash128(manifest).hex(), manifest_name); }
+
+nlohmann::json read_manifest(const std::filesystem::path& path) {
+  const auto text = read_file(path / manifest_name);
+  if (read_file(path / manifest_digest_name) != digest_line(text)) fail(Exit::io, "{}: MANIFEST.json does not match its digest", path.string());
+  auto manifest = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!manifest.is_object()) fail(Exit::io, "{}: MANIFEST.json is no JSON object", path.string());
+  if (manifest.value("format", 0) != manifest_format)
+    fail(Exit::io, "{}: written in checkpoint format {}, this program reads {}", path.string(), manifest.value("format", 0), manifest_format);
+  return manifest;
+}
+
+void check_files(const std::filesystem::path& path, const nlohmann::json& manifest, bool verify) {
+  for (const auto& file : manifest.at("files")) {
+    const auto name = path / file.at("name").get<std::string>();
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(name, error);
+    if (error) fail(Exit::io, "{} is missing", name.string());
+    if (bytes != file.at("bytes").get<std::uint64_t>())
+      fail(Exit::io, "{} has {} bytes, the manifest says {}", name.string(), bytes, file.at("bytes").get<std::uint64_t>());
+    if (verify && hash_file(name).hex() != file.at("xxh3_128").get<std::string>())
+      fail(Exit::io, "{} is damaged: its digest differs from the manifest's", name.string());
+  }
+}
+
+std::string table_key(const std::string& kind, const std::string& name) { return kind + "/" + name; }
+
+// A parameter's elements in the order of its storage, flat.
+torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last) {
+  return (channels_last ? logical.permute({0, 2, 3, 1}) : logical).contiguous().flatten();
+}
+
+torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape, bool channels_last) {
+  if (!channels_last) return flat.view(shape);
+  return flat.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}).contiguous();
+}
+
+}  // namespace
+
+std::string step_name(std::int64_t step) { return fmt::format("step-{:08d}", step); }
+
+std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir) {
+  static const std::regex pattern("step-([0-9]{8,})");
+  std::vector<CheckpointName> found;
+  const auto folder = run_dir / "checkpoints";
+  if (!std::filesystem::is_directory(folder)) return found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::smatch match;
+    const auto name = entry.path().filename().string();
+    if (entry.is_directory() && std::regex_match(name, match, pattern)) found.push_back({entry.path(), std::stoll(match[1])});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  return found;
+}
+
+// ---- reading -----------------------------------------------------------------------------------------------------
+
+struct CheckpointReader::Files {
+  std::map<std::string, SafetensorsFile> open;
+};
+
+CheckpointReader CheckpointReader::open(const std::filesystem::path& path, bool verify) {
+  CheckpointReader reader;
+  reader.path_ = path;
+  try {
+    reader.manifest_ = read_manifest(path);
+    check_files(path, reader.manifest_, verify);
+    reader.files_ = std::make_shared<Files>();
+    for (const auto& file : reader.manifest_.at("files")) {
+      const auto name = file.at("name").get<std::string>();
+      reader.files_->open.emplace(name, SafetensorsFile(path / name));
+    }
+    (void)reader.state();
+  } catch (const nlohmann::json::exception& error) {
+    fail(Exit::io, "{}: MANIFEST.json: {}", path.string(), error.what());
+  }
+  return reader;
+}
+
+RunState CheckpointReader::state() const { return RunState::from_json(manifest_.at("state")); }
+
+std::vector<std::string> CheckpointReader::names(const std::string& kind) const {
+  std::vector<std::string> names;
+  for (const auto& [key, entry] : manifest_.at("tensors").items())
+    if (key.starts_with(kind + "/")) names.push_back(key.substr(kind.size() + 1));
+  return names;
+}
+
+bool CheckpointReader::has(const std::string& kind) const { return !names(kind).empty(); }
+
+torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::string& name) const {
+  const auto key = table_key(kind, name);
+  const auto& table = manifest_.at("tensors");
+  if (!table.contains(key)) fail(Exit::io, "{} has no tensor {}", path_.string(), key);
+  const auto shape = table[key].at("shape").get<std::vector<std::int64_t>>();
+  auto flat = torch::empty({c10::multiply_integers(shape)}, torch::kFloat32);
+  std::int64_t filled = 0;
+  for (const auto& part : table[key].at("parts")) {
+    const auto begin = part.at("begin").get<std::int64_t>(), end = part.at("end").get<std::int64_t>();
+    const auto bytes = files_->open.at(part.at("file").get<std::string>()).bytes(key);
+    if (begin < 0 || end < begin || end > flat.numel() || bytes.size() != static_cast<std::size_t>(end - begin) * sizeof(float))
+      fail(Exit::io, "{}: the parts of {} do not fit its shape", path_.string(), key);
+    std::memcpy(flat.data_ptr<float>() + begin, bytes.data(), bytes.size());
+    filled += end - begin;
+  }
+  if (filled != flat.numel()) fail(Exit::io, "{}: {} is incomplete ({} of {} elements)", path_.string(), key, filled, flat.numel());
+  return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>());
+}
+
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers) {
+  std::optional<Error> error;
+  std::string found;
+  if (trainers.rank() == 0) {
+    const auto candidates = list_checkpoints(run_dir);
+    for (const auto& candidate : candidates) {
+      try {
+        CheckpointReader::open(candidate.path);
+        found = candidate.path.string();
+        break;
+      } catch (const Error& broken) {
+        log::warning("checkpoint {} is not used: {}", candidate.path.string(), broken.what());
+      }
+    }
+    if (found.empty() && !candidates.empty())
+      error = Error(Exit::io, fmt::format("none of the {} checkpoints in {} is valid", candidates.size(), (run_dir / "checkpoints").string()),
+                    "restore one from a backup, or move the run folder away to start from step 0");
+  }
+  agree(trainers, error);
+  found = trainers.broadcast(found);
+  if (found.empty()) return std::nullopt;
+  return found;
+}
+
+void restore(const CheckpointReader& checkpoint, ShardedModel& model, ShardedAdamW& optimizer) {
+  for (const auto& [kind, shards] : optimizer.state()) {
+    const bool from_weights = kind == "ema" && !checkpoint.has("ema");
+    if (from_weights) log::info("the checkpoint has no EMA: it starts from the weights");
+    for (const auto& slice : slices_of_shard(model.layout(), model.shard())) {
+      const auto tensor = checkpoint.tensor(from_weights ? "weights" : kind, slice.name);
+      if (tensor.sizes() != at::IntArrayRef(slice.shape))
+        fail(Exit::io, "{}: {} has another shape than the model's", checkpoint.path().string(), slice.name);
+      const auto flat = in_storage_order(tensor, slice.channels_last);
+      auto target = shards[slice.bucket];
+      target.narrow(0, slice.shard_offset, slice.end - slice.begin).copy_(flat.slice(0, slice.begin, slice.end));
+    }
+  }
+  const auto state = checkpoint.state();
+  optimizer.set_updates(state.updates, state.ema_updates);
+  optimizer.publish_weights();
+}
+
+// ---- writing -----------------------------------------------------------------------------------------------------
+
+// A save on its way: what to write, the thread that writes it, and how that went.
+struct CheckpointWriter::Job {
+  std::filesystem::path temporary, final_name;
+  std::int64_t step = 0;
+  nlohmann::json manifest;
+  std::string file_name;                                        // empty: this rank writes nothing
+  std::vector<Slice> slices;
+  std::map<std::string, std::vector<torch::Tensor>> snapshot;   // kind -> host copy of each bucket's shard
+  std::atomic<bool> done{false};
+  nlohmann::json report;                                        // for rank 0: file, size, digest, slices; or the error
+  std::jthread thread;
+
+  void write() {
+    try {
+      if (!file_name.empty()) write_file();
+    } catch (const std::exception& error) {
+      report = {{"error", error.what()}};
+    }
+    done = true;
+  }
+
+  void write_file() {
+    std::vector<TensorSpec> specs;
+    std::map<std::string, std::span<const std::byte>> bytes;
+    nlohmann::json table = nlohmann::json::array();
+    for (const auto& [kind, buckets] : snapshot)
+      for (const auto& slice : slices) {
+        const auto key = table_key(kind, slice.name);
+        specs.push_back({key, DType::f32, {slice.end - slice.begin}});
+        const auto* data = buckets[slice.bucket].data_ptr<float>() + slice.shard_offset;
+        bytes[key] = std::as_bytes(std::span(data, static_cast<std::size_t>(slice.end - slice.begin)));
+        table.push_back({{"key", key}, {"shape", slice.shape}, {"channels_last", slice.channels_last}, {"begin", slice.begin}, {"end", slice.end}});
+      }
+    SafetensorsWriter writer(temporary / file_name, std::move(specs));
+    for (const auto& spec : writer.order()) writer.write(spec.name, bytes.at(spec.name));
+    const auto written = writer.commit();
+    report = {{"name", file_name}, {"bytes", written.bytes}, {"xxh3_128", written.digest.hex()}, {"slices", table}};
+  }
+};
+
+CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention)
+    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention) {}
+
+CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state, const nlohmann::json& extra) {
+  if (in_flight_) commit();
+  job_ = std::make_unique<Job>();
+  Job& job = *job_;
+  job.step = state.step;
+  job.final_name = run_dir_ / "checkpoints" / step_name(state.step);
+  job.temporary = job.final_name.string() + ".tmp";
+  job.manifest = extra;
+  job.manifest["format"] = manifest_format;
+  job.manifest["step"] = state.step;
+  job.manifest["samples"] = state.samples;
+  job.manifest["state"] = state.to_json();
+
+  std::optional<Error> error;
+  if (trainers_.rank() == 0) {
+    std::error_code code;
+    std::filesystem::remove_all(job.temporary, code);
+    std::filesystem::create_directories(job.temporary, code);
+    if (code) error = Error(Exit::io, fmt::format("cannot make {}: {}", job.temporary.string(), code.message()));
+  }
+  try {
+    agree(trainers_, error);
+  } catch (const Error& failed) {
+    log::warning("no checkpoint at step {}: {}", state.step, failed.what());
+    job_.reset();
+    return;
+  }
+  if (model.plan().replica_of(trainers_.rank()) == 0) {
+    job.file_name = fmt::format("shard-{:05d}-of-{:05d}.safetensors", model.shard(), model.plan().shards);
+    job.slices = slices_of_shard(model.layout(), model.shard());
+    for (const auto& [kind, shards] : optimizer.state())
+      for (const auto& shard : shards) job.snapshot[kind].push_back(shard.to(torch::kCPU, torch::kFloat32, /*non_blocking=*/false, /*copy=*/true));
+  }
+  in_flight_ = true;
+  job.thread = std::jthread([&job] { job.write(); });
+}
+
+bool CheckpointWriter::busy() const { return job_ && !job_->done; }
+
+bool CheckpointWriter::commit() {
+  if (!in_flight_) return false;
+  Job& job = *job_;
+  job.thread.join();
+  in_flight_ = false;
+  const auto reports = trainers_.gather_strings(job.report.dump());
+
+  std::optional<Error> error;
+  if (trainers_.rank() == 0) {
+    try {
+      nlohmann::json files = nlohmann::json::array(), tensors = nlohmann::json::object();
+      for (const auto& text : reports) {
+        auto report = nlohmann::json::parse(text);
+        if (report.is_null()) continue;
+        if (report.contains("error")) throw Error(Exit::io, report["error"].get<std::string>());
+        for (const auto& slice : report["slices"]) {
+          auto& entry = tensors[slice["key"].get<std::string>()];
+          entry["shape"] = slice["shape"];
+          entry["channels_last"] = slice["channels_last"];
+          entry["parts"].push_back({{"file", report["name"]}, {"begin", slice["begin"]}, {"end", slice["end"]}});
+        }
+        report.erase("slices");
+        files.push_back(std::move(report));
+      }
+      job.manifest["files"] = std::move(files);
+      job.manifest["tensors"] = std::move(tensors);
+      const auto text = job.manifest.dump(1) + "\n";
+      write_file_atomically(job.temporary / manifest_name, text);
+      write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
+      if (std::filesystem::exists(job.final_name)) {   // a damaged one of the same step, passed over at the start
+        const auto trash = job.final_name.string() + ".trash";
+        std::filesystem::remove_all(trash);
+        std::filesystem::rename(job.final_name, trash);
+        std::filesystem::remove_all(trash);
+      }
+      publish_directory(job.temporary, job.final_name);
+    } catch (const std::exception& failed) {
+      std::error_code ignored;
+      std::filesystem::remove_all(job.temporary, ignored);
+      error = Error(Exit::io, failed.what());
+    }
+  }
+  const auto step = job.step;
+  const auto name = job.final_name.string();
+  job_.reset();
+  try {
+    agree(trainers_, error);
+  } catch (const Error& failed) {
+    if (trainers_.rank() == 0) log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", step, failed.what());
+    return false;
+  }
+  last_step_ = step;
+  if (trainers_.rank() == 0) {
+    log::info("checkpoint {}", name);
+    retire();
+  }
+  return true;
+}
+
+// Deletes what is older than the newest `keep`, but for those at multiples of keep_every.
+void CheckpointWriter::retire() const {
+  const auto all = list_checkpoints(run_dir_);
+  for (std::size_t i = static_cast<std::size_t>(retention_.keep); i < all.size(); ++i) {
+    if (retention_.keep_every_steps && all[i].step % *retention_.keep_every_steps == 0) continue;
+    const auto trash = all[i].path.string() + ".trash";
+    std::error_code error;
+    std::filesystem::rename(all[i].path, trash, error);   // first out of sight, so that a half-deleted one is never a candidate
+    if (!error) std::filesystem::remove_all(trash, error);
+    if (error) log::warning("cannot delete the old checkpoint {}: {}", all[i].path.string(), error.message());
+  }
+}
+
+}  // namespace millrace

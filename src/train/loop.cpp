@@ -1,0 +1,370 @@
+#include "millrace/train/loop.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/nn/device.h"
+#include "millrace/train/record.h"
+#include "millrace/train/spike.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// What all ranks must know about a step before they decide what to do with it: summed over trainers in one small message.
+struct StepTotals {
+  double loss = 0;             // mean over the global batch
+  double square_sum = 0;       // of the gradient
+  double signal = 0;           // > 0: some rank was told to stop
+  double writing = 0;          // ranks whose checkpoint file is still being written
+  double clock = 0;            // rank 0's seconds in training, so that all ranks agree on what time it is
+
+  void reduce(const Group& group) {
+    double values[] = {loss, square_sum, signal, writing, clock};
+    group.all_reduce_sum(std::span<double>(values));
+    std::tie(loss, square_sum, signal, writing, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
+  }
+  double norm() const { return std::sqrt(square_sum); }
+  bool finite() const { return std::isfinite(loss) && std::isfinite(square_sum); }
+};
+
+// True when a multiple of `every` was reached between two points of the run.
+bool crossed(const std::optional<Duration>& every, std::int64_t batch, const RunState& now, double seconds_before) {
+  if (!every || every->count <= 0) return false;
+  auto passed = [&](double before, double after) { return std::floor(after / every->count) > std::floor(before / every->count); };
+  switch (every->unit) {
+    case Duration::Unit::steps: return passed(static_cast<double>(now.step - 1), static_cast<double>(now.step));
+    case Duration::Unit::samples: return passed(static_cast<double>(now.samples - batch), static_cast<double>(now.samples));
+    case Duration::Unit::seconds: return passed(seconds_before, now.seconds);
+  }
+  return false;
+}
+
+bool reached(const Duration& duration, const RunState& state) {
+  switch (duration.unit) {
+    case Duration::Unit::steps: return static_cast<double>(state.step) >= duration.count;
+    case Duration::Unit::samples: return static_cast<double>(state.samples) >= duration.count;
+    case Duration::Unit::seconds: return state.seconds >= duration.count;
+  }
+  return true;
+}
+
+double steps_of(const Duration& duration, std::int64_t batch) {
+  switch (duration.unit) {
+    case Duration::Unit::steps: return duration.count;
+    case Duration::Unit::samples: return std::ceil(duration.count / static_cast<double>(batch));
+    case Duration::Unit::seconds: return 0;
+  }
+  return 0;
+}
+
+// Sums over the steps since the last line of metrics.
+struct Interval {
+  std::int64_t steps = 0, finite_steps = 0;
+  double loss = 0, grad_norm = 0, step_seconds = 0, wait_seconds = 0;
+
+  void add(const StepTotals& totals, double step, double wait) {
+    ++steps;
+    if (totals.finite()) ++finite_steps, loss += totals.loss, grad_norm += totals.norm();
+    step_seconds += step;
+    wait_seconds += wait;
+  }
+};
+
+class Loop {
+ public:
+  Loop(LoopParts parts, RunState state)
+      : p_(std::move(parts)), state_(std::move(state)), schedule_(plan_lr_schedule(p_.optim, p_.config.duration, p_.config.batch.global)),
+        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, keep_every_steps()}), ledger_(p_.data), spikes_(p_.config.guard.spike_sigma),
+        resumed_(state_), started_(Clock::now()), seconds_before_(state_.seconds) {
+    if (!state_.ledger.is_null()) ledger_.load_state(state_.ledger.dump());
+    if (is_root())
+      progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step, p_.config.log.tensorboard, p_.config.log.ids,
+                                                               steps_of(p_.config.duration, p_.config.batch.global)});
+  }
+
+  LoopResult run() {
+    while (!reached(p_.config.duration, state_) && signal_ == 0) step();
+    account_interval();
+    save_last();
+    return result();
+  }
+
+ private:
+  bool is_root() const { return p_.trainers.rank() == 0; }
+
+  std::optional<std::int64_t> keep_every_steps() const {
+    if (!p_.config.checkpoint.keep_every) return std::nullopt;
+    return static_cast<std::int64_t>(steps_of(*p_.config.checkpoint.keep_every, p_.config.batch.global));
+  }
+
+  void step() {
+    const auto number = state_.step + 1;
+    log::set_step(number);
+    const auto step_started = Clock::now();
+    p_.task.next_batch();
+    const double wait = seconds_since(step_started);
+
+    const bool record = std::find(p_.config.record.steps.begin(), p_.config.record.steps.end(), number) != p_.config.record.steps.end();
+    if (record) p_.task.start_record();
+    StepTotals totals = forward_backward();
+    totals.reduce(p_.trainers);
+    if (record) write_record(p_.trainers, p_.config.run_dir, number, p_.task.refs(), p_.task.take_record(), totals.loss, totals.norm());
+
+    update(totals);
+    advance(totals);
+    interval_.add(totals, seconds_since(step_started), wait);
+    write_ids();
+    const double seconds_before = std::exchange(seconds_before_, state_.seconds);
+    if (crossed(p_.config.log.every, p_.config.batch.global, state_, seconds_before)) account_interval();
+    save_if_due(totals, seconds_before);
+  }
+
+  // Loss and gradients of this trainer's share; afterwards the gradient shards hold the mean over the global batch.
+  StepTotals forward_backward() {
+    p_.model.zero_gradients();
+    const auto share = static_cast<std::int64_t>(p_.task.refs().size());
+    torch::Tensor loss;
+    for (std::int64_t begin = 0; begin < share; begin += p_.config.batch.micro) {
+      auto micro = p_.task.loss(begin, std::min<std::int64_t>(begin + p_.config.batch.micro, share));
+      micro.backward();
+      loss = loss.defined() ? loss + micro.detach() : micro.detach();
+    }
+    p_.model.reduce_gradients(1.0);
+    StepTotals totals;
+    totals.loss = loss.item<double>();
+    totals.square_sum = p_.model.gradient_square_sum();
+    if (stop::requested()) totals.signal = stop::signal_number();
+    if (const int signal = p_.task.producer_signal()) totals.signal = signal;
+    totals.writing = writer_.busy() ? 1 : 0;
+    totals.clock = is_root() ? seconds() : 0;
+    return totals;
+  }
+
+  double seconds() const { return resumed_.seconds + seconds_since(started_); }
+
+  void update(const StepTotals& totals) {
+    lr_ = learning_rate(schedule_, state_.step + 1);
+    if (totals.finite()) {
+      p_.optimizer.step(lr_, clip_factor(p_.optim.clip, totals.norm()));
+      skips_in_a_row_ = 0;
+      if (is_root()) spikes_.look_at(totals.loss);
+      return;
+    }
+    ++state_.skipped;
+    ++skips_in_a_row_;
+    const bool stop = p_.config.guard.non_finite == GuardConfig::NonFinite::stop || skips_in_a_row_ > p_.config.guard.max_skips;
+    const auto ids = batch_ids();   // collective
+    if (stop)
+      throw Error(Exit::numerics,
+                  fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}", state_.step + 1, totals.loss,
+                              totals.norm(), skips_in_a_row_, fmt::join(ids.begin(), ids.begin() + std::min<std::size_t>(ids.size(), 16), ", ")),
+                  "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
+    if (is_root()) log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1, totals.loss, totals.norm());
+  }
+
+  void advance(const StepTotals& totals) {
+    ++state_.step;
+    state_.samples += p_.config.batch.global;
+    state_.updates = p_.optimizer.updates();
+    state_.ema_updates = p_.optimizer.ema_updates();
+    state_.seconds = totals.clock;
+    for (const auto& ref : p_.task.refs()) state_.cursors[ref.stripe] = ref.after;
+    news_.append(p_.task.take_ledger_delta());
+    if (totals.signal > 0) signal_ = static_cast<int>(totals.signal);
+    all_written_ = totals.writing == 0;
+  }
+
+  // The ids of the global batch, in batch order, on rank 0. Collective.
+  std::vector<std::string> batch_ids() const {
+    std::string mine;
+    for (const auto& ref : p_.task.refs()) mine += ref.id + '\n';
+    std::vector<std::string> ids;
+    for (const auto& part : p_.trainers.gather_strings(mine)) {
+      std::size_t begin = 0;
+      for (std::size_t end; (end = part.find('\n', begin)) != part.npos; begin = end + 1) ids.push_back(part.substr(begin, end - begin));
+    }
+    return ids;
+  }
+
+  void write_ids() {
+    if (!p_.config.log.ids) return;
+    const auto ids = batch_ids();
+    if (is_root()) progress_->ids(state_.step, ids);
+  }
+
+  // Collective: brings the producers' news together, judges the data, and writes one line of metrics.
+  void account_interval() {
+    merge_ledger();
+    if (interval_.steps == 0) return;
+    const auto producers = producer_totals();
+    double fill = p_.task.queue_fill() / p_.trainers.size();
+    p_.trainers.all_reduce_sum(std::span(&fill, 1));
+    double memory = static_cast<double>(peak_memory_bytes(p_.device)) / (1 << 30);
+    p_.trainers.all_reduce_max(std::span(&memory, 1));
+    double wait = interval_.wait_seconds / p_.trainers.size();
+    p_.trainers.all_reduce_sum(std::span(&wait, 1));
+
+    Metrics m;
+    m.step = state_.step;
+    m.samples = state_.samples;
+    m.skipped = state_.skipped;
+    const double nan = std::nan("");
+    m.loss = interval_.finite_steps ? interval_.loss / interval_.finite_steps : nan;
+    m.grad_norm = interval_.finite_steps ? interval_.grad_norm / interval_.finite_steps : nan;
+    m.lr = lr_;
+    m.images_per_second = interval_.steps * p_.config.batch.global / interval_.step_seconds;
+    m.step_ms = 1000 * interval_.step_seconds / interval_.steps;
+    m.data_wait_ms = 1000 * wait / interval_.steps;
+    m.encode_images_per_second = producers.images_per_second;
+    m.producer_stall_share = producers.stall_share;
+    m.queue_fill = fill;
+    m.memory_gib = memory;
+    m.elapsed_seconds = state_.seconds;
+    if (is_root()) progress_->metrics(m);
+    totals_.loss = m.loss;
+    totals_.grad_norm = m.grad_norm;
+    totals_.lr = m.lr;
+    totals_.step_ms += 1000 * interval_.step_seconds;
+    totals_.data_wait_ms += 1000 * wait;
+    totals_.encode_images_per_second = m.encode_images_per_second;
+    totals_.producer_stall_share = m.producer_stall_share;
+    totals_.memory_gib = memory;
+    interval_ = {};
+  }
+
+  struct ProducerTotals {
+    double images_per_second = 0, stall_share = 0;
+  };
+
+  // Every producer reports to several trainers: the newest report of each counts once. Collective.
+  ProducerTotals producer_totals() {
+    std::vector<double> values(3 * static_cast<std::size_t>(p_.producers), 0.0);
+    for (const auto& [producer, report] : p_.task.producer_reports()) {
+      values[3 * producer] = report.images;
+      values[3 * producer + 1] = report.encode_seconds;
+      values[3 * producer + 2] = report.stall_seconds;
+    }
+    p_.trainers.all_reduce_max(std::span<double>(values));
+    ProducerTotals totals;
+    double encode = 0, stall = 0;
+    for (int i = 0; i < p_.producers; ++i) {
+      if (values[3 * i + 1] > 0) totals.images_per_second += values[3 * i] / values[3 * i + 1];
+      encode += values[3 * i + 1];
+      stall += values[3 * i + 2];
+    }
+    totals.stall_share = encode + stall > 0 ? stall / (encode + stall) : 0;
+    return totals;
+  }
+
+  // Collective: rank 0 counts what all producers have seen.
+  void merge_ledger() {
+    const auto parts = p_.trainers.gather_strings(std::exchange(news_, {}).to_bytes());
+    std::optional<Error> error;
+    if (is_root()) {
+      try {
+        for (const auto& part : parts)
+          if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
+        check_bad_share(ledger_, p_.data, p_.max_bad_share);
+      } catch (const Error& failed) {
+        error = failed;
+        write_ledger();
+      }
+    }
+    agree(p_.trainers, error);
+  }
+
+  void save_if_due(const StepTotals& totals, double seconds_before) {
+    if (writer_.in_flight() && all_written_) writer_.commit();
+    if (crossed(p_.config.checkpoint.every, p_.config.batch.global, state_, seconds_before)) save();
+  }
+
+  // Collective.
+  void save() {
+    merge_ledger();
+    gather_cursors();
+    if (is_root()) {
+      progress_->flush();
+      state_.ledger = nlohmann::json::parse(ledger_.state_json());
+      write_ledger();
+    }
+    writer_.start(p_.model, p_.optimizer, state_, p_.manifest_extra);
+  }
+
+  // The places of all trainers' stripes, in rank 0's state.
+  void gather_cursors() {
+    for (const auto& part : p_.trainers.gather_strings(state_.to_json().at("cursors").dump()))
+      for (const auto& [stripe, place] : nlohmann::json::parse(part).items())
+        state_.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2), place.at(3)};
+  }
+
+  void write_ledger() const { write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json()); }
+
+  // The state at the end must be on disk, unless the user wanted no checkpoints.
+  void save_last() {
+    if (p_.config.checkpoint.every && state_.step != resumed_.step) {
+      if (writer_.in_flight()) writer_.commit();
+      if (writer_.last_step() != state_.step) {
+        save();
+        writer_.commit();
+      }
+      if (writer_.last_step() != state_.step)
+        throw Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
+                    "earlier checkpoints are untouched; make room on the disk and start again");
+    }
+    merge_ledger();
+    if (is_root()) write_ledger();
+  }
+
+  LoopResult result() {
+    LoopResult result;
+    result.finished = reached(p_.config.duration, state_);
+    result.signal = signal_;
+    result.state = state_;
+    if (writer_.last_step() > 0)
+      result.checkpoint = (std::filesystem::path(p_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+    const auto steps = state_.step - resumed_.step;
+    totals_.step = state_.step;
+    totals_.samples = state_.samples;
+    totals_.skipped = state_.skipped;
+    totals_.elapsed_seconds = state_.seconds;
+    if (steps > 0) {
+      totals_.images_per_second = totals_.step_ms > 0 ? 1000.0 * steps * p_.config.batch.global / totals_.step_ms : 0;
+      totals_.step_ms /= steps;
+      totals_.data_wait_ms /= steps;
+    }
+    result.totals = totals_;
+    return result;
+  }
+
+  LoopParts p_;
+  RunState state_;
+  LrSchedule schedule_;
+  CheckpointWriter writer_;
+  Ledger ledger_;
+  SpikeGuard spikes_;
+  std::unique_ptr<Progress> progress_;
+  RunState resumed_;
+  Clock::time_point started_;
+  double seconds_before_;
+
+  LedgerDelta news_;
+  Interval interval_;
+  Metrics totals_;
+  double lr_ = 0;
+  int skips_in_a_row_ = 0;
+  int signal_ = 0;
+  bool all_written_ = true;
+};
+
+}  // namespace
+
+LoopResult run_loop(LoopParts parts, RunState state) { return Loop(std::move(parts), std::move(state)).run(); }
+
+}  // namespace millrace

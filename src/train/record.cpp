@@ -1,0 +1,57 @@
+#include "millrace/train/record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/io/safetensors_writer.h"
+
+namespace millrace {
+namespace {
+
+std::span<const std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+DType dtype_of(const torch::Tensor& tensor) { return tensor.scalar_type() == torch::kInt64 ? DType::i64 : DType::f32; }
+
+// All trainers' parts of one tensor, joined along the samples; whole on rank 0 only.
+torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
+  const auto mine = part.contiguous();
+  const auto parts = trainers.gather_strings(std::string(static_cast<const char*>(mine.data_ptr()), mine.nbytes()));
+  if (trainers.rank() != 0) return {};
+  auto shape = mine.sizes().vec();
+  shape[0] = 0;
+  const auto row_bytes = mine.nbytes() / mine.size(0);
+  for (const auto& bytes : parts) shape[0] += static_cast<std::int64_t>(bytes.size() / row_bytes);
+  auto whole = torch::empty(shape, mine.options());
+  auto* target = static_cast<char*>(whole.data_ptr());
+  for (const auto& bytes : parts) target = std::copy(bytes.begin(), bytes.end(), target);
+  return whole;
+}
+
+}  // namespace
+
+void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step, const std::vector<SampleRef>& refs,
+                  const std::map<std::string, torch::Tensor>& tensors, double loss, double grad_norm) {
+  auto ids = nlohmann::json::array();
+  for (const auto& ref : refs) ids.push_back(ref.id);
+  auto all_ids = nlohmann::json::array();
+  for (const auto& part : trainers.gather_strings(ids.dump()))
+    for (auto& id : nlohmann::json::parse(part)) all_ids.push_back(std::move(id));
+
+  std::map<std::string, torch::Tensor> whole;
+  for (const auto& [name, tensor] : tensors) whole[name] = gather(trainers, tensor);
+  if (trainers.rank() != 0) return;
+  whole["loss"] = torch::tensor(static_cast<float>(loss));
+  whole["grad_norm"] = torch::tensor(static_cast<float>(grad_norm));
+
+  std::vector<TensorBytes> contents;
+  for (const auto& [name, tensor] : whole) contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
+  const auto path = run_dir / "records" / fmt::format("step-{:08d}.safetensors", step);
+  std::filesystem::create_directories(path.parent_path());
+  save_safetensors(path, contents, {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", all_ids.dump()}});
+  log::info("record {}", path.string());
+}
+
+}  // namespace millrace

@@ -1,0 +1,120 @@
+#include "millrace/comm/group.h"
+
+#include <gtest/gtest.h>
+
+
+#include "mpi_world.h"
+
+namespace millrace {
+namespace {
+
+TEST(Group, ReducesOverAllRanks) {
+  const auto group = test_world().group().duplicate();
+  const int n = group.size(), r = group.rank();
+  std::vector<double> sum = {1.0 * r, 0.5}, low = {1.0 * r}, high = {1.0 * r};
+  std::vector<std::int64_t> big = {std::int64_t{1} << 60, -r}, most = {r}, least = {-r};
+  group.all_reduce_sum(std::span(sum));
+  group.all_reduce_min(std::span(low));
+  group.all_reduce_max(std::span(high));
+  group.all_reduce_sum(std::span(big));
+  group.all_reduce_max(std::span(most));
+  group.all_reduce_min(std::span(least));
+  EXPECT_EQ(sum, (std::vector<double>{n * (n - 1) / 2.0, 0.5 * n}));
+  EXPECT_EQ(low[0], 0);
+  EXPECT_EQ(high[0], n - 1);
+  EXPECT_EQ(big, (std::vector<std::int64_t>{n * (std::int64_t{1} << 60), -n * (n - 1) / 2}));
+  EXPECT_EQ(most[0], n - 1);
+  EXPECT_EQ(least[0], 1 - n);
+}
+
+TEST(Group, BroadcastsFromAnyRoot) {
+  const auto group = test_world().group();
+  const int root = group.size() - 1;
+  const std::string text = group.broadcast(group.rank() == root ? std::string("tri\0angle", 9) : "other", root);
+  const std::string empty = group.broadcast(std::string(), 0);
+  EXPECT_EQ(text, std::string("tri\0angle", 9));
+  EXPECT_EQ(empty, "");
+}
+
+TEST(Group, GathersTextsOfDifferentLengths) {
+  const auto group = test_world().group();
+  const int root = group.size() / 2;
+  const std::string mine(group.rank() * 3, static_cast<char>('a' + group.rank()));
+  const auto at_root = group.gather_strings(mine, root);
+  const auto everywhere = group.all_gather_strings(mine);
+  std::vector<std::string> expected;
+  for (int r = 0; r < group.size(); ++r) expected.emplace_back(r * 3, static_cast<char>('a' + r));
+  EXPECT_EQ(everywhere, expected);
+  EXPECT_EQ(at_root, group.rank() == root ? expected : std::vector<std::string>{});
+}
+
+TEST(Group, SplitsByColorInTheOrderOfKeys) {
+  const auto group = test_world().group();
+  const auto half = group.split(group.rank() % 2, -group.rank());
+  std::vector<double> members = {1};
+  half.all_reduce_sum(std::span(members));
+  const auto order = half.all_gather_strings(std::to_string(group.rank()));
+  EXPECT_EQ(members[0], half.size());
+  EXPECT_EQ(half.size(), (group.size() + 1 - group.rank() % 2) / 2);
+  EXPECT_EQ(order[half.rank()], std::to_string(group.rank()));
+  for (int i = 0; i + 1 < half.size(); ++i) EXPECT_GT(std::stoi(order[i]), std::stoi(order[i + 1]));
+}
+
+TEST(Group, AgreeIsTrueOnlyWhenAllAre) {
+  const auto group = test_world().group();
+  const bool all = agree(group, true);
+  const bool some = agree(group, group.rank() != group.size() - 1);
+  EXPECT_TRUE(all);
+  EXPECT_FALSE(some);
+}
+
+TEST(Group, AgreeThrowsTheFirstErrorEverywhere) {
+  const auto group = test_world().group();
+  agree(group, std::nullopt);
+  std::optional<Error> mine;
+  if (group.rank() == group.size() - 1) mine.emplace(Exit::io, "cannot read \xff.tar", "mount it");
+  try {
+    agree(group, mine);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io);
+    const std::string where = group.size() > 1 ? "rank " + std::to_string(group.size() - 1) + ": " : "";
+    EXPECT_EQ(std::string(error.what()).rfind(where + "cannot read", 0), 0u) << error.what();
+    EXPECT_EQ(error.hint(), "mount it");
+  }
+}
+
+TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {
+  const auto world = test_world().group();
+  const auto group = world.duplicate();
+  if (group.size() == 1) GTEST_SKIP() << "needs another rank";
+  std::string message;
+  if (group.rank() == 0) {
+    group.set_time_limit(0.05);
+    try {
+      group.barrier();
+    } catch (const Error& error) {
+      message = error.what();
+      EXPECT_EQ(error.exit(), Exit::suspect);
+    }
+  }
+  world.barrier();
+  if (group.rank() == 0) {
+    EXPECT_NE(message.find("rank 0"), std::string::npos) << message;
+    EXPECT_NE(message.find("barrier"), std::string::npos) << message;
+  } else {
+    group.barrier();  // completes the one that rank 0 gave up on
+  }
+}
+
+TEST(Group, AloneIsAGroupOfOne) {
+  const Group group;
+  group.barrier();
+  EXPECT_EQ(group.size(), 1);
+  EXPECT_EQ(group.all_gather_strings("x"), std::vector<std::string>{"x"});
+  EXPECT_EQ(group.broadcast("text"), "text");
+  EXPECT_EQ(group.split(3, 1).size(), 1);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,126 @@
+#include "millrace/core/files.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+using test::TempDir;
+using testing::HasSubstr;
+
+std::size_t files_in(const TempDir& dir) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()));
+}
+
+// The error of `action`, which must be one of input/output.
+template <class Action>
+Error io_error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io);
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(Exit::done, "");
+}
+
+TEST(AtomicFile, AppearsOnlyWhenCommitted) {
+  const TempDir dir;
+  AtomicFile file(dir / "a");
+  file.write("hello ");
+  file.write("world");
+  EXPECT_FALSE(fs::exists(dir / "a"));
+  const AtomicFile::Written written = file.commit();
+  EXPECT_EQ(read_file(dir / "a"), "hello world");
+  EXPECT_EQ(written.bytes, 11u);
+  EXPECT_EQ(written.digest, hash128("hello world"));
+  EXPECT_EQ(hash_file(dir / "a"), written.digest);
+  EXPECT_EQ(files_in(dir), 1u);
+}
+
+TEST(AtomicFile, LeavesNothingBehindAnException) {
+  const TempDir dir;
+  dir.write("a", "old");
+  try {
+    AtomicFile file(dir / "a");
+    file.write("new");
+    throw std::runtime_error("in between");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(read_file(dir / "a"), "old");
+  EXPECT_EQ(files_in(dir), 1u);
+}
+
+TEST(AtomicFile, ReplacesAnOlderFile) {
+  const TempDir dir;
+  write_file_atomically(dir / "a", "old");
+  write_file_atomically(dir / "a", "");
+  EXPECT_EQ(read_file(dir / "a"), "");
+}
+
+// The temporary name leads to /dev/full, which answers every write with ENOSPC.
+TEST(AtomicFile, AFullDiskNamesTheFileAndTheCure) {
+  const TempDir dir;
+  dir.write("a", "old");
+  fs::create_symlink("/dev/full", (dir / "a").string() + fmt::format(".tmp-{}", ::getpid()));
+  const Error error = io_error_of([&] { write_file_atomically(dir / "a", "new"); });
+  EXPECT_THAT(error.what(), HasSubstr((dir / "a").string()));
+  EXPECT_THAT(error.what(), HasSubstr("No space left"));
+  EXPECT_THAT(error.hint(), HasSubstr("free some space"));
+  EXPECT_EQ(read_file(dir / "a"), "old");
+  EXPECT_EQ(files_in(dir), 1u);
+}
+
+TEST(AtomicFile, AFileBeyondUlimitIsAnError) {
+  const TempDir dir;
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Error error = io_error_of([&] { write_file_atomically(dir / "a", std::string(2000, 'x')); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_THAT(error.hint(), HasSubstr("ulimit -f"));
+  EXPECT_EQ(files_in(dir), 0u);
+}
+
+TEST(AtomicFile, AMissingDirectoryIsNamed) {
+  const TempDir dir;
+  EXPECT_THAT(io_error_of([&] { AtomicFile file(dir / "no/such"); }).what(), HasSubstr("no/such"));
+}
+
+TEST(Files, AMissingFileIsNamed) {
+  EXPECT_THAT(io_error_of([] { read_file("/no/such/file"); }).what(), HasSubstr("/no/such/file"));
+  EXPECT_THAT(io_error_of([] { hash_file("/no/such/file"); }).what(), HasSubstr("/no/such/file"));
+  EXPECT_THAT(io_error_of([] { read_file("/tmp"); }).what(), HasSubstr("/tmp"));
+}
+
+TEST(Files, LargeFilesAreReadWhole) {
+  const TempDir dir;
+  std::string content(3'000'001, 'x');
+  content[2'500'000] = '\0';
+  write_file_atomically(dir / "a", content);
+  EXPECT_EQ(read_file(dir / "a"), content);
+  EXPECT_EQ(hash_file(dir / "a"), hash128(content));
+}
+
+TEST(Files, ADirectoryIsPublishedUnderItsName) {
+  const TempDir dir;
+  fs::create_directory(dir / "step.tmp");
+  write_file_atomically(dir / "step.tmp" / "a", "1");
+  publish_directory(dir / "step.tmp", dir / "step");
+  EXPECT_FALSE(fs::exists(dir / "step.tmp"));
+  EXPECT_EQ(read_file(dir / "step" / "a"), "1");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,100 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/core/hash.h"
+#include "millrace/data/source.h"
+#include "millrace/data/stripe.h"
+
+namespace millrace::test {
+
+// What becomes of each row of an archive: accepted, or rejected for a reason.
+using Rows = std::vector<std::optional<Reason>>;
+
+// Archives in memory, whose accepted rows are samples with the bytes `image`.
+class FakeSource final : public SampleSource {
+ public:
+  explicit FakeSource(std::vector<Rows> rows, std::string image = {})
+      : rows_(std::move(rows)), image_(std::move(image)) {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      Archive archive;
+      archive.name = archive.path = fmt::format("{:03}", i);
+      archive.seekable = true;
+      archive.rows = rows_[i].size();
+      manifest_.archives.push_back(archive);
+    }
+  }
+
+  std::unique_ptr<UnitReader> open(const Unit& unit, std::uint64_t first_row) const override {
+    return std::make_unique<Reader>(*this, unit, first_row);
+  }
+  const Manifest& manifest() const { return manifest_; }
+  std::string id(std::size_t archive, std::size_t row) const { return fmt::format("{:03}/{}", archive, row); }
+  std::size_t accepted() const {
+    std::size_t count = 0;
+    for (const auto& archive : rows_) count += std::count(archive.begin(), archive.end(), std::nullopt);
+    return count;
+  }
+
+ private:
+  struct Reader final : UnitReader {
+    Reader(const FakeSource& source, const Unit& unit, std::uint64_t first_row)
+        : source(source), unit(unit), index(unit.lane + first_row * unit.lanes) {}
+    std::optional<RawRow> next() override {
+      const auto& rows = source.rows_[unit.archive];
+      if (index >= rows.size()) return std::nullopt;
+      SampleRef ref;
+      ref.id = source.id(unit.archive, index);
+      ref.hash = hash64(ref.id);
+      const std::optional<Reason> reason = rows[index];
+      index += unit.lanes;
+      if (reason) return Rejected{ref, *reason, ""};
+      RawSample sample;
+      sample.ref = ref;
+      sample.image = source.image_;
+      sample.caption = ref.id;
+      return sample;
+    }
+    const FakeSource& source;
+    const Unit unit;
+    std::uint64_t index;
+  };
+
+  std::vector<Rows> rows_;
+  std::string image_;
+  Manifest manifest_;
+};
+
+// The definition of a stripe's order in its simplest form: one row after the other, nothing read ahead.
+class PlainStripe {
+ public:
+  PlainStripe(const Deal& deal, const SampleSource& source, std::uint32_t stripe, std::uint32_t block, const StripeCursor& from)
+      : reader_(deal, source, stripe, from), builder_(deal.seed(), block, from) {}
+
+  SampleRef next() {
+    while (at_ == block_.size()) {
+      StripeRow row = reader_.next();
+      at_ = 0;
+      if (row.epoch_ended) {
+        block_ = builder_.end_epoch(row.at.epoch);
+      } else if (auto* sample = std::get_if<RawSample>(&row.row)) {
+        block_ = builder_.add(std::move(*sample), row.at);
+      } else {
+        block_.clear();
+      }
+    }
+    return block_[at_++].ref;
+  }
+
+ private:
+  StripeReader reader_;
+  BlockBuilder<RawSample> builder_;
+  std::vector<RawSample> block_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace millrace::test

@@ -1,0 +1,218 @@
+#include "millrace/data/stream.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+#include <set>
+
+#include "fake_source.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+using test::FakeSource;
+using test::PlainStripe;
+using test::Rows;
+
+// A JPEG of 16 x 16 pixels.
+std::string small_jpeg() {
+  SourceConfig config;
+  config.type = SourceConfig::Type::synthetic;
+  config.limit = 1;
+  const Manifest manifest = make_manifest(config, false);
+  return std::get<RawSample>(*make_source(config, manifest, 16)->open({0, 0, 1}, 0)->next()).image;
+}
+
+FakeSource make_fake(unsigned seed, std::size_t archives, std::size_t rows) {
+  std::mt19937 random(seed);
+  std::vector<Rows> content(archives);
+  for (auto& archive : content) {
+    archive.resize(rows);
+    for (auto& row : archive) {
+      if (random() % 4 == 0) row = Reason::missing_caption;
+    }
+  }
+  return FakeSource(std::move(content), small_jpeg());
+}
+
+Preparation small_images() {
+  Preparation preparation;
+  preparation.transform.resolution = 8;
+  return preparation;
+}
+
+DataPlan plan_for(const FakeSource& source, int batch) {
+  return {source.manifest(), plan_stripes(batch, {}, source.manifest())};
+}
+
+// Producers with any share of the stripes and any number of threads, killed and started again from the last sample used,
+// give what one plain reader gives, and the ledger is the same.
+TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
+  const FakeSource source = make_fake(1, 5, 37);
+  const DataPlan plan = plan_for(source, 6);
+  const Deal deal(420, plan.stripes);
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    std::mt19937 random(seed);
+    const std::uint32_t block = 1 + random() % 8, stripes = plan.stripes.stripes;
+    std::vector<PlainStripe> expected;
+    for (std::uint32_t s = 0; s < stripes; ++s) expected.emplace_back(deal, source, s, block, StripeCursor{});
+    std::vector<StripeCursor> cursors(stripes);
+    Ledger ledger(plan);
+    for (int life = 0; life < 4; ++life) {
+      const unsigned producers = 1 + random() % 3;
+      const StreamOptions options{.threads = 1 + static_cast<int>(random() % 3), .block = block, .ahead = 1 + static_cast<int>(random() % 6)};
+      std::vector<std::unique_ptr<StripeStream>> streams;
+      for (unsigned p = 0; p < producers; ++p) streams.push_back(std::make_unique<StripeStream>(deal, source, small_images(), options));
+      for (std::uint32_t s = 0; s < stripes; ++s) streams[s % producers]->add(s, cursors[s]);
+      const int samples = 1 + random() % 40;
+      for (int i = 0; i < samples; ++i) {
+        for (std::uint32_t s = 0; s < stripes; ++s) {
+          const auto sample = streams[s % producers]->next(s);
+          const SampleRef wanted = expected[s].next();
+          ASSERT_TRUE(sample.has_value());
+          ASSERT_EQ(sample->ref.id, wanted.id) << "seed " << seed << " life " << life;
+          ASSERT_EQ(sample->ref.visit, wanted.visit);
+          ASSERT_EQ(sample->ref.stripe, s);
+          ASSERT_EQ(sample->ref.after, wanted.after);
+          ASSERT_EQ(sample->image.width, 8);
+          ASSERT_EQ(sample->caption, wanted.id);
+          cursors[s] = sample->ref.after;
+          ledger.merge(streams[s % producers]->take_ledger_delta(s));
+        }
+      }
+    }
+    const std::uint32_t epochs = std::min_element(cursors.begin(), cursors.end(), [](const auto& a, const auto& b) { return a.epoch < b.epoch; })->epoch;
+    if (epochs == 0) continue;
+    EXPECT_EQ(ledger.total().rows(), 5u * 37u) << "seed " << seed;
+    EXPECT_EQ(ledger.total().accepted, source.accepted());
+  }
+}
+
+TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
+  const FakeSource source = make_fake(2, 3, 20);
+  const DataPlan plan = plan_for(source, 4);
+  const Deal deal(1, plan.stripes);
+  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 3, .ahead = 4, .epochs = 1});
+  Ledger ledger(plan);
+  std::set<std::string> ids;
+  for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    while (const auto sample = stream.next(s)) EXPECT_TRUE(ids.insert(sample->ref.id).second);
+    EXPECT_FALSE(stream.next(s).has_value());
+    for (LedgerDelta news = stream.take_ledger_delta(s, 100); !news.empty(); news = stream.take_ledger_delta(s, 100)) ledger.merge(news);
+  }
+  EXPECT_EQ(ids.size(), source.accepted());
+  EXPECT_EQ(ledger.total().accepted, source.accepted());
+  EXPECT_EQ(ledger.total().rows(), 60u);
+  const StreamStatistics statistics = stream.statistics();
+  EXPECT_EQ(statistics.rows, 60u);
+  EXPECT_EQ(statistics.accepted, source.accepted());
+  EXPECT_GT(statistics.prepare_seconds, 0);
+}
+
+TEST(StripeStream, MemoryIsBounded) {
+  const FakeSource source = make_fake(3, 1, 500);
+  const DataPlan plan = plan_for(source, 1);
+  const Deal deal(1, plan.stripes);
+  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 4, .ahead = 3});
+  stream.add(0, {});
+  stream.next(0);
+  while (stream.statistics().accepted < 7) std::this_thread::yield();   // nobody takes more: the workers come to rest
+  EXPECT_LE(stream.statistics().accepted, 1u + 4 + 3);
+}
+
+TEST(StripeStream, AStripeMovesToAnotherProducer) {
+  const FakeSource source = make_fake(4, 4, 25);
+  const DataPlan plan = plan_for(source, 2);
+  const Deal deal(9, plan.stripes);
+  const StreamOptions options{.threads = 1, .block = 4, .ahead = 2};
+  StripeStream first(deal, source, small_images(), options), second(deal, source, small_images(), options);
+  PlainStripe expected(deal, source, 0, 4, {});
+  first.add(0, {});
+  StripeCursor cursor;
+  for (int i = 0; i < 7; ++i) {
+    const auto sample = first.next(0);
+    EXPECT_EQ(sample->ref.id, expected.next().id);
+    cursor = sample->ref.after;
+  }
+  first.remove(0);
+  second.add(0, cursor);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(0)->ref.id, expected.next().id);
+  first.add(0, {});   // and may come back
+  EXPECT_EQ(first.next(0)->ref.visit, 0u);
+}
+
+TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {
+  const Rows bad(5, Reason::missing_caption);
+  const FakeSource source({bad, bad, bad}, small_jpeg());
+  const DataPlan plan = plan_for(source, 3);
+  const Deal deal(1, plan.stripes);
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  stream.add(0, {});
+  try {
+    stream.next(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::bad_data);
+    EXPECT_THAT(error.what(), testing::HasSubstr("missing_caption"));
+  }
+}
+
+TEST(StripeStream, EmptyArchivesAreAnErrorToo) {
+  const FakeSource source(std::vector<Rows>(2));
+  const Deal deal(1, {2, {{0, 0, 1}, {1, 0, 1}}});
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  stream.add(1, {});
+  EXPECT_THROW(stream.next(1), Error);
+}
+
+// One good archive among broken ones: stripes that get none of it in an epoch, or in many, go on searching.
+TEST(StripeStream, BrokenArchivesDoNotStopAStripeWhileThereIsAGoodOne) {
+  const Rows broken(1, Reason::archive_error);
+  const FakeSource source({broken, broken, Rows(6), broken}, small_jpeg());
+  const DataPlan plan{source.manifest(), {4, {{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {3, 0, 1}}}};
+  const Deal deal(5, plan.stripes);
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
+  for (int i = 0; i < 200; ++i) {
+    for (std::uint32_t s = 0; s < 4; ++s) EXPECT_EQ(stream.next(s)->ref.id.substr(0, 3), "002");
+  }
+}
+
+TEST(StripeStream, WhatIsNoImageIsRejected) {
+  const FakeSource source(std::vector<Rows>{Rows(4)}, "<html>");
+  const DataPlan plan = plan_for(source, 1);
+  const Deal deal(1, plan.stripes);
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 1, .ahead = 1, .epochs = 1});
+  stream.add(0, {});
+  EXPECT_FALSE(stream.next(0).has_value());
+  Ledger ledger(plan);
+  ledger.merge(stream.take_ledger_delta(0));
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(Reason::not_an_image)], 4u);
+}
+
+class BrokenSource final : public SampleSource {
+  std::unique_ptr<UnitReader> open(const Unit&, std::uint64_t) const override { fail(Exit::io, "the disk is gone"); }
+};
+
+TEST(StripeStream, WhatStopsAWorkerComesOutOfNext) {
+  const BrokenSource source;
+  const Deal deal(1, {1, {{0, 0, 1}}});
+  StripeStream stream(deal, source, small_images(), {});
+  stream.add(0, {});
+  EXPECT_THROW(stream.next(0), Error);
+}
+
+TEST(StripeStream, EndsWhileItsWorkersAreBusy) {
+  const FakeSource source = make_fake(5, 8, 200);
+  const DataPlan plan = plan_for(source, 8);
+  const Deal deal(1, plan.stripes);
+  for (int i = 0; i < 5; ++i) {
+    StripeStream stream(deal, source, small_images(), {.threads = 3, .block = 50, .ahead = 8});
+    for (std::uint32_t s = 0; s < 8; ++s) stream.add(s, {});
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,151 @@
+#include "millrace/data/stripe.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+#include <set>
+
+#include "fake_source.h"
+
+namespace millrace {
+namespace {
+
+using test::FakeSource;
+using test::PlainStripe;
+using test::Rows;
+
+bool same(const SampleRef& a, const SampleRef& b) {
+  return a.id == b.id && a.hash == b.hash && a.visit == b.visit && a.stripe == b.stripe && a.after == b.after;
+}
+
+// A random data set: some archives empty, some rows rejected, sometimes all of an archive.
+FakeSource random_source(std::mt19937& random) {
+  std::vector<Rows> archives(1 + random() % 12);
+  for (auto& archive : archives) {
+    const unsigned bad_percent = random() % 5 == 0 ? 100 : random() % 60;
+    archive.resize(random() % 5 == 0 ? 0 : random() % 30);
+    for (auto& row : archive) {
+      if (random() % 100 < bad_percent) row = Reason::decode_error;
+    }
+  }
+  archives.front() = {std::nullopt, Reason::missing_caption, std::nullopt};
+  return FakeSource(std::move(archives));
+}
+
+StripePlan random_plan(std::mt19937& random, const FakeSource& source) {
+  const int batches[] = {1, 2, 6, 8, 12, 32};
+  return plan_stripes(batches[random() % 6], {}, source.manifest());
+}
+
+TEST(Deal, EveryUnitOnceAnEpochAndAnotherOrderInTheNext) {
+  StripePlan plan{6, {}};
+  for (std::uint32_t i = 0; i < 100; ++i) plan.units.push_back({i, 0, 1});
+  const Deal deal(420, plan);
+  std::vector<std::vector<std::uint32_t>> orders;
+  for (std::uint32_t epoch : {0u, 1u, 2u, 7u, 8u, 9u, 0u}) {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t stripe = 0; stripe < plan.stripes; ++stripe) {
+      const auto units = deal.units_of(stripe, epoch);
+      EXPECT_GE(units.size(), 16u);
+      EXPECT_LE(units.size(), 17u);
+      all.insert(all.end(), units.begin(), units.end());
+    }
+    EXPECT_EQ(std::set(all.begin(), all.end()).size(), 100u);
+    EXPECT_EQ(all.size(), 100u);
+    orders.push_back(all);
+  }
+  EXPECT_EQ(orders.front(), orders.back());   // also after the cache has dropped it
+  EXPECT_NE(orders[0], orders[1]);
+  EXPECT_NE(Deal(421, plan).units_of(0, 0), deal.units_of(0, 0));
+}
+
+TEST(BlockBuilder, CursorsNameTheBlockUntilItIsUsedUp) {
+  BlockBuilder<RawSample> builder(1, 2, {});
+  RawSample sample;
+  EXPECT_TRUE(builder.add(sample, {0, 0, 1, 0}).empty());
+  const auto block = builder.add(sample, {0, 1, 4, 0});
+  ASSERT_EQ(block.size(), 2u);
+  EXPECT_EQ(block[0].ref.after, (StripeCursor{0, 0, 0, 1}));
+  EXPECT_EQ(block[1].ref.after, (StripeCursor{0, 1, 5, 0}));
+  EXPECT_TRUE(builder.add(sample, {0, 1, 6, 0}).empty());
+  const auto rest = builder.end_epoch(0);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].ref.after, (StripeCursor{1, 0, 0, 0}));
+  EXPECT_TRUE(builder.end_epoch(1).empty());
+}
+
+// Every (sample, visit) exactly once over all stripes, whatever is rejected, however units are cut and blocks are sized.
+TEST(StripeProperty, EverySampleOncePerVisit) {
+  for (unsigned seed = 0; seed < 150; ++seed) {
+    std::mt19937 random(seed);
+    const FakeSource source = random_source(random);
+    const Deal deal(seed, random_plan(random, source));
+    const std::uint32_t block = 1 + random() % 9;
+    std::map<std::pair<std::string, std::uint32_t>, int> uses;
+    constexpr std::uint32_t epochs = 3;
+    std::size_t total = 0;
+    for (std::uint32_t number = 0; number < deal.plan().stripes; ++number) {
+      PlainStripe stripe(deal, source, number, block, {});
+      // The first sample of a later visit shows that the earlier ones are over; visits never go back.
+      std::uint32_t visit = 0;
+      for (SampleRef ref = stripe.next(); ref.visit < epochs; ref = stripe.next()) {
+        ASSERT_GE(ref.visit, visit);
+        visit = ref.visit;
+        ++uses[{ref.id, ref.visit}];
+        ++total;
+      }
+    }
+    ASSERT_EQ(uses.size(), total) << "seed " << seed;
+    ASSERT_EQ(total, epochs * source.accepted()) << "seed " << seed;
+  }
+}
+
+// From the cursor of any sample on, a new reader gives the same samples with the same cursors: also after a resume from a
+// resume, and whoever reads the stripe.
+TEST(StripeProperty, ResumesAnywhere) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(1000 + seed);
+    const FakeSource source = random_source(random);
+    const Deal deal(seed, random_plan(random, source));
+    const std::uint32_t block = 1 + random() % 9, number = random() % deal.plan().stripes;
+    PlainStripe whole(deal, source, number, block, {});
+    std::vector<SampleRef> expected;
+    for (int i = 0; i < 60; ++i) expected.push_back(whole.next());
+
+    std::size_t at = 0;
+    StripeCursor cursor;
+    while (at < expected.size()) {
+      PlainStripe resumed(deal, source, number, block, cursor);
+      const std::size_t until = std::min(expected.size(), at + 1 + random() % 12);
+      for (; at < until; ++at) {
+        const SampleRef ref = resumed.next();
+        ASSERT_TRUE(same(ref, expected[at])) << "seed " << seed << " sample " << at << ": " << ref.id << " != " << expected[at].id;
+        cursor = ref.after;
+      }
+    }
+  }
+}
+
+TEST(StripeProperty, BlocksShuffleWithinTheirBounds) {
+  const Rows rows(40);
+  const FakeSource source(std::vector<Rows>{rows});
+  const Deal deal(3, plan_stripes(1, {}, source.manifest()));
+  PlainStripe stripe(deal, source, 0, 10, {});
+  bool moved = false;
+  std::vector<std::string> second_visit;
+  for (int i = 0; i < 40; ++i) {
+    const int row = std::stoi(stripe.next().id.substr(4));
+    EXPECT_EQ(row / 10, i / 10);
+    moved |= row != i;
+  }
+  EXPECT_TRUE(moved);
+}
+
+TEST(BlockSize, IsTheStripesShareOfTheBuffer) {
+  EXPECT_EQ(block_size(2000, 512), 3u);
+  EXPECT_EQ(block_size(2000, 1), 2000u);
+  EXPECT_EQ(block_size(1, 8), 1u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,113 @@
+#include "millrace/data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/data/tokenizer_folder.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const json& golden() {
+  static const json expected = json::parse(read_file(MILLRACE_TEST_DATA "/tokenizer/expected.json"));
+  return expected;
+}
+
+std::vector<std::int32_t> padded(std::vector<std::int32_t> ids, int pad_id) {
+  ids.resize(token_count, pad_id);
+  return ids;
+}
+
+// Folders like those of SD 1 and SD 2, made once per process.
+class TokenizerFolders : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::temp_directory_path() / ("millrace-tokenizer-" + std::to_string(getpid()));
+    if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) return;
+    for (const auto& [name, folder] : golden()["folders"].items()) {
+      write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, root_ / name, folder["pad_token"]);
+    }
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+  void SetUp() override {
+    if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
+  }
+
+  static inline fs::path root_;
+};
+
+TEST_F(TokenizerFolders, EqualsTransformers) {
+  for (const auto& [name, folder] : golden()["folders"].items()) {
+    const auto tokenizer = ClipTokenizer::load(root_ / name);
+    EXPECT_EQ(tokenizer.pad_id(), folder["pad_id"]);
+    EXPECT_EQ(tokenizer.vocabulary_size(), 49408);
+    for (std::size_t i = 0; i < folder["ids"].size(); ++i) {
+      const std::string caption = golden()["captions"][i];
+      EXPECT_EQ(tokenizer.encode(caption), padded(folder["ids"][i], tokenizer.pad_id()))
+          << name << " caption " << i << ": " << caption;
+    }
+  }
+}
+
+TEST_F(TokenizerFolders, EnoughCaptions) {
+  EXPECT_GE(golden()["captions"].size(), 300u);
+}
+
+// Ids known from CLIP's own documentation and from diffusers #4153.
+TEST_F(TokenizerFolders, ExclamationMarksAreSplitOffByTheFilesOfSd2) {
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd1").encode("a photo of a cat!"),
+            padded({49406, 320, 1125, 539, 320, 2368, 256, 49407}, 49407));
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd2").encode("a photo of a cat!"),
+            padded({49406, 320, 1125, 539, 320, 2368, 0, 49407}, 0));
+}
+
+TEST_F(TokenizerFolders, PadIdComesFromTheMapThenTheConfigThenTheKey) {
+  const fs::path folder = root_ / "changed";
+  fs::create_directories(folder);
+  fs::copy(root_ / "sd2", folder, fs::copy_options::recursive);
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 0);
+  fs::remove(folder / "special_tokens_map.json");
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 49407);
+  fs::remove(folder / "tokenizer_config.json");
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 49407);
+  EXPECT_EQ(ClipTokenizer::load(folder, {.mode = {}, .pad_id = {5}}).encode("")[2], 5);
+}
+
+TEST_F(TokenizerFolders, InvalidUtf8AndVeryLongWordsAreFine) {
+  const auto tokenizer = ClipTokenizer::load(root_ / "sd1");
+  EXPECT_EQ(tokenizer.encode("a\xFF\xC3(b"), tokenizer.encode("a\uFFFD\uFFFD(b"));
+  EXPECT_EQ(tokenizer.encode(std::string(1 << 18, 'z')).size(), 77u);
+}
+
+TEST_F(TokenizerFolders, ErrorsNameTheFile) {
+  const auto message_of = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message_of([] { ClipTokenizer::load(root_ / "nowhere"); }), HasSubstr("vocab.json"));
+  const fs::path folder = root_ / "broken";
+  fs::create_directories(folder);
+  fs::copy(root_ / "sd1", folder, fs::copy_options::recursive);
+  std::ofstream(folder / "merges.txt") << "#version: 0.2\nnot_a_token x\n";
+  EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("merges.txt"));
+  std::ofstream(folder / "vocab.json") << "[1]";
+  EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("vocab.json"));
+  const TokenizerConfig open_clip{.mode = TokenizerConfig::Mode::open_clip, .pad_id = {}};
+  EXPECT_THAT(message_of([&] { ClipTokenizer::load(root_ / "sd1", open_clip); }), HasSubstr("tokenizer.mode"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,175 @@
+#include "millrace/diffusion/objective.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "millrace/core/error.h"
+#include "reference.h"
+
+namespace millrace {
+namespace {
+
+SchedulerConfig stable_diffusion(Prediction prediction) {
+  auto json = reference().at("samplers")[0].at("config");
+  json["prediction_type"] = to_string(prediction);
+  return SchedulerConfig::from_json(json);
+}
+
+// Six encoded samples with numbers that need no generator.
+struct Encoded {
+  torch::Tensor moments = torch::sin(torch::arange(6 * 8 * 4 * 5, torch::kFloat32)).reshape({6, 8, 4, 5});
+  torch::Tensor text = torch::cos(torch::arange(6 * 77 * 3, torch::kFloat32)).reshape({6, 77, 3}).to(torch::kFloat16);
+  torch::Tensor null_text = torch::full({77, 3}, 9, torch::kFloat16);
+  std::vector<RngKey> keys;
+  Encoded() {
+    for (std::uint64_t i = 0; i < 6; ++i) keys.push_back({420, 1000 + 17 * i, 2});
+  }
+};
+
+StepInput step_input(const Encoded& e, const ObjectiveConfig& objective, std::size_t first = 0, std::size_t count = 6) {
+  const auto from = static_cast<std::int64_t>(first), to = static_cast<std::int64_t>(first + count);
+  const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
+  return make_step_input(e.moments.slice(0, from, to), e.text.slice(0, from, to), e.null_text,
+                         std::span(e.keys).subspan(first, count), 0.18215, 0.5, schedule, objective, torch::kCPU);
+}
+
+torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<std::int64_t> shape) {
+  std::vector<torch::Tensor> rows;
+  for (const RngKey& key : e.keys) {
+    rows.push_back(torch::empty(shape));
+    fill_normal(key, purpose, {rows.back().data_ptr<float>(), std::size_t(rows.back().numel())});
+  }
+  return torch::stack(rows);
+}
+
+torch::Tensor alpha_bar(const StepInput& input, const ObjectiveConfig& objective) {
+  const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
+  return torch::tensor(schedule.alphas_cumprod())
+      .index_select(0, input.timesteps)
+      .to(torch::kFloat64)
+      .view({-1, 1, 1, 1});
+}
+
+void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
+  EXPECT_LT((a.to(torch::kFloat64) - b.to(torch::kFloat64)).abs().max().item<double>(), 2e-6);
+}
+
+TEST(Objective, LatentsAreScaledPosteriorSamples) {
+  const Encoded e;
+  const StepInput input = step_input(e, {});
+  const auto mean = e.moments.slice(1, 0, 4), log_variance = e.moments.slice(1, 4, 8);
+  const auto normals = expected_normals(e, Purpose::posterior, {4, 4, 5});
+  expect_close(input.latents, (mean + (log_variance / 2).exp() * normals - 0.5) * 0.18215);
+}
+
+TEST(Objective, ExtremeVariancesAreClamped) {
+  Encoded e;
+  e.moments.slice(1, 4, 8).fill_(1000);
+  EXPECT_TRUE(step_input(e, {}).latents.isfinite().all().item<bool>());
+}
+
+TEST(Objective, NoiseTimestepsAndTargets) {
+  const Encoded e;
+  for (const Prediction prediction : {Prediction::epsilon, Prediction::v_prediction}) {
+    const ObjectiveConfig objective{.prediction = prediction};
+    const StepInput input = step_input(e, objective);
+    EXPECT_TRUE(torch::equal(input.noise, expected_normals(e, Purpose::noise, {4, 4, 5})));
+    for (int i = 0; i < 6; ++i)
+      EXPECT_EQ(input.timesteps[i].item<std::int64_t>(), std::int64_t(uniform_int(e.keys[i], Purpose::timestep, 1000)));
+    const auto a = alpha_bar(input, objective);
+    expect_close(input.noisy, a.sqrt() * input.latents + (1 - a).sqrt() * input.noise);
+    expect_close(input.target, prediction == Prediction::epsilon
+                                   ? input.noise.to(torch::kFloat64)
+                                   : a.sqrt() * input.noise - (1 - a).sqrt() * input.latents);
+    EXPECT_TRUE(torch::equal(input.weight, torch::ones(6)));
+  }
+}
+
+TEST(Objective, NoiseOffsetMovesNoiseAndTargetPerturbationOnlyTheInput) {
+  const Encoded e;
+  const ObjectiveConfig objective{.noise_offset = 0.1, .input_perturbation = 0.3};
+  const StepInput input = step_input(e, objective);
+  const auto noise =
+      expected_normals(e, Purpose::noise, {4, 4, 5}) + 0.1 * expected_normals(e, Purpose::noise_offset, {4, 1, 1});
+  expect_close(input.noise, noise);
+  expect_close(input.target, noise);
+  const auto a = alpha_bar(input, objective);
+  const auto added = noise + 0.3 * expected_normals(e, Purpose::input_perturbation, {4, 4, 5});
+  expect_close(input.noisy, a.sqrt() * input.latents + (1 - a).sqrt() * added);
+}
+
+TEST(Objective, CaptionsAreDroppedByTheirOwnKey) {
+  const Encoded e;
+  const StepInput input = step_input(e, {.caption_dropout = 0.5});
+  int dropped = 0;
+  for (int i = 0; i < 6; ++i) {
+    const bool drop = uniform(e.keys[i], Purpose::caption_drop) < 0.5;
+    EXPECT_TRUE(torch::equal(input.text[i], drop ? e.null_text : e.text[i]));
+    dropped += drop;
+  }
+  EXPECT_TRUE(dropped > 0 && dropped < 6) << "the keys above should show both cases";
+  EXPECT_TRUE(torch::equal(step_input(e, {.caption_dropout = 0}).text, e.text));
+  EXPECT_TRUE(torch::equal(step_input(e, {.caption_dropout = 1}).text[3], e.null_text));
+}
+
+TEST(Objective, MicroBatchesGiveTheSameBits) {
+  const Encoded e;
+  const ObjectiveConfig objective{.snr_gamma = 5.0, .noise_offset = 0.1, .input_perturbation = 0.1};
+  const StepInput whole = step_input(e, objective);
+  for (const std::size_t micro : {1u, 2u, 3u}) {
+    for (std::size_t first = 0; first < 6; first += micro) {
+      const StepInput part = step_input(e, objective, first, micro);
+      const auto same = [&](torch::Tensor StepInput::*member) {
+        return torch::equal((part.*member), (whole.*member).slice(0, std::int64_t(first), std::int64_t(first + micro)));
+      };
+      EXPECT_TRUE(same(&StepInput::latents) && same(&StepInput::text) && same(&StepInput::noise) &&
+                  same(&StepInput::noisy) && same(&StepInput::timesteps) && same(&StepInput::target) &&
+                  same(&StepInput::weight));
+    }
+  }
+}
+
+TEST(Objective, MinSnrWeightsFollowDiffusersSnr) {
+  for (const auto& row : reference().at("schedules")) {
+    const NoiseSchedule schedule(SchedulerConfig::from_json(row.at("config")));
+    for (std::size_t i = 0; i < row.at("timesteps").size(); ++i) {
+      const double snr = row.at("snr")[i], least = std::min(snr, 5.0);
+      const int t = row.at("timesteps")[i];
+      const double v = loss_weight(schedule, {.prediction = Prediction::v_prediction, .snr_gamma = 5.0}, t);
+      EXPECT_NEAR(v, least / (snr + 1), 1e-3 * v) << t;
+      if (snr == 0) continue;
+      const double epsilon = loss_weight(schedule, {.snr_gamma = 5.0}, t);
+      EXPECT_NEAR(epsilon, least / snr, 1e-3 * epsilon) << t;
+    }
+  }
+}
+
+TEST(Objective, LossIsTheWeightedMeanSquarePerSample) {
+  StepInput input;
+  input.target = torch::zeros({2, 4, 2, 2});
+  input.weight = torch::tensor({1.0f, 0.5f});
+  const auto prediction =
+      torch::stack({torch::full({4, 2, 2}, 2.0f), torch::full({4, 2, 2}, 3.0f)}).to(torch::kBFloat16);
+  const torch::Tensor loss = diffusion_loss(prediction, input);
+  EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
+  EXPECT_TRUE(torch::equal(loss, torch::tensor({4.0f, 4.5f})));
+}
+
+TEST(Objective, TrainedSchedulerGoesWithTheWeights) {
+  const auto folder = stable_diffusion(Prediction::epsilon);  // PNDM
+  EXPECT_EQ(trained_scheduler(folder, {}).to_json(), folder.to_json());
+  const auto v = trained_scheduler(folder, {.prediction = Prediction::v_prediction});
+  EXPECT_EQ(v.prediction, Prediction::v_prediction);
+  EXPECT_EQ(v.scheduler_class, SchedulerClass::pndm);
+  const auto zero = trained_scheduler(folder, {.prediction = Prediction::v_prediction, .zero_terminal_snr = true});
+  EXPECT_EQ(zero.to_json().at("_class_name"), "DDIMScheduler");
+  EXPECT_EQ(zero.to_json().at("rescale_betas_zero_snr"), true);
+  EXPECT_EQ(zero.to_json().at("timestep_spacing"), "trailing");
+  EXPECT_EQ(NoiseSchedule(zero).alphas_cumprod().back(), 0);
+  EXPECT_THROW(trained_scheduler(folder, {.zero_terminal_snr = true}), Error);
+  EXPECT_THROW(trained_scheduler(zero, {}), Error);  // the folder's betas are rescaled already
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,118 @@
+#include "millrace/diffusion/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "millrace/core/error.h"
+#include "millrace/diffusion/noise_schedule.h"
+#include "millrace/diffusion/timesteps.h"
+#include "reference.h"
+
+namespace millrace {
+namespace {
+
+// The formula of scripts/goldens/diffusion.py in the place of a U-Net.
+torch::Tensor model(const torch::Tensor& x, double t) {
+  return torch::tanh(0.8 * x + 0.3 * std::sin(0.01 * t)) + 0.2 * torch::cos(1.3 * x + 0.002 * t);
+}
+
+torch::Tensor sample(Sampler& sampler) {
+  const torch::Tensor i = torch::arange(24, torch::kFloat64);
+  const torch::Tensor noise = (1.2 * torch::sin(1.7 * i + 0.3)).to(torch::kFloat32).reshape({1, 4, 2, 3});
+  torch::Tensor x = noise * sampler.initial_sigma();
+  for (std::size_t call = 0; call < sampler.timesteps().size(); ++call)
+    x = sampler.step(model(sampler.scale_model_input(x, call), sampler.timesteps()[call]), call, x);
+  return x;
+}
+
+TEST(NoiseSchedule, EqualsDiffusers) {
+  for (const auto& row : reference().at("schedules")) {
+    SCOPED_TRACE(row.at("config").dump());
+    const NoiseSchedule schedule(SchedulerConfig::from_json(row.at("config")));
+    const auto& timesteps = row.at("timesteps");
+    for (std::size_t i = 0; i < timesteps.size(); ++i) {
+      const int t = timesteps[i];
+      EXPECT_EQ(schedule.betas()[t], row.at("betas")[i].get<float>()) << t;
+      EXPECT_EQ(schedule.alphas_cumprod()[t], row.at("alphas_cumprod")[i].get<float>()) << t;
+      const double snr = row.at("snr")[i];
+      EXPECT_NEAR(schedule.snr(t), snr, 3e-4 * snr) << t;  // diffusers squares a quotient of fp32 roots
+    }
+  }
+}
+
+TEST(NoiseSchedule, PublishedNumbersOfStableDiffusion) {
+  const NoiseSchedule plain(SchedulerConfig::from_json(reference().at("schedules")[0].at("config")));
+  EXPECT_NEAR(plain.alphas_cumprod()[0], 0.99915, 1e-7);
+  EXPECT_NEAR(plain.alphas_cumprod()[500], 0.2763327, 1e-7);
+  EXPECT_NEAR(plain.alphas_cumprod()[999], 0.004660099, 1e-9);
+  EXPECT_NEAR(plain.snr(0), 1175.47, 0.05);
+  EXPECT_NEAR(plain.snr(999), 0.00468192, 1e-8);
+  EXPECT_NEAR(1 / std::sqrt(plain.snr(0)), 0.0291672, 1e-6);
+  EXPECT_NEAR(1 / std::sqrt(plain.snr(999)), 14.614641, 1e-5);
+  const NoiseSchedule zero(SchedulerConfig::from_json(reference().at("schedules")[3].at("config")));
+  EXPECT_NEAR(zero.alphas_cumprod()[500], 0.2410188, 1e-7);
+  EXPECT_NEAR(zero.alphas_cumprod()[998], 1.96789e-7, 1e-11);
+  EXPECT_EQ(zero.alphas_cumprod()[999], 0);
+}
+
+TEST(Timesteps, EveryNumberOfSteps) {
+  const auto file = reference().at("samplers")[0].at("config");
+  for (const auto& [name, sums] : reference().at("timestep_sums").items()) {
+    SCOPED_TRACE(name);
+    const std::size_t space = name.find(' ');
+    auto json = file;
+    json["timestep_spacing"] = name.substr(space + 1);
+    const auto config = SchedulerConfig::from_json(json).with_class(scheduler_class(name.substr(0, space)));
+    for (std::size_t n = 1; n <= sums.size(); ++n) {
+      const std::vector<double> timesteps = plan_timesteps(config, static_cast<int>(n));
+      ASSERT_EQ(timesteps.size(), n);
+      double sum = 0;
+      for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(i + 1) * timesteps[i];
+      ASSERT_NEAR(sum, sums[n - 1].get<double>(), 1e-6 * sum) << n << " steps";
+    }
+  }
+}
+
+TEST(Timesteps, TooManyOrTooFewStepsAreRefused) {
+  const auto config = SchedulerConfig::from_json(reference().at("samplers")[0].at("config"));
+  EXPECT_THROW(plan_timesteps(config, 0), Error);
+  EXPECT_THROW(plan_timesteps(config, 1000), Error);  // leading with an offset of 1 would end at 1000
+  EXPECT_THROW(plan_timesteps(config, 1001), Error);
+  EXPECT_EQ(plan_timesteps(config, 999).size(), 999);
+}
+
+TEST(Sampler, EqualsDiffusers) {
+  double worst = 0;
+  for (const auto& row : reference().at("samplers")) {
+    SCOPED_TRACE(row.at("to").get<std::string>() + " " + row.at("steps").dump() + " " + row.at("config").dump());
+    const auto config =
+        SchedulerConfig::from_json(row.at("config")).with_class(scheduler_class(row.at("to").get<std::string>()));
+    const auto sampler = make_sampler(config, row.at("steps"));
+    const auto timesteps = row.at("timesteps").get<std::vector<double>>();
+    ASSERT_EQ(sampler->timesteps().size(), timesteps.size());
+    for (std::size_t i = 0; i < timesteps.size(); ++i) EXPECT_NEAR(sampler->timesteps()[i], timesteps[i], 1e-4);
+    const double sigma = row.at("initial_sigma");
+    EXPECT_NEAR(sampler->initial_sigma(), sigma, 1e-6 * sigma);
+    const torch::Tensor expected = torch::tensor(row.at("final").get<std::vector<float>>());
+    const double error = ((sample(*sampler).flatten() - expected).abs().max() / expected.abs().max()).item<double>();
+    EXPECT_LT(error, 1e-5);
+    worst = std::max(worst, error);
+  }
+  RecordProperty("worst_relative_error", std::to_string(worst));
+}
+
+TEST(Sampler, RefusesWhatCannotBeSampled) {
+  auto json = reference().at("samplers")[0].at("config");
+  json["_class_name"] = "DDPMScheduler";
+  EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 20), Error);
+  json["_class_name"] = "DDIMScheduler";
+  json["rescale_betas_zero_snr"] = true;
+  EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 20), Error);
+  json["_class_name"] = "PNDMScheduler";
+  json["skip_prk_steps"] = false;
+  EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 3), Error);
+}
+
+}  // namespace
+}  // namespace millrace

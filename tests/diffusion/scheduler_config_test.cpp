@@ -1,0 +1,102 @@
+#include "millrace/diffusion/scheduler_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(SchedulerConfig, AbsentKeysTakeTheDefaultsOfTheClass) {
+  const auto euler = SchedulerConfig::from_json({{"_class_name", "EulerDiscreteScheduler"}});
+  EXPECT_EQ(euler.timestep_spacing, TimestepSpacing::linspace);
+  EXPECT_EQ(euler.beta_schedule, BetaSchedule::linear);
+  EXPECT_DOUBLE_EQ(euler.beta_start, 1e-4);
+  EXPECT_EQ(euler.prediction, Prediction::epsilon);
+  const auto ddim = SchedulerConfig::from_json({{"_class_name", "DDIMScheduler"}});
+  EXPECT_EQ(ddim.timestep_spacing, TimestepSpacing::leading);
+  EXPECT_TRUE(ddim.set_alpha_to_one);
+  const auto pndm = SchedulerConfig::from_json({{"_class_name", "PNDMScheduler"}});
+  EXPECT_FALSE(pndm.set_alpha_to_one);
+  EXPECT_FALSE(pndm.skip_prk_steps);
+}
+
+TEST(SchedulerConfig, ThePipelineSetsOffsetAndClipping) {
+  const auto ddim = SchedulerConfig::from_json({{"_class_name", "DDIMScheduler"}, {"clip_sample", true}});
+  EXPECT_EQ(ddim.steps_offset, 1);
+  EXPECT_FALSE(ddim.clip_sample);
+  // clip_sample stands in the file and carries over; steps_offset does not, and another class has its own default.
+  const auto ddpm = ddim.with_class(SchedulerClass::ddpm);
+  EXPECT_FALSE(ddpm.clip_sample);
+  EXPECT_EQ(ddpm.steps_offset, 0);
+}
+
+TEST(SchedulerConfig, AnotherClassKeepsWhatTheFileSays) {
+  const Json file = {{"_class_name", "DDIMScheduler"},
+                     {"beta_schedule", "scaled_linear"},
+                     {"prediction_type", "v_prediction"},
+                     {"steps_offset", 1},
+                     {"skip_prk_steps", true},
+                     {"rescale_betas_zero_snr", true},
+                     {"algorithm_type", "dpmsolver++"}};
+  const auto ddim = SchedulerConfig::from_json(file);
+  const auto pndm = ddim.with_class(SchedulerClass::pndm);
+  EXPECT_TRUE(pndm.skip_prk_steps);  // unknown to DDIM, but in its file
+  EXPECT_EQ(pndm.prediction, Prediction::v_prediction);
+  EXPECT_FALSE(pndm.rescale_betas_zero_snr);  // PNDM has no such key
+  EXPECT_FALSE(pndm.set_alpha_to_one);        // DDIM's default does not carry over
+  EXPECT_TRUE(pndm.with_class(SchedulerClass::unipc_multistep).rescale_betas_zero_snr);
+}
+
+TEST(SchedulerConfig, WritesEveryKeyOfTheClassAndKeepsTheRest) {
+  const auto config = SchedulerConfig::from_json({{"_class_name", "PNDMScheduler"}, {"my_note", "kept"}});
+  const auto json = config.with_keys({{"prediction_type", "v_prediction"}}).to_json();
+  EXPECT_EQ(json.at("my_note"), "kept");
+  EXPECT_EQ(json.at("steps_offset"), 1);
+  EXPECT_EQ(json.at("clip_sample"), false);
+  EXPECT_EQ(json.at("timestep_spacing"), "leading");
+  EXPECT_EQ(json.at("prediction_type"), "v_prediction");
+  const auto again = SchedulerConfig::from_json(Json::parse(json.dump()));
+  EXPECT_EQ(again.to_json(), json);
+}
+
+TEST(SchedulerConfig, ReadsPythonsInfinity) {
+  const char* text = R"({"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -Infinity})";
+  const auto config = SchedulerConfig::from_text(text, "scheduler_config.json");
+  EXPECT_EQ(config.scheduler_class, SchedulerClass::dpmsolver_multistep);
+  EXPECT_FALSE(config.to_json().contains("lambda_min_clipped"));
+}
+
+TEST(SchedulerConfig, RefusesByName) {
+  const auto refused = [](const char* name, const char* key, Json value) {
+    return error_of([&] { SchedulerConfig::from_json({{"_class_name", name}, {key, value}}); });
+  };
+  EXPECT_THAT(refused("LCMScheduler", "x", 1), HasSubstr("LCMScheduler"));
+  EXPECT_THAT(refused("DDIMScheduler", "thresholding", true), HasSubstr("thresholding = true"));
+  EXPECT_THAT(refused("DDIMScheduler", "prediction_type", "sample"), HasSubstr("prediction_type = sample"));
+  EXPECT_THAT(refused("PNDMScheduler", "beta_schedule", "sigmoid"), HasSubstr("beta_schedule = sigmoid"));
+  EXPECT_THAT(refused("PNDMScheduler", "steps_offset", "one"), HasSubstr("steps_offset has the wrong type"));
+  EXPECT_THAT(refused("EulerDiscreteScheduler", "use_beta_sigmas", true), HasSubstr("use_beta_sigmas"));
+  EXPECT_THAT(refused("DPMSolverMultistepScheduler", "algorithm_type", "sde-dpmsolver++"),
+              HasSubstr("sde-dpmsolver++"));
+  EXPECT_THAT(refused("UniPCMultistepScheduler", "solver_order", 3), HasSubstr("solver_order = 3"));
+  EXPECT_THAT(error_of([] { SchedulerConfig::from_text("{", "a/scheduler_config.json"); }),
+              HasSubstr("a/scheduler_config.json"));
+  EXPECT_THAT(error_of([] { SchedulerConfig::from_json(Json::object()); }), HasSubstr("_class_name"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,81 @@
+#pragma once
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+// The built program, run as a user runs it.
+namespace millrace::e2e {
+
+namespace fs = std::filesystem;
+
+inline const std::string millrace = MILLRACE_BINARY;
+inline const std::string shapes = MILLRACE_SHAPES;
+
+struct Outcome {
+  int exit_code = 0;
+  std::string output;   // stdout and stderr
+};
+
+inline Outcome shell(const std::string& command) {
+  Outcome outcome;
+  std::FILE* pipe = ::popen(("{ " + command + "; } 2>&1").c_str(), "r");
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+inline std::string mpirun(int ranks) {
+  return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe --bind-to none -n " + std::to_string(ranks) + " ";
+}
+
+// One folder for the whole test program, removed at its end; holds 96 small images and the tiny pipeline.
+inline const fs::path& workshop() {
+  struct Workshop {
+    fs::path path;
+    Workshop() {
+      std::string pattern = fs::temp_directory_path() / "millrace-e2e-XXXXXX";
+      path = ::mkdtemp(pattern.data());
+      const auto made = shell(shapes + " make --out " + (path / "shapes").string() + " --count 96 --per-archive 24 --side 64 && " + millrace +
+                              " init --preset tiny --out " + (path / "tiny").string());
+      if (made.exit_code != 0) std::fprintf(stderr, "%s\n", made.output.c_str());
+    }
+    ~Workshop() {
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    }
+  };
+  static const Workshop workshop;
+  return workshop.path;
+}
+
+// A training command on the workshop's images: 8 samples a step, everything recorded that comparisons need.
+inline std::string train(const std::string& run, const std::string& settings) {
+  const auto& w = workshop();
+  return millrace + " train run.dir=" + (w / run).string() + " run.device=cpu model.pipeline=" + (w / "tiny").string() + " data.train.path=" +
+         (w / "shapes").string() +
+         " transform.resolution=32 encode.batch_size=8 batch.global=8 batch.micro=2 data.shuffle_buffer=16 optim.lr=1e-3 'optim.warmup=0 steps' "
+         "log.ids=true 'log.every=1 steps' 'checkpoint.every=4 steps' " +
+         settings;
+}
+
+inline std::string read(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<nlohmann::json> lines(const fs::path& path) {
+  std::vector<nlohmann::json> result;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) result.push_back(nlohmann::json::parse(line));
+  return result;
+}
+
+}  // namespace millrace::e2e

@@ -1,0 +1,123 @@
+// The main job through the real binary: alone, with producers and trainers apart, killed and resumed.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "e2e/program.h"
+#include "e2e/weights.h"
+
+namespace millrace::e2e {
+namespace {
+
+std::string weights_of(const std::string& run) {
+  const auto out = workshop() / (run + "-pipeline");
+  const auto exported = shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=raw");
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  return (out / "unet/diffusion_pytorch_model.safetensors").string();
+}
+
+void expect_success(const std::string& command) {
+  const auto outcome = shell(command);
+  ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.output;
+}
+
+// The reference that the others are compared with.
+const std::string& one_rank() {
+  static const std::string run = [] {
+    expect_success(train("one", "'duration=12 steps'"));
+    return std::string("one");
+  }();
+  return run;
+}
+
+TEST(Train, WritesWhatAUserLooksFor) {
+  const auto run = workshop() / one_rank();
+  for (const char* file : {"config.yaml", "metrics.jsonl", "ids.jsonl", "ledger.json", "DONE", "STATE", "log/rank-00000.log"})
+    EXPECT_TRUE(fs::exists(run / file)) << file;
+  const auto metrics = lines(run / "metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 12u);
+  for (const char* key : {"step", "samples", "loss", "grad_norm", "lr", "images_per_second", "step_ms", "data_wait_ms", "encode_images_per_second",
+                          "queue_fill", "skipped", "memory_gib", "time"})
+    EXPECT_TRUE(metrics[0].contains(key)) << key;
+  EXPECT_EQ(metrics[11]["samples"], 96);
+  EXPECT_EQ(nlohmann::json::parse(read(run / "DONE"))["step"], 12);
+  EXPECT_TRUE(fs::exists(run / "checkpoints/step-00000012/MANIFEST.json"));
+}
+
+TEST(Train, EverySampleOncePerVisit) {
+  const auto ids = lines(workshop() / one_rank() / "ids.jsonl");
+  ASSERT_EQ(ids.size(), 12u);
+  std::multiset<std::string> seen;
+  for (const auto& line : ids) {
+    ASSERT_EQ(line["ids"].size(), 8u);
+    for (const auto& id : line["ids"]) seen.insert(id);
+  }
+  for (const auto& id : seen) EXPECT_LE(seen.count(id), 2u) << id;   // stripes of unequal length may be one visit ahead
+}
+
+TEST(Train, SameIdsAndWeightsOnAnyRanks) {
+  expect_success(mpirun(3) + train("one-plus-two", "'duration=12 steps' roles.producers=1"));
+  expect_success(mpirun(4) + train("two-plus-two", "'duration=12 steps' roles.producers=2"));
+  expect_success(mpirun(2) + train("both-do-both", "'duration=12 steps'"));
+  expect_success(mpirun(3) + train("ddp", "'duration=12 steps' roles.producers=1 parallel.strategy=ddp"));
+  const auto reference = read_weights(weights_of(one_rank()));
+  for (const std::string run : {"one-plus-two", "two-plus-two", "both-do-both", "ddp"}) {
+    EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl")) << run;
+    EXPECT_LT(largest_difference(reference, read_weights(weights_of(run))), 1e-4) << run;
+  }
+}
+
+TEST(Train, KilledAndResumedIsBitEqual) {
+  // Killed by the record of step 7, long after the checkpoint of step 4 and before that of step 8.
+  const auto run = workshop() / "killed";
+  const auto killer = "timeout -s KILL 120 sh -c 'while ! grep -q \"\\\"step\\\":6\" " + (run / "metrics.jsonl").string() +
+                      " 2>/dev/null; do sleep 0.02; done; pkill -KILL -f run.dir=" + run.string() + "' & ";
+  const auto killed = shell(killer + train("killed", "'duration=12 steps'") + "; code=$?; wait; exit $code");
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  ASSERT_FALSE(fs::exists(run / "DONE"));
+  expect_success(train("killed", "'duration=12 steps'"));
+  EXPECT_EQ(read(run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
+  EXPECT_EQ(largest_difference(read_weights(weights_of("killed")), read_weights(weights_of(one_rank()))), 0.0);
+}
+
+TEST(Train, ResumesOnOtherRanks) {
+  expect_success(train("moved", "'duration=4 steps'"));
+  expect_success(mpirun(4) + train("moved", "'duration=12 steps' roles.producers=2"));
+  EXPECT_EQ(read(workshop() / "moved/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
+  EXPECT_LT(largest_difference(read_weights(weights_of("moved")), read_weights(weights_of(one_rank()))), 1e-4);
+}
+
+TEST(Train, ASignalSavesAndAsksToBeRequeued) {
+  const auto run = workshop() / "signalled";
+  const auto outcome = shell("(while ! grep -q step " + (run / "metrics.jsonl").string() + " 2>/dev/null; do sleep 0.02; done; pkill -USR1 -f run.dir=" +
+                             run.string() + ") & " + train("signalled", "'duration=100000 steps'") + "; code=$?; wait; exit $code");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_EQ(nlohmann::json::parse(read(run / "STATE"))["state"], "requeue");
+}
+
+TEST(Train, FallsBackToAnOlderCheckpoint) {
+  expect_success(train("damaged", "'duration=8 steps'"));
+  const auto file = workshop() / "damaged/checkpoints/step-00000008/shard-00000-of-00001.safetensors";
+  fs::resize_file(file, fs::file_size(file) - 1);
+  const auto outcome = shell(train("damaged", "'duration=12 steps'"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("step-00000008"), std::string::npos) << outcome.output;
+  EXPECT_EQ(read(workshop() / "damaged/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
+
+  for (const auto& entry : fs::directory_iterator(workshop() / "damaged/checkpoints")) fs::remove(entry.path() / "MANIFEST.json");
+  EXPECT_EQ(shell(train("damaged", "'duration=16 steps'")).exit_code, 74);
+}
+
+TEST(Train, RecordsAStepThatCanBeReplayed) {
+  expect_success(train("recorded", "'duration=2 steps' 'record.steps=[2]'"));
+  const auto record = read_weights(workshop() / "recorded/records/step-00000002.safetensors");
+  for (const char* name : {"latents", "text", "noise", "noisy", "target", "weight", "prediction", "loss", "grad_norm"}) EXPECT_TRUE(record.contains(name)) << name;
+  double loss = 0;
+  const auto &prediction = record.at("prediction"), &target = record.at("target");
+  for (std::size_t i = 0; i < prediction.size(); ++i) loss += std::pow(static_cast<double>(prediction[i]) - target[i], 2) / prediction.size();
+  EXPECT_NEAR(loss, record.at("loss")[0], 1e-5);
+  EXPECT_NEAR(lines(workshop() / "recorded/metrics.jsonl")[1]["loss"].get<double>(), loss, 1e-5);
+}
+
+}  // namespace
+}  // namespace millrace::e2e

@@ -1,0 +1,23 @@
+// Any bytes: an image of the size it claims, or a failure; then both transform policies.
+#include <cstdlib>
+#include <string_view>
+
+#include "millrace/data/decode.h"
+#include "millrace/data/transform.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace millrace;
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto result = decode_image(bytes, {.max_pixels = 1 << 18, .max_side = 65500, .min_side = 1});
+  const auto* image = std::get_if<Image>(&result);
+  if (!image) return 0;
+  if (image->pixels.size() != static_cast<std::size_t>(image->width) * image->height * 3) std::abort();
+  for (const auto policy : {TransformConfig::Policy::resize_then_crop, TransformConfig::Policy::crop_then_resize}) {
+    TransformConfig config;
+    config.resolution = 40;
+    config.policy = policy;
+    config.crop = TransformConfig::Crop::random;
+    if (transform_image(*image, config, {size, image->pixels[0], 0}).pixels.size() != 40 * 40 * 3) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "handoff/parcels.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "mpi_world.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t longest = 300000;  // beyond what MPI sends without asking
+constexpr double limit_seconds = 30;
+
+// Odd ranks produce, even ranks train.
+class MpiHandoff : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (group.size() == 1) GTEST_SKIP() << "needs another rank";
+    for (int rank = 0; rank < group.size(); ++rank) (rank % 2 ? producers : trainers).push_back(rank);
+  }
+  bool produces() const { return group.rank() % 2 == 1; }
+  int me() const { return group.rank() / 2; }  // position among the producers, or among the trainers
+  std::unique_ptr<ParcelSender> sender(int slots) { return make_mpi_sender(group, trainers, {longest, slots}); }
+  std::unique_ptr<ParcelReceiver> receiver(int slots) {
+    return make_mpi_receiver(group, producers, {longest / 2, slots});
+  }
+
+  const Group group = test_world().group().duplicate();
+  std::vector<int> producers, trainers;
+};
+
+TEST_F(MpiHandoff, DeliversEverythingInOrderToEveryTrainer) {
+  constexpr std::uint32_t parcels = 60;
+  if (produces()) {
+    const auto out = sender(3);
+    for (std::uint32_t n = 0; n < parcels; ++n) {
+      for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
+        EXPECT_TRUE(out->send(trainer, n % 5, make_parcel(me(), n, longest)));
+      }
+    }
+    out->finish(std::nullopt, limit_seconds);
+    EXPECT_EQ(out->stats().parcels, parcels * trainers.size());
+  } else {
+    const auto in = receiver(3);
+    std::vector<std::uint32_t> seen(producers.size(), 0);
+    std::deque<Parcel> held;  // as a trainer that copies to its device later
+    while (!in->finished()) {
+      auto parcel = in->receive(limit_seconds);
+      if (!parcel) continue;
+      auto& n = seen[parcel->producer()];
+      EXPECT_EQ(parcel->stripe(), n % 5);
+      EXPECT_TRUE(is_parcel(parcel->bytes(), parcel->producer(), n, longest));
+      ++n;
+      held.push_back(std::move(*parcel));
+      if (held.size() > 2) held.pop_front();
+    }
+    EXPECT_EQ(seen, std::vector<std::uint32_t>(producers.size(), parcels));
+    in->finish(limit_seconds);
+  }
+}
+
+TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
+  constexpr int slots = 2;
+  if (produces()) {
+    const auto out = sender(slots);
+    const auto parcel = make_parcel(me(), 11, longest);
+    for (int n = 0; n < slots; ++n) EXPECT_TRUE(out->send(0, 0, parcel));
+    group.barrier();  // the trainers hold all slots
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(out->try_send(0, 0, parcel));
+    group.barrier();  // the trainers release them
+    EXPECT_TRUE(out->send(0, 0, parcel));
+    EXPECT_GT(out->stats().stall_seconds, 0);
+    out->finish(std::nullopt, limit_seconds);
+  } else {
+    const auto in = receiver(slots);
+    std::vector<Parcel> held;
+    const std::size_t expected = me() == 0 ? slots * producers.size() : 0;
+    while (held.size() < expected) {
+      if (auto parcel = in->receive(limit_seconds)) held.push_back(std::move(*parcel));
+    }
+    group.barrier();
+    group.barrier();
+    held.clear();
+    std::size_t more = 0;
+    while (!in->finished()) more += in->receive(limit_seconds).has_value();
+    EXPECT_EQ(more, me() == 0 ? producers.size() : 0);
+    in->finish(limit_seconds);
+  }
+}
+
+TEST_F(MpiHandoff, ATrainerThatStopsEarlyEndsItsProducers) {
+  if (produces()) {
+    const auto out = sender(4);
+    std::uint32_t sent = 0;
+    while (!out->all_stopped()) {
+      for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
+        sent += out->send(trainer, 0, make_parcel(me(), sent, longest));
+      }
+    }
+    EXPECT_FALSE(out->try_send(0, 0, {}));
+    out->finish(std::nullopt, limit_seconds);
+    EXPECT_GT(sent, 0u);
+  } else {
+    const auto in = receiver(4);
+    std::optional<Parcel> held;
+    for (int n = 0; n < 5; ++n) held = in->receive(limit_seconds);
+    const std::vector<std::byte> before(held->bytes().begin(), held->bytes().end());
+    in->finish(limit_seconds);
+    EXPECT_TRUE(in->finished());
+    EXPECT_FALSE(in->receive(0));
+    EXPECT_EQ(std::vector<std::byte>(held->bytes().begin(), held->bytes().end()), before);
+  }
+}
+
+TEST_F(MpiHandoff, ErrorAndSignalOfAProducerReachTheTrainers) {
+  const int last = static_cast<int>(producers.size()) - 1;
+  if (produces()) {
+    const auto out = sender(2);
+    if (me() == last) out->report_signal(12);
+    for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
+      out->send(trainer, 1, make_parcel(me(), 9, longest));
+    std::optional<Error> error;
+    if (me() == last) error.emplace(Exit::io, std::string(4000, 'x'), "mount it again");
+    out->finish(error, limit_seconds);
+  } else {
+    const auto in = receiver(2);
+    int parcels = 0, errors = 0;
+    std::string message;
+    while (!in->finished() || errors == 0) {
+      try {
+        parcels += in->receive(limit_seconds).has_value();
+      } catch (const Error& error) {
+        ++errors;
+        message = error.what();
+        EXPECT_EQ(error.exit(), Exit::io);
+        EXPECT_EQ(error.hint(), "mount it again");
+      }
+    }
+    EXPECT_EQ(parcels, static_cast<int>(producers.size()));
+    EXPECT_EQ(in->signal_number(), 12);
+    EXPECT_EQ(message.rfind(fmt::format("producer on rank {}: xxx", producers[last]), 0), 0u) << message;
+    in->finish(limit_seconds);
+  }
+}
+
+TEST_F(MpiHandoff, ParcelsOutliveTheReceiver) {
+  std::optional<Parcel> held;
+  if (produces()) {
+    const auto out = sender(2);
+    for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
+      out->send(trainer, 0, make_parcel(0, 21, longest));
+    out->finish(std::nullopt, limit_seconds);
+  } else {
+    const auto in = receiver(2);
+    held = in->receive(limit_seconds);
+    in->finish(limit_seconds);
+  }
+  group.barrier();
+  if (held) {
+    EXPECT_TRUE(is_parcel(held->bytes(), 0, 21, longest));
+  }
+}
+
+TEST_F(MpiHandoff, DifferentNumbersOfSlotsAreRefusedEverywhere) {
+  EXPECT_THROW(produces() ? (void)sender(3) : (void)receiver(4), Error);
+}
+
+}  // namespace
+}  // namespace millrace

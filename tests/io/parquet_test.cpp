@@ -1,0 +1,121 @@
+#include "millrace/io/parquet.h"
+
+#include <cmath>
+
+#include "support.h"
+
+namespace millrace::test {
+namespace {
+
+// Compares a cell with the reference's value; JSON has no NaN, so null stands for that too.
+void expect_cell(const Cell& cell, const nlohmann::json& expected, const std::string& what) {
+  if (expected.is_null()) {
+    const double* const number = std::get_if<double>(&cell);
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(cell) || (number && std::isnan(*number))) << what;
+  } else if (expected.is_boolean()) {
+    EXPECT_EQ(std::get<bool>(cell), expected.get<bool>()) << what;
+  } else if (expected.is_number_integer() && std::holds_alternative<std::int64_t>(cell)) {
+    EXPECT_EQ(std::get<std::int64_t>(cell), expected.get<std::int64_t>()) << what;
+  } else if (expected.is_number()) {
+    EXPECT_EQ(std::get<double>(cell), expected.get<double>()) << what;
+  } else {
+    EXPECT_EQ(std::get<std::string>(cell), expected.get<std::string>()) << what;
+  }
+}
+
+// Columns of bytes stand in the golden file as text of one character a byte.
+bool is_binary(const std::string& column) {
+  return column == "jpg" || column == "large" || column == "fixed" || column == "image";
+}
+
+TEST(Parquet, ReadsEveryColumnAsTheReferenceDoes) {
+  const auto expected = golden_json("parquet.json");
+  ParquetReader reader(golden("parquet/rows.parquet"));
+  ASSERT_EQ(reader.rows(), expected["rows"].size());
+  for (const auto& row : expected["rows"]) {
+    const auto cells = reader.next();
+    ASSERT_TRUE(cells);
+    ASSERT_EQ(cells->size(), expected["columns"].size());
+    for (std::size_t i = 0; i < cells->size(); ++i) {
+      const std::string column = expected["columns"][i];
+      if (column == "when" || column == "tags") continue;
+      expect_cell((*cells)[i], is_binary(column) && row[i].is_string() ? nlohmann::json(from_latin1(row[i])) : row[i],
+                  column);
+    }
+  }
+  EXPECT_FALSE(reader.next());
+}
+
+TEST(Parquet, OtherTypesComeAsText) {
+  ParquetReader reader(golden("parquet/rows.parquet"), {"when", "tags"});
+  const auto cells = reader.next();
+  EXPECT_EQ(std::get<std::string>(cells->at(0)), "2024-01-01");
+  EXPECT_NE(std::get<std::string>(cells->at(1)).find("0,"), std::string::npos);
+}
+
+TEST(Parquet, BringsTheChosenColumnsInTheOrderAskedFor) {
+  ParquetReader reader(golden("parquet/rows.parquet"), {"width", "image", "caption", "width"});
+  EXPECT_EQ(reader.skip(100), 100u);
+  const auto cells = reader.next();
+  ASSERT_EQ(cells->size(), 4u);
+  EXPECT_EQ(std::get<std::int64_t>(cells->at(0)), 100);
+  EXPECT_EQ(std::get<std::string>(cells->at(1)), std::string(101, static_cast<char>(100)));
+  EXPECT_EQ(std::get<std::string>(cells->at(2)), "caption 100 é");
+  EXPECT_EQ(std::get<std::int64_t>(cells->at(3)), 100);
+}
+
+TEST(Parquet, SkipsWithinAndOverRowGroups) {
+  for (const std::uint64_t start : {0, 1, 39, 40, 41, 80, 120, 149, 150}) {
+    ParquetReader reader(golden("parquet/rows.parquet"), {"small"});
+    EXPECT_EQ(reader.skip(start), start);
+    for (std::uint64_t row = start; row < 150; row += 3) {
+      EXPECT_EQ(std::get<std::int64_t>(reader.next()->at(0)), static_cast<std::int64_t>(row));
+      EXPECT_EQ(reader.skip(2), std::min<std::uint64_t>(2, 149 - row));
+    }
+    EXPECT_EQ(reader.skip(10), 0u);
+  }
+}
+
+TEST(Parquet, ListsItsSchema) {
+  const auto schema = parquet_schema(golden("parquet/rows.parquet"));
+  ASSERT_EQ(schema.size(), 15u);
+  EXPECT_EQ(schema[0].name, "jpg");
+  EXPECT_EQ(schema[3].type, "struct<bytes: binary, path: string>");
+  EXPECT_TRUE(schema[0].holds_bytes && schema[2].holds_bytes && schema[3].holds_bytes && schema[4].holds_bytes);
+  EXPECT_FALSE(schema[6].holds_bytes);
+}
+
+TEST(Parquet, AnEmptyTableHasNoRows) {
+  ParquetReader reader(golden("parquet/empty.parquet"), {"jpg"});
+  EXPECT_EQ(reader.rows(), 0u);
+  EXPECT_FALSE(reader.next());
+  EXPECT_EQ(reader.skip(1), 0u);
+}
+
+TEST(Parquet, AnUnknownColumnIsNamedWithThoseThatExist) {
+  const Error error = error_of([] { ParquetReader(golden("parquet/empty.parquet"), {"png"}); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("'png'"), std::string::npos);
+  EXPECT_NE(error.hint().find("jpg, caption"), std::string::npos);
+}
+
+TEST(Parquet, BrokenFilesAreErrorsThatNameThem) {
+  const ScratchDirectory scratch;
+  const std::string whole = read_file(golden("parquet/rows.parquet"));
+  std::string damaged = whole;
+  for (std::size_t i = 100; i < damaged.size() / 2; i += 50) damaged[i] = static_cast<char>(~damaged[i]);
+  for (const std::string& content : {std::string(), std::string("PAR1"), whole.substr(0, whole.size() - 10), damaged}) {
+    const fs::path path = scratch.write("bad.parquet", content);
+    const Error error = error_of([&] {
+      ParquetReader reader(path);
+      while (reader.next()) {
+      }
+    });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find("bad.parquet"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(error_of([] { ParquetReader("/nowhere/x.parquet"); }).exit(), Exit::io);
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,154 @@
+#include <cstdlib>
+
+#include "millrace/io/tar.h"
+#include "support.h"
+#include "tar_bytes.h"
+
+// Archives that are cut short, damaged or hostile: the samples before the damage, then one error.
+namespace millrace::test {
+namespace {
+
+struct Outcome {
+  std::vector<std::string> keys;
+  bool broken = false, half = false;
+};
+
+Outcome read(const fs::path& path) {
+  TarReader reader(path.string());
+  Outcome outcome;
+  while (const auto sample = reader.next()) outcome.keys.push_back(sample->key);
+  outcome.broken = reader.error().has_value();
+  outcome.half = outcome.broken && reader.error()->half_sample;
+  if (outcome.broken) EXPECT_NE(reader.error()->message.find(path.filename().string()), std::string::npos);
+  EXPECT_FALSE(reader.next());
+  EXPECT_EQ(count_rows(path.string()), outcome.keys.size()) << "headers alone must give the same count";
+  return outcome;
+}
+
+std::vector<std::string> keys_up_to(int count) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < count; ++i) keys.push_back(fmt::format("{:03d}", i));
+  return keys;
+}
+
+// Three samples of jpg (700 bytes) and txt (10 bytes): 1536 + 1024 bytes each.
+std::string three_samples() {
+  std::string tar;
+  for (int i = 0; i < 3; ++i) {
+    tar += tar_member(fmt::format("{:03d}.jpg", i), std::string(700, static_cast<char>('a' + i)));
+    tar += tar_member(fmt::format("{:03d}.txt", i), "0123456789");
+  }
+  return tar + tar_end();
+}
+constexpr std::size_t sample_bytes = 2560, jpg_bytes = 1536;
+
+TEST(TarDamage, EveryLengthOfACutArchive) {
+  const ScratchDirectory scratch;
+  const std::string whole = three_samples();
+  for (std::size_t length = 1; length <= 3 * sample_bytes; length += 37) {
+    SCOPED_TRACE(length);
+    const Outcome outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
+    // A sample is there once the data of its last member is; the first has no sample before to tell how much belongs
+    // to it, so it waits for the key that follows.
+    const std::size_t data_end = jpg_bytes + 512 + 10;
+    std::size_t complete = length / sample_bytes + (length % sample_bytes >= data_end ? 1 : 0);
+    if (complete == 1 && length < sample_bytes + 512) complete = 0;
+    EXPECT_EQ(outcome.keys, keys_up_to(static_cast<int>(complete)));
+    EXPECT_TRUE(outcome.broken);
+  }
+  EXPECT_FALSE(read(scratch.write("whole.tar", whole)).broken);
+  EXPECT_FALSE(read(scratch.write("one_zero_block.tar", whole.substr(0, whole.size() - 512))).broken);
+}
+
+TEST(TarDamage, ACutCompressedArchive) {
+  const ScratchDirectory scratch;
+  const std::string raw = scratch.write("whole.tar", three_samples()).string();
+  for (const std::size_t length : {2000, 2600, 3500, 4700, 5600}) {
+    const std::string cut = (scratch / fmt::format("cut{}.tar", length)).string();
+    ASSERT_EQ(std::system(fmt::format("head -c {} {} > {} && gzip -k {}", length, raw, cut, cut).c_str()), 0);
+    const Outcome plain = read(cut), packed = read(cut + ".gz");
+    EXPECT_EQ(plain.keys, packed.keys) << length;
+    EXPECT_EQ(plain.half, packed.half) << length;
+    EXPECT_TRUE(packed.broken);
+  }
+  const std::string gz = read_file(golden("tar/plain.tar.gz"));
+  const Outcome outcome = read(scratch.write("cut.tar.gz", gz.substr(0, gz.size() * 3 / 4)));
+  EXPECT_TRUE(outcome.broken);
+  EXPECT_LT(outcome.keys.size(), 5u);
+}
+
+TEST(TarDamage, ACutWithinAMemberTellsOfTheHalfSample) {
+  const ScratchDirectory scratch;
+  const std::string whole = three_samples();
+  for (const std::size_t length :
+       {sample_bytes + 512 + 350, sample_bytes + jpg_bytes, sample_bytes + jpg_bytes + 512 + 5}) {
+    const Outcome outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
+    EXPECT_EQ(outcome.keys, keys_up_to(1));
+    EXPECT_TRUE(outcome.half) << length;
+  }
+  EXPECT_FALSE(read(scratch.write("cut.tar", whole.substr(0, 2 * sample_bytes))).half) << "cut between two samples";
+}
+
+TEST(TarDamage, ADamagedHeaderEndsTheArchive) {
+  const ScratchDirectory scratch;
+  std::string tar = three_samples();
+  tar[2 * sample_bytes + 3] ^= 0x20;
+  const Outcome outcome = read(scratch.write("flip.tar", tar));
+  EXPECT_EQ(outcome.keys, keys_up_to(2));
+  EXPECT_TRUE(outcome.broken);
+}
+
+TEST(TarDamage, WhatIsNoTarAtAll) {
+  const ScratchDirectory scratch;
+  for (const std::string& content :
+       {std::string(), std::string("<html>not found</html>"), std::string(5000, 'x'), std::string("\x1f\x8b\x08", 3)}) {
+    const Outcome outcome = read(scratch.write("no.tar", content));
+    EXPECT_TRUE(outcome.broken);
+    EXPECT_TRUE(outcome.keys.empty());
+  }
+}
+
+TEST(TarDamage, ARepeatedFieldStartsANewSample) {
+  const ScratchDirectory scratch;
+  const fs::path path =
+      scratch.write("repeat.tar", tar_member("1.jpg", "a") + tar_member("1.txt", "b") + tar_member("1.JPG", "c") +
+                                      tar_member("1.json", "d") + tar_end());
+  TarReader reader(path.string());
+  EXPECT_EQ(reader.next()->fields, (decltype(TarSample::fields){{"jpg", "a"}, {"txt", "b"}}));
+  const auto second = reader.next();
+  EXPECT_EQ(second->key, "1");
+  EXPECT_EQ(second->fields, (decltype(TarSample::fields){{"jpg", "c"}, {"json", "d"}}));
+  EXPECT_FALSE(reader.next());
+}
+
+TEST(TarDamage, MembersAfterTheEndMarkDoNotCount) {
+  const ScratchDirectory scratch;
+  EXPECT_EQ(read(scratch.write("two.tar", three_samples() + three_samples())).keys, keys_up_to(3));
+}
+
+TEST(TarDamage, ClaimsOfHugeSizesAllocateNothing) {
+  const ScratchDirectory scratch;
+  const std::string sample = tar_member("000.jpg", "a") + tar_member("000.txt", "b") + tar_member("001.jpg", "a");
+  EXPECT_EQ(read(scratch.write("huge.tar", sample + tar_header("001.txt", 077777777777) + "abc")).keys, keys_up_to(1));
+  // A size of 2^63 - 1 in base 256.
+  std::string header = tar_header("001.txt", 0);
+  header.replace(124, 12, std::string("\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", 12));
+  header.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  header.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  EXPECT_EQ(read(scratch.write("base256.tar", sample + header + "abc")).keys, keys_up_to(1));
+  // A long-name record of 8 GB.
+  EXPECT_EQ(read(scratch.write("longname.tar", sample + tar_header("././@LongLink", 077777777777, 'L') + "abc")).keys,
+            keys_up_to(0));
+}
+
+TEST(TarDamage, NamesWithLettersSurviveTheCLocale) {
+  TarReader reader(golden("tar/odd_names_pax.tar").string());
+  bool found = false;
+  while (const auto sample = reader.next()) found |= sample->key == "ünï/日本";
+  EXPECT_TRUE(found);
+}
+
+}  // namespace
+}  // namespace millrace::test

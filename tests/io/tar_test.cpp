@@ -1,0 +1,74 @@
+#include "millrace/io/tar.h"
+
+#include "support.h"
+
+namespace millrace::test {
+namespace {
+
+std::vector<TarSample> all_samples(TarReader& reader) {
+  std::vector<TarSample> samples;
+  while (auto sample = reader.next()) samples.push_back(std::move(*sample));
+  return samples;
+}
+
+TEST(Tar, ReadsWhatWebdatasetReads) {
+  for (const auto& [name, expected] : golden_json("tar.json").items()) {
+    SCOPED_TRACE(name);
+    TarReader reader(golden("tar/" + name).string());
+    const auto samples = all_samples(reader);
+    EXPECT_FALSE(reader.error()) << reader.error()->message;
+    ASSERT_EQ(samples.size(), expected.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(samples[i].key, expected[i][0].get<std::string>());
+      ASSERT_EQ(samples[i].fields.size(), expected[i][1].size()) << samples[i].key;
+      for (std::size_t f = 0; f < samples[i].fields.size(); ++f) {
+        EXPECT_EQ(samples[i].fields[f].first, expected[i][1][f][0].get<std::string>());
+        EXPECT_EQ(samples[i].fields[f].second, from_latin1(expected[i][1][f][1].get<std::string>()));
+      }
+    }
+  }
+}
+
+TEST(Tar, CountsRowsFromHeadersAlone) {
+  for (const auto& [name, expected] : golden_json("tar.json").items()) {
+    EXPECT_EQ(count_rows(golden("tar/" + name).string()), expected.size()) << name;
+  }
+}
+
+TEST(Tar, SkipsAndGoesOnReading) {
+  for (const char* name : {"tar/plain.tar", "tar/plain.tar.xz"}) {
+    TarReader reader(golden(name).string());
+    EXPECT_EQ(reader.skip(2), 2u);
+    EXPECT_EQ(reader.next()->key, "00002");
+    EXPECT_EQ(reader.skip(1), 1u);
+    EXPECT_EQ(reader.next()->fields.at(2).second, "caption 4");
+    EXPECT_EQ(reader.skip(1), 0u);
+    EXPECT_FALSE(reader.next());
+    EXPECT_FALSE(reader.error());
+  }
+}
+
+TEST(Tar, ReadsOnlyTheFieldsAskedFor) {
+  for (const char* name : {"tar/plain.tar", "tar/plain.tar.gz"}) {
+    TarReader reader(golden(name).string(), {.fields = {"txt"}});
+    const auto samples = all_samples(reader);
+    ASSERT_EQ(samples.size(), 5u);
+    EXPECT_EQ(samples[3].fields, (decltype(TarSample::fields){{"jpg", ""}, {"json", ""}, {"txt", "caption 3"}}));
+  }
+}
+
+TEST(Tar, AMemberBeyondTheLimitComesWithoutBytes) {
+  TarReader reader(golden("tar/plain.tar").string(), {.max_member_bytes = 100});
+  const auto sample = reader.next();
+  EXPECT_EQ(sample->fields.at(0).second, "");
+  EXPECT_EQ(sample->fields.at(2).second, "caption 0");
+}
+
+TEST(Tar, AMissingFileIsAnError) {
+  const Error error = error_of([] { TarReader("/nowhere/x.tar"); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("/nowhere/x.tar"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,93 @@
+#include "millrace/io/weights.h"
+
+#include "millrace/io/safetensors_writer.h"
+#include "support.h"
+
+namespace millrace::test {
+namespace {
+
+// A file with one tensor `name` that holds `text`.
+void save(const fs::path& path, const std::string& name, const std::string& text) {
+  save_safetensors(path, {{{name, DType::u8, {static_cast<std::int64_t>(text.size())}}, as_bytes(text)}});
+}
+
+constexpr const char* stem = "diffusion_pytorch_model";
+
+TEST(Weights, FindsEverySpelling) {
+  struct Case {
+    std::string file, variant;
+  };
+  const std::string s = stem;
+  for (const Case& c : std::vector<Case>{{s + ".safetensors", ""},
+                                         {s + ".safetensors.index.json", ""},
+                                         {s + ".fp16.safetensors", "fp16"},
+                                         {s + ".safetensors.index.fp16.json", "fp16"},
+                                         {s + ".safetensors.fp16.index.json", "fp16"},
+                                         {s + ".fp16.safetensors.index.json", "fp16"}}) {
+    const ScratchDirectory scratch;
+    scratch.write(c.file, "");
+    EXPECT_EQ(try_find_weights(scratch.path(), stem, c.variant), scratch / c.file);
+    EXPECT_FALSE(try_find_weights(scratch.path(), stem, "non_ema"));
+    EXPECT_FALSE(try_find_weights(scratch.path(), "model", c.variant));
+  }
+}
+
+TEST(Weights, ReadsASingleFileAndItsVariant) {
+  const ScratchDirectory scratch;
+  save(scratch / "model.safetensors", "w", "plain");
+  save(scratch / "model.fp16.safetensors", "w", "half");
+  EXPECT_EQ(as_text(open_weights(scratch.path(), "model").bytes("w")), "plain");
+  const Weights half = open_weights(scratch.path(), "model", "fp16");
+  EXPECT_EQ(as_text(half.bytes("w")), "half");
+  EXPECT_EQ(half.info("w").dtype, DType::u8);
+  EXPECT_FALSE(half.sharded());
+  EXPECT_EQ(error_of([&] { half.bytes("v"); }).exit(), Exit::io);
+}
+
+TEST(Weights, AnIndexComesBeforeASingleFile) {
+  const ScratchDirectory scratch;
+  save(scratch / "model.safetensors", "w", "single");
+  save(scratch / "model-00001-of-00002.safetensors", "w", "one");
+  save(scratch / "model-00002-of-00002.safetensors", "v", "two");
+  scratch.write("model.safetensors.index.json", R"({"metadata":{"total_size":6},"weight_map":{
+      "v":"model-00002-of-00002.safetensors","w":"model-00001-of-00002.safetensors"}})");
+  const Weights weights = open_weights(scratch.path(), "model");
+  EXPECT_TRUE(weights.sharded());
+  EXPECT_EQ(weights.names(), (std::vector<std::string>{"v", "w"}));
+  EXPECT_EQ(as_text(weights.bytes("w")), "one");
+  EXPECT_EQ(weights.file_of("v").filename(), "model-00002-of-00002.safetensors");
+}
+
+TEST(Weights, RefusesABrokenIndex) {
+  const ScratchDirectory scratch;
+  save(scratch / "a.safetensors", "w", "one");
+  save(scratch / "b.safetensors", "w", "again");
+  for (const char* index : {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{"w":3}})",
+                            R"({"weight_map":{"w":"missing.safetensors"}})", R"({"weight_map":{"v":"a.safetensors"}})",
+                            R"({"weight_map":{"w":"../a.safetensors"}})", R"({"weight_map":{"w":"/etc/passwd"}})",
+                            R"({"weight_map":{"w":"a.safetensors","v":"b.safetensors"}})",
+                            R"({"weight_map":{"w":"a.safetensors","w":"b.safetensors"}})"}) {
+    scratch.write("model.safetensors.index.json", index);
+    EXPECT_EQ(error_of([&] { open_weights(scratch.path(), "model"); }).exit(), Exit::io) << index;
+  }
+}
+
+TEST(Weights, PickledWeightsAreRefusedWithACure) {
+  for (const char* name : {"diffusion_pytorch_model.bin", "pytorch_model.bin"}) {
+    const ScratchDirectory scratch;
+    scratch.write(name, "PK");
+    const Error error = error_of([&] { open_weights(scratch.path(), stem); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find(name), std::string::npos);
+    EXPECT_NE(error.hint().find("save_pretrained"), std::string::npos);
+  }
+}
+
+TEST(Weights, SaysWhatItLookedFor) {
+  const ScratchDirectory scratch;
+  const Error error = error_of([&] { open_weights(scratch.path(), "model", "fp16"); });
+  EXPECT_NE(error.hint().find("model.fp16.safetensors"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::test

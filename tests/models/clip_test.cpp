@@ -1,0 +1,54 @@
+#include "millrace/core/error.h"
+#include "millrace/models/clip_text.h"
+#include "models/golden_network.h"
+
+namespace millrace {
+namespace {
+
+using golden::Json;
+using golden::Shape;
+
+class ClipGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(ClipGolden, HiddenStatesAreThoseOfTransformers) {
+  const Json expected = golden::load(std::string("clip_") + GetParam());
+  CLIPTextModel text(CLIPTextConfig::from_json(expected["config"]));
+  golden::fill_weights(*text);
+  Json shapes;
+  for (const auto& item : text->named_parameters()) shapes[item.key()] = item.value().sizes().vec();
+  EXPECT_EQ(shapes, expected["shapes"]);
+
+  std::vector<torch::Tensor> rows;
+  for (const auto& row : expected["ids"]) rows.push_back(torch::tensor(row.get<Shape>()));
+  EXPECT_LT(golden::relative_error(text(torch::stack(rows)), expected["hidden"]), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ClipGolden, testing::Values("sd1_like", "sd2_like"));
+
+TEST(Clip, HasTheStateDictOfStableDiffusion) {
+  std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/sd2_shapes.json");
+  const Json expected = Json::parse(file)["text_encoder"];
+  const Json config = {{"hidden_size", 1024}, {"intermediate_size", 4096}, {"num_hidden_layers", 23},
+                       {"num_attention_heads", 16}, {"hidden_act", "gelu"}, {"eos_token_id", 2}};
+  CLIPTextModel text(CLIPTextConfig::from_json(config));
+  Json actual;
+  for (const auto& item : text->named_parameters()) actual[item.key()] = item.value().sizes().vec();
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(ClipConfig, RefusesByKey) {
+  const std::vector<Json> refused = {
+      {{"num_attention_heads", 7}}, {{"hidden_act", "tanh"}}, {{"use_attention_mask", true}}, {{"vocab_size", -1}}};
+  for (const Json& json : refused) {
+    try {
+      CLIPTextConfig::from_json(json);
+      ADD_FAILURE() << json;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_NE(std::string(error.what()).find(json.begin().key()), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace

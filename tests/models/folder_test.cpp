@@ -1,0 +1,355 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/json.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/pipeline_export.h"
+#include "millrace/models/pipeline_folder.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using test::TempDir;
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const fs::path golden = fs::path(MILLRACE_TEST_DATA) / "folder";
+
+PipelineFolder open_golden(const fs::path& name) {
+  return PipelineFolder::open(golden / name);
+}
+
+template <class Action>
+Error error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(Exit::done, "");
+}
+
+#define EXPECT_FAILS(action, wanted_exit, message)            \
+  do {                                                        \
+    const Error failure = error_of([&] { action; });          \
+    EXPECT_EQ(failure.exit(), wanted_exit) << failure.what(); \
+    EXPECT_THAT(failure.what(), message);                     \
+  } while (false)
+
+// Shapes, sums and last numbers against those that the reference library wrote down.
+void expect_reference(const torch::nn::Module& module, const char* component) {
+  const json expected = read_json(golden / "expected.json").at(component);
+  const Tensors tensors = tensors_of(module);
+  EXPECT_EQ(tensors.size(), expected.size());
+  for (const auto& [name, summary] : expected.items()) {
+    ASSERT_TRUE(tensors.contains(name)) << name;
+    const torch::Tensor& tensor = tensors.at(name);
+    EXPECT_EQ(json(tensor.sizes().vec()), summary.at(0)) << name;
+    EXPECT_NEAR(tensor.to(torch::kFloat64).sum().item<double>(), summary.at(1).get<double>(), 1e-9) << name;
+    EXPECT_EQ(tensor.flatten()[-1].item<double>(), summary.at(2).get<double>()) << name;
+  }
+}
+
+// `second` holds exactly the numbers of `first` after rounding to `dtype`.
+void expect_rounded(const torch::nn::Module& first, const torch::nn::Module& second, torch::Dtype dtype) {
+  const Tensors a = tensors_of(first), b = tensors_of(second);
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    EXPECT_TRUE(torch::equal(tensor.to(dtype).to(torch::kFloat32), b.at(name).to(torch::kFloat32))) << name;
+  }
+}
+
+UNet2DConditionModel unet_of(const fs::path& folder, std::string_view variant = "",
+                             torch::Dtype dtype = torch::kFloat32) {
+  return open_golden(folder).load_unet(torch::kCPU, dtype, variant);
+}
+AutoencoderKL vae_of(const fs::path& folder) {
+  return open_golden(folder).load_vae(torch::kCPU, torch::kFloat32);
+}
+CLIPTextModel text_of(const fs::path& folder, std::string_view variant = "") {
+  return open_golden(folder).load_text_encoder(torch::kCPU, torch::kFloat32, variant);
+}
+
+TEST(LoadPipeline, ReadsWhatDiffusersWrote) {
+  const auto unet = unet_of("pipeline");
+  expect_reference(*unet, "unet");
+  EXPECT_FALSE(unet->is_training());
+  expect_reference(*vae_of("pipeline"), "vae");
+  expect_reference(*text_of("pipeline"), "text_encoder");  // transformers 5 writes it without its prefix
+}
+
+TEST(LoadPipeline, BareComponentFolderIsEnough) {
+  expect_reference(*unet_of("pipeline/unet"), "unet");
+}
+
+TEST(LoadPipeline, TakesPrefixAndPositionIds) {
+  expect_reference(*text_of("text_encoder_prefixed"), "text_encoder");
+  expect_reference(*text_of("text_encoder_position_ids"), "text_encoder");
+}
+
+TEST(LoadPipeline, TakesOldAttentionNamesAndNoScalingFactor) {
+  expect_reference(*vae_of("vae_old_names"), "vae");
+  expect_reference(*vae_of("vae_old_convolutions"), "vae");
+}
+
+TEST(LoadPipeline, TakesHalfPrecisionVariantsAndShards) {
+  const auto unet = unet_of("pipeline");
+  expect_rounded(*unet, *unet_of("pipeline", "fp16"), torch::kFloat16);
+  expect_rounded(*unet, *unet_of("unet_bf16"), torch::kBFloat16);
+  expect_reference(*unet_of("unet_sharded"), "unet");
+  expect_rounded(*unet, *unet_of("unet_sharded", "fp16"), torch::kFloat16);
+  expect_reference(*text_of("text_encoder_sharded"), "text_encoder");
+  expect_rounded(*text_of("pipeline"), *text_of("pipeline", "fp16"), torch::kFloat16);
+}
+
+TEST(LoadPipeline, ConvertsToTheWantedType) {
+  const auto unet = unet_of("pipeline", "", torch::kBFloat16);
+  EXPECT_EQ(unet->parameters().front().scalar_type(), torch::kBFloat16);
+  expect_rounded(*unet_of("pipeline"), *unet, torch::kBFloat16);
+}
+
+TEST(LoadPipeline, ReadsTheScheduler) {
+  const SchedulerConfig scheduler = open_golden("pipeline").scheduler();
+  EXPECT_EQ(scheduler.scheduler_class, SchedulerClass::pndm);
+  EXPECT_EQ(scheduler.beta_start, 0.00085);
+}
+
+// A copy of the golden pipeline that a test may damage.
+class DamagedPipeline : public testing::Test {
+ protected:
+  void SetUp() override { fs::copy(golden / "pipeline", folder, fs::copy_options::recursive); }
+
+  void edit_json(const fs::path& file, const std::function<void(json&)>& change) {
+    json content = read_json(folder / file);
+    change(content);
+    write_file_atomically(folder / file, format_json(content));
+  }
+  void load_unet() { PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kFloat32); }
+  json problems() { return inspect_pipeline(folder).at("problems"); }
+
+  TempDir dir;
+  fs::path folder = dir / "pipeline";
+  fs::path unet_weights = folder / "unet/diffusion_pytorch_model.safetensors";
+};
+
+TEST_F(DamagedPipeline, NoSuchFolder) {
+  EXPECT_FAILS(PipelineFolder::open(dir / "nowhere"), Exit::io, HasSubstr("nowhere"));
+  EXPECT_FAILS(PipelineFolder::open(dir.path()), Exit::io, HasSubstr("model_index.json"));
+}
+
+TEST_F(DamagedPipeline, MissingComponentIsNamed) {
+  fs::remove_all(folder / "vae");
+  EXPECT_FAILS(PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32), Exit::io, HasSubstr("vae"));
+  EXPECT_THAT(problems(), Contains(HasSubstr("vae")));
+}
+
+TEST_F(DamagedPipeline, MissingWeightsNameTheFolder) {
+  fs::remove(unet_weights);
+  EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("unet"));
+  EXPECT_FAILS(PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kFloat32, "ema"), Exit::io,
+               HasSubstr("unet"));
+}
+
+TEST_F(DamagedPipeline, PickledWeightsAreRefusedWithAHint) {
+  fs::rename(unet_weights, folder / "unet/diffusion_pytorch_model.bin");
+  const Error error = error_of([&] { load_unet(); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_THAT(error.what(), HasSubstr("diffusion_pytorch_model.bin"));
+  EXPECT_THAT(error.hint(), HasSubstr("convert"));
+}
+
+TEST_F(DamagedPipeline, TruncatedWeightsNameTheFile) {
+  fs::resize_file(unet_weights, fs::file_size(unet_weights) - 100);
+  EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("diffusion_pytorch_model.safetensors"));
+  EXPECT_THAT(problems(), Contains(HasSubstr("diffusion_pytorch_model.safetensors")));
+}
+
+TEST_F(DamagedPipeline, WeightsOfAnotherShapeNameFileAndTensor) {
+  edit_json("unet/config.json", [](json& config) { config["cross_attention_dim"] = 16; });
+  EXPECT_FAILS(load_unet(), Exit::io,
+               AllOf(HasSubstr("unet/diffusion_pytorch_model.safetensors"), HasSubstr("attn2.to_k.weight"),
+                     HasSubstr("(4, 8), not (4, 16)"), HasSubstr("more")));
+  EXPECT_THAT(problems(), Contains(HasSubstr("attn2.to_k.weight")));
+}
+
+TEST_F(DamagedPipeline, MissingAndUnexpectedTensorsAreNamed) {
+  Tensors tensors = tensors_of(*unet_of("pipeline"));
+  tensors.erase("conv_in.bias");
+  tensors["conv_in.extra"] = torch::zeros({1});
+  save_weights(tensors, folder / "unet", diffusers_stem);
+  EXPECT_FAILS(load_unet(), Exit::io,
+               AllOf(HasSubstr("'conv_in.bias' is missing"), HasSubstr("'conv_in.extra' is unexpected")));
+}
+
+TEST_F(DamagedPipeline, BrokenJsonNamesTheFile) {
+  write_file_atomically(folder / "unet/config.json", "{\"sample_size\": ");
+  EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("unet/config.json"));
+  EXPECT_THAT(problems(), Contains(HasSubstr("unet/config.json")));
+  write_file_atomically(folder / "model_index.json", "[]");
+  EXPECT_FAILS(PipelineFolder::open(folder), Exit::io, HasSubstr("model_index.json"));
+}
+
+TEST_F(DamagedPipeline, MissingShardNamesTheFile) {
+  fs::remove_all(folder / "unet");
+  fs::copy(golden / "unet_sharded", folder / "unet");
+  load_unet();
+  fs::remove(folder / "unet/diffusion_pytorch_model-00002-of-00002.safetensors");
+  EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("diffusion_pytorch_model-00002-of-00002.safetensors"));
+}
+
+TEST(InspectPipeline, CountsWithoutProblems) {
+  const json report = inspect_pipeline(golden / "pipeline");
+  EXPECT_EQ(report.at("kind"), "pipeline");
+  EXPECT_THAT(report.at("problems"), IsEmpty()) << report.at("problems");
+  const json& unet = report.at("components").at("unet");
+  EXPECT_EQ(unet.at("class"), "UNet2DConditionModel");
+  EXPECT_EQ(unet.at("parameters"), 13604);  // as diffusers counts them
+  EXPECT_EQ(unet.at("dtype"), "float32");
+  EXPECT_EQ(unet.at("variants"), json({"", "fp16"}));
+  EXPECT_EQ(report.at("components").at("vae").at("parameters"), 11827);
+  EXPECT_EQ(report.at("components").at("text_encoder").at("parameters"), 2344);
+  EXPECT_EQ(report.at("components").at("scheduler").at("class"), "PNDMScheduler");
+  EXPECT_EQ(inspect_pipeline(golden / "unet_sharded").at("components").at("unet").at("tensors"), unet.at("tensors"));
+}
+
+TEST(SaveWeights, IsWhatTheReferenceWriterWrites) {
+  const TempDir dir;
+  const auto unet = unet_of("pipeline");
+  save_weights(tensors_of(*unet), dir.path(), diffusers_stem);
+  EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.safetensors"),
+            read_file(golden / "pipeline/unet/diffusion_pytorch_model.safetensors"));
+  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16);
+  EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.fp16.safetensors"),
+            read_file(golden / "pipeline/unet/diffusion_pytorch_model.fp16.safetensors"));
+  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "", torch::kBFloat16);
+  EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.safetensors"),
+            read_file(golden / "unet_bf16/diffusion_pytorch_model.safetensors"));
+}
+
+TEST(SaveWeights, WritesChannelsLastAsContiguous) {
+  const TempDir dir;
+  const torch::Tensor image = torch::rand({2, 3, 4, 5});
+  save_weights({{"a", image.contiguous(at::MemoryFormat::ChannelsLast)}}, dir.path(), "x");
+  save_weights({{"a", image}}, dir.path(), "y");
+  EXPECT_EQ(read_file(dir / "x.safetensors"), read_file(dir / "y.safetensors"));
+}
+
+TEST(SaveWeights, ShardsAboveTheLimit) {
+  const TempDir dir;
+  const auto unet = unet_of("pipeline");
+  fs::copy_file(golden / "pipeline/unet/config.json", dir / "config.json");
+  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16, 10'000);
+  const json index = read_json(dir / "diffusion_pytorch_model.safetensors.index.fp16.json");
+  EXPECT_EQ(index.at("metadata").at("total_size"), 2 * 13604);
+  EXPECT_EQ(index.at("weight_map").at("conv_in.bias"), "diffusion_pytorch_model.fp16-00001-of-00003.safetensors");
+  expect_rounded(*unet, *PipelineFolder::open(dir.path()).load_unet(torch::kCPU, torch::kFloat32, "fp16"),
+                 torch::kFloat16);
+}
+
+PipelineExport export_of_golden() {
+  const PipelineFolder source = open_golden("pipeline");
+  PipelineExport pipeline{.source = golden / "pipeline"};
+  pipeline.replacements["unet"] = {.config = source.config("unet"),
+                                   .weights = {{"", tensors_of(*unet_of("pipeline"))}}};
+  pipeline.card = {"A test", {{"steps", "7"}}};
+  return pipeline;
+}
+
+TEST(WritePipeline, CopiesAndReplaces) {
+  const TempDir dir;
+  const fs::path out = dir / "out";
+  PipelineExport pipeline = export_of_golden();
+  pipeline.unet_sample_size = 4;
+  Tensors raw = pipeline.replacements["unet"].weights[""];
+  raw["conv_in.bias"] = torch::ones({4});
+  pipeline.replacements["unet"].weights["non_ema"] = raw;
+  write_pipeline(out, pipeline);
+
+  const PipelineFolder written = PipelineFolder::open(out);
+  expect_reference(*written.load_unet(torch::kCPU, torch::kFloat32), "unet");
+  const auto non_ema = tensors_of(*written.load_unet(torch::kCPU, torch::kFloat32, "non_ema"));
+  EXPECT_TRUE(torch::equal(non_ema.at("conv_in.bias"), torch::ones({4})));
+  EXPECT_EQ(written.config("unet").at("sample_size"), 4);
+  EXPECT_EQ(written.config("unet").at("_diffusers_version"), diffusers_format_version);
+  for (const char* file : {"vae/config.json", "vae/diffusion_pytorch_model.safetensors", "tokenizer/tokenizer.json",
+                           "text_encoder/config.json", "text_encoder/model.fp16.safetensors"}) {
+    EXPECT_EQ(read_file(out / file), read_file(golden / "pipeline" / file)) << file;
+  }
+  const json scheduler = read_json(out / "scheduler/scheduler_config.json");
+  for (const char* key : {"steps_offset", "clip_sample", "timestep_spacing", "prediction_type"}) {
+    EXPECT_TRUE(scheduler.contains(key)) << key;
+  }
+  EXPECT_THAT(read_file(out / "README.md"), AllOf(HasSubstr("license:"), HasSubstr("| steps | 7 |")));
+  EXPECT_THAT(inspect_pipeline(out).at("problems"), IsEmpty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1) << "a temporary is left";
+}
+
+TEST(WritePipeline, RefusesAUsedFolderAndTakesAnEmptyOne) {
+  const TempDir dir;
+  fs::create_directory(dir / "out");
+  write_pipeline(dir / "out/", export_of_golden());
+  EXPECT_FAILS(write_pipeline(dir / "out", export_of_golden()), Exit::usage, HasSubstr("out"));
+}
+
+TEST(WritePipeline, LeavesNothingBehindWhenTheSourceIsIncomplete) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  fs::remove_all(dir / "source/tokenizer");
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("tokenizer"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+  pipeline.source = golden / "pipeline/unet";
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("model_index.json"));
+}
+
+TEST(WritePipeline, FollowsTheLinksOfTheHubsCacheAndSkipsFilesThatBreakVariants) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  fs::rename(dir / "source/vae/config.json", dir / "blob");
+  fs::create_symlink("../../blob", dir / "source/vae/config.json");
+  write_file_atomically(dir / "source/vae/LICENSE", "text");
+  json index = read_json(dir / "source/model_index.json");
+  index["safety_checker"] = {"stable_diffusion", "StableDiffusionSafetyChecker"};
+  index["feature_extractor"] = {"transformers", "CLIPFeatureExtractor"};
+  write_file_atomically(dir / "source/model_index.json", format_json(index));
+  fs::create_directory(dir / "source/feature_extractor");
+  write_file_atomically(dir / "source/feature_extractor/preprocessor_config.json", "{}\n");
+
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  write_pipeline(dir / "out", pipeline);
+  EXPECT_FALSE(fs::is_symlink(dir / "out/vae/config.json"));
+  EXPECT_EQ(read_file(dir / "out/vae/config.json"), read_file(golden / "pipeline/vae/config.json"));
+  EXPECT_FALSE(fs::exists(dir / "out/vae/LICENSE"));
+  const json written = read_json(dir / "out/model_index.json");
+  EXPECT_EQ(written.at("feature_extractor"), json({"transformers", "CLIPImageProcessor"}));
+  EXPECT_EQ(written.at("safety_checker"), json({nullptr, nullptr})) << "its folder is not there";
+}
+
+TEST(TrainedScheduler, ChangesClassOnlyForZeroTerminalSnr) {
+  const SchedulerConfig source = open_golden("pipeline").scheduler();
+  const json v = trained_scheduler(source, Prediction::v_prediction, false).to_json();
+  EXPECT_EQ(v.at("_class_name"), "PNDMScheduler");
+  EXPECT_EQ(v.at("prediction_type"), "v_prediction");
+  EXPECT_EQ(v.at("timestep_spacing"), "leading");
+  const json zero = trained_scheduler(source, Prediction::v_prediction, true).to_json();
+  EXPECT_EQ(zero.at("_class_name"), "DDIMScheduler");
+  EXPECT_EQ(zero.at("rescale_betas_zero_snr"), true);
+  EXPECT_EQ(zero.at("timestep_spacing"), "trailing");
+  EXPECT_EQ(zero.at("clip_sample"), false);
+  EXPECT_EQ(zero.at("set_alpha_to_one"), false);
+  EXPECT_EQ(zero.at("beta_start"), 0.00085);
+}
+
+}  // namespace
+}  // namespace millrace

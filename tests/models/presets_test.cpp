@@ -1,0 +1,168 @@
+#include "millrace/models/presets.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/json.h"
+#include "millrace/io/safetensors_writer.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/pipeline_folder.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using test::TempDir;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const fs::path golden = fs::path(MILLRACE_TEST_DATA) / "presets";
+const fs::path tokenizer = fs::path(MILLRACE_TEST_DATA) / "folder/pipeline/tokenizer";
+
+// Networks whose memory is never touched, so that the big ones cost nothing.
+struct Networks {
+  explicit Networks(Preset preset)
+      : unet(UNet2DConditionConfig::from_json(preset_configs(preset).unet)),
+        vae(AutoencoderKLConfig::from_json(preset_configs(preset).vae)),
+        text_encoder(CLIPTextConfig::from_json(preset_configs(preset).text_encoder)) {}
+  UNet2DConditionModel unet;
+  AutoencoderKL vae;
+  CLIPTextModel text_encoder;
+};
+
+void expect_published_shapes(Preset preset, const char* file) {
+  const json expected = read_json(golden / file);
+  const Networks networks(preset);
+  EXPECT_EQ(json(parameter_shapes(*networks.unet)), expected.at("unet"));
+  EXPECT_EQ(json(parameter_shapes(*networks.vae)), expected.at("vae"));
+  EXPECT_EQ(json(parameter_shapes(*networks.text_encoder)), expected.at("text_encoder"));
+}
+
+TEST(Presets, HaveTheKeysAndShapesOfThePublishedModels) {
+  expect_published_shapes(Preset::tiny, "tiny_shapes.json");
+  expect_published_shapes(Preset::sd1, "sd1_shapes.json");
+  expect_published_shapes(Preset::sd2, "sd2_shapes.json");
+  expect_published_shapes(Preset::sd2_v, "sd2_shapes.json");
+}
+
+// Size of the weight file of `module`, found by writing its header only.
+std::uint64_t file_bytes(const torch::nn::Module& module, DType dtype) {
+  const TempDir dir;
+  std::vector<TensorSpec> specs;
+  std::uint64_t data_bytes = 0;
+  for (const auto& [name, shape] : parameter_shapes(module)) {
+    specs.push_back({name, dtype, shape});
+    data_bytes += try_byte_count(dtype, shape).value();
+  }
+  const SafetensorsWriter writer(dir / "weights.safetensors", specs);
+  return data_bytes + fs::file_size(fs::directory_iterator(dir.path())->path());
+}
+
+TEST(Presets, HaveThePublishedFileSizes) {
+  const Networks sd1(Preset::sd1), sd2(Preset::sd2);
+  EXPECT_EQ(file_bytes(*sd1.unet, DType::f32), 3'438'167'536u);
+  EXPECT_EQ(file_bytes(*sd1.unet, DType::f16), 1'719'125'304u);
+  EXPECT_EQ(file_bytes(*sd1.vae, DType::f32), 334'643'268u);
+  EXPECT_EQ(file_bytes(*sd2.unet, DType::f32), 3'463'726'504u);
+  EXPECT_EQ(file_bytes(*sd2.unet, DType::f16), 1'731'904'736u);
+  EXPECT_EQ(file_bytes(*sd2.unet, DType::bf16), 1'731'905'416u);
+}
+
+TEST(Presets, DifferWhereThePublishedModelsDo) {
+  EXPECT_EQ(preset_configs(Preset::sd1).unet.at("attention_head_dim"), 8);
+  EXPECT_EQ(preset_configs(Preset::sd2).unet.at("sample_size"), 64);
+  EXPECT_EQ(preset_configs(Preset::sd2_v).unet.at("sample_size"), 96);
+  EXPECT_EQ(preset_configs(Preset::sd2_v).unet.at("upcast_attention"), true);
+  EXPECT_EQ(preset_configs(Preset::sd2).scheduler.at("_class_name"), "PNDMScheduler");
+  EXPECT_EQ(preset_configs(Preset::sd2_v).scheduler.at("_class_name"), "DDIMScheduler");
+  EXPECT_EQ(preset_configs(Preset::sd2_v).scheduler.at("prediction_type"), "v_prediction");
+  EXPECT_EQ(preset_pad_token(Preset::sd1), "<|endoftext|>");
+  EXPECT_EQ(preset_pad_token(Preset::sd2), "!");
+  EXPECT_EQ(parse_preset("sd2-v"), Preset::sd2_v);
+  EXPECT_THROW(parse_preset("sd3"), Error);
+}
+
+// The same distributions as diffusers' and transformers' fresh models: constants exactly, the spread of the others
+// within the error of an estimate from that many numbers.
+void expect_statistics(const torch::nn::Module& module, const json& expected) {
+  for (const auto& parameter : module.named_parameters()) {
+    const auto found = expected.find(parameter.key());
+    if (found == expected.end()) continue;
+    const torch::Tensor numbers = parameter.value().detach().to(torch::kFloat64);
+    const double spread = numbers.std().item<double>(), reference = found->at(1);
+    if (found->at(0) == "constant") {
+      EXPECT_TRUE((numbers == reference).all().item<bool>()) << parameter.key();
+      continue;
+    }
+    const double tolerance = 6 * reference / std::sqrt(static_cast<double>(numbers.numel()));
+    EXPECT_NEAR(spread, reference, tolerance) << parameter.key();
+    EXPECT_NEAR(numbers.mean().item<double>(), 0, tolerance) << parameter.key();
+    EXPECT_NEAR(numbers.abs().max().item<double>() / spread, found->at(2).get<double>() / reference, 1.5)
+        << parameter.key();
+  }
+}
+
+TEST(Initialize, HasTheReferencesDistributions) {
+  const json expected = read_json(golden / "tiny_statistics.json");
+  const PresetConfigs configs = preset_configs(Preset::tiny);
+  expect_statistics(*make_unet(configs.unet, 1), expected.at("unet"));
+  expect_statistics(*make_vae(configs.vae, 2), expected.at("vae"));
+  expect_statistics(*make_text_encoder(configs.text_encoder, 3), expected.at("text_encoder"));
+}
+
+TEST(Initialize, RulesAreThoseOfTheLayers) {
+  const InitRules rules = plan_pytorch_init({{"conv.weight", {8, 4, 3, 3}},
+                                             {"conv.bias", {8}},
+                                             {"norm.weight", {8}},
+                                             {"norm.bias", {8}},
+                                             {"q.weight", {8, 16}}});
+  EXPECT_EQ(rules.at("conv.weight"), (InitRule{InitRule::Kind::uniform, 1.0 / 6}));
+  EXPECT_EQ(rules.at("conv.bias"), (InitRule{InitRule::Kind::uniform, 1.0 / 6}));
+  EXPECT_EQ(rules.at("norm.weight"), (InitRule{InitRule::Kind::constant, 1}));
+  EXPECT_EQ(rules.at("norm.bias"), (InitRule{InitRule::Kind::constant, 0}));
+  EXPECT_EQ(rules.at("q.weight"), (InitRule{InitRule::Kind::uniform, 0.25}));
+}
+
+TEST(Initialize, DependsOnSeedAndNameOnly) {
+  const json config = preset_configs(Preset::tiny).vae;
+  const Tensors first = tensors_of(*make_vae(config, 1));
+  at::set_num_threads(1);
+  const Tensors again = tensors_of(*make_vae(config, 1)), other = tensors_of(*make_vae(config, 2));
+  for (const auto& [name, tensor] : first) EXPECT_TRUE(torch::equal(tensor, again.at(name))) << name;
+  EXPECT_FALSE(torch::equal(first.at("encoder.conv_in.weight"), other.at("encoder.conv_in.weight")));
+}
+
+TEST(InitPipeline, WritesACompletePipeline) {
+  const TempDir dir;
+  init_pipeline(Preset::tiny, tokenizer, dir / "tiny", 7);
+  const json report = inspect_pipeline(dir / "tiny");
+  EXPECT_THAT(report.at("problems"), IsEmpty()) << report.at("problems");
+  EXPECT_EQ(report.at("components").size(), 5u);
+  const PipelineFolder pipeline = PipelineFolder::open(dir / "tiny");
+  const Tensors text = tensors_of(*pipeline.load_text_encoder(torch::kCPU, torch::kFloat32));
+  EXPECT_NEAR(text.at("text_model.embeddings.token_embedding.weight").std().item<double>(), 1, 0.01);
+  const Tensors unet = tensors_of(*pipeline.load_unet(torch::kCPU, torch::kFloat32));
+  EXPECT_TRUE(torch::equal(unet.at("conv_in.weight"),
+                           tensors_of(*make_unet(preset_configs(Preset::tiny).unet, 7)).at("conv_in.weight")));
+}
+
+TEST(InitPipeline, RefusesAUsedFolder) {
+  const TempDir dir;
+  dir.write("a file", "");
+  try {
+    init_pipeline(Preset::tiny, tokenizer, dir.path(), 0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_THAT(error.what(), HasSubstr(dir.path().string()));
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,194 @@
+#include "millrace/models/unet_2d_condition.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "millrace/core/error.h"
+#include "models/golden_network.h"
+
+namespace millrace {
+namespace {
+
+using golden::Json;
+using golden::Shape;
+
+// Largest relative errors allowed; measured ones are ten times smaller.
+constexpr double output_tolerance = 1e-5, gradient_tolerance = 1e-4;
+
+struct Case {
+  explicit Case(const std::string& name)
+      : golden(golden::load("unet_" + name)), unet(UNet2DConditionConfig::from_json(golden["config"])) {
+    golden::fill_weights(*unet);
+    sample = golden::unit("sample", golden["sample"].get<Shape>());
+    timestep = torch::tensor(golden["timestep"].get<std::vector<double>>(), torch::kDouble);
+    context = golden::unit("encoder_hidden_states", golden["context"].get<Shape>());
+  }
+  torch::Tensor run() { return unet(sample, timestep, context); }
+  torch::Tensor loss(const torch::Tensor& output) {
+    return torch::mse_loss(output, golden::unit("target", output.sizes().vec()));
+  }
+
+  Json golden;
+  UNet2DConditionModel unet;
+  torch::Tensor sample, timestep, context;
+};
+
+class UNetGolden : public testing::TestWithParam<const char*> {};
+
+TEST_P(UNetGolden, OutputLossAndGradientsAreThoseOfDiffusers) {
+  Case c(GetParam());
+  const auto output = c.run();
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  const auto loss = c.loss(output);
+  EXPECT_NEAR(loss.item<double>(), c.golden["loss"].get<double>(), 1e-5);
+  loss.backward();
+  golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
+}
+
+TEST_P(UNetGolden, CheckpointingChangesNothing) {
+  Case c(GetParam());
+  c.unet->set_gradient_checkpointing(true);
+  const auto output = c.run();
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  c.loss(output).backward();
+  golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
+}
+
+TEST_P(UNetGolden, ChannelsLastChangesNothing) {
+  Case c(GetParam());
+  nn::to_channels_last(*c.unet);
+  c.sample = c.sample.contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto output = c.run();
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  c.loss(output).backward();
+  golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(, UNetGolden, testing::Values("sd1_like", "sd2_like", "odd", "plain", "no_mid"));
+
+TEST(UNet, OneTimestepServesTheWholeBatch) {
+  Case c("sd1_like");
+  const auto three = c.unet(c.sample, torch::full({2}, 17), c.context);
+  EXPECT_TRUE(torch::equal(three, c.unet(c.sample, torch::tensor(17), c.context)));
+  EXPECT_TRUE(torch::equal(three, c.unet(c.sample, torch::tensor({17.0}), c.context)));
+}
+
+TEST(UNet, CheckpointedDropoutDrawsTheSameNumbersAgain) {
+  Case c("plain");
+  auto config = c.golden["config"];
+  config["dropout"] = 0.5;
+  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(config));
+  golden::fill_weights(*unet);
+  const auto gradient = [&](bool checkpointing) {
+    unet->set_gradient_checkpointing(checkpointing);
+    unet->zero_grad();
+    torch::manual_seed(5);
+    c.loss(unet(c.sample, c.timestep, c.context)).backward();
+    return unet->named_parameters()["conv_in.weight"].grad().clone();
+  };
+  const auto plain = gradient(false);
+  EXPECT_TRUE(torch::allclose(plain, gradient(true), 1e-4, 1e-6));
+  torch::manual_seed(6);
+  unet->zero_grad();
+  c.loss(unet(c.sample, c.timestep, c.context)).backward();
+  EXPECT_FALSE(torch::allclose(plain, unet->named_parameters()["conv_in.weight"].grad(), 1e-4, 1e-6));
+}
+
+TEST(UNet, RunsInBfloat16) {
+  Case c("sd2_like");
+  c.unet->to(torch::kBFloat16);
+  c.sample = c.sample.to(torch::kBFloat16);
+  c.context = c.context.to(torch::kBFloat16);
+  EXPECT_LT(golden::relative_error(c.run(), c.golden["output"]), 0.05);
+}
+
+// Names and shapes of the published models, as diffusers lists them.
+TEST(UNet, HasTheStateDictOfStableDiffusion) {
+  for (const std::string version : {"sd1", "sd2"}) {
+    std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/" + version + "_shapes.json");
+    const Json expected = Json::parse(file)["unet"];
+    Json config = {{"sample_size", 64}};
+    if (version == "sd1") config.update({{"cross_attention_dim", 768}});
+    if (version == "sd2") {
+      config.update({{"cross_attention_dim", 1024},
+                     {"attention_head_dim", {5, 10, 20, 20}},
+                     {"use_linear_projection", true}});
+    }
+    UNet2DConditionModel unet(UNet2DConditionConfig::from_json(config));
+    Json actual;
+    for (const auto& item : unet->named_parameters()) actual[item.key()] = item.value().sizes().vec();
+    EXPECT_EQ(actual, expected);
+  }
+}
+
+TEST(UNet, ParameterBlocksCoverEveryParameterOnce) {
+  Case c("sd2_like");
+  const auto blocks = parameter_blocks(*c.unet);
+  EXPECT_EQ(blocks.size(), 1 + 4 + 1 + 4 + 1);
+  EXPECT_TRUE(blocks.front().front().starts_with("conv_in."));
+  EXPECT_TRUE(blocks[5].front().starts_with("mid_block."));
+  EXPECT_TRUE(blocks.back().back().starts_with("conv_out."));
+  std::set<std::string> names;
+  std::size_t count = 0;
+  for (const auto& block : blocks) {
+    names.insert(block.begin(), block.end());
+    count += block.size();
+  }
+  EXPECT_EQ(names.size(), count);
+  EXPECT_EQ(count, c.unet->parameters().size());
+}
+
+TEST(UNetConfig, DefaultsAreThoseOfDiffusers) {
+  const auto c = UNet2DConditionConfig::from_json(Json::object());
+  EXPECT_EQ(c.block_out_channels, (Shape{320, 640, 1280, 1280}));
+  EXPECT_EQ(c.heads, (Shape{8, 8, 8, 8}));
+  EXPECT_EQ(c.down_cross_attention, (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(c.up_transformer_layers, (std::vector<Shape>(4, Shape(3, 1))));
+  EXPECT_EQ(c.time_channels(), 1280);
+  EXPECT_FALSE(c.sample_size);
+}
+
+TEST(UNetConfig, ComesBackAsItWasRead) {
+  const Json json = {{"_class_name", "UNet2DConditionModel"}, {"attention_head_dim", {5, 10, 20, 20}}, {"dropout", nullptr}};
+  EXPECT_EQ(UNet2DConditionConfig::from_json(json).to_json(), json);
+}
+
+TEST(UNetConfig, RefusesByFileAndKey) {
+  const std::vector<Json> refused = {
+      {{"num_attention_heads", 8}},
+      {{"dual_cross_attention", true}},
+      {{"class_embed_type", "timestep"}},
+      {{"num_class_embeds", 10}},
+      {{"addition_embed_type", "text_time"}},
+      {{"encoder_hid_dim", 768}},
+      {{"time_cond_proj_dim", 256}},
+      {{"time_embedding_type", "fourier"}},
+      {{"attention_type", "gated"}},
+      {{"resnet_time_scale_shift", "spatial"}},
+      {{"mid_block_type", "UNetMidBlock2DSimpleCrossAttn"}},
+      {{"down_block_types", {"AttnDownBlock2D", "DownBlock2D", "DownBlock2D", "DownBlock2D"}}},
+      {{"up_block_types", {"UpBlock2D"}}},
+      {{"attention_head_dim", {5, 10}}},
+      {{"attention_head_dim", "eight"}},
+      {{"norm_num_groups", 33}},
+      {{"norm_num_groups", nullptr}},
+      {{"act_fn", "tanh"}},
+      {{"layers_per_block", 0}},
+      {{"sample_size", "64"}},
+      {{"transformer_layers_per_block", {1, 2}}},
+      {{"reverse_transformer_layers_per_block", {{1}, {1}, {1}, {1}}}},
+  };
+  for (const Json& json : refused) {
+    try {
+      UNet2DConditionConfig::from_json(json, "folder/unet/config.json");
+      ADD_FAILURE() << json;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_THAT(error.what(), testing::StartsWith("folder/unet/config.json: " + json.begin().key()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,56 @@
+#include "millrace/nn/device.h"
+
+#include <gtest/gtest.h>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+template <class Call>
+Exit exit_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.exit();
+  }
+  return Exit::done;
+}
+
+TEST(Device, WordsMeanWhatTheySay) {
+  EXPECT_TRUE(resolve_device("cpu").is_cpu());
+  EXPECT_EQ(resolve_device("auto").is_cuda(), gpu_count() > 0);
+  EXPECT_EQ(exit_of([] { resolve_device("tpu"); }), Exit::usage);
+}
+
+TEST(Device, CudaThatIsNotThereIsAUsageError) {
+  if (gpu_count() > 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(exit_of([] { resolve_device("cuda"); }), Exit::usage);
+}
+
+TEST(Device, GpusAreDealtRoundRobin) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  EXPECT_EQ(resolve_device("cuda", gpu_count()).index(), 0);
+  const auto device = resolve_device("cuda");
+  const auto tensor = torch::ones({1 << 20}, device);
+  synchronize(device);
+  EXPECT_GE(peak_memory_bytes(device), tensor.nbytes());
+  EXPECT_FALSE(device_name(device).empty());
+}
+
+TEST(Dtype, AutoDependsOnTheDevice) {
+  EXPECT_EQ(parse_dtype("auto", torch::kCPU), torch::kFloat32);
+  EXPECT_EQ(parse_dtype("auto", torch::kCUDA), torch::kBFloat16);
+  for (const std::string word : {"float32", "bfloat16", "float16"}) {
+    EXPECT_EQ(dtype_name(parse_dtype(word, torch::kCPU)), word);
+  }
+  EXPECT_EQ(exit_of([] { parse_dtype("fp32", torch::kCPU); }), Exit::usage);
+}
+
+TEST(Device, TheProcessorHasANameAndMemory) {
+  EXPECT_FALSE(device_name(torch::kCPU).empty());
+  EXPECT_GT(peak_memory_bytes(torch::kCPU), std::uint64_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace millrace
