@@ -65,10 +65,13 @@ if(MILLRACE_TORCH)
   if(MILLRACE_WITH_CUDA)
     list(APPEND torch_libs ${torch_dir}/lib/libtorch_cuda.so ${torch_dir}/lib/libc10_cuda.so)
   endif()
+  # The wheel carries headers of another fmt than Debian's library: ours must be found first.
+  get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
+  file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/include/fmt SYMBOLIC)
   add_library(Torch::torch INTERFACE IMPORTED)
+  target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
-  # The wheel carries a newer fmt, headers only, which files that include torch find before Debian's.
-  target_compile_definitions(Torch::torch INTERFACE FMT_HEADER_ONLY)
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.
   target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed ${torch_libs} -Wl,--as-needed)
   if(MILLRACE_WITH_CUDA)

@@ -31,6 +31,8 @@ function(millrace_module name)
   target_link_libraries(millrace_${name} PUBLIC ${link})
   if(ARG_TORCH)
     millrace_use_torch(millrace_${name})
+    # Loading the torch header costs more than compiling most files: a few of them share it.
+    set_target_properties(millrace_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
 endfunction()
 

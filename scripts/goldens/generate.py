@@ -110,7 +110,7 @@ def main():
     reference = dict(versions=dict(diffusers=diffusers.__version__, transformers=transformers.__version__,
                                    torch=torch.__version__),
                      unet=public(pipeline.unet.config), vae=public(pipeline.vae.config),
-                     text_encoder=public(pipeline.text_encoder.config.to_dict()), scheduler=SCHEDULER, prompts=PROMPTS,
+                     text_encoder=text, scheduler=SCHEDULER, prompts=PROMPTS,
                      negative_prompt=NEGATIVE, cases=cases)
     path = OUT / "reference.json"
     path.write_text(json.dumps(reference, separators=(",", ":"), default=str) + "\n")

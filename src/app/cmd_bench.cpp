@@ -181,7 +181,7 @@ Figures bench_step(const BenchConfig& c, World& world) {
   std::vector<ParameterBlock> blocks;
   for (auto& names : parameter_blocks(*unet)) blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
   const auto group = world.group().duplicate();
-  ShardedModel model(*unet, blocks, plan_shards(c.parallel, group.size(), world.local_size()), c.parallel.bucket_mb, group);
+  ShardedModel model(*unet, blocks, plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   const NoiseSchedule schedule(trained_scheduler(folder.scheduler(), c.objective));
 
@@ -226,7 +226,7 @@ Figures bench_step(const BenchConfig& c, World& world) {
   return figures;
 }
 
-int run(const CommandLine& line) {
+int run_bench(const CommandLine& line) {
   if (line.paths.size() != 1) throw Error(Exit::usage, "bench needs the name of one benchmark", "transform, step or handoff");
   const auto& name = line.paths[0];
   auto loaded = load_config<BenchConfig>(line, [&](const BenchConfig& c, config::Report& report) {
@@ -253,7 +253,7 @@ int run(const CommandLine& line) {
 
 Command bench_command() {
   return {"bench", "speed of the parts: transform, step, handoff", "NAME [--json] [threads=N] [key=value]...",
-          {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}}, true, run, schema_of<BenchConfig>};
+          {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}}, true, run_bench, schema_of<BenchConfig>};
 }
 
 }  // namespace millrace

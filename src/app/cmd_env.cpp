@@ -19,7 +19,7 @@ std::string first_line(const char* path, const std::string& prefix) {
   return "unknown";
 }
 
-int run(const CommandLine&) {
+int run_env(const CommandLine&) {
   auto row = [](const char* name, const std::string& text) { fmt::print("{:<12} {}\n", name, text); };
   row("millrace", MILLRACE_VERSION);
   row("build", fmt::format("{}, {}", MILLRACE_BUILD, __VERSION__));
@@ -35,6 +35,6 @@ int run(const CommandLine&) {
 
 }  // namespace
 
-Command env_command() { return {"env", "versions and hardware, for bug reports", "", {}, false, run, nullptr}; }
+Command env_command() { return {"env", "versions and hardware, for bug reports", "", {}, false, run_env, nullptr}; }
 
 }  // namespace millrace

@@ -28,7 +28,7 @@ std::filesystem::path checkpoint_of(const CommandLine& line) {
   throw Error(Exit::io, fmt::format("{} has no checkpoint yet", run), "checkpoint.every says how often a run saves");
 }
 
-int run(const CommandLine& line) {
+int run_export(const CommandLine& line) {
   const auto loaded = load_config<ExportConfig>(line);
   if (loaded.printed) return 0;
   ExportRequest request;
@@ -45,7 +45,7 @@ int run(const CommandLine& line) {
 Command export_command() {
   return {"export", "checkpoint -> diffusers folder", "--run DIR|--checkpoint DIR --out DIR [weights=ema|raw|both]",
           {{"run", "DIR", "a run folder: its newest valid checkpoint"}, {"checkpoint", "DIR", "one checkpoint"}, {"out", "DIR", "the new folder"}},
-          false, run, schema_of<ExportConfig>};
+          false, run_export, schema_of<ExportConfig>};
 }
 
 }  // namespace millrace

@@ -84,7 +84,7 @@ std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateCon
   return requests;
 }
 
-int run(const CommandLine& line) {
+int run_generate(const CommandLine& line) {
   const auto loaded = load_config<GenerateRoot>(line);
   if (loaded.printed) return 0;
   const auto& c = loaded.root;
@@ -130,7 +130,7 @@ Command generate_command() {
            {"prompt", "TEXT...", "what to paint", OptionSpec::Takes::many},
            {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
            {"out", "DIR", "00000.png..., grid.png, images.jsonl"}},
-          false, run, schema_of<GenerateRoot>};
+          false, run_generate, schema_of<GenerateRoot>};
 }
 
 }  // namespace millrace

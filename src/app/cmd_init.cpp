@@ -1,4 +1,5 @@
 // init: a diffusers folder with random weights.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -29,7 +30,7 @@ fs::path find_vocabulary() {
               "scripts/setup fetches it; cmake --install copies it to share/millrace");
 }
 
-int run(const CommandLine& line) {
+int run_init(const CommandLine& line) {
   const auto loaded = load_config<InitConfig>(line);
   if (loaded.printed) return 0;
   const auto preset = parse_preset(line.get("preset"));
@@ -54,7 +55,7 @@ int run(const CommandLine& line) {
 Command init_command() {
   return {"init", "a diffusers folder with random weights", "--preset tiny|sd1|sd2|sd2-v --out DIR [seed=0]",
           {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"}, {"out", "DIR", "the new folder"}},
-          false, run, schema_of<InitConfig>};
+          false, run_init, schema_of<InitConfig>};
 }
 
 }  // namespace millrace

@@ -95,7 +95,7 @@ void print(const stdfs::path& path, const json& report) {
   for (const auto& problem : report.value("problems", json::array())) fmt::print("  PROBLEM      {}\n", problem.get<std::string>());
 }
 
-int run(const CommandLine& line) {
+int run_inspect(const CommandLine& line) {
   if (line.paths.empty()) throw Error(Exit::usage, "inspect needs a path", "millrace inspect PATH...");
   bool sound = true;
   for (const auto& path : line.paths) {
@@ -119,7 +119,7 @@ int run(const CommandLine& line) {
 }  // namespace
 
 Command inspect_command() {
-  return {"inspect", "what an archive, checkpoint, run or pipeline holds", "PATH... [--json]", {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}}, true, run, nullptr};
+  return {"inspect", "what an archive, checkpoint, run or pipeline holds", "PATH... [--json]", {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}}, true, run_inspect, nullptr};
 }
 
 }  // namespace millrace

@@ -79,7 +79,7 @@ TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
   return {{"image", tensor}};
 }
 
-int run(const CommandLine& line) {
+int run_probe(const CommandLine& line) {
   const auto loaded = load_config<ProbeConfig>(line);
   if (loaded.printed) return 0;
   const auto component = line.get("component");
@@ -112,7 +112,7 @@ Command probe_command() {
            {"input", "FILE", "safetensors with the inputs"},
            {"image", "FILE", "transform: a JPEG, PNG or WebP file"},
            {"output", "FILE", "safetensors with the results"}},
-          false, run, schema_of<ProbeConfig>};
+          false, run_probe, schema_of<ProbeConfig>};
 }
 
 }  // namespace millrace

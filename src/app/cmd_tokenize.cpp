@@ -17,7 +17,7 @@ TokenizerConfig::Mode parse_mode(const std::string& word) {
   fail(Exit::usage, "--mode {}: auto, hf or open_clip", word);
 }
 
-int run(const CommandLine& line) {
+int run_tokenize(const CommandLine& line) {
   TokenizerConfig config;
   config.mode = parse_mode(line.find("mode").value_or("auto"));
   const auto tokenizer = ClipTokenizer::load(PipelineFolder::open(line.get("pipeline")).component("tokenizer"), config);
@@ -36,7 +36,7 @@ int run(const CommandLine& line) {
 
 Command tokenize_command() {
   return {"tokenize", "captions -> CLIP ids, line by line", "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
-          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"}, {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}}, false, run, nullptr};
+          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"}, {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}}, false, run_tokenize, nullptr};
 }
 
 }  // namespace millrace

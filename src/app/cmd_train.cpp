@@ -1,4 +1,5 @@
 // train: ranks split into producers and trainers, or do both; see docs/architecture.md for the data flow.
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -236,7 +237,7 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   const auto& c = plan.config;
   auto unet = make_unet(session, plan);
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
-  ShardedModel model(*unet, blocks_of_unet(unet), shards, c.parallel.bucket_mb, trainers);
+  ShardedModel model(*unet, blocks_of_unet(unet), shards, c.parallel, trainers);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.checkpoint) restore(*plan.checkpoint, model, optimizer);
 
@@ -329,7 +330,7 @@ bool nothing_to_do(const Session& session, const Plan& plan) {
   return true;
 }
 
-int run(const CommandLine& line) {
+int run_train(const CommandLine& line) {
   auto loaded = load_config<TrainConfig>(line, [](const TrainConfig& c, config::Report& report) { check(c, report); });
   if (loaded.printed) return 0;
   World world;
@@ -353,7 +354,7 @@ int run(const CommandLine& line) {
 }  // namespace
 
 Command train_command() {
-  return {"train", "train the U-Net, alone or under mpirun/srun", "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run, schema_of<TrainConfig>};
+  return {"train", "train the U-Net, alone or under mpirun/srun", "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run_train, schema_of<TrainConfig>};
 }
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
 // train-autoencoder: the VAE on the images themselves, data-parallel, by the same loop as the U-Net.
+#include <fmt/ranges.h>
 #include <filesystem>
 #include <set>
 
@@ -16,7 +17,7 @@
 namespace millrace {
 namespace {
 
-const std::vector<std::string> fixed_keys = {"run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform"};
+const std::vector<std::string> fixed_vae_keys = {"run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform"};
 
 AutoencoderKL make_vae(const Session& session, const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
   AutoencoderKL vae(AutoencoderKLConfig::from_json(pipeline.config("vae")));
@@ -70,12 +71,12 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   std::optional<CheckpointReader> checkpoint;
   if (const auto found = find_start(group, dir, c.checkpoint.resume)) {
     checkpoint = CheckpointReader::open(*found, /*verify=*/false);
-    check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_keys, extra, c.checkpoint.allow_changes);
+    check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_vae_keys, extra, c.checkpoint.allow_changes);
     start = checkpoint->state();
   }
 
   auto vae = make_vae(session, c, pipeline);
-  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()), c.parallel.bucket_mb, group);
+  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (checkpoint) restore(*checkpoint, model, optimizer);
 
@@ -125,7 +126,7 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   return 0;
 }
 
-int run(const CommandLine& line) {
+int run_train_autoencoder(const CommandLine& line) {
   auto loaded = load_config<AutoencoderTrainConfig>(line, [](const AutoencoderTrainConfig& c, config::Report& report) { check(c, report); });
   if (loaded.printed || line.dry_run) return 0;
   World world;
@@ -136,7 +137,7 @@ int run(const CommandLine& line) {
 }  // namespace
 
 Command train_autoencoder_command() {
-  return {"train-autoencoder", "train the VAE on images: reconstruction + KL", "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run,
+  return {"train-autoencoder", "train the VAE on images: reconstruction + KL", "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run_train_autoencoder,
           schema_of<AutoencoderTrainConfig>};
 }
 

@@ -32,13 +32,10 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
 }
 
 // The configuration that the checkpoint's run was started with.
-template <class Config>
-Config config_of(const CheckpointReader& checkpoint) {
-  Config config;
-  config::Inputs inputs;
-  const auto yaml = checkpoint.manifest().at("config").get<std::string>();
+TrainConfig config_of(const CheckpointReader& checkpoint) {
+  TrainConfig config;
   auto section = config::Section::of(config);
-  config::load_text(section, yaml);
+  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(), checkpoint.path().string() + "/MANIFEST.json").throw_if_problems();
   return config;
 }
 
@@ -62,7 +59,7 @@ void export_checkpoint(const ExportRequest& request) {
     component.config["scaling_factor"] = request.scaling_factor.value_or(component.config.value("scaling_factor", 0.18215));
     pipeline.replacements["vae"] = std::move(component);
   } else {
-    const auto config = config_of<TrainConfig>(checkpoint);
+    const auto config = config_of(checkpoint);
     const auto vae = AutoencoderKLConfig::from_json(source.config("vae"));
     pipeline.unet_sample_size = static_cast<int>(config.transform.resolution / vae.factor());
     pipeline.scheduler = trained_scheduler(source.scheduler(), config.objective);

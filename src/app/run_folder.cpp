@@ -1,5 +1,6 @@
 #include "run_folder.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 
 #include "millrace/core/error.h"

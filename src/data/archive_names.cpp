@@ -11,19 +11,22 @@ namespace millrace {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> suffixes = {".tar",     ".tar.gz",   ".tgz",     ".tar.bz2", ".tbz2",
-                                                       ".tar.xz",  ".txz",      ".tar.zst", ".tar.zstd", ".parquet",
-                                                       ".csv",     ".tsv",      ".jsonl"};
+constexpr std::array<std::string_view, 13> suffixes = {".tar",    ".tar.gz", ".tgz",     ".tar.bz2",  ".tbz2",
+                                                       ".tar.xz", ".txz",    ".tar.zst", ".tar.zstd", ".parquet",
+                                                       ".csv",    ".tsv",    ".jsonl"};
 
 // The path without the archive suffix; nothing when it has none.
 std::optional<std::string> without_suffix(std::string_view path) {
   for (std::string_view suffix : suffixes) {
-    if (path.size() > suffix.size() && path.ends_with(suffix)) return std::string(path.substr(0, path.size() - suffix.size()));
+    if (path.size() > suffix.size() && path.ends_with(suffix))
+      return std::string(path.substr(0, path.size() - suffix.size()));
   }
   return std::nullopt;
 }
 
-std::string_view without_query(std::string_view url) { return url.substr(0, url.find_first_of("?#")); }
+std::string_view without_query(std::string_view url) {
+  return url.substr(0, url.find_first_of("?#"));
+}
 
 // The last word of a shell command that looks like an archive, without its suffix.
 std::optional<std::string> archive_word(std::string_view command) {
@@ -39,22 +42,26 @@ std::optional<std::string> archive_word(std::string_view command) {
 
 // The whole path without suffix and scheme, from which the name takes as much as it needs.
 std::string naming_path(const std::string& path, std::size_t number) {
-  if (path == "-" || is_pipe(path)) return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
+  if (path == "-" || is_pipe(path))
+    return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
   const std::string file = local_path(path);
   const std::string location(file.empty() ? without_query(path) : std::string_view(file));
   const std::string name = without_suffix(location).value_or(location);
   const std::size_t scheme = name.find("://");
-  return scheme == name.npos ? name : name.substr(scheme + 3);
+  const std::size_t start = name.find_first_not_of('/', scheme == name.npos ? 0 : scheme + 3);
+  return start == name.npos ? name : name.substr(start);
 }
 
 // The last `components` components of a path.
 std::string_view tail(std::string_view path, std::size_t components) {
   std::size_t start = path.size();
   while (components-- > 0 && start != path.npos && start > 0) start = path.rfind('/', start - 1);
-  return start == path.npos || start == 0 ? path : path.substr(start + 1);
+  return start == path.npos ? path : path.substr(start + 1);
 }
 
-std::size_t components(std::string_view path) { return std::count(path.begin(), path.end(), '/') + 1; }
+std::size_t components(std::string_view path) {
+  return std::count(path.begin(), path.end(), '/') + 1;
+}
 
 // How many components tell the paths of one file name apart.
 std::size_t distinguishing_components(const std::vector<std::string_view>& paths) {

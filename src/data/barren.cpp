@@ -18,8 +18,8 @@ void BarrenWatch::end_epoch(std::uint32_t epoch) {
   ++epochs_;
   if (epochs_ < 3 || units_.size() < std::min(enough_units, deal_->plan().units.size())) return;
   throw Error(Exit::bad_data,
-              fmt::format("stripe {} found no usable sample in {} passes over {} archives or lanes: {}", stripe_, epochs_,
-                          units_.size(), counts_.rows() ? main_reasons(counts_) : "they are empty"),
+              fmt::format("stripe {} found no usable sample in {} passes over {} archives or lanes: {}", stripe_,
+                          epochs_, units_.size(), counts_.rows() ? main_reasons(counts_) : "they are empty"),
               "look into an archive with `millrace inspect`; check data.train.path and data.train.filters");
 }
 

@@ -22,8 +22,8 @@ class BarrenWatch {
  private:
   const Deal* deal_;
   std::uint32_t stripe_;
-  RowCounts counts_;                  // since the last epoch that gave a sample
-  std::set<std::uint32_t> units_;     // dealt to the stripe since then
+  RowCounts counts_;               // since the last epoch that gave a sample
+  std::set<std::uint32_t> units_;  // dealt to the stripe since then
   int epochs_ = 0;
 };
 

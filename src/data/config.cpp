@@ -27,7 +27,8 @@ void SourceConfig::describe(config::Section& s) {
 
 void SourceConfig::check(const std::string& name, config::Report& report) const {
   if (path.empty() && type != Type::synthetic) report.problem(name + ".path", "must be set");
-  if (type == Type::class_labels && !idx_to_prompt) report.problem(name + ".idx_to_prompt", "must be set for type class");
+  if (type == Type::class_labels && !idx_to_prompt)
+    report.problem(name + ".idx_to_prompt", "must be set for type class");
 }
 
 void DataConfig::describe(config::Section& s) {

@@ -41,7 +41,8 @@ class FilterParser {
     Filter::Value first = value();
     if (!take("..")) return {Op::equal, {first}};
     const Filter::Value last = value();
-    if (first.index() != last.index() || std::holds_alternative<bool>(first)) wrong("a range needs two numbers or two texts");
+    if (first.index() != last.index() || std::holds_alternative<bool>(first))
+      wrong("a range needs two numbers or two texts");
     return {Op::range, {first, last}};
   }
 
@@ -84,7 +85,9 @@ class FilterParser {
   // Up to a space, a comma, a bracket, an operator or a range's two dots.
   std::string_view bare_word() {
     std::size_t end = 0;
-    while (end < rest_.size() && std::string_view(" \t,[]<>=!\"'").find(rest_[end]) == std::string_view::npos && rest_.substr(end, 2) != "..") ++end;
+    while (end < rest_.size() && std::string_view(" \t,[]<>=!\"'").find(rest_[end]) == std::string_view::npos &&
+           rest_.substr(end, 2) != "..")
+      ++end;
     const std::string_view word = rest_.substr(0, end);
     rest_.remove_prefix(end);
     return word;
@@ -123,9 +126,10 @@ class FilterParser {
 
   template <class... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
-    throw Error(Exit::usage,
-                fmt::format("data.train.filters.{}: '{}': {}", field_, text_, fmt::format(format, std::forward<Args>(args)...)),
-                "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"");
+    throw Error(
+        Exit::usage,
+        fmt::format("data.train.filters.{}: '{}': {}", field_, text_, fmt::format(format, std::forward<Args>(args)...)),
+        "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"");
   }
 
   std::string_view field_, text_, rest_;
@@ -166,17 +170,25 @@ std::string replace_non_finite(std::string_view text) {
 
 bool Filter::Term::holds(const Value& value) const {
   for (const Value& wanted : values) {
-    if (op != Op::in && wanted.index() != value.index()) return false;   // another type
+    if (op != Op::in && wanted.index() != value.index()) return false;  // another type
   }
   switch (op) {
-    case Op::less: return value < values[0];
-    case Op::less_equal: return value <= values[0];
-    case Op::greater: return value > values[0];
-    case Op::greater_equal: return value >= values[0];
-    case Op::equal: return value == values[0];
-    case Op::not_equal: return value != values[0];
-    case Op::range: return values[0] <= value && value <= values[1];
-    case Op::in: return std::find(values.begin(), values.end(), value) != values.end();
+    case Op::less:
+      return value < values[0];
+    case Op::less_equal:
+      return value <= values[0];
+    case Op::greater:
+      return value > values[0];
+    case Op::greater_equal:
+      return value >= values[0];
+    case Op::equal:
+      return value == values[0];
+    case Op::not_equal:
+      return value != values[0];
+    case Op::range:
+      return values[0] <= value && value <= values[1];
+    case Op::in:
+      return std::find(values.begin(), values.end(), value) != values.end();
   }
   return false;
 }

@@ -22,8 +22,8 @@ std::optional<Reason> reason_of(std::uint8_t outcome) {
   return static_cast<Reason>(outcome);
 }
 
-// Bytes of a delta, little-endian: u32 runs, u32 non-finite samples, then per run u64 row, u32 unit, u32 rows, u8 outcome,
-// and per non-finite sample u64 hash, u32 archive.
+// Bytes of a delta, little-endian: u32 runs, u32 non-finite samples, then per run u64 row, u32 unit, u32 rows, u8
+// outcome, and per non-finite sample u64 hash, u32 archive.
 constexpr std::size_t header_bytes = 8, run_bytes = 17, non_finite_bytes = 12;
 
 template <class T>
@@ -72,17 +72,23 @@ std::string worst_archives(const Ledger& ledger, const DataPlan& plan) {
   for (std::uint32_t archive : std::span(order).first(shown)) {
     const RowCounts& counts = ledger.archives()[archive];
     if (counts.bad_rows() == 0) break;
-    text += fmt::format("\n  {}: {} of {} rows ({})", plan.manifest.archives[archive].path, counts.bad_rows(), counts.rows(),
-                        main_reasons(counts));
+    text += fmt::format("\n  {}: {} of {} rows ({})", plan.manifest.archives[archive].path, counts.bad_rows(),
+                        counts.rows(), main_reasons(counts));
   }
   return text;
 }
 
 }  // namespace
 
-std::uint64_t RowCounts::rejected_rows() const { return std::accumulate(rejected.begin(), rejected.end(), std::uint64_t{0}); }
-std::uint64_t RowCounts::rows() const { return accepted + rejected_rows(); }
-std::uint64_t RowCounts::bad_rows() const { return rejected_rows() - rejected[static_cast<int>(Reason::filtered)]; }
+std::uint64_t RowCounts::rejected_rows() const {
+  return std::accumulate(rejected.begin(), rejected.end(), std::uint64_t{0});
+}
+std::uint64_t RowCounts::rows() const {
+  return accepted + rejected_rows();
+}
+std::uint64_t RowCounts::bad_rows() const {
+  return rejected_rows() - rejected[static_cast<int>(Reason::filtered)];
+}
 
 void RowCounts::add(std::optional<Reason> reason, std::uint64_t rows) {
   (reason ? rejected[static_cast<int>(*reason)] : accepted) += rows;
@@ -129,7 +135,7 @@ LedgerDelta LedgerDelta::take(std::size_t max_bytes) {
   const std::size_t runs = std::min(runs_.size(), room / run_bytes);
   oldest.runs_.assign(runs_.begin(), runs_.begin() + runs);
   runs_.erase(runs_.begin(), runs_.begin() + runs);
-  if (!runs_.empty()) return oldest;   // a sample is counted as accepted before it is found to be non-finite
+  if (!runs_.empty()) return oldest;  // a sample is counted as accepted before it is found to be non-finite
   room -= runs * run_bytes;
   const std::size_t losses = std::min(non_finite_.size(), room / non_finite_bytes);
   oldest.non_finite_.assign(non_finite_.begin(), non_finite_.begin() + losses);
@@ -170,7 +176,8 @@ LedgerDelta LedgerDelta::from_bytes(std::string_view bytes) {
     run.unit = get<std::uint32_t>(bytes);
     run.rows = get<std::uint32_t>(bytes);
     run.outcome = get<std::uint8_t>(bytes);
-    if (run.outcome != accepted_outcome && run.outcome >= reason_count) fail(Exit::io, "ledger news with unknown reason {}", run.outcome);
+    if (run.outcome != accepted_outcome && run.outcome >= reason_count)
+      fail(Exit::io, "ledger news with unknown reason {}", run.outcome);
     delta.runs_.push_back(run);
   }
   for (std::size_t i = 0; i < losses; ++i) {
@@ -200,7 +207,8 @@ void Ledger::merge(const LedgerDelta& delta) {
     seen_[run.unit] = end;
   }
   for (const LedgerDelta::NonFinite& sample : delta.non_finite_) {
-    if (sample.archive >= archives_.size()) fail(Exit::io, "ledger news about archive {} of {}", sample.archive, archives_.size());
+    if (sample.archive >= archives_.size())
+      fail(Exit::io, "ledger news about archive {} of {}", sample.archive, archives_.size());
     if (!non_finite_.insert(sample.sample_hash).second) continue;
     for (RowCounts* counts : {&archives_[sample.archive], &total_}) {
       if (counts->accepted) --counts->accepted;
@@ -260,16 +268,17 @@ void check_bad_share(const Ledger& ledger, const DataPlan& plan, double max_shar
   constexpr std::uint64_t judged_from = 100;
   const RowCounts& counts = ledger.total();
   if (pass_ended && counts.accepted == 0) {
-    throw Error(Exit::bad_data, fmt::format("none of {} rows can be used: {}{}", counts.rows(),
-                                            counts.rows() ? main_reasons(counts) : "the archives are empty",
-                                            worst_archives(ledger, plan)),
-                "look into an archive with `millrace inspect`; check data.train.path and data.train.filters");
+    throw Error(
+        Exit::bad_data,
+        fmt::format("none of {} rows can be used: {}{}", counts.rows(),
+                    counts.rows() ? main_reasons(counts) : "the archives are empty", worst_archives(ledger, plan)),
+        "look into an archive with `millrace inspect`; check data.train.path and data.train.filters");
   }
   if (counts.rows() < judged_from && !pass_ended) return;
   if (static_cast<double>(counts.bad_rows()) <= max_share * static_cast<double>(counts.rows())) return;
   throw Error(Exit::bad_data,
-              fmt::format("{} of {} rows are bad, more than data.max_bad_share = {}: {}{}", counts.bad_rows(), counts.rows(),
-                          max_share, main_reasons(counts), worst_archives(ledger, plan)),
+              fmt::format("{} of {} rows are bad, more than data.max_bad_share = {}: {}{}", counts.bad_rows(),
+                          counts.rows(), max_share, main_reasons(counts), worst_archives(ledger, plan)),
               "repair or leave out these archives, or raise data.max_bad_share");
 }
 

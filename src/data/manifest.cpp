@@ -22,7 +22,7 @@ Archive describe_archive(const std::string& path, const std::string& name) {
   if (file.empty() || !fs::is_regular_file(file, error)) return archive;
   archive.bytes = fs::file_size(file, error);
   if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
-  archive.seekable = file.ends_with(".tar");   // a compressed one has to be unpacked to get anywhere in it
+  archive.seekable = file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
   return archive;
 }
 
@@ -47,7 +47,8 @@ void apply_limit(Manifest& manifest, std::uint64_t limit) {
   while (used < manifest.archives.size() && rows < limit) {
     Archive& archive = manifest.archives[used++];
     if (local_path(archive.path).empty()) {
-      throw Error(Exit::usage, fmt::format("data.train.limit has to count the rows of {} before it is read", archive.path),
+      throw Error(Exit::usage,
+                  fmt::format("data.train.limit has to count the rows of {} before it is read", archive.path),
                   "use files, or leave data.train.limit at null");
     }
     archive.rows = TarReader(archive.path).skip(limit - rows);
@@ -62,7 +63,8 @@ void apply_limit(Manifest& manifest, std::uint64_t limit) {
 Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   constexpr std::int64_t synthetic_rows = 64 * synthetic_archive_rows;
   if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
-  if (source.path.empty()) throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
+  if (source.path.empty())
+    throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
   const std::vector<std::string> paths = expand_urls(source.path, Archives::tar);
   if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
   if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
@@ -81,7 +83,8 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
 Hash128 Manifest::digest() const {
   Hasher128 hasher;
   for (const Archive& archive : archives) {
-    const std::string line = fmt::format("{}\t{}\t{}\n", archive.name, archive.bytes, archive.limit ? static_cast<std::int64_t>(*archive.limit) : -1);
+    const std::string line = fmt::format("{}\t{}\t{}\n", archive.name, archive.bytes,
+                                         archive.limit ? static_cast<std::int64_t>(*archive.limit) : -1);
     hasher.update(line.data(), line.size());
   }
   return hasher.digest();
@@ -90,8 +93,9 @@ Hash128 Manifest::digest() const {
 std::optional<std::uint32_t> Manifest::archive_of(std::string_view id) const {
   for (std::size_t slash = id.find('/'); slash != id.npos; slash = id.find('/', slash + 1)) {
     const std::string_view name = id.substr(0, slash);
-    const auto found = std::lower_bound(archives.begin(), archives.end(), name,
-                                        [](const Archive& archive, std::string_view wanted) { return archive.name < wanted; });
+    const auto found =
+        std::lower_bound(archives.begin(), archives.end(), name,
+                         [](const Archive& archive, std::string_view wanted) { return archive.name < wanted; });
     if (found != archives.end() && found->name == name) return static_cast<std::uint32_t>(found - archives.begin());
   }
   return std::nullopt;
@@ -138,7 +142,8 @@ StripePlan cut_into_units(std::uint32_t stripes, std::uint64_t lanes, const Mani
 }
 
 [[noreturn]] void fail_unfed(int stripes, const Manifest& manifest) {
-  const bool streams = std::any_of(manifest.archives.begin(), manifest.archives.end(), [](const Archive& a) { return !a.seekable; });
+  const bool streams =
+      std::any_of(manifest.archives.begin(), manifest.archives.end(), [](const Archive& a) { return !a.seekable; });
   throw Error(Exit::usage,
               fmt::format("data.stripes = {}: {} archives cannot feed so many{}", stripes, manifest.archives.size(),
                           streams ? " (a pipe, an address or a compressed file feeds one stripe)" : " (too few rows)"),
@@ -152,7 +157,8 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
   if (wanted.value) {
     const int stripes = *wanted.value;
     if (stripes < 1 || global_batch % stripes) {
-      throw Error(Exit::usage, fmt::format("data.stripes = {} does not divide batch.global = {}", stripes, global_batch),
+      throw Error(Exit::usage,
+                  fmt::format("data.stripes = {} does not divide batch.global = {}", stripes, global_batch),
                   "every global batch takes as many samples from each stripe; auto chooses a divisor");
     }
     const std::uint64_t lanes = lanes_for(stripes, manifest);

@@ -10,17 +10,18 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
   if (preparation.filter && !preparation.filter->empty()) {
     const Filter::Verdict verdict = preparation.filter->judge(sample.json);
     if (verdict == Filter::Verdict::bad_json) {
-      return Rejected{std::move(sample.ref), Reason::bad_json, "the filters need its metadata, which are missing or broken"};
+      return Rejected{std::move(sample.ref), Reason::bad_json,
+                      "the filters need its metadata, which are missing or broken"};
     }
     if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
   }
-  auto decoded = decode_image(sample.image);
-  if (auto* failure = std::get_if<DecodeFailure>(&decoded)) {
+  thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
+  if (auto failure = decode_image_into(decoded, sample.image)) {
     return Rejected{std::move(sample.ref), failure->reason, std::move(failure->detail)};
   }
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
   TransformedSample result;
-  result.image = transform_image(std::get<Image>(decoded), preparation.transform, key);
+  result.image = transform_image(decoded, preparation.transform, key);
   if (preparation.tokenizer) result.tokens = preparation.tokenizer->encode(sample.caption);
   result.caption = std::move(sample.caption);
   result.ref = std::move(sample.ref);

@@ -16,12 +16,18 @@ namespace {
 
 std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution) {
   switch (config.type) {
-    case SourceConfig::Type::webdataset: return std::make_unique<WebDatasetSource>(manifest, !config.filters.empty());
-    case SourceConfig::Type::synthetic: return std::make_unique<SyntheticSource>(manifest, resolution);
-    case SourceConfig::Type::parquet: not_available("parquet");
-    case SourceConfig::Type::csv: not_available("csv");
-    case SourceConfig::Type::class_labels: not_available("class");
-    case SourceConfig::Type::latents: not_available("latents");
+    case SourceConfig::Type::webdataset:
+      return std::make_unique<WebDatasetSource>(manifest, !config.filters.empty());
+    case SourceConfig::Type::synthetic:
+      return std::make_unique<SyntheticSource>(manifest, resolution);
+    case SourceConfig::Type::parquet:
+      not_available("parquet");
+    case SourceConfig::Type::csv:
+      not_available("csv");
+    case SourceConfig::Type::class_labels:
+      not_available("class");
+    case SourceConfig::Type::latents:
+      not_available("latents");
   }
   fail(Exit::bug, "unknown type of data source");
 }

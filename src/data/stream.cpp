@@ -20,7 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Every stripe keeps an archive open; the usual soft limit of 1024 files is soon reached.
 void allow_open_files(std::size_t stripes) {
@@ -29,7 +31,7 @@ void allow_open_files(std::size_t stripes) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= stripes + others) return;
   const rlim_t wanted = stripes + others;
   limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);   // where it is refused, opening an archive will say so
+  setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, opening an archive will say so
 }
 
 // A row on its way through the pool.
@@ -46,22 +48,23 @@ struct Block {
 };
 
 struct Stripe {
-  Stripe(const Deal& deal, const SampleSource& source, std::uint32_t number, std::uint32_t block, const StripeCursor& from)
+  Stripe(const Deal& deal, const SampleSource& source, std::uint32_t number, std::uint32_t block,
+         const StripeCursor& from)
       : number(number), reader(deal, source, number, from), builder(deal.seed(), block, from), barren(deal, number) {}
 
   const std::uint32_t number;
-  StripeReader reader;                            // used by one worker at a time, outside the lock
+  StripeReader reader;  // used by one worker at a time, outside the lock
   BlockBuilder<TransformedSample> builder;
   BarrenWatch barren;
-  std::deque<std::unique_ptr<Slot>> slots;        // rows in order, until they are in a block
-  std::deque<Block> blocks;                       // ready to be given out
-  std::size_t ready = 0;                          // samples in them
-  LedgerDelta collected;                          // about the rows behind the last complete block
-  LedgerDelta news;                               // about the rows up to what next() has returned
-  bool scheduled = false;                         // a worker reads it, or soon will
-  bool read_to_end = false;                       // no more rows will come
+  std::deque<std::unique_ptr<Slot>> slots;  // rows in order, until they are in a block
+  std::deque<Block> blocks;                 // ready to be given out
+  std::size_t ready = 0;                    // samples in them
+  LedgerDelta collected;                    // about the rows behind the last complete block
+  LedgerDelta news;                         // about the rows up to what next() has returned
+  bool scheduled = false;                   // a worker reads it, or soon will
+  bool read_to_end = false;                 // no more rows will come
   bool removed = false;
-  std::exception_ptr failure;                     // comes after the samples that are ready
+  std::exception_ptr failure;  // comes after the samples that are ready
 
   std::size_t held() const { return slots.size() + builder.held() + ready; }
   bool finished() const { return read_to_end && slots.empty() && ready == 0; }
@@ -73,13 +76,14 @@ struct Stripe {
 struct StripeStream::Impl {
   Impl(const Deal& deal, const SampleSource& source, const Preparation& preparation, const StreamOptions& options)
       : deal(deal), source(source), preparation(preparation), options(options) {
-    ensure(options.threads >= 1 && options.block >= 1 && options.ahead >= 1, "a stream needs threads, a block and room ahead");
+    ensure(options.threads >= 1 && options.block >= 1 && options.ahead >= 1,
+           "a stream needs threads, a block and room ahead");
     for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
   }
 
   ~Impl() {
     for (std::jthread& worker : workers) worker.request_stop();
-    workers.clear();   // joins, before what they use goes away
+    workers.clear();  // joins, before what they use goes away
   }
 
   using StripePtr = std::shared_ptr<Stripe>;
@@ -193,7 +197,7 @@ struct StripeStream::Impl {
     std::optional<Reason> reason;
     if (const auto* rejected = std::get_if<Rejected>(&slot.outcome)) reason = rejected->reason;
     stripe.barren.count(reason);
-    if (row.at.epoch == 0) stripe.collected.add(row.unit, row.at.row, reason);   // later epochs see the same rows
+    if (row.at.epoch == 0) stripe.collected.add(row.unit, row.at.row, reason);  // later epochs see the same rows
     if (reason) return;
     ++statistics.accepted;
     deliver(stripe, stripe.builder.add(std::move(std::get<TransformedSample>(slot.outcome)), row.at));

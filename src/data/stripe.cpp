@@ -33,7 +33,10 @@ std::vector<std::uint32_t> Deal::units_of(std::uint32_t stripe, std::uint32_t ep
 }
 
 StripeReader::StripeReader(const Deal& deal, const SampleSource& source, std::uint32_t stripe, const StripeCursor& from)
-    : deal_(deal), source_(source), stripe_(stripe), at_{from.epoch, from.unit, from.row, 0},
+    : deal_(deal),
+      source_(source),
+      stripe_(stripe),
+      at_{from.epoch, from.unit, from.row, 0},
       units_(deal.units_of(stripe, from.epoch)) {}
 
 StripeRow StripeReader::next() {

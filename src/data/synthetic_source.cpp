@@ -1,8 +1,8 @@
 #include "synthetic_source.h"
 
+#include <jpeglib.h>
 #include <cstdio>
 #include <cstdlib>
-#include <jpeglib.h>
 
 #include <array>
 
@@ -16,13 +16,14 @@ namespace {
 
 constexpr std::uint64_t seed = 420;
 constexpr int images = 32;
-constexpr int cells = 8;   // random colours along a side, blended in between
+constexpr int cells = 8;  // random colours along a side, blended in between
 
 Image soft_colours(int side, std::uint64_t number) {
   constexpr int corners = cells + 1;
   std::array<float, corners * corners * 3> colours;
   const RngKey key{seed, number, 0};
-  for (std::size_t i = 0; i < colours.size(); ++i) colours[i] = 255 * uniform(key, Purpose::weights, static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < colours.size(); ++i)
+    colours[i] = 255 * uniform(key, Purpose::weights, static_cast<std::uint32_t>(i));
   Image image{side, side, std::vector<std::uint8_t>(std::size_t(side) * side * 3)};
   for (int y = 0; y < side; ++y) {
     const float v = static_cast<float>(y) * cells / side;
@@ -44,7 +45,7 @@ Image soft_colours(int side, std::uint64_t number) {
 std::string encode_jpeg(Image image) {
   jpeg_compress_struct jpeg{};
   jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);   // leaves the process on failure, which only lack of memory can cause here
+  jpeg.err = jpeg_std_error(&errors);  // leaves the process on failure, which only lack of memory can cause here
   jpeg_create_compress(&jpeg);
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
@@ -69,14 +70,17 @@ std::string encode_jpeg(Image image) {
 
 std::string caption(std::uint64_t hash) {
   static constexpr std::array kinds = {"a photo of", "a painting of", "a drawing of", "a close-up of"};
-  static constexpr std::array things = {"a river", "a mill", "an old bridge", "a red boat", "a green field", "a mountain", "two cats", "a street"};
+  static constexpr std::array things = {"a river",       "a mill",     "an old bridge", "a red boat",
+                                        "a green field", "a mountain", "two cats",      "a street"};
   static constexpr std::array times = {"at dawn", "at noon", "in the evening", "in winter", "after rain"};
-  return fmt::format("{} {} {}", kinds[hash % kinds.size()], things[hash / 8 % things.size()], times[hash / 64 % times.size()]);
+  return fmt::format("{} {} {}", kinds[hash % kinds.size()], things[hash / 8 % things.size()],
+                     times[hash / 64 % times.size()]);
 }
 
 class SyntheticReader final : public UnitReader {
  public:
-  SyntheticReader(const Archive& archive, const Unit& unit, std::uint64_t first_row, const std::vector<std::string>& jpegs)
+  SyntheticReader(const Archive& archive, const Unit& unit, std::uint64_t first_row,
+                  const std::vector<std::string>& jpegs)
       : archive_(archive), stride_(unit.lanes), index_(unit.lane + first_row * unit.lanes), jpegs_(jpegs) {}
 
   std::optional<RawRow> next() override {

@@ -5,11 +5,13 @@
 
 namespace millrace {
 
-int KeyCounter::add(const std::string& key) { return ++samples_[hash64(key)]; }
+int KeyCounter::add(const std::string& key) {
+  return ++samples_[hash64(key)];
+}
 
 TarIndex index_tar(const std::string& path) {
   TarOptions names_only;
-  names_only.fields = {"."};   // no field is called that
+  names_only.fields = {"."};  // no field is called that
   TarReader tar(path, names_only);
   TarIndex index;
   KeyCounter keys;

@@ -41,7 +41,7 @@ std::string* find_image(TarSample& sample) {
 
 std::string valid_utf8(const std::string& bytes) {
   std::string text;
-  icu::UnicodeString::fromUTF8(bytes).toUTF8String(text);   // ill-formed sequences become U+FFFD
+  icu::UnicodeString::fromUTF8(bytes).toUTF8String(text);  // ill-formed sequences become U+FFFD
   return text;
 }
 
@@ -73,7 +73,8 @@ SampleRef name_sample(const Archive& archive, const std::string& key, int occurr
 // A whole archive from front to back, as streams must be read.
 class FrontToBackReader final : public UnitReader {
  public:
-  FrontToBackReader(const Archive& archive, TarOptions options) : archive_(archive), tar_(archive.path, std::move(options)) {}
+  FrontToBackReader(const Archive& archive, TarOptions options)
+      : archive_(archive), tar_(archive.path, std::move(options)) {}
 
   std::optional<RawRow> next() override {
     if (ended_ || rows_ == archive_.limit) return std::nullopt;
@@ -114,9 +115,14 @@ class SampleBytes final : public ByteStream {
 // One lane of a plain file, or what is left of it: goes to each sample by the index.
 class IndexedReader final : public UnitReader {
  public:
-  IndexedReader(const Archive& archive, const TarIndex& index, const Unit& unit, std::uint64_t first_row, TarOptions options)
-      : archive_(archive), index_(index), options_(std::move(options)), file_(local_path(archive.path), std::ios::binary),
-        next_(unit.lane + first_row * unit.lanes), stride_(unit.lanes) {}
+  IndexedReader(const Archive& archive, const TarIndex& index, const Unit& unit, std::uint64_t first_row,
+                TarOptions options)
+      : archive_(archive),
+        index_(index),
+        options_(std::move(options)),
+        file_(local_path(archive.path), std::ios::binary),
+        next_(unit.lane + first_row * unit.lanes),
+        stride_(unit.lanes) {}
 
   std::optional<RawRow> next() override {
     const std::uint64_t place = std::exchange(next_, next_ + stride_);
@@ -130,13 +136,18 @@ class IndexedReader final : public UnitReader {
  private:
   RawRow sample_at(std::uint64_t place) {
     const auto [begin, end] = index_.samples[place];
-    if (end - begin > max_sample_bytes) return Rejected{named(archive_.name), Reason::too_large, fmt::format("at byte {}", begin)};
+    if (end - begin > max_sample_bytes)
+      return Rejected{named(archive_.name), Reason::too_large, fmt::format("at byte {}", begin)};
     std::string bytes(end - begin, '\0');
-    if (!file_.seekg(static_cast<std::streamoff>(begin)) || !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-      fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin, end);
+    if (!file_.seekg(static_cast<std::streamoff>(begin)) ||
+        !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+      fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin,
+           end);
     }
-    std::optional<TarSample> sample = TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, options_).next();
-    if (!sample) fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
+    std::optional<TarSample> sample =
+        TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, options_).next();
+    if (!sample)
+      fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
     const auto repeated = index_.repeated.find(place);
     SampleRef ref = name_sample(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
     return to_row(std::move(*sample), std::move(ref));
@@ -146,7 +157,7 @@ class IndexedReader final : public UnitReader {
   const TarIndex& index_;
   const TarOptions options_;
   std::ifstream file_;
-  std::uint64_t next_;            // position in the archive of the lane's next sample
+  std::uint64_t next_;  // position in the archive of the lane's next sample
   const std::uint64_t stride_;
 };
 
@@ -159,7 +170,8 @@ std::unique_ptr<UnitReader> WebDatasetSource::open(const Unit& unit, std::uint64
     const TarIndex& index = index_of(unit.archive);
     if (index.plain) return std::make_unique<IndexedReader>(archive, index, unit, first_row, wanted_fields(with_json_));
     if (unit.lanes > 1) {
-      throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in lanes", archive.path), "name it .tar.gz, or unpack it");
+      throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in lanes", archive.path),
+                  "name it .tar.gz, or unpack it");
     }
   }
   auto reader = std::make_unique<FrontToBackReader>(archive, wanted_fields(with_json_));

@@ -43,17 +43,25 @@ class Euler final : public Sampler {
   }
 
   torch::Tensor scale_model_input(const torch::Tensor& sample, std::size_t call) const override {
-    return NoiseLevel::of_ratio(sigmas_.at(call)).alpha * sample;
+    return sample / norm(sigmas_.at(call));
   }
 
   torch::Tensor step(const torch::Tensor& output, std::size_t call, const torch::Tensor& sample) override {
-    const double sigma = sigmas_.at(call), next = sigmas_.at(call + 1);
-    const NoiseLevel level = NoiseLevel::of_ratio(sigma);
-    const torch::Tensor x0 = predicted_x0(config_.prediction, output, level.alpha * sample, level.alpha, level.sigma);
-    return sample + (sample - x0) / sigma * (next - sigma);
+    const float sigma = sigmas_.at(call), next = sigmas_.at(call + 1);
+    const torch::Tensor derivative = (sample - predicted_sample(output, sigma, sample)) / sigma;
+    return sample + derivative * (next - sigma);
   }
 
  private:
+  static float norm(float sigma) { return std::sqrt(sigma * sigma + 1); }
+
+  // x_0, in fp32 and in diffusers' order: at zero terminal SNR sigma starts at 4096, where one rounding more or less
+  // shows in the fifth digit of the result.
+  torch::Tensor predicted_sample(const torch::Tensor& output, float sigma, const torch::Tensor& sample) const {
+    if (config_.prediction == Prediction::epsilon) return sample - sigma * output;
+    return output * (-sigma / norm(sigma)) + sample / (sigma * sigma + 1);
+  }
+
   std::vector<float> sigmas_;
   SchedulerConfig config_;
 };

@@ -8,10 +8,6 @@
 namespace millrace {
 namespace {
 
-bool is_multistep(SchedulerClass c) {
-  return c == SchedulerClass::dpmsolver_multistep || c == SchedulerClass::unipc_multistep;
-}
-
 double round_half_even(double x) {
   return std::nearbyint(x);
 }
@@ -28,13 +24,13 @@ std::vector<double> linspace(double last, int count) {
 std::vector<double> ascending_timesteps(const SchedulerConfig& config, int steps) {
   const int total = config.num_train_timesteps;
   // The multistep solvers lay out one point more and leave out the lowest, where they arrive.
-  const int extra = is_multistep(config.scheduler_class) ? 1 : 0;
+  const SchedulerClass c = config.scheduler_class;
+  const int extra = c == SchedulerClass::dpmsolver_multistep || c == SchedulerClass::unipc_multistep ? 1 : 0;
   std::vector<double> t;
   switch (config.timestep_spacing) {
     case TimestepSpacing::linspace:
       t = linspace(total - 1, steps + extra);
-      if (config.scheduler_class != SchedulerClass::euler_discrete)
-        std::ranges::transform(t, t.begin(), round_half_even);
+      if (c != SchedulerClass::euler_discrete) std::ranges::transform(t, t.begin(), round_half_even);
       t.erase(t.begin(), t.begin() + extra);
       break;
     case TimestepSpacing::leading: {

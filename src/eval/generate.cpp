@@ -3,13 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "millrace/core/error.h"
 #include "millrace/core/philox.h"
 #include "millrace/diffusion/sampler.h"
-#include "millrace/io/safetensors.h"
-#include "millrace/io/safetensors_writer.h"
+#include "millrace/models/tensors.h"
 
 namespace millrace {
 namespace {
@@ -164,21 +162,15 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
 }
 
 torch::Tensor load_latents(const std::filesystem::path& file) {
-  const SafetensorsFile tensors(file);
-  const TensorInfo& info = tensors.info("latents");
-  if (info.dtype != DType::f32 || info.shape.size() != 4)
-    fail(Exit::io, "{}: latents must be f32 (N, C, h, w), not {} with {} dimensions", file.string(),
-         to_string(info.dtype), info.shape.size());
-  torch::Tensor latents = torch::empty(info.shape, torch::kFloat32);
-  const auto bytes = tensors.bytes(info);
-  std::memcpy(latents.data_ptr(), bytes.data(), bytes.size());
-  return latents;
+  const Tensors tensors = read_tensors(file);
+  const auto latents = tensors.find("latents");
+  if (latents == tensors.end() || latents->second.scalar_type() != torch::kFloat32 || latents->second.dim() != 4)
+    fail(Exit::io, "{}: no tensor \"latents\" of type F32 and shape (N, C, h, w)", file.string());
+  return latents->second;
 }
 
 void save_latents(const std::filesystem::path& file, const torch::Tensor& latents) {
-  const torch::Tensor host = latents.to(torch::kCPU, torch::kFloat32).contiguous();
-  const std::span numbers(host.data_ptr<float>(), static_cast<std::size_t>(host.numel()));
-  save_safetensors(file, {{{"latents", DType::f32, host.sizes().vec()}, std::as_bytes(numbers)}});
+  write_tensors(file, {{"latents", latents.to(torch::kFloat32)}});
 }
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 
 #include "millrace/core/error.h"
@@ -15,6 +14,7 @@ using Strings = std::vector<std::string>;
 
 // More names than any data set has archives: a typing error in a range must not eat the memory.
 constexpr std::size_t max_names = 10'000'000;
+constexpr std::int64_t max_bound = std::int64_t{1} << 62;
 
 [[noreturn]] void refuse(std::string_view pattern, std::string_view why) {
   throw Error(Exit::usage, fmt::format("'{}': {}", pattern, why),
@@ -119,8 +119,8 @@ std::optional<Strings> try_integers(const Range& range, std::string_view pattern
   if (!is_integer(range.first) || !is_integer(range.last)) return std::nullopt;
   std::int64_t first = 0, last = 0;
   const auto read = [&](std::string_view text, std::int64_t& value) {
-    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc() ||
-        std::abs(value) > (1LL << 62)) {
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc() || value > max_bound ||
+        value < -max_bound) {
       refuse(pattern, "a bound of the range is too large");
     }
   };

@@ -163,6 +163,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   const std::uint64_t length = read_header_length(file, where);
   const char* const text = reinterpret_cast<const char*>(file.data()) + 8;
   if (length == 0 || *text != '{') refuse(where, "the header does not begin with '{'");
+  // The JSON library takes a zero byte for the end of its input, the format does not.
+  if (std::find(text, text + length, '\0') != text + length) refuse(where, "a zero byte in the header");
   SafetensorsHeader header;
   header.data_offset = 8 + length;
   HeaderHandler handler(where, header);

@@ -72,6 +72,11 @@ struct Member {
   std::uint64_t begin = 0;  // of its header
 };
 
+// libarchive's warnings are about attributes that nobody reads here; a header to be "retried" is a damaged one.
+bool is_usable(int result) {
+  return result == ARCHIVE_OK || result == ARCHIVE_WARN;
+}
+
 bool has_field(const TarSample& sample, const std::string& field) {
   return std::any_of(sample.fields.begin(), sample.fields.end(), [&](const auto& f) { return f.first == field; });
 }
@@ -139,7 +144,7 @@ class TarReader::Impl {
   }
 
   void begin(int result) {
-    if (result < ARCHIVE_WARN) set_broken(archive_error_string(archive_.get()));
+    if (!is_usable(result)) set_broken(archive_error_string(archive_.get()));
   }
 
   // Moves to the next member that belongs to a sample; none is pending at the end or when the archive is broken.
@@ -162,7 +167,7 @@ class TarReader::Impl {
 
   archive_entry* next_entry() {
     archive* const a = archive_.get();
-    if (in_member_ && archive_read_data_skip(a) < ARCHIVE_WARN) return set_broken(archive_error_string(a));
+    if (in_member_ && !is_usable(archive_read_data_skip(a))) return set_broken(archive_error_string(a));
     in_member_ = false;
     const auto end_of_member = archive_filter_bytes(a, 0);
     archive_entry* entry = nullptr;
@@ -173,7 +178,7 @@ class TarReader::Impl {
       return archive_filter_bytes(a, 0) == end_of_member ? set_broken("no end mark, the archive was cut short")
                                                          : nullptr;
     }
-    if (result < ARCHIVE_WARN) return set_broken(archive_error_string(a));
+    if (!is_usable(result)) return set_broken(archive_error_string(a));
     in_member_ = true;
     entry_begin_ = static_cast<std::uint64_t>(archive_read_header_position(a));
     entry_bytes_ = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
@@ -197,11 +202,12 @@ class TarReader::Impl {
     const void* block = nullptr;
     std::size_t size = 0;
     la_int64_t offset = 0;
+    std::uint64_t received = 0;
     int result = ARCHIVE_OK;
-    while ((result = archive_read_data_block(archive_.get(), &block, &size, &offset)) >= ARCHIVE_WARN &&
-           result != ARCHIVE_EOF) {
+    while (is_usable(result = archive_read_data_block(archive_.get(), &block, &size, &offset))) {
+      received = static_cast<std::uint64_t>(offset) + size;
       if (!want_bytes) continue;
-      if (offset < 0 || static_cast<std::uint64_t>(offset) + size > entry_bytes_) {
+      if (offset < 0 || received > entry_bytes_) {
         set_broken("a block outside its member");
         return false;
       }
@@ -209,8 +215,10 @@ class TarReader::Impl {
       bytes.append(static_cast<const char*>(block), size);
     }
     if (result != ARCHIVE_EOF) set_broken(archive_error_string(archive_.get()));
-    if (want_bytes && result == ARCHIVE_EOF) bytes.resize(entry_bytes_, '\0');
-    return result == ARCHIVE_EOF;
+    // Cut within the zeros that fill up the last block: the archive is broken, this member is whole.
+    const bool whole = result == ARCHIVE_EOF || received == entry_bytes_;
+    if (want_bytes && whole) bytes.resize(entry_bytes_, '\0');
+    return whole;
   }
 
   bool is_wanted(const Member& member) const {

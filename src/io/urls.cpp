@@ -121,6 +121,7 @@ std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, A
   for (const std::string& pattern : patterns) {
     for (const std::string& part : split_at_double_colons(pattern)) {
       for (const std::string& url : expand_braces(substitute_variables(part))) {
+        if (url.empty()) continue;
         const fs::path path = local_path(url);
         if (path.empty() || !fs::is_directory(path)) {
           urls.push_back(url);

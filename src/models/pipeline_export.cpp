@@ -101,12 +101,4 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   staged.publish();
 }
 
-SchedulerConfig trained_scheduler(const SchedulerConfig& source, Prediction prediction, bool zero_terminal_snr) {
-  if (!zero_terminal_snr) return source.with_keys({{"prediction_type", to_string(prediction)}});
-  const bool knows_rescaling = source.scheduler_class != SchedulerClass::pndm;
-  const SchedulerConfig sampler = knows_rescaling ? source : source.with_class(SchedulerClass::ddim);
-  return sampler.with_keys(
-      {{"prediction_type", to_string(prediction)}, {"rescale_betas_zero_snr", true}, {"timestep_spacing", "trailing"}});
-}
-
 }  // namespace millrace

@@ -49,24 +49,10 @@ bool is_old_convolution(std::string_view name, at::IntArrayRef wanted, const std
          found[2] == 1 && found[3] == 1;
 }
 
-torch::Dtype torch_dtype(const TensorInfo& info, const fs::path& file) {
-  switch (info.dtype) {
-    case DType::f32:
-      return torch::kFloat32;
-    case DType::f16:
-      return torch::kFloat16;
-    case DType::bf16:
-      return torch::kBFloat16;
-    default:
-      fail(Exit::io, "{}: '{}' is {}; weights are F32, F16 or BF16", file.string(), info.name, to_string(info.dtype));
-  }
-}
-
-DType file_dtype(torch::Dtype dtype) {
-  if (dtype == torch::kFloat32) return DType::f32;
-  if (dtype == torch::kFloat16) return DType::f16;
-  ensure(dtype == torch::kBFloat16, "weights are written as fp32, fp16 or bf16");
-  return DType::bf16;
+torch::Dtype weight_dtype(const TensorInfo& info, const fs::path& file) {
+  const auto dtype = try_torch_dtype(info.dtype);
+  if (dtype && at::isFloatingType(*dtype)) return *dtype;
+  fail(Exit::io, "{}: '{}' is {}; weights are F32, F16 or BF16", file.string(), info.name, to_string(info.dtype));
 }
 
 // A module's parameter and the tensor of the file that fills it.
@@ -118,7 +104,7 @@ void refuse_mismatch(const fs::path& file, const std::vector<std::string>& probl
 // copied, never viewed.
 void copy_from_file(const torch::Tensor& parameter, const Weights& weights, const std::string& name) {
   const auto bytes = weights.bytes(name);
-  const torch::Dtype dtype = torch_dtype(weights.info(name), weights.file_of(name));
+  const torch::Dtype dtype = weight_dtype(weights.info(name), weights.file_of(name));
   const torch::Tensor staging = torch::empty(parameter.sizes(), dtype);
   ensure(staging.nbytes() == bytes.size(), "a tensor's bytes fit its shape");
   std::memcpy(staging.data_ptr(), bytes.data(), bytes.size());
@@ -192,7 +178,7 @@ std::vector<std::string> weight_problems(const torch::nn::Module& module, const 
 
 void save_weights(const Tensors& tensors, const fs::path& folder, std::string_view stem, std::string_view variant,
                   torch::Dtype dtype, std::uint64_t max_shard_bytes) {
-  const auto shards = plan_shards(tensors, file_dtype(dtype), max_shard_bytes);
+  const auto shards = plan_shards(tensors, try_file_dtype(dtype).value(), max_shard_bytes);
   nlohmann::json weight_map = nlohmann::json::object();
   std::uint64_t total_bytes = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -1,12 +1,16 @@
 #include "millrace/train/checkpoint.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <regex>
+#include <thread>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/io/safetensors.h"
+#include "millrace/io/safetensors_writer.h"
 
 namespace millrace {
 namespace {

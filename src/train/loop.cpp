@@ -1,5 +1,8 @@
 #include "millrace/train/loop.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "mpi_world.h"
 
 namespace millrace {

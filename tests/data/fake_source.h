@@ -72,7 +72,8 @@ class FakeSource final : public SampleSource {
 // The definition of a stripe's order in its simplest form: one row after the other, nothing read ahead.
 class PlainStripe {
  public:
-  PlainStripe(const Deal& deal, const SampleSource& source, std::uint32_t stripe, std::uint32_t block, const StripeCursor& from)
+  PlainStripe(const Deal& deal, const SampleSource& source, std::uint32_t stripe, std::uint32_t block,
+              const StripeCursor& from)
       : reader_(deal, source, stripe, from), builder_(deal.seed(), block, from) {}
 
   SampleRef next() {

@@ -31,7 +31,7 @@ TEST(Filter, Terms) {
       {"!= UNLIKELY", R"({"f": "NSFW"})", Verdict::keep},
       {"!= UNLIKELY", R"({"f": "UNLIKELY"})", Verdict::drop},
       {"!= UNLIKELY", R"({})", Verdict::drop},
-      {"!= 3", R"({"f": "3"})", Verdict::drop},   // another type
+      {"!= 3", R"({"f": "3"})", Verdict::drop},  // another type
       {"== '3'", R"({"f": "3"})", Verdict::keep},
       {"== 3", R"({"f": 3.0})", Verdict::keep},
       {"in [en, 'pt br', \"de\"]", R"({"f": "pt br"})", Verdict::keep},
@@ -44,14 +44,15 @@ TEST(Filter, Terms) {
       {"!=5", R"({"f": NaN, "g": Infinity})", Verdict::drop},
       {">5", R"({"f": Infinity})", Verdict::keep},
       {"<5", R"({"f": -Infinity})", Verdict::keep},
-      {"NaN", R"({"f": "NaN"})", Verdict::keep},   // the text, not the number
+      {"NaN", R"({"f": "NaN"})", Verdict::keep},  // the text, not the number
       {"'a\\'", R"({"f": "a\\", "g": NaN})", Verdict::keep},
       {"<5", R"({"f": [1]})", Verdict::drop},
       {"<5", "", Verdict::bad_json},
       {"<5", "{", Verdict::bad_json},
       {"<5", "[1]", Verdict::bad_json},
   };
-  for (const auto& c : cases) EXPECT_EQ(judge("f", c.expression, c.json), c.verdict) << c.expression << " on " << c.json;
+  for (const auto& c : cases)
+    EXPECT_EQ(judge("f", c.expression, c.json), c.verdict) << c.expression << " on " << c.json;
 }
 
 TEST(Filter, AllFieldsMustHold) {
@@ -62,7 +63,8 @@ TEST(Filter, AllFieldsMustHold) {
 }
 
 TEST(Filter, WrongExpressionsNameTheKey) {
-  for (const char* expression : {"", "<", "<= true", "< 1 <2", "in 3", "in [1", "1..", "1..b", "'open", "< 1 and", "__import__('os')", "a b"}) {
+  for (const char* expression :
+       {"", "<", "<= true", "< 1 <2", "in 3", "in [1", "1..", "1..b", "'open", "< 1 and", "__import__('os')", "a b"}) {
     try {
       Filter(Expressions{{"punsafe", expression}});
       ADD_FAILURE() << expression;

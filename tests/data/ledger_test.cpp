@@ -29,13 +29,14 @@ TEST(Ledger, ReportHasTheDocumentedForm) {
   news.add(0, 5, Reason::decode_error);
   news.add(2, 0, Reason::filtered);
   ledger.merge(news);
-  EXPECT_EQ(json::parse(ledger.report_json()), json::parse(R"({"rows": 7, "accepted": 5, "rejected": {"decode_error": 1, "filtered": 1},
+  EXPECT_EQ(json::parse(ledger.report_json()),
+            json::parse(R"({"rows": 7, "accepted": 5, "rejected": {"decode_error": 1, "filtered": 1},
     "archives": {"/data/a.tar": {"rows": 6, "accepted": 5, "rejected": {"decode_error": 1}},
                  "/data/b.tar": {"rows": 1, "accepted": 0, "rejected": {"filtered": 1}}}})"));
 }
 
-// Rows are read again from wherever a block began, news travel in pieces and through bytes, checkpoints come in between:
-// every row still counts once.
+// Rows are read again from wherever a block began, news travel in pieces and through bytes, checkpoints come in
+// between: every row still counts once.
 TEST(Ledger, CountsDistinctRowsHoweverOftenTheyAreRead) {
   const DataPlan plan = two_archives();
   for (unsigned seed = 0; seed < 100; ++seed) {
@@ -136,7 +137,7 @@ TEST(BadShare, IsJudgedFromAHundredRowsOnAndNamesTheCulprits) {
   for (int row = 0; row < 39; ++row) news.add(1, row, row < 30 ? Reason::decode_error : Reason::missing_caption);
   ledger.merge(news);
   EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
-  EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("39 of 99"));   // at the end of a pass any number counts
+  EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("39 of 99"));  // at the end of a pass any number counts
   LedgerDelta more;
   more.add(0, 60, std::nullopt);
   ledger.merge(more);

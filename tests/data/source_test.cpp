@@ -48,10 +48,11 @@ TEST(WebDataset, RulesOfARow) {
                              test::sample("bad-utf8", "J", "caf\xe9 \xf0\x9f\x98"),
                              test::sample("dir/key", "J", "\xc3\xa9")});
   const Manifest manifest = manifest_of(folder.path("a.tar"));
-  EXPECT_THAT(rows_of(manifest), ElementsAre("a/both=two images", "a/no-image:missing_image", "a/no-caption:missing_caption",
-                                             "a/nothing:missing_image", "a/empty=", "a/bad-utf8=caf\uFFFD \uFFFD", "a/dir/key=\u00e9"));
+  EXPECT_THAT(rows_of(manifest),
+              ElementsAre("a/both=two images", "a/no-image:missing_image", "a/no-caption:missing_caption",
+                          "a/nothing:missing_image", "a/empty=", "a/bad-utf8=caf\uFFFD \uFFFD", "a/dir/key=\u00e9"));
   const auto reader = make_source({}, manifest, 64)->open({0, 0, 1}, 0);
-  EXPECT_EQ(std::get<RawSample>(*reader->next()).image, "J");   // jpg comes before png
+  EXPECT_EQ(std::get<RawSample>(*reader->next()).image, "J");  // jpg comes before png
 }
 
 TEST(WebDataset, MetadataAreReadForFiltersOnly) {
@@ -64,12 +65,15 @@ TEST(WebDataset, MetadataAreReadForFiltersOnly) {
   EXPECT_EQ(std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next()).json, "{\"w\": 1}");
 }
 
-// Twelve samples, some of one key, a name that needs an extended header, one without caption; whole, cut short, compressed.
+// Twelve samples, some of one key, a name that needs an extended header, one without caption; whole, cut short,
+// compressed.
 class LanesAndResume : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     std::vector<TarSample> samples;
-    for (int i = 0; i < 12; ++i) samples.push_back(test::sample(i % 5 == 0 ? "same" : std::to_string(i), std::string(700 + i, 'x'), std::to_string(i)));
+    for (int i = 0; i < 12; ++i)
+      samples.push_back(
+          test::sample(i % 5 == 0 ? "same" : std::to_string(i), std::string(700 + i, 'x'), std::to_string(i)));
     samples[7].key = std::string(130, 'k') + "/" + std::string(90, 'n');
     samples[8].fields.pop_back();
     folder_.write_tar("a.tar", samples);
@@ -109,7 +113,8 @@ TEST_P(LanesAndResume, EveryCutGivesTheSameRows) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Archives, LanesAndResume, testing::Values("whole", "cut in a member", "no end mark", "no tar at all"),
+INSTANTIATE_TEST_SUITE_P(Archives, LanesAndResume,
+                         testing::Values("whole", "cut in a member", "no end mark", "no tar at all"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ' ', '_');

@@ -46,8 +46,8 @@ DataPlan plan_for(const FakeSource& source, int batch) {
   return {source.manifest(), plan_stripes(batch, {}, source.manifest())};
 }
 
-// Producers with any share of the stripes and any number of threads, killed and started again from the last sample used,
-// give what one plain reader gives, and the ledger is the same.
+// Producers with any share of the stripes and any number of threads, killed and started again from the last sample
+// used, give what one plain reader gives, and the ledger is the same.
 TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
   const FakeSource source = make_fake(1, 5, 37);
   const DataPlan plan = plan_for(source, 6);
@@ -61,9 +61,11 @@ TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
     Ledger ledger(plan);
     for (int life = 0; life < 4; ++life) {
       const unsigned producers = 1 + random() % 3;
-      const StreamOptions options{.threads = 1 + static_cast<int>(random() % 3), .block = block, .ahead = 1 + static_cast<int>(random() % 6)};
+      const StreamOptions options{
+          .threads = 1 + static_cast<int>(random() % 3), .block = block, .ahead = 1 + static_cast<int>(random() % 6)};
       std::vector<std::unique_ptr<StripeStream>> streams;
-      for (unsigned p = 0; p < producers; ++p) streams.push_back(std::make_unique<StripeStream>(deal, source, small_images(), options));
+      for (unsigned p = 0; p < producers; ++p)
+        streams.push_back(std::make_unique<StripeStream>(deal, source, small_images(), options));
       for (std::uint32_t s = 0; s < stripes; ++s) streams[s % producers]->add(s, cursors[s]);
       const int samples = 1 + random() % 40;
       for (int i = 0; i < samples; ++i) {
@@ -82,7 +84,9 @@ TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
         }
       }
     }
-    const std::uint32_t epochs = std::min_element(cursors.begin(), cursors.end(), [](const auto& a, const auto& b) { return a.epoch < b.epoch; })->epoch;
+    const std::uint32_t epochs = std::min_element(cursors.begin(), cursors.end(), [](const auto& a, const auto& b) {
+                                   return a.epoch < b.epoch;
+                                 })->epoch;
     if (epochs == 0) continue;
     EXPECT_EQ(ledger.total().rows(), 5u * 37u) << "seed " << seed;
     EXPECT_EQ(ledger.total().accepted, source.accepted());
@@ -100,7 +104,8 @@ TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
   for (std::uint32_t s = 0; s < 4; ++s) {
     while (const auto sample = stream.next(s)) EXPECT_TRUE(ids.insert(sample->ref.id).second);
     EXPECT_FALSE(stream.next(s).has_value());
-    for (LedgerDelta news = stream.take_ledger_delta(s, 100); !news.empty(); news = stream.take_ledger_delta(s, 100)) ledger.merge(news);
+    for (LedgerDelta news = stream.take_ledger_delta(s, 100); !news.empty(); news = stream.take_ledger_delta(s, 100))
+      ledger.merge(news);
   }
   EXPECT_EQ(ids.size(), source.accepted());
   EXPECT_EQ(ledger.total().accepted, source.accepted());
@@ -118,7 +123,7 @@ TEST(StripeStream, MemoryIsBounded) {
   StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 4, .ahead = 3});
   stream.add(0, {});
   stream.next(0);
-  while (stream.statistics().accepted < 7) std::this_thread::yield();   // nobody takes more: the workers come to rest
+  while (stream.statistics().accepted < 7) std::this_thread::yield();  // nobody takes more: the workers come to rest
   EXPECT_LE(stream.statistics().accepted, 1u + 4 + 3);
 }
 
@@ -139,7 +144,7 @@ TEST(StripeStream, AStripeMovesToAnotherProducer) {
   first.remove(0);
   second.add(0, cursor);
   for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(0)->ref.id, expected.next().id);
-  first.add(0, {});   // and may come back
+  first.add(0, {});  // and may come back
   EXPECT_EQ(first.next(0)->ref.visit, 0u);
 }
 

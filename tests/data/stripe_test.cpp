@@ -54,7 +54,7 @@ TEST(Deal, EveryUnitOnceAnEpochAndAnotherOrderInTheNext) {
     EXPECT_EQ(all.size(), 100u);
     orders.push_back(all);
   }
-  EXPECT_EQ(orders.front(), orders.back());   // also after the cache has dropped it
+  EXPECT_EQ(orders.front(), orders.back());  // also after the cache has dropped it
   EXPECT_NE(orders[0], orders[1]);
   EXPECT_NE(Deal(421, plan).units_of(0, 0), deal.units_of(0, 0));
 }
@@ -74,7 +74,8 @@ TEST(BlockBuilder, CursorsNameTheBlockUntilItIsUsedUp) {
   EXPECT_TRUE(builder.end_epoch(1).empty());
 }
 
-// Every (sample, visit) exactly once over all stripes, whatever is rejected, however units are cut and blocks are sized.
+// Every (sample, visit) exactly once over all stripes, whatever is rejected, however units are cut and blocks are
+// sized.
 TEST(StripeProperty, EverySampleOncePerVisit) {
   for (unsigned seed = 0; seed < 150; ++seed) {
     std::mt19937 random(seed);
@@ -100,8 +101,8 @@ TEST(StripeProperty, EverySampleOncePerVisit) {
   }
 }
 
-// From the cursor of any sample on, a new reader gives the same samples with the same cursors: also after a resume from a
-// resume, and whoever reads the stripe.
+// From the cursor of any sample on, a new reader gives the same samples with the same cursors: also after a resume from
+// a resume, and whoever reads the stripe.
 TEST(StripeProperty, ResumesAnywhere) {
   for (unsigned seed = 0; seed < 60; ++seed) {
     std::mt19937 random(1000 + seed);
@@ -119,7 +120,8 @@ TEST(StripeProperty, ResumesAnywhere) {
       const std::size_t until = std::min(expected.size(), at + 1 + random() % 12);
       for (; at < until; ++at) {
         const SampleRef ref = resumed.next();
-        ASSERT_TRUE(same(ref, expected[at])) << "seed " << seed << " sample " << at << ": " << ref.id << " != " << expected[at].id;
+        ASSERT_TRUE(same(ref, expected[at]))
+            << "seed " << seed << " sample " << at << ": " << ref.id << " != " << expected[at].id;
         cursor = ref.after;
       }
     }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
+#include "millrace/models/tensors.h"
 
 // Against tests/golden/generate, written by scripts/goldens/generate.py with diffusers' StableDiffusionPipeline.
 namespace millrace {
@@ -164,11 +165,15 @@ TEST(Generate, InitialLatentsOfAnotherShapeAreRefused) {
   EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({2, 4, 8, 8})), Error);
 }
 
-TEST(Generate, LatentsFilesRoundTrip) {
+TEST(Generate, LatentsComeFromFiles) {
   const fs::path file = fs::path(testing::TempDir()) / "millrace_latents_test.safetensors";
   const torch::Tensor latents = noise(2 * 4 * 3 * 5, 3).reshape({2, 4, 3, 5}).to(torch::kFloat32);
   save_latents(file, latents);
   EXPECT_TRUE(torch::equal(load_latents(file), latents));
+  write_tensors(file, {{"noise", latents}});
+  EXPECT_THROW(load_latents(file), Error);
+  write_tensors(file, {{"latents", latents.to(torch::kFloat16)}});
+  EXPECT_THROW(load_latents(file), Error);
   fs::remove(file);
 }
 

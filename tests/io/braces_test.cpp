@@ -5,13 +5,15 @@ namespace millrace::test {
 namespace {
 
 TEST(Braces, ExpandsAsTheReferenceDoes) {
-  for (const auto& [pattern, expected] : golden_json("braces.json")["expand"].items()) {
+  const auto patterns = golden_json("braces.json")["expand"];
+  for (const auto& [pattern, expected] : patterns.items()) {
     EXPECT_EQ(expand_braces(pattern), expected.get<std::vector<std::string>>()) << pattern;
   }
 }
 
 TEST(Braces, RefusesUnbalancedOnes) {
-  for (const auto& pattern : golden_json("braces.json")["unbalanced"]) {
+  const auto patterns = golden_json("braces.json")["unbalanced"];
+  for (const auto& pattern : patterns) {
     const Error error = error_of([&] { expand_braces(pattern.get<std::string>()); });
     EXPECT_EQ(error.exit(), Exit::usage);
     EXPECT_NE(std::string(error.what()).find("unbalanced"), std::string::npos) << pattern;

@@ -19,7 +19,9 @@ Outcome read(const fs::path& path) {
   while (const auto sample = reader.next()) outcome.keys.push_back(sample->key);
   outcome.broken = reader.error().has_value();
   outcome.half = outcome.broken && reader.error()->half_sample;
-  if (outcome.broken) EXPECT_NE(reader.error()->message.find(path.filename().string()), std::string::npos);
+  if (outcome.broken) {
+    EXPECT_NE(reader.error()->message.find(path.filename().string()), std::string::npos);
+  }
   EXPECT_FALSE(reader.next());
   EXPECT_EQ(count_rows(path.string()), outcome.keys.size()) << "headers alone must give the same count";
   return outcome;
@@ -140,7 +142,7 @@ TEST(TarDamage, ClaimsOfHugeSizesAllocateNothing) {
   EXPECT_EQ(read(scratch.write("base256.tar", sample + header + "abc")).keys, keys_up_to(1));
   // A long-name record of 8 GB.
   EXPECT_EQ(read(scratch.write("longname.tar", sample + tar_header("././@LongLink", 077777777777, 'L') + "abc")).keys,
-            keys_up_to(0));
+            keys_up_to(1));
 }
 
 TEST(TarDamage, NamesWithLettersSurviveTheCLocale) {

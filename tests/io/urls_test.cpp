@@ -12,21 +12,9 @@ TEST(Urls, SplitsSubstitutesAndExpandsAsWebdatasetDoes) {
   for (const auto& [name, value] : expected["environment"].items())
     ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
   for (const auto& [pattern, urls] : expected["urls"].items()) {
-    // Nothing of this exists here, and a scheme keeps it from being looked for.
-    std::string remote = pattern;
-    std::vector<std::string> wanted = urls.get<std::vector<std::string>>();
-    std::vector<std::string> got;
-    try {
-      got = expand_urls({remote});
-    } catch (const Error& error) {
-      for (const std::string& url : wanted) {
-        if (!url.empty())
-          EXPECT_NE(std::string(error.what()).find(url), std::string::npos) << pattern << " -> " << error.what();
-      }
-      continue;
-    }
-    EXPECT_EQ(got, wanted);
+    EXPECT_EQ(expand_urls({pattern}), urls.get<std::vector<std::string>>()) << pattern;
   }
+  EXPECT_EQ(expand_urls({"s3://a::"}), std::vector<std::string>{"s3://a"}) << "an empty part names nothing";
 }
 
 TEST(Urls, KeepsTheOrderOfPatternsAndNumbers) {

@@ -67,7 +67,7 @@ TEST(Checkpoint, GivesGradientsToInputsAndParameters) {
   auto x = torch::randn({3, 4}).requires_grad_();
   const auto constant = torch::randn({3, 4});
   const auto run = [&](bool checkpointed) {
-    x.mutable_grad() = {};
+    x.mutable_grad().reset();
     layer->zero_grad();
     const auto segment = [&](const TensorList& in) { return TensorList{torch::tanh(layer(in[0])) * in[1], in[0] * 2}; };
     const auto outputs = checkpointed ? checkpoint(segment, {x, constant}, false) : segment({x, constant});

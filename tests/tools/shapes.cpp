@@ -2,21 +2,22 @@
 //   millrace_shapes make --out DIR [--count 4000] [--per-archive 1000] [--side 256] [--seed 1]
 //   millrace_shapes judge --images DIR        (reads images.jsonl and the PNGs that `millrace generate` wrote)
 //   millrace_shapes captions                  (the 24 captions, one a line)
-#include <jpeglib.h>
-
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include <jpeglib.h>  // wants <cstdio> before it
+
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/philox.h"
 #include "millrace/data/decode.h"
-#include "millrace/io/tar.h"
+#include "millrace/io/tar_writer.h"
 
 namespace {
 

@@ -5,11 +5,12 @@
 namespace millrace {
 
 // The pause between two looks at something that MPI moves only while we look. First it only yields, because the other
-// side usually answers within microseconds; after a millisecond it naps, so that a long wait leaves the core to others.
+// side usually answers soon and a nap would slow down messages that are moving; after 20 ms it naps, so that a long
+// wait leaves the core to others.
 class Backoff {
  public:
   void pause() {
-    if (seconds() < 1e-3) {
+    if (seconds() < 0.02) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -20,11 +20,11 @@ struct SourceColumns {
 struct SourceConfig {
   enum class Type { webdataset, parquet, csv, class_labels, latents, synthetic };
   Type type = Type::webdataset;
-  std::vector<std::string> path;                 // files, brace patterns, directories, pipe: and http(s): addresses
-  std::map<std::string, std::string> filters;    // metadata field -> expression, see filter.h
-  std::optional<std::string> idx_to_prompt;      // file that gives a class its caption
+  std::vector<std::string> path;               // files, brace patterns, directories, pipe: and http(s): addresses
+  std::map<std::string, std::string> filters;  // metadata field -> expression, see filter.h
+  std::optional<std::string> idx_to_prompt;    // file that gives a class its caption
   SourceColumns columns;
-  std::optional<std::int64_t> limit;             // use only the first rows, in the order of the manifest
+  std::optional<std::int64_t> limit;  // use only the first rows, in the order of the manifest
 
   void describe(config::Section& section);
   // Adds what single keys cannot tell, such as a missing path; `name` is the section's dotted name.
@@ -35,11 +35,11 @@ struct SourceConfig {
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
-  int shuffle_buffer = 2000;        // samples held back for shuffling, all stripes together
-  config::Auto<int> threads;        // readers and transformers per producer; auto = the cores given to the process
-  config::Auto<int> stripes;        // auto: see plan_stripes
-  bool allow_pipes = false;         // pipe: addresses run shell commands
-  double max_bad_share = 0.2;       // more rejected rows than this stop the run (filtered rows are not bad)
+  int shuffle_buffer = 2000;   // samples held back for shuffling, all stripes together
+  config::Auto<int> threads;   // readers and transformers per producer; auto = the cores given to the process
+  config::Auto<int> stripes;   // auto: see plan_stripes
+  bool allow_pipes = false;    // pipe: addresses run shell commands
+  double max_bad_share = 0.2;  // more rejected rows than this stop the run (filtered rows are not bad)
 
   void describe(config::Section& section);
 };

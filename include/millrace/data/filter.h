@@ -15,8 +15,8 @@ class Filter {
   explicit Filter(const std::map<std::string, std::string>& expressions);
 
   enum class Verdict { keep, drop, bad_json };
-  // `json`: text of a JSON object; NaN and Infinity are tolerated. A field that is missing, null, NaN or of another type
-  // drops the sample; text that is no JSON object (or is empty) is bad_json.
+  // `json`: text of a JSON object; NaN and Infinity are tolerated. A field that is missing, null, NaN or of another
+  // type drops the sample; text that is no JSON object (or is empty) is bad_json.
   Verdict judge(std::string_view json) const;
   bool empty() const { return conditions_.empty(); }
 

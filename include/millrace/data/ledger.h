@@ -19,7 +19,7 @@ struct RowCounts {
 
   std::uint64_t rows() const;
   std::uint64_t rejected_rows() const;
-  std::uint64_t bad_rows() const;      // rejected, but not by a filter
+  std::uint64_t bad_rows() const;  // rejected, but not by a filter
   void add(std::optional<Reason> reason, std::uint64_t rows = 1);
   bool operator==(const RowCounts&) const = default;
 };
@@ -39,12 +39,12 @@ class LedgerDelta {
 
   // Moves the oldest news that fit into `max_bytes` of to_bytes() out of this one.
   LedgerDelta take(std::size_t max_bytes);
-  std::string to_bytes() const;                              // empty when there is no news
-  static LedgerDelta from_bytes(std::string_view bytes);     // Error(io) when they are damaged
+  std::string to_bytes() const;                           // empty when there is no news
+  static LedgerDelta from_bytes(std::string_view bytes);  // Error(io) when they are damaged
 
  private:
   friend class Ledger;
-  struct Run {              // consecutive rows of one unit with one outcome
+  struct Run {  // consecutive rows of one unit with one outcome
     std::uint64_t row = 0;
     std::uint32_t unit = 0;
     std::uint32_t rows = 0;
@@ -68,9 +68,9 @@ class Ledger {
   const RowCounts& total() const { return total_; }
   const std::vector<RowCounts>& archives() const { return archives_; }
 
-  std::string report_json() const;               // the content of ledger.json
-  std::string state_json() const;                // what a checkpoint keeps
-  void load_state(std::string_view json);        // Error(io) when it does not fit the plan
+  std::string report_json() const;         // the content of ledger.json
+  std::string state_json() const;          // what a checkpoint keeps
+  void load_state(std::string_view json);  // Error(io) when it does not fit the plan
 
  private:
   void count(std::uint32_t archive, std::optional<Reason> reason, std::uint64_t rows);
@@ -78,8 +78,8 @@ class Ledger {
   const DataPlan& plan_;
   RowCounts total_;
   std::vector<RowCounts> archives_;
-  std::vector<std::uint64_t> seen_;              // per unit: rows counted
-  std::set<std::uint64_t> non_finite_;           // hashes of the samples moved from accepted to rejected
+  std::vector<std::uint64_t> seen_;     // per unit: rows counted
+  std::set<std::uint64_t> non_finite_;  // hashes of the samples moved from accepted to rejected
 };
 
 // Error(bad_data) naming the main reasons and the worst archives when more than `max_share` of the rows are bad (judged

@@ -13,17 +13,17 @@
 namespace millrace {
 
 struct Archive {
-  std::string path;                      // what is opened: braces and directories are already expanded
-  std::string name;                      // ARCHIVE of its samples' ids
-  std::uint64_t bytes = 0;               // 0 = unknown (a stream)
-  bool seekable = false;                 // cheap to skip in, so several lanes may read it
-  std::optional<std::uint64_t> rows;     // counted only where lanes ask for it; a lower bound from max_stripes on
-  std::optional<std::uint64_t> limit;    // rows beyond this are not used (data.limit)
+  std::string path;                    // what is opened: braces and directories are already expanded
+  std::string name;                    // ARCHIVE of its samples' ids
+  std::uint64_t bytes = 0;             // 0 = unknown (a stream)
+  bool seekable = false;               // cheap to skip in, so several lanes may read it
+  std::optional<std::uint64_t> rows;   // counted only where lanes ask for it; a lower bound from max_stripes on
+  std::optional<std::uint64_t> limit;  // rows beyond this are not used (data.limit)
   bool operator==(const Archive&) const = default;
 };
 
 struct Manifest {
-  std::vector<Archive> archives;         // sorted by name
+  std::vector<Archive> archives;  // sorted by name
 
   // Of names and sizes: changes when the data behind a run change.
   Hash128 digest() const;
@@ -32,26 +32,27 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// Expands the paths of `source`, names the archives and applies `limit`. Error(io) for what is missing, Error(usage) for
-// an empty list, a path given twice, or a pipe: without `allow_pipes`.
+// Expands the paths of `source`, names the archives and applies `limit`. Error(io) for what is missing, Error(usage)
+// for an empty list, a path given twice, or a pipe: without `allow_pipes`.
 Manifest make_manifest(const SourceConfig& source, bool allow_pipes);
 
-// ARCHIVE for each path: the file name without directories and archive suffixes, with as many directories in front as it
-// takes to tell equal names apart; a pipe's last word that looks like an archive, else pipe-N.
+// ARCHIVE for each path: the file name without directories and archive suffixes, with as many directories in front as
+// it takes to tell equal names apart; a pipe's last word that looks like an archive, else pipe-N.
 std::vector<std::string> archive_names(const std::vector<std::string>& paths);
 
 inline constexpr int max_stripes = 512;
 
-// The part of an archive that is read in one go: all samples, or (lanes > 1) those whose number modulo `lanes` is `lane`.
+// The part of an archive that is read in one go: all samples, or (lanes > 1) those whose number modulo `lanes` is
+// `lane`.
 struct Unit {
-  std::uint32_t archive = 0;   // index into Manifest::archives
+  std::uint32_t archive = 0;  // index into Manifest::archives
   std::uint32_t lane = 0, lanes = 1;
   bool operator==(const Unit&) const = default;
 };
 
 struct StripePlan {
   std::uint32_t stripes = 1;
-  std::vector<Unit> units;     // sorted by archive name, then lane
+  std::vector<Unit> units;  // sorted by archive name, then lane
   bool operator==(const StripePlan&) const = default;
 };
 
@@ -60,9 +61,9 @@ bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manife
 // Fills `rows` of the seekable archives by reading headers, at most max_stripes of each.
 void count_rows(Manifest& manifest);
 
-// S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global batch
-// up to max_stripes for which every stripe gets a unit with rows in it. While archives are fewer than stripes, seekable
-// ones are cut into lanes. Error(usage) when an explicit `stripes` does not divide the batch or cannot be fed.
+// S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
+// batch up to max_stripes for which every stripe gets a unit with rows in it. While archives are fewer than stripes,
+// seekable ones are cut into lanes. Error(usage) when an explicit `stripes` does not divide the batch or cannot be fed.
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest);
 
 // Manifest and plan as rank 0 made them, for the other ranks (so that a thousand ranks do not list one directory).

@@ -11,10 +11,10 @@ namespace millrace {
 
 // What makes an archive's sample ready for the encoders.
 struct Preparation {
-  std::uint64_t seed = 0;                        // of crops and flips
+  std::uint64_t seed = 0;  // of crops and flips
   TransformConfig transform;
-  const ClipTokenizer* tokenizer = nullptr;      // null = no tokens
-  const Filter* filter = nullptr;                // null = keep all
+  const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
+  const Filter* filter = nullptr;            // null = keep all
 };
 
 // Filter, decode, transform, tokenise: every way to fail is a Rejected.

@@ -13,18 +13,18 @@
 namespace millrace {
 
 struct StreamOptions {
-  int threads = 1;               // each reads and transforms
-  std::uint32_t block = 1;       // samples shuffled together, see block_size()
-  int ahead = 8;                 // samples per stripe kept ready beyond the block
-  std::uint32_t epochs = 0;      // passes over the data; 0 = without end
+  int threads = 1;           // each reads and transforms
+  std::uint32_t block = 1;   // samples shuffled together, see block_size()
+  int ahead = 8;             // samples per stripe kept ready beyond the block
+  std::uint32_t epochs = 0;  // passes over the data; 0 = without end
 };
 
 // Seconds are summed over threads, counts are since the start.
 struct StreamStatistics {
-  double read_seconds = 0;       // in the source
-  double prepare_seconds = 0;    // filter, decode, transform, tokenise
-  double idle_seconds = 0;       // workers without anything to do: the consumer is the slower side
-  double wait_seconds = 0;       // next() had to wait: the workers are the slower side
+  double read_seconds = 0;     // in the source
+  double prepare_seconds = 0;  // filter, decode, transform, tokenise
+  double idle_seconds = 0;     // workers without anything to do: the consumer is the slower side
+  double wait_seconds = 0;     // next() had to wait: the workers are the slower side
   std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
 };
 
@@ -33,8 +33,9 @@ struct StreamStatistics {
 class StripeStream {
  public:
   // `deal` and `source` must outlive the stream, as what `preparation` points to.
-  StripeStream(const Deal& deal, const SampleSource& source, const Preparation& preparation, const StreamOptions& options);
-  ~StripeStream();               // stops and joins the threads
+  StripeStream(const Deal& deal, const SampleSource& source, const Preparation& preparation,
+               const StreamOptions& options);
+  ~StripeStream();  // stops and joins the threads
 
   // Takes a stripe over from `from` on.
   void add(std::uint32_t stripe, const StripeCursor& from);

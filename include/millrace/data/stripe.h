@@ -13,10 +13,10 @@
 
 // NOTE [Order by stripes]
 // A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) deals the units to the
-// stripes; a stripe reads its units in turn, drops what is rejected, collects K accepted samples (fewer at the end of an
-// epoch, so visits never mix), gives them out in a keyed order and goes on: an endless sequence that is a pure function
-// of (seed, manifest, S, K, transform). Who reads a stripe, and with how many threads, changes nothing. The place in it
-// is a StripeCursor: the first row of the current block and how many of its samples have been given.
+// stripes; a stripe reads its units in turn, drops what is rejected, collects K accepted samples (fewer at the end of
+// an epoch, so visits never mix), gives them out in a keyed order and goes on: an endless sequence that is a pure
+// function of (seed, manifest, S, K, transform). Who reads a stripe, and with how many threads, changes nothing. The
+// place in it is a StripeCursor: the first row of the current block and how many of its samples have been given.
 namespace millrace {
 
 // Which units a stripe reads in which epoch. Safe to use from several threads.
@@ -37,14 +37,14 @@ class Deal {
   std::uint64_t seed_;
   StripePlan plan_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::pair<std::uint32_t, Permutation>> recent_;   // stripes are never many epochs apart
+  mutable std::vector<std::pair<std::uint32_t, Permutation>> recent_;  // stripes are never many epochs apart
 };
 
 // A row of a stripe, or the end of one of its epochs.
 struct StripeRow {
-  StripeCursor at;              // given = 0
-  std::uint32_t unit = 0;       // index into the plan's units
-  bool epoch_ended = false;     // then only at.epoch counts
+  StripeCursor at;           // given = 0
+  std::uint32_t unit = 0;    // index into the plan's units
+  bool epoch_ended = false;  // then only at.epoch counts
   RawRow row;
 };
 
@@ -109,8 +109,8 @@ class BlockBuilder {
 
   std::uint64_t seed_;
   std::uint32_t size_;
-  StripeCursor start_;     // first row of the block
-  std::uint32_t skip_;     // samples of the first block that were given out before
+  StripeCursor start_;  // first row of the block
+  std::uint32_t skip_;  // samples of the first block that were given out before
   std::vector<Sample> block_;
 };
 

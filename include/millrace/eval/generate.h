@@ -61,9 +61,9 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image);
 
-// Tensor "latents" of a safetensors file, f32; Error(io) naming the file when there is none of that name and type.
+// Tensor "latents", f32 (N, C, h, w), of a safetensors file; Error(io) naming the file when there is no such one.
 torch::Tensor load_latents(const std::filesystem::path& file);
-// The reverse: f32 (N, C, h, w), all in one tensor "latents".
+// The reverse.
 void save_latents(const std::filesystem::path& file, const torch::Tensor& latents);
 
 }  // namespace millrace

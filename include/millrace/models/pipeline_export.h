@@ -37,8 +37,4 @@ struct PipelineExport {
 // Writes the folder `out`, which must not exist or be empty (else Error(usage)); it appears only when it is complete.
 void write_pipeline(const std::filesystem::path& out, const PipelineExport& pipeline);
 
-// The scheduler file of a model trained from `source`: its prediction type, and where the schedule was rescaled to zero
-// terminal SNR, a sampler class that knows this (PNDM does not) and starts at the last timestep.
-SchedulerConfig trained_scheduler(const SchedulerConfig& source, Prediction prediction, bool zero_terminal_snr);
-
 }  // namespace millrace

@@ -3,16 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "millrace/models/tensors.h"
+
 // The weight files of diffusers and transformers folders.
 namespace millrace {
-
-// State-dict name -> tensor.
-using Tensors = std::map<std::string, torch::Tensor>;
 
 // How weight files are called: diffusers' parts (U-Net, VAE) and transformers' (text encoder).
 inline constexpr std::string_view diffusers_stem = "diffusion_pytorch_model";
@@ -21,7 +19,7 @@ inline constexpr std::string_view transformers_stem = "model";
 // Above this many bytes of tensors the reference writers start another file.
 inline constexpr std::uint64_t default_shard_bytes = 10'000'000'000;
 
-// The parameters of a module, not copied.
+// The parameters of a module under their state-dict names, not copied.
 Tensors tensors_of(const torch::nn::Module& module);
 
 // Fills all parameters of `module`, which keeps its dtype and device, from FOLDER/STEM[.VARIANT].safetensors or its

@@ -19,7 +19,7 @@ struct ParallelConfig {
   Strategy strategy = Strategy::shard_grad_op;
   config::Auto<int> shard_size{};            // hybrid: trainers that share one copy; auto = those of a node
   config::Auto<ReduceDtype> reduce_dtype{};  // auto = what the gradients are on GPUs, float32 on the host
-  double bucket_mb = 64;                   // float32 megabytes of parameters that are moved together
+  double bucket_mb = 64;                     // float32 megabytes of parameters that are moved together
 
   void describe(config::Section& section);
 };
