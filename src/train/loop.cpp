@@ -302,9 +302,8 @@ class Loop {
 
   // The places of all trainers' stripes, in rank 0's state.
   void gather_cursors() {
-    for (const auto& part : p_.trainers.gather_strings(state_.to_json().at("cursors").dump()))
-      for (const auto& [stripe, place] : nlohmann::json::parse(part).items())
-        state_.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2), place.at(3)};
+    for (const auto& part : p_.trainers.gather_strings(state_.to_json().dump()))
+      if (!part.empty()) state_.cursors.merge(RunState::from_json(nlohmann::json::parse(part)).cursors);
   }
 
   void write_ledger() const { write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json()); }
