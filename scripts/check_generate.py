@@ -19,6 +19,7 @@ from pathlib import Path
 import diffusers
 import numpy
 import torch
+import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -87,7 +88,9 @@ def millrace_images(arguments, folder, sampler, guidance, steps, latents_file, o
 def main():
     arguments = parse_arguments()
     warnings.filterwarnings("ignore")
-    diffusers.utils.logging.set_verbosity_error()
+    for library in (diffusers, transformers):
+        library.utils.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
     worst_latent, worst_pixel, cases = 0.0, 0, 0
     print(f"{'sampler':10} {'prediction':13} {'guidance':>8} {'steps':>5} {'latent error':>13} {'png levels':>10}")
     with tempfile.TemporaryDirectory() as temporary:

@@ -34,7 +34,7 @@ def check_component(folder, name, library, class_name, variant):
                                          variant=variant if has_variant else None)
     problems = [f"{name}: {kind}: {sorted(keys)[:5]}" for kind, keys in info.items() if keys]
     numbers = sum(p.numel() for p in model.parameters())
-    if not all(torch.isfinite(p).all() for p in model.parameters()):
+    if not problems and not all(torch.isfinite(p).all() for p in model.parameters()):
         problems.append(f"{name}: weights are not finite")
     print(f"{name:14} {class_name:22} {numbers:>13,} parameters")
     return problems

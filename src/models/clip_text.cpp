@@ -51,13 +51,12 @@ ClipMlpImpl::ClipMlpImpl(const CLIPTextConfig& c)
   register_module("fc2", fc2);
 }
 
-torch::Tensor ClipMlpImpl::forward(const torch::Tensor& x) { return fc2(nn::activate(activation_, fc1(x))); }
+torch::Tensor ClipMlpImpl::forward(const torch::Tensor& x) {
+  return fc2(nn::activate(activation_, fc1(x)));
+}
 
 ClipLayerImpl::ClipLayerImpl(const CLIPTextConfig& c)
-    : self_attn(c),
-      layer_norm1(c.hidden_size, c.layer_norm_eps),
-      layer_norm2(c.hidden_size, c.layer_norm_eps),
-      mlp(c) {
+    : self_attn(c), layer_norm1(c.hidden_size, c.layer_norm_eps), layer_norm2(c.hidden_size, c.layer_norm_eps), mlp(c) {
   register_module("self_attn", self_attn);
   register_module("layer_norm1", layer_norm1);
   register_module("mlp", mlp);
@@ -80,10 +79,7 @@ torch::Tensor ClipEmbeddingsImpl::forward(const torch::Tensor& ids) {
 }
 
 CLIPTextModelImpl::CLIPTextModelImpl(const CLIPTextConfig& c)
-    : config_(c),
-      embeddings(c),
-      layers(nn::make_list<ClipLayer>()),
-      final_layer_norm(c.hidden_size, c.layer_norm_eps) {
+    : config_(c), embeddings(c), layers(nn::make_list<ClipLayer>()), final_layer_norm(c.hidden_size, c.layer_norm_eps) {
   auto encoder = std::make_shared<torch::nn::Module>();
   auto text_model = std::make_shared<torch::nn::Module>();
   register_module("text_model", text_model);

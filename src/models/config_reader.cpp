@@ -11,7 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-bool is_positive(const json& value) { return value.is_number_integer() && value.get<std::int64_t>() > 0; }
+bool is_positive(const json& value) {
+  return value.is_number_integer() && value.get<std::int64_t>() > 0;
+}
 
 }  // namespace
 

@@ -11,8 +11,8 @@ ResnetBlock2DImpl::ResnetBlock2DImpl(const ResnetOptions& o)
   register_module("norm1", norm1);
   register_module("conv1", conv1);
   if (o.time_channels > 0) {
-    time_emb_proj = register_module(
-        "time_emb_proj", nn::Linear(o.time_channels, o.scale_shift ? 2 * o.out_channels : o.out_channels));
+    time_emb_proj = register_module("time_emb_proj",
+                                    nn::Linear(o.time_channels, o.scale_shift ? 2 * o.out_channels : o.out_channels));
   }
   register_module("norm2", norm2);
   register_module("conv2", conv2);

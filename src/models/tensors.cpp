@@ -72,8 +72,8 @@ void write_tensors(const std::filesystem::path& path, const Tensors& tensors,
     const auto dtype = try_file_dtype(tensor.scalar_type());
     ensure(dtype.has_value(), "a safetensors file can hold this element type");
     const auto& host = on_host.emplace_back(tensor.detach().to(torch::kCPU).contiguous());
-    contents.push_back({{name, *dtype, host.sizes().vec()},
-                        {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()}});
+    contents.push_back(
+        {{name, *dtype, host.sizes().vec()}, {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()}});
   }
   save_safetensors(path, contents, metadata);
 }

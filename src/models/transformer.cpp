@@ -12,7 +12,9 @@ constexpr double layer_norm_eps = 1e-5;
 constexpr std::int64_t widening = 4;
 
 // Fewer than the channels where the heads do not divide them.
-std::int64_t inner_channels(std::int64_t channels, std::int64_t heads) { return heads * (channels / heads); }
+std::int64_t inner_channels(std::int64_t channels, std::int64_t heads) {
+  return heads * (channels / heads);
+}
 
 // (B, C, h, w) -> (B, h w, C).
 torch::Tensor pixels_to_tokens(const torch::Tensor& x) {
@@ -54,7 +56,9 @@ FeedForwardImpl::FeedForwardImpl(std::int64_t channels)
   register_module("net", net);
 }
 
-torch::Tensor FeedForwardImpl::forward(const torch::Tensor& x) { return narrow(nn::geglu(widen(x))); }
+torch::Tensor FeedForwardImpl::forward(const torch::Tensor& x) {
+  return narrow(nn::geglu(widen(x)));
+}
 
 BasicTransformerBlockImpl::BasicTransformerBlockImpl(std::int64_t channels, const TransformerOptions& o)
     : only_cross_attention_(o.only_cross_attention),

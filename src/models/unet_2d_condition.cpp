@@ -73,7 +73,8 @@ std::vector<std::int64_t> UNet2DConditionModelImpl::add_down_blocks() {
     options.transformer_layers = c.down_transformer_layers[level];
     down_blocks->add(DownBlock2D(options, channels, out_channels, c.layers_per_block[level],
                                  last ? std::nullopt : std::optional(c.downsample_padding)));
-    skip_channels.insert(skip_channels.end(), static_cast<std::size_t>(c.layers_per_block[level] + !last), out_channels);
+    skip_channels.insert(skip_channels.end(), static_cast<std::size_t>(c.layers_per_block[level] + !last),
+                         out_channels);
     channels = out_channels;
   }
   return skip_channels;
@@ -108,8 +109,8 @@ void UNet2DConditionModelImpl::add_up_blocks(std::vector<std::int64_t> skip_chan
 // (B, time_channels), already through the activation with which every resnet begins.
 torch::Tensor UNet2DConditionModelImpl::embed_time(const torch::Tensor& sample, const torch::Tensor& timestep) {
   const auto steps = timestep.reshape({-1}).expand({sample.size(0)});
-  const auto waves = nn::timestep_embedding(steps, config_.block_out_channels.front(), config_.flip_sin_to_cos,
-                                            config_.freq_shift);
+  const auto waves =
+      nn::timestep_embedding(steps, config_.block_out_channels.front(), config_.flip_sin_to_cos, config_.freq_shift);
   auto embedding = time_embedding(waves.to(sample.scalar_type()));
   if (config_.time_embedding_act_fn) embedding = nn::activate(*config_.time_embedding_act_fn, embedding);
   return nn::activate(config_.act_fn, embedding);
@@ -129,8 +130,8 @@ torch::Tensor UNet2DConditionModelImpl::forward(torch::Tensor sample, const torc
 
   Tensors skips = {x};
   for (auto& block : *down_blocks) {
-    const auto maps = run_block([block](const Tensors& in) mutable { return block(in[0], in[1], in[2]); },
-                                {x, time, context});
+    const auto maps =
+        run_block([block](const Tensors& in) mutable { return block(in[0], in[1], in[2]); }, {x, time, context});
     skips.insert(skips.end(), maps.begin(), maps.end());
     x = maps.back();
   }

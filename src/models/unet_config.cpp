@@ -18,7 +18,8 @@ std::vector<bool> read_block_types(ConfigReader& reader, std::string_view key, s
   for (const std::string& type : reader.texts(key, fallback)) {
     const std::string_view name = std::string_view(type).substr(type.starts_with("UNetRes") ? 7 : 0);
     if (name != plain && name != cross_attention) {
-      reader.fail_key(key, fmt::format("block type {} is not built here, only {} and {}", type, plain, cross_attention));
+      reader.fail_key(key,
+                      fmt::format("block type {} is not built here, only {} and {}", type, plain, cross_attention));
     }
     result.push_back(name == cross_attention);
   }
@@ -131,8 +132,8 @@ void read_ends(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.conv_out_kernel = reader.positive("conv_out_kernel", 3);
   c.center_input_sample = reader.boolean("center_input_sample", false);
   if (const Json* size = reader.find("sample_size")) {
-    c.sample_size = size->is_array() ? reader.positives("sample_size", {})
-                                     : std::vector(2, reader.positive("sample_size", 1));
+    c.sample_size =
+        size->is_array() ? reader.positives("sample_size", {}) : std::vector(2, reader.positive("sample_size", 1));
   }
   c.flip_sin_to_cos = reader.boolean("flip_sin_to_cos", true);
   c.freq_shift = reader.number("freq_shift", 0);
@@ -156,7 +157,8 @@ void refuse_other_networks(ConfigReader& reader) {
   }
 }
 
-// Keys that have no effect on these block types in diffusers either; upcast_attention acts only outside fused attention.
+// Keys that have no effect on these block types in diffusers either; upcast_attention acts only outside fused
+// attention.
 void ignore_keys_without_effect(ConfigReader& reader) {
   reader.ignore({"upcast_attention", "mid_block_only_cross_attention", "cross_attention_norm", "resnet_skip_time_act",
                  "resnet_out_scale_factor", "addition_time_embed_dim", "addition_embed_type_num_heads",

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 namespace millrace::nn {
 
@@ -23,19 +24,52 @@ std::optional<Activation> parse_activation(std::string_view word) {
 
 torch::Tensor activate(Activation activation, const torch::Tensor& x) {
   switch (activation) {
-    case Activation::silu: return at::silu(x);
-    case Activation::gelu: return at::gelu(x);
-    case Activation::gelu_tanh: return at::gelu(x, "tanh");
-    case Activation::quick_gelu: return x * at::sigmoid(1.702 * x);
-    case Activation::mish: return at::mish(x);
-    case Activation::relu: return at::relu(x);
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::gelu:
+      return at::gelu(x);
+    case Activation::gelu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::quick_gelu:
+      return x * at::sigmoid(1.702 * x);
+    case Activation::mish:
+      return at::mish(x);
+    case Activation::relu:
+      return at::relu(x);
   }
   return x;
 }
 
+namespace {
+
+// By hand, so that backward writes both halves into one gradient instead of joining two.
+struct Geglu : torch::autograd::Function<Geglu> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x) {
+    const auto halves = x.chunk(2, -1);
+    const auto gate = at::gelu(halves[1]);
+    context->save_for_backward({x, gate});
+    return halves[0] * gate;
+  }
+
+  static std::vector<torch::Tensor> backward(torch::autograd::AutogradContext* context,
+                                             std::vector<torch::Tensor> output_grads) {
+    const auto saved = context->get_saved_variables();
+    const auto& x = saved[0];
+    const auto& gate = saved[1];
+    const auto& grad = output_grads[0];
+    const auto halves = x.chunk(2, -1);
+    const auto x_grad = at::empty_like(x);
+    auto grad_halves = x_grad.chunk(2, -1);
+    at::mul_out(grad_halves[0], grad, gate);
+    at::gelu_backward_out(grad_halves[1], grad * halves[0], halves[1]);
+    return {x_grad};
+  }
+};
+
+}  // namespace
+
 torch::Tensor geglu(const torch::Tensor& x) {
-  const auto halves = x.chunk(2, -1);
-  return halves[0] * at::gelu(halves[1]);
+  return Geglu::apply(x);
 }
 
 }  // namespace millrace::nn

@@ -1,8 +1,10 @@
 #include "millrace/nn/device.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <fstream>
+#include <limits>
 
 #include "device_gpu.h"
 #include "millrace/core/error.h"
@@ -49,17 +51,29 @@ torch::Dtype parse_dtype(const std::string& word, torch::Device device) {
 
 std::string dtype_name(torch::Dtype dtype) {
   switch (dtype) {
-    case torch::kFloat32: return "float32";
-    case torch::kBFloat16: return "bfloat16";
-    case torch::kFloat16: return "float16";
-    default: return c10::toString(dtype);
+    case torch::kFloat32:
+      return "float32";
+    case torch::kBFloat16:
+      return "bfloat16";
+    case torch::kFloat16:
+      return "float16";
+    default:
+      return c10::toString(dtype);
   }
 }
 
-int gpu_count() { return gpu::count(); }
+int gpu_count() {
+  return gpu::count();
+}
 
 void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
+}
+
+void keep_freed_host_memory() {
+  constexpr int largest_kept_block = 32 << 20;  // glibc accepts no more; larger tensors still come from the system
+  mallopt(M_MMAP_THRESHOLD, largest_kept_block);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 std::uint64_t peak_memory_bytes(torch::Device device) {

@@ -3,10 +3,16 @@
 
 namespace millrace::gpu {
 
-int count() { return 0; }
-std::string why_none() { return "this build has no CUDA (MILLRACE_CUDA=OFF)"; }
+int count() {
+  return 0;
+}
+std::string why_none() {
+  return "this build has no CUDA (MILLRACE_CUDA=OFF)";
+}
 
-void synchronize(int) { ensure(false, "no GPU in this build"); }
+void synchronize(int) {
+  ensure(false, "no GPU in this build");
+}
 std::uint64_t peak_memory_bytes(int) {
   ensure(false, "no GPU in this build");
   return 0;

@@ -7,8 +7,12 @@
 
 namespace millrace::gpu {
 
-int count() { return c10::cuda::device_count(); }
-std::string why_none() { return "no usable GPU or driver on this machine"; }
+int count() {
+  return c10::cuda::device_count();
+}
+std::string why_none() {
+  return "no usable GPU or driver on this machine";
+}
 
 void synchronize(int index) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
@@ -21,6 +25,8 @@ std::uint64_t peak_memory_bytes(int index) {
   return static_cast<std::uint64_t>(stats.allocated_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak);
 }
 
-std::string name(int index) { return at::cuda::getDeviceProperties(index)->name; }
+std::string name(int index) {
+  return at::cuda::getDeviceProperties(index)->name;
+}
 
 }  // namespace millrace::gpu

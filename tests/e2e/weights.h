@@ -24,6 +24,23 @@ inline Weights read_weights(const std::filesystem::path& path) {
   return weights;
 }
 
+// L2 norm of the difference over the norm of `a`, all tensors together. NOTE [Adam and noise]: parameters whose gradient is
+// zero but for rounding (a convolution's bias in front of a norm) move by up to lr per step in a direction that rounding
+// decides, so no bound on single values can hold when the order of additions differs.
+inline double relative_difference(const Weights& a, const Weights& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double difference = 0, norm = 0;
+  for (const auto& [name, left] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second.size() != left.size()) return INFINITY;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      difference += std::pow(static_cast<double>(left[i]) - found->second[i], 2);
+      norm += std::pow(static_cast<double>(left[i]), 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
 // Largest difference of two sets, relative to the largest value of the same tensor.
 inline double largest_difference(const Weights& a, const Weights& b) {
   if (a.size() != b.size()) return INFINITY;

@@ -28,8 +28,8 @@ INSTANTIATE_TEST_SUITE_P(, ClipGolden, testing::Values("sd1_like", "sd2_like"));
 TEST(Clip, HasTheStateDictOfStableDiffusion) {
   std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/sd2_shapes.json");
   const Json expected = Json::parse(file)["text_encoder"];
-  const Json config = {{"hidden_size", 1024}, {"intermediate_size", 4096}, {"num_hidden_layers", 23},
-                       {"num_attention_heads", 16}, {"hidden_act", "gelu"}, {"eos_token_id", 2}};
+  const Json config = {{"hidden_size", 1024},       {"intermediate_size", 4096}, {"num_hidden_layers", 23},
+                       {"num_attention_heads", 16}, {"hidden_act", "gelu"},      {"eos_token_id", 2}};
   CLIPTextModel text(CLIPTextConfig::from_json(config));
   Json actual;
   for (const auto& item : text->named_parameters()) actual[item.key()] = item.value().sizes().vec();

@@ -72,8 +72,8 @@ inline double relative_error(const torch::Tensor& actual, const Json& expected) 
   return (difference / reference.abs().max()).item<double>();
 }
 
-// Every parameter's name, shape and gradient: largest value, samples and a checksum over all elements. Errors count as a
-// share of the tensor's largest gradient; tensors whose gradient is nothing but rounding are left out.
+// Every parameter's name, shape and gradient: largest value, samples and a checksum over all elements. Errors count as
+// a share of the tensor's largest gradient; tensors whose gradient is nothing but rounding are left out.
 inline void expect_gradients(torch::nn::Module& module, const Json& expected, double tolerance) {
   double overall = 0;
   for (const auto& [name, gradient] : expected.items()) overall = std::max(overall, gradient["largest"].get<double>());
@@ -92,8 +92,7 @@ inline void expect_gradients(torch::nn::Module& module, const Json& expected, do
       EXPECT_NEAR(gradient[std::stol(position)].item<double>(), value.get<double>(), allowed) << name << position;
     }
     const auto checksum = (gradient * noise("checksum", {gradient.numel()}).to(torch::kDouble)).sum().item<double>();
-    EXPECT_NEAR(checksum, reference["checksum"].get<double>(), allowed * static_cast<double>(gradient.numel()))
-        << name;
+    EXPECT_NEAR(checksum, reference["checksum"].get<double>(), allowed * static_cast<double>(gradient.numel())) << name;
   }
 }
 

@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::json;
 using test::TempDir;
-using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 

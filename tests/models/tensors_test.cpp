@@ -11,7 +11,9 @@
 namespace millrace {
 namespace {
 
-fs::path file(const std::string& name) { return fs::path(testing::TempDir()) / name; }
+fs::path file(const std::string& name) {
+  return fs::path(testing::TempDir()) / name;
+}
 
 TEST(Tensors, ComeBackAsTheyWereWritten) {
   const Tensors written = {{"f32", torch::randn({2, 3})},
@@ -32,8 +34,8 @@ TEST(Tensors, ComeBackAsTheyWereWritten) {
 
 TEST(Tensors, AreWrittenRowMajorWhateverTheirLayout) {
   const auto image = torch::arange(24, torch::kFloat32).view({1, 2, 3, 4});
-  write_tensors(file("layout.safetensors"), {{"last", image.contiguous(torch::MemoryFormat::ChannelsLast)},
-                                             {"transposed", image.transpose(2, 3)}});
+  write_tensors(file("layout.safetensors"),
+                {{"last", image.contiguous(torch::MemoryFormat::ChannelsLast)}, {"transposed", image.transpose(2, 3)}});
   const Tensors read = read_tensors(file("layout.safetensors"));
   EXPECT_TRUE(read.at("last").is_contiguous());
   EXPECT_TRUE(torch::equal(read.at("last"), image));
@@ -42,7 +44,8 @@ TEST(Tensors, AreWrittenRowMajorWhateverTheirLayout) {
 
 // Files of old writers are not padded.
 TEST(Tensors, MayStartAtAnyByte) {
-  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}} )";
+  const std::string header =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}} )";
   std::string content(8, '\0');
   const std::uint64_t length = header.size();
   std::memcpy(content.data(), &length, 8);

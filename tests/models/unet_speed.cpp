@@ -1,11 +1,13 @@
-// Times forward + backward of a U-Net, one repetition for each line on stdin, so that another program can take turns with
-// it: unet_speed CONFIG_JSON BATCH SIDE TOKENS THREADS (scripts/bench/unet_bench.py).
+// Times forward + backward of a U-Net, one repetition for each line on stdin, so that another program can take turns
+// with it: unet_speed CONFIG_JSON BATCH SIDE TOKENS THREADS (scripts/bench/unet_bench.py).
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "millrace/models/unet_2d_condition.h"
+#include "millrace/nn/device.h"
 
 int main(int argc, char** argv) {
   using namespace millrace;
@@ -13,6 +15,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: unet_speed CONFIG_JSON BATCH SIDE TOKENS THREADS < lines\n";
     return 2;
   }
+  keep_freed_host_memory();
   at::set_num_threads(std::stoi(argv[5]));
   const auto config = UNet2DConditionConfig::from_json(nlohmann::json::parse(argv[1]));
   const std::int64_t batch = std::stoi(argv[2]), side = std::stoi(argv[3]), tokens = std::stoi(argv[4]);

@@ -111,9 +111,8 @@ TEST(UNet, HasTheStateDictOfStableDiffusion) {
     Json config = {{"sample_size", 64}};
     if (version == "sd1") config.update({{"cross_attention_dim", 768}});
     if (version == "sd2") {
-      config.update({{"cross_attention_dim", 1024},
-                     {"attention_head_dim", {5, 10, 20, 20}},
-                     {"use_linear_projection", true}});
+      config.update(
+          {{"cross_attention_dim", 1024}, {"attention_head_dim", {5, 10, 20, 20}}, {"use_linear_projection", true}});
     }
     UNet2DConditionModel unet(UNet2DConditionConfig::from_json(config));
     Json actual;
@@ -150,7 +149,8 @@ TEST(UNetConfig, DefaultsAreThoseOfDiffusers) {
 }
 
 TEST(UNetConfig, ComesBackAsItWasRead) {
-  const Json json = {{"_class_name", "UNet2DConditionModel"}, {"attention_head_dim", {5, 10, 20, 20}}, {"dropout", nullptr}};
+  const Json json = {
+      {"_class_name", "UNet2DConditionModel"}, {"attention_head_dim", {5, 10, 20, 20}}, {"dropout", nullptr}};
   EXPECT_EQ(UNet2DConditionConfig::from_json(json).to_json(), json);
 }
 

@@ -37,8 +37,8 @@ class AutoencoderKLImpl : public torch::nn::Module {
  public:
   explicit AutoencoderKLImpl(const AutoencoderKLConfig& config);
 
-  // image (B, 3, H, W) in [-1, 1] -> moments (B, 2 latent_channels, H / factor, W / factor): mean and log-variance of the
-  // latents' distribution, neither clamped nor scaled.
+  // image (B, 3, H, W) in [-1, 1] -> moments (B, 2 latent_channels, H / factor, W / factor): mean and log-variance of
+  // the latents' distribution, neither clamped nor scaled.
   torch::Tensor encode(const torch::Tensor& image);
   // latent (B, latent_channels, h, w), not scaled -> image (B, 3, factor h, factor w), about [-1, 1].
   torch::Tensor decode(const torch::Tensor& latent);

@@ -15,8 +15,8 @@ struct ResnetOptions {
   double eps = 1e-5;
   nn::Activation activation = nn::Activation::silu;
   double dropout = 0;
-  bool scale_shift = false;   // the time scales and shifts after the second norm, instead of being added before it
-  double output_scale = 1;    // the sum is divided by it
+  bool scale_shift = false;  // the time scales and shifts after the second norm, instead of being added before it
+  double output_scale = 1;   // the sum is divided by it
 };
 
 // Two convolutions with a shortcut: norm, activation, conv, + time, norm, activation, conv, + input.

@@ -13,8 +13,8 @@ struct Extent {
   std::int64_t height, width;
 };
 
-// (B, C, h, w) -> half the size, by a 3x3 convolution of stride 2. With padding 0 one row and column of zeros come to the
-// bottom and right only, as in the VAE.
+// (B, C, h, w) -> half the size, by a 3x3 convolution of stride 2. With padding 0 one row and column of zeros come to
+// the bottom and right only, as in the VAE.
 class Downsample2DImpl : public torch::nn::Module {
  public:
   Downsample2DImpl(std::int64_t channels, std::int64_t padding);

@@ -32,7 +32,8 @@ class UNet2DConditionModelImpl : public torch::nn::Module {
 
   // sample (B, in_channels, h, w), timestep (B), (1) or (), whole or fractional, encoder_hidden_states (B, S, D) ->
   // (B, out_channels, h, w). h and w need not be multiples of anything.
-  torch::Tensor forward(torch::Tensor sample, const torch::Tensor& timestep, const torch::Tensor& encoder_hidden_states);
+  torch::Tensor forward(torch::Tensor sample, const torch::Tensor& timestep,
+                        const torch::Tensor& encoder_hidden_states);
 
   const UNet2DConditionConfig& config() const { return config_; }
   // Keeps only the inputs of each block for backward and computes the rest again.
@@ -61,8 +62,8 @@ class UNet2DConditionModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(UNet2DConditionModel);
 
-// The names of all parameters, grouped by block in the order of execution: the two ends, each down block, the mid block,
-// each up block. Backward completes the groups from the last to the first.
+// The names of all parameters, grouped by block in the order of execution: the two ends, each down block, the mid
+// block, each up block. Backward completes the groups from the last to the first.
 std::vector<std::vector<std::string>> parameter_blocks(UNet2DConditionModelImpl& unet);
 
 }  // namespace millrace

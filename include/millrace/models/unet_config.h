@@ -24,13 +24,13 @@ struct UNet2DConditionConfig {
   std::optional<std::vector<std::int64_t>> sample_size;  // height and width of the latents; nothing = any
   bool center_input_sample, flip_sin_to_cos;
   double freq_shift;
-  std::vector<bool> down_cross_attention;            // CrossAttnDownBlock2D or DownBlock2D
-  std::vector<bool> up_cross_attention;              // in the order of the up path
+  std::vector<bool> down_cross_attention;  // CrossAttnDownBlock2D or DownBlock2D
+  std::vector<bool> up_cross_attention;    // in the order of the up path
   enum class Mid { none, resnet, cross_attention } mid;
   std::vector<bool> only_cross_attention;
   std::vector<std::int64_t> block_out_channels;
   std::vector<std::int64_t> layers_per_block;
-  std::vector<std::int64_t> heads;                   // the file calls it attention_head_dim
+  std::vector<std::int64_t> heads;  // the file calls it attention_head_dim
   std::vector<std::int64_t> cross_attention_dim;
   std::vector<std::vector<std::int64_t>> down_transformer_layers;  // [level][layer]
   std::vector<std::vector<std::int64_t>> up_transformer_layers;    // [level of the up path][layer]
@@ -40,7 +40,7 @@ struct UNet2DConditionConfig {
   std::optional<nn::Activation> time_embedding_act_fn, timestep_post_act;
   std::int64_t norm_num_groups;
   bool use_linear_projection;
-  bool scale_shift;                                  // resnet_time_scale_shift is "scale_shift"
+  bool scale_shift;  // resnet_time_scale_shift is "scale_shift"
   std::optional<std::int64_t> time_embedding_dim;
   std::int64_t conv_in_kernel, conv_out_kernel;
 

@@ -5,8 +5,8 @@
 
 namespace millrace::nn {
 
-// softmax(q k^T / sqrt(d)) v per head: q (B, T, heads * d), k and v (B, S, heads * d) -> (B, T, heads * d). With `causal`
-// a row sees only its own and earlier columns (Vaswani et al., "Attention is all you need").
+// softmax(q k^T / sqrt(d)) v per head: q (B, T, heads * d), k and v (B, S, heads * d) -> (B, T, heads * d). With
+// `causal` a row sees only its own and earlier columns (Vaswani et al., "Attention is all you need").
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal = false);
 
