@@ -73,9 +73,7 @@ if(MILLRACE_TORCH)
   target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.
-  # The wheel's libraries export a part of std::filesystem, and its remove_all jumps to address 0: the C++ library goes
-  # first, so that our calls find the real one.
-  target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed stdc++ ${torch_libs} -Wl,--as-needed)
+  target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed ${torch_libs} -Wl,--as-needed)
   if(MILLRACE_WITH_CUDA)
     target_link_libraries(Torch::torch INTERFACE CUDA::cudart)
   endif()

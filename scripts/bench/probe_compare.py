@@ -20,7 +20,7 @@ import torch
 
 # Relative error of (results, gradients). float32 runs without TF32, so that only the order of sums differs; bfloat16 has
 # 8 bits, and some 50 layers follow each other.
-TOLERANCES = {"float32": (1e-4, 1e-3), "bfloat16": (3e-2, 1e-1)}
+TOLERANCES = {"float32": (1e-4, 1e-3), "bfloat16": (5e-2, 1e-1)}
 FORMATS = {torch.float32: "F32", torch.int64: "I64"}
 TOKENS = 77
 

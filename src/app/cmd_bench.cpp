@@ -20,7 +20,9 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 struct BenchConfig {
   int threads = 1;
@@ -47,8 +49,10 @@ struct BenchConfig {
     bool gradient_checkpointing = false;
     void describe(config::Section& section) {
       section.key("pipeline", pipeline, "diffusers folder: shapes and tokenizer");
-      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16"});
-      section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
+      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
+          .one_of({"auto", "float32", "bfloat16"});
+      section.key("gradient_checkpointing", gradient_checkpointing,
+                  "compute activations twice instead of keeping them");
       section.ignore({"unet"});
     }
   } model;
@@ -74,7 +78,8 @@ struct BenchConfig {
     section.section("optim", optim, "for step");
     section.section("ema", ema, "for step");
     section.section("parallel", parallel, "for step");
-    section.ignore({"encode", "roles", "duration", "checkpoint", "samples", "validation", "log", "record", "guard", "download", "generate", "autoencoder"});
+    section.ignore({"encode", "roles", "duration", "checkpoint", "samples", "validation", "log", "record", "guard",
+                    "download", "generate", "autoencoder"});
   }
 };
 
@@ -88,7 +93,8 @@ struct Figures {
   std::vector<Figure> figures;
 
   void add(const std::string& name, const std::string& unit, double value) {
-    auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& figure) { return figure.name == name; });
+    auto found =
+        std::find_if(figures.begin(), figures.end(), [&](const Figure& figure) { return figure.name == name; });
     if (found == figures.end()) found = figures.insert(figures.end(), {name, unit, {}});
     found->values.push_back(value);
   }
@@ -97,12 +103,20 @@ struct Figures {
     for (const auto& figure : figures) {
       auto sorted = figure.values;
       std::sort(sorted.begin(), sorted.end());
-      const double median = sorted.size() % 2 ? sorted[sorted.size() / 2] : (sorted[sorted.size() / 2 - 1] + sorted[sorted.size() / 2]) / 2;
+      const double median = sorted.size() % 2 ? sorted[sorted.size() / 2]
+                                              : (sorted[sorted.size() / 2 - 1] + sorted[sorted.size() / 2]) / 2;
       if (json) {
-        print_out(nlohmann::ordered_json{{"bench", bench}, {"figure", figure.name}, {"unit", figure.unit}, {"median", median}, {"min", sorted.front()},
-                                         {"max", sorted.back()}, {"runs", sorted.size()}}.dump());
+        print_out(nlohmann::ordered_json{{"bench", bench},
+                                         {"figure", figure.name},
+                                         {"unit", figure.unit},
+                                         {"median", median},
+                                         {"min", sorted.front()},
+                                         {"max", sorted.back()},
+                                         {"runs", sorted.size()}}
+                      .dump());
       } else {
-        fmt::print("{:<10} {:<12} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench, figure.name, median, figure.unit, sorted.front(), sorted.back(), sorted.size());
+        fmt::print("{:<10} {:<12} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench, figure.name, median,
+                   figure.unit, sorted.front(), sorted.back(), sorted.size());
       }
     }
   }
@@ -117,7 +131,8 @@ void repeat(const BenchConfig& config, Body&& body) {
 
 // Read, decode, transform, tokenise, one thread after the other's sample: what a producer does before its encoders.
 Figures bench_transform(const BenchConfig& c) {
-  const auto tokenizer = ClipTokenizer::load(PipelineFolder::open(c.model.pipeline).component("tokenizer"), c.tokenizer);
+  const auto tokenizer =
+      ClipTokenizer::load(PipelineFolder::open(c.model.pipeline).component("tokenizer"), c.tokenizer);
   auto manifest = make_manifest(c.data.train, c.data.allow_pipes);
   const auto source = make_source(c.data.train, manifest, c.transform.resolution);
   const Filter filter(c.data.train.filters);
@@ -134,7 +149,8 @@ Figures bench_transform(const BenchConfig& c) {
         workers.emplace_back([&, lane] {
           double read = 0, prepare = 0;
           for (std::uint32_t archive = 0; archive < manifest.archives.size(); ++archive) {
-            auto reader = source->open({archive, static_cast<std::uint32_t>(lane), static_cast<std::uint32_t>(threads)}, 0);
+            auto reader =
+                source->open({archive, static_cast<std::uint32_t>(lane), static_cast<std::uint32_t>(threads)}, 0);
             for (;;) {
               const auto reading = Clock::now();
               auto row = reader->next();
@@ -179,7 +195,8 @@ Figures bench_step(const BenchConfig& c, World& world) {
   unet->to(device, dtype);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   std::vector<ParameterBlock> blocks;
-  for (auto& names : parameter_blocks(*unet)) blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
+  for (auto& names : parameter_blocks(*unet))
+    blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
   const auto group = world.group().duplicate();
   ShardedModel model(*unet, blocks, plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
@@ -203,10 +220,12 @@ Figures bench_step(const BenchConfig& c, World& world) {
         now = Clock::now();
       };
       for (auto& key : keys) ++key.visit;
-      const auto step = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0), schedule, c.objective, device);
+      const auto step = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
+                                        schedule, c.objective, device);
       model.zero_gradients();
       lap(input);
-      const auto loss = diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
+      const auto loss =
+          diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
       lap(forward);
       loss.backward();
       lap(backward);
@@ -227,7 +246,8 @@ Figures bench_step(const BenchConfig& c, World& world) {
 }
 
 int run_bench(const CommandLine& line) {
-  if (line.paths.size() != 1) throw Error(Exit::usage, "bench needs the name of one benchmark", "transform, step or handoff");
+  if (line.paths.size() != 1)
+    throw Error(Exit::usage, "bench needs the name of one benchmark", "transform, step or handoff");
   const auto& name = line.paths[0];
   auto loaded = load_config<BenchConfig>(line, [&](const BenchConfig& c, config::Report& report) {
     if (name != "handoff" && c.model.pipeline.empty()) report.problem("model.pipeline", "must be set");
@@ -243,7 +263,8 @@ int run_bench(const CommandLine& line) {
   } else if (name == "step") {
     figures = bench_step(loaded.root, world);
   } else {
-    throw Error(Exit::usage, fmt::format("bench {} is not available in this version", name), "transform, step or handoff");
+    throw Error(Exit::usage, fmt::format("bench {} is not available in this version", name),
+                "transform, step or handoff");
   }
   if (world.rank() == 0) figures.print(line.has("json"));
   return 0;
@@ -252,8 +273,13 @@ int run_bench(const CommandLine& line) {
 }  // namespace
 
 Command bench_command() {
-  return {"bench", "speed of the parts: transform, step, handoff", "NAME [--json] [threads=N] [key=value]...",
-          {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}}, true, run_bench, schema_of<BenchConfig>};
+  return {"bench",
+          "speed of the parts: transform, step, handoff",
+          "NAME [--json] [threads=N] [key=value]...",
+          {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}},
+          true,
+          run_bench,
+          schema_of<BenchConfig>};
 }
 
 }  // namespace millrace

@@ -35,6 +35,8 @@ int run_env(const CommandLine&) {
 
 }  // namespace
 
-Command env_command() { return {"env", "versions and hardware, for bug reports", "", {}, false, run_env, nullptr}; }
+Command env_command() {
+  return {"env", "versions and hardware, for bug reports", "", {}, false, run_env, nullptr};
+}
 
 }  // namespace millrace

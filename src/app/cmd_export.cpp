@@ -12,7 +12,8 @@ struct ExportConfig {
 
   void describe(config::Section& section) {
     using Weights = ExportRequest::Weights;
-    section.key("weights", weights, {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
+    section.key("weights", weights,
+                {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
                 "auto = EMA when the run kept one; both = EMA as the plain file, raw as variant non_ema");
   }
 };
@@ -36,16 +37,23 @@ int run_export(const CommandLine& line) {
   request.checkpoint = checkpoint_of(line);
   request.weights = loaded.root.weights;
   export_checkpoint(request);
-  fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n", request.out.string(), request.out.string());
+  fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
+             request.out.string(), request.out.string());
   return 0;
 }
 
 }  // namespace
 
 Command export_command() {
-  return {"export", "checkpoint -> diffusers folder", "--run DIR|--checkpoint DIR --out DIR [weights=ema|raw|both]",
-          {{"run", "DIR", "a run folder: its newest valid checkpoint"}, {"checkpoint", "DIR", "one checkpoint"}, {"out", "DIR", "the new folder"}},
-          false, run_export, schema_of<ExportConfig>};
+  return {"export",
+          "checkpoint -> diffusers folder",
+          "--run DIR|--checkpoint DIR --out DIR [weights=ema|raw|both]",
+          {{"run", "DIR", "a run folder: its newest valid checkpoint"},
+           {"checkpoint", "DIR", "one checkpoint"},
+           {"out", "DIR", "the new folder"}},
+          false,
+          run_export,
+          schema_of<ExportConfig>};
 }
 
 }  // namespace millrace

@@ -26,7 +26,8 @@ struct GenerateRoot {
   struct Model {
     std::string dtype = "auto";
     void describe(config::Section& section) {
-      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16", "float16"});
+      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
+          .one_of({"auto", "float32", "bfloat16", "float16"});
       section.ignore({"pipeline", "unet", "gradient_checkpointing"});
     }
   } model;
@@ -38,8 +39,9 @@ struct GenerateRoot {
     section.section("model", model, "arithmetic");
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how pictures are made");
-    section.ignore({"data", "transform", "encode", "roles", "batch", "duration", "objective", "optim", "ema", "parallel", "checkpoint", "samples", "validation",
-                    "log", "record", "guard", "download", "bench", "autoencoder"});
+    section.ignore({"data", "transform", "encode", "roles", "batch", "duration", "objective", "optim", "ema",
+                    "parallel", "checkpoint", "samples", "validation", "log", "record", "guard", "download", "bench",
+                    "autoencoder"});
   }
 };
 
@@ -78,7 +80,8 @@ std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateCon
     requests = read_prompts(line.get("prompts"), config);
   } else {
     (void)line.get("prompt");
-    for (const auto& prompt : line.options.at("prompt")) requests.push_back({prompt, config.negative_prompt, config.seed + requests.size()});
+    for (const auto& prompt : line.options.at("prompt"))
+      requests.push_back({prompt, config.negative_prompt, config.seed + requests.size()});
   }
   if (requests.empty()) fail(Exit::usage, "there is no prompt");
   return requests;
@@ -94,7 +97,8 @@ int run_generate(const CommandLine& line) {
   const auto dtype = parse_dtype(c.model.dtype, device);
   const auto folder = PipelineFolder::open(line.get("pipeline"));
   const auto tokenizer = ClipTokenizer::load(folder.component("tokenizer"), c.tokenizer);
-  ImageModel model{folder.load_unet(device, dtype), folder.load_vae(device, dtype), folder.load_text_encoder(device, dtype), tokenizer, folder.scheduler()};
+  ImageModel model{folder.load_unet(device, dtype), folder.load_vae(device, dtype),
+                   folder.load_text_encoder(device, dtype), tokenizer, folder.scheduler()};
   std::optional<torch::Tensor> initial;
   if (c.generate.initial_latents) initial = load_latents(*c.generate.initial_latents);
 
@@ -108,7 +112,11 @@ int run_generate(const CommandLine& line) {
     const auto file = fmt::format("{:05d}.png", made.index);
     write_png(out / file, made.image);
     const auto& request = requests[made.index];
-    lines += nlohmann::ordered_json{{"index", made.index}, {"file", file}, {"prompt", request.prompt}, {"seed", request.seed}}.dump() + "\n";
+    lines +=
+        nlohmann::ordered_json{
+            {"index", made.index}, {"file", file}, {"prompt", request.prompt}, {"seed", request.seed}}
+            .dump() +
+        "\n";
     images.push_back(made.image);
     if (c.generate.save_latents) latents.push_back(made.latent);
     const auto progress = fmt::format("{} of {} images", images.size(), requests.size());
@@ -125,12 +133,16 @@ int run_generate(const CommandLine& line) {
 }  // namespace
 
 Command generate_command() {
-  return {"generate", "pictures from prompts", "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
+  return {"generate",
+          "pictures from prompts",
+          "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
           {{"pipeline", "DIR", "diffusers folder"},
            {"prompt", "TEXT...", "what to paint", OptionSpec::Takes::many},
            {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
            {"out", "DIR", "00000.png..., grid.png, images.jsonl"}},
-          false, run_generate, schema_of<GenerateRoot>};
+          false,
+          run_generate,
+          schema_of<GenerateRoot>};
 }
 
 }  // namespace millrace

@@ -23,11 +23,15 @@ fs::path find_vocabulary() {
   std::vector<fs::path> places = {MILLRACE_CLIP_VOCABULARY};
   std::error_code error;
   const auto binary = fs::read_symlink("/proc/self/exe", error);
-  if (!error) places.insert(places.begin(), binary.parent_path().parent_path() / "share/millrace/bpe_simple_vocab_16e6.txt.gz");
+  if (!error)
+    places.insert(places.begin(), binary.parent_path().parent_path() / "share/millrace/bpe_simple_vocab_16e6.txt.gz");
   for (const auto& place : places)
     if (fs::exists(place)) return place;
-  throw Error(Exit::io, fmt::format("CLIP's vocabulary is in none of {}", fmt::join(places | std::views::transform([](const fs::path& p) { return p.string(); }), ", ")),
-              "scripts/setup fetches it; cmake --install copies it to share/millrace");
+  throw Error(
+      Exit::io,
+      fmt::format("CLIP's vocabulary is in none of {}",
+                  fmt::join(places | std::views::transform([](const fs::path& p) { return p.string(); }), ", ")),
+      "scripts/setup fetches it; cmake --install copies it to share/millrace");
 }
 
 int run_init(const CommandLine& line) {
@@ -53,9 +57,14 @@ int run_init(const CommandLine& line) {
 }  // namespace
 
 Command init_command() {
-  return {"init", "a diffusers folder with random weights", "--preset tiny|sd1|sd2|sd2-v --out DIR [seed=0]",
-          {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"}, {"out", "DIR", "the new folder"}},
-          false, run_init, schema_of<InitConfig>};
+  return {"init",
+          "a diffusers folder with random weights",
+          "--preset tiny|sd1|sd2|sd2-v --out DIR [seed=0]",
+          {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"},
+           {"out", "DIR", "the new folder"}},
+          false,
+          run_init,
+          schema_of<InitConfig>};
 }
 
 }  // namespace millrace

@@ -15,7 +15,11 @@ using nlohmann::json;
 namespace stdfs = std::filesystem;
 
 json inspect_archive(const stdfs::path& path) {
-  json report = {{"kind", "archive"}, {"rows", 0}, {"fields", json::object()}, {"bytes", stdfs::file_size(path)}, {"problems", json::array()}};
+  json report = {{"kind", "archive"},
+                 {"rows", 0},
+                 {"fields", json::object()},
+                 {"bytes", stdfs::file_size(path)},
+                 {"problems", json::array()}};
   TarReader reader(path.string());
   while (auto sample = reader.next()) {
     report["rows"] = report["rows"].get<std::int64_t>() + 1;
@@ -48,7 +52,12 @@ json inspect_checkpoint(const stdfs::path& path) {
 }
 
 json inspect_run(const stdfs::path& path) {
-  json report = {{"kind", "run"}, {"step", 0}, {"samples", 0}, {"done", stdfs::exists(path / "DONE")}, {"checkpoints", json::array()}, {"problems", json::array()}};
+  json report = {{"kind", "run"},
+                 {"step", 0},
+                 {"samples", 0},
+                 {"done", stdfs::exists(path / "DONE")},
+                 {"checkpoints", json::array()},
+                 {"problems", json::array()}};
   for (const auto& name : list_checkpoints(path)) {
     auto entry = inspect_checkpoint(name.path);
     entry["path"] = name.path.string();
@@ -60,9 +69,13 @@ json inspect_run(const stdfs::path& path) {
 }
 
 json inspect_safetensors(const stdfs::path& path) {
-  json report = {{"kind", "safetensors"}, {"bytes", stdfs::file_size(path)}, {"tensors", json::object()}, {"problems", json::array()}};
+  json report = {{"kind", "safetensors"},
+                 {"bytes", stdfs::file_size(path)},
+                 {"tensors", json::object()},
+                 {"problems", json::array()}};
   const SafetensorsFile file(path);
-  for (const auto& info : file.tensors()) report["tensors"][info.name] = {{"dtype", to_string(info.dtype)}, {"shape", info.shape}};
+  for (const auto& info : file.tensors())
+    report["tensors"][info.name] = {{"dtype", to_string(info.dtype)}, {"shape", info.shape}};
   report["metadata"] = file.metadata();
   return report;
 }
@@ -77,7 +90,8 @@ json inspect(const stdfs::path& path) {
   const auto name = path.filename().string();
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
   if (name.find(".tar") != name.npos) return inspect_archive(path);
-  throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()), "tar archives, safetensors, checkpoints, runs and pipelines are");
+  throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()),
+              "tar archives, safetensors, checkpoints, runs and pipelines are");
 }
 
 void print(const stdfs::path& path, const json& report) {
@@ -92,7 +106,8 @@ void print(const stdfs::path& path, const json& report) {
       fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
-  for (const auto& problem : report.value("problems", json::array())) fmt::print("  PROBLEM      {}\n", problem.get<std::string>());
+  for (const auto& problem : report.value("problems", json::array()))
+    fmt::print("  PROBLEM      {}\n", problem.get<std::string>());
 }
 
 int run_inspect(const CommandLine& line) {
@@ -119,7 +134,13 @@ int run_inspect(const CommandLine& line) {
 }  // namespace
 
 Command inspect_command() {
-  return {"inspect", "what an archive, checkpoint, run or pipeline holds", "PATH... [--json]", {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}}, true, run_inspect, nullptr};
+  return {"inspect",
+          "what an archive, checkpoint, run or pipeline holds",
+          "PATH... [--json]",
+          {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}},
+          true,
+          run_inspect,
+          nullptr};
 }
 
 }  // namespace millrace

@@ -25,7 +25,8 @@ struct ProbeConfig {
   struct Model {
     std::string dtype = "auto";
     void describe(config::Section& section) {
-      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16", "float16"});
+      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
+          .one_of({"auto", "float32", "bfloat16", "float16"});
     }
   } model;
   TransformConfig transform;
@@ -44,35 +45,42 @@ torch::Tensor input(const TensorMap& inputs, const std::string& name, const std:
 }
 
 // With `target`: also the mean squared error and its gradient for every parameter.
-TensorMap probe_unet(const PipelineFolder& folder, const TensorMap& inputs, const std::string& file, torch::Device device, torch::Dtype dtype) {
+TensorMap probe_unet(const PipelineFolder& folder, const TensorMap& inputs, const std::string& file,
+                     torch::Device device, torch::Dtype dtype) {
   auto unet = folder.load_unet(device, dtype);
   const bool with_gradients = inputs.contains("target");
   for (auto& parameter : unet->parameters()) parameter.requires_grad_(with_gradients);
-  const auto output = unet->forward(input(inputs, "sample", file).to(device, dtype), input(inputs, "timestep", file).to(device),
-                                    input(inputs, "encoder_hidden_states", file).to(device, dtype));
+  const auto output =
+      unet->forward(input(inputs, "sample", file).to(device, dtype), input(inputs, "timestep", file).to(device),
+                    input(inputs, "encoder_hidden_states", file).to(device, dtype));
   TensorMap results = {{"output", output}};
   if (!with_gradients) return results;
   const auto loss = torch::mse_loss(output.to(torch::kFloat32), inputs.at("target").to(device, torch::kFloat32));
   loss.backward();
   results["loss"] = loss;
   for (const auto& parameter : unet->named_parameters())
-    results["grad." + parameter.key()] = parameter.value().grad().defined() ? parameter.value().grad() : torch::zeros_like(parameter.value());
+    results["grad." + parameter.key()] =
+        parameter.value().grad().defined() ? parameter.value().grad() : torch::zeros_like(parameter.value());
   return results;
 }
 
-TensorMap run_component(const std::string& component, const PipelineFolder& folder, const TensorMap& inputs, const std::string& file,
-                        torch::Device device, torch::Dtype dtype) {
+TensorMap run_component(const std::string& component, const PipelineFolder& folder, const TensorMap& inputs,
+                        const std::string& file, torch::Device device, torch::Dtype dtype) {
   if (component == "unet") return probe_unet(folder, inputs, file, device, dtype);
   torch::NoGradGuard guard;
-  if (component == "vae-encode") return {{"moments", folder.load_vae(device, dtype)->encode(input(inputs, "image", file).to(device, dtype))}};
-  if (component == "vae-decode") return {{"image", folder.load_vae(device, dtype)->decode(input(inputs, "latent", file).to(device, dtype))}};
-  return {{"hidden", folder.load_text_encoder(device, dtype)->forward(input(inputs, "ids", file).to(device, torch::kInt64))}};
+  if (component == "vae-encode")
+    return {{"moments", folder.load_vae(device, dtype)->encode(input(inputs, "image", file).to(device, dtype))}};
+  if (component == "vae-decode")
+    return {{"image", folder.load_vae(device, dtype)->decode(input(inputs, "latent", file).to(device, dtype))}};
+  return {{"hidden",
+           folder.load_text_encoder(device, dtype)->forward(input(inputs, "ids", file).to(device, torch::kInt64))}};
 }
 
 TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
   const auto path = line.get("image");
   auto decoded = decode_image(read_file(path));
-  if (const auto* failure = std::get_if<DecodeFailure>(&decoded)) fail(Exit::io, "{}: {}: {}", path, to_string(failure->reason), failure->detail);
+  if (const auto* failure = std::get_if<DecodeFailure>(&decoded))
+    fail(Exit::io, "{}: {}: {}", path, to_string(failure->reason), failure->detail);
   const auto image = transform_image(std::get<Image>(decoded), config.transform, {config.run.seed, hash64(path), 0});
   auto tensor = torch::empty({image.height, image.width, 3}, torch::kUInt8);
   std::copy(image.pixels.begin(), image.pixels.end(), tensor.data_ptr<std::uint8_t>());
@@ -106,13 +114,20 @@ int run_probe(const CommandLine& line) {
 }  // namespace
 
 Command probe_command() {
-  return {"probe", "runs one part on given tensors, for comparisons", "--component unet|vae-encode|vae-decode|text|transform --pipeline DIR --input F.safetensors --output G.safetensors",
-          {{"component", "NAME", "unet (sample, timestep, encoder_hidden_states [, target]), vae-encode (image), vae-decode (latent), text (ids), transform"},
+  return {"probe",
+          "runs one part on given tensors, for comparisons",
+          "--component unet|vae-encode|vae-decode|text|transform --pipeline DIR --input F.safetensors --output "
+          "G.safetensors",
+          {{"component", "NAME",
+            "unet (sample, timestep, encoder_hidden_states [, target]), vae-encode (image), vae-decode (latent), text "
+            "(ids), transform"},
            {"pipeline", "DIR", "diffusers folder, or that of the component alone"},
            {"input", "FILE", "safetensors with the inputs"},
            {"image", "FILE", "transform: a JPEG, PNG or WebP file"},
            {"output", "FILE", "safetensors with the results"}},
-          false, run_probe, schema_of<ProbeConfig>};
+          false,
+          run_probe,
+          schema_of<ProbeConfig>};
 }
 
 }  // namespace millrace

@@ -35,8 +35,14 @@ int run_tokenize(const CommandLine& line) {
 }  // namespace
 
 Command tokenize_command() {
-  return {"tokenize", "captions -> CLIP ids, line by line", "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
-          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"}, {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}}, false, run_tokenize, nullptr};
+  return {"tokenize",
+          "captions -> CLIP ids, line by line",
+          "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
+          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"},
+           {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}},
+          false,
+          run_tokenize,
+          nullptr};
 }
 
 }  // namespace millrace

@@ -23,7 +23,8 @@ namespace millrace {
 namespace {
 
 // Keys a restart may not change without saying so.
-const std::vector<std::string> fixed_keys = {"run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
+const std::vector<std::string> fixed_keys = {
+    "run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
 
 constexpr int handoff_slots = 4;
 
@@ -34,8 +35,8 @@ struct Plan {
   DataPlan data;
   Roles roles;
   Routing routing;
-  std::uint32_t block;            // samples of a stripe that are shuffled together
-  int samples_per_stripe;         // and step
+  std::uint32_t block;     // samples of a stripe that are shuffled together
+  int samples_per_stripe;  // and step
   int parcel_samples;
   std::size_t parcel_bytes;
   RunState start;
@@ -58,12 +59,15 @@ void check_shapes(const TrainConfig& config, const PipelineFolder& pipeline, con
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
   const auto unet = UNet2DConditionConfig::from_json(unet_config_of(config, pipeline));
   if (config.transform.resolution % vae.factor() != 0)
-    report.problem("transform.resolution", fmt::format("{} is not a multiple of the VAE's factor {}", config.transform.resolution, vae.factor()));
+    report.problem("transform.resolution", fmt::format("{} is not a multiple of the VAE's factor {}",
+                                                       config.transform.resolution, vae.factor()));
   if (unet.in_channels != vae.latent_channels)
-    report.problem("model.pipeline", fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, vae.latent_channels));
+    report.problem("model.pipeline",
+                   fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, vae.latent_channels));
   for (auto width : unet.cross_attention_dim)
     if (width != text_width(pipeline)) {
-      report.problem("model.pipeline", fmt::format("the U-Net attends to states of width {}, the text encoder makes {}", width, text_width(pipeline)));
+      report.problem("model.pipeline", fmt::format("the U-Net attends to states of width {}, the text encoder makes {}",
+                                                   width, text_width(pipeline)));
       break;
     }
   report.throw_if_problems();
@@ -73,7 +77,10 @@ void check_shapes(const TrainConfig& config, const PipelineFolder& pipeline, con
 nlohmann::json manifest_extra(const Plan& plan) {
   return {{"kind", "unet"},
           {"config", config::dump_yaml(plan.config)},
-          {"data", {{"manifest", plan.data.manifest.digest().hex()}, {"archives", plan.data.manifest.archives.size()}, {"stripes", plan.data.stripes.stripes}}},
+          {"data",
+           {{"manifest", plan.data.manifest.digest().hex()},
+            {"archives", plan.data.manifest.archives.size()},
+            {"stripes", plan.data.stripes.stripes}}},
           {"model", unet_config_of(plan.config, plan.pipeline)},
           {"pipeline", std::filesystem::absolute(plan.pipeline.path()).string()}};
 }
@@ -91,13 +98,14 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe);
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   const auto side = config.transform.resolution / vae.factor();
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, {2 * vae.latent_channels, side, side}, {token_count, text_width(plan.pipeline)});
+  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, {2 * vae.latent_channels, side, side},
+                                        {token_count, text_width(plan.pipeline)});
 
   open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
   if (const auto start = find_start(world, config.run.dir.value, config.checkpoint.resume)) {
-    plan.checkpoint = CheckpointReader::open(*start, /*verify=*/false);   // rank 0 has verified it
-    check_resume(*plan.checkpoint, config::diff(plan.checkpoint->manifest().value("config", ""), config), fixed_keys, manifest_extra(plan),
-                 config.checkpoint.allow_changes);
+    plan.checkpoint = CheckpointReader::open(*start, /*verify=*/false);  // rank 0 has verified it
+    check_resume(*plan.checkpoint, config::diff(plan.checkpoint->manifest().value("config", ""), config), fixed_keys,
+                 manifest_extra(plan), config.checkpoint.allow_changes);
     plan.start = plan.checkpoint->state();
   }
   return plan;
@@ -108,17 +116,27 @@ void print_start(const Session& session, const Plan& plan) {
   const auto trainers = plan.roles.trainers.size();
   auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} train", MILLRACE_VERSION);
-  row("ranks", fmt::format("{} on {}: {}", session.world.size(), fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
-                           plan.roles.all_in_one ? "every rank trains and produces" : fmt::format("trainers {}, producers {}", fmt::join(plan.roles.trainers, " "),
-                                                                                                 fmt::join(plan.roles.producers, " "))));
-  row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads, dtype_name(parse_dtype(c.model.dtype, session.device))));
-  row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value, plan.checkpoint ? "from a checkpoint" : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights" : "pretrained"));
-  row("data", fmt::format("{} archives, {} stripes in {} units, shuffled by {}", plan.data.manifest.archives.size(), plan.data.stripes.stripes,
-                          plan.data.stripes.units.size(), plan.block));
-  row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers, c.batch.global / (c.batch.micro * trainers)));
-  row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel_samples, format_bytes(plan.parcel_bytes)));
+  row("ranks",
+      fmt::format("{} on {}: {}", session.world.size(),
+                  fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
+                  plan.roles.all_in_one ? "every rank trains and produces"
+                                        : fmt::format("trainers {}, producers {}", fmt::join(plan.roles.trainers, " "),
+                                                      fmt::join(plan.roles.producers, " "))));
+  row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads,
+                            dtype_name(parse_dtype(c.model.dtype, session.device))));
+  row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
+                              plan.checkpoint                                  ? "from a checkpoint"
+                              : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights"
+                                                                               : "pretrained"));
+  row("data", fmt::format("{} archives, {} stripes in {} units, shuffled by {}", plan.data.manifest.archives.size(),
+                          plan.data.stripes.stripes, plan.data.stripes.units.size(), plan.block));
+  row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers,
+                           c.batch.global / (c.batch.micro * trainers)));
+  row("handoff",
+      fmt::format("parcels of {} samples, at most {}", plan.parcel_samples, format_bytes(plan.parcel_bytes)));
   row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
-  row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay, to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
+  row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
+                               to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
   row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.step));
   row("run", c.run.dir.value);
 }
@@ -186,7 +204,9 @@ std::vector<int> producers_of(const Plan& plan, int trainer) {
   return {found.begin(), found.end()};
 }
 
-int position_in(const std::vector<int>& list, int value) { return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin()); }
+int position_in(const std::vector<int>& list, int value) {
+  return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
+}
 
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions) {
   std::vector<int> picked;
@@ -202,7 +222,7 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
   parts.start(plan, stripes, session.threads);
 
   const auto trainers = trainers_of(plan, self);
-  std::vector<int> line_of(plan.routing.trainer_of.size(), -1);   // stripe -> position in the sender's list
+  std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
   run_producer(*parts.stream, parts.encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
@@ -228,12 +248,13 @@ UNet2DConditionModel make_unet(const Session& session, const Plan& plan) {
 
 std::vector<ParameterBlock> blocks_of_unet(UNet2DConditionModel& unet) {
   std::vector<ParameterBlock> blocks;
-  for (auto& names : parameter_blocks(*unet)) blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
+  for (auto& names : parameter_blocks(*unet))
+    blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
   return blocks;
 }
 
-LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver, const std::vector<int>& producers,
-                 const torch::Tensor& null_text) {
+LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver,
+                 const std::vector<int>& producers, const torch::Tensor& null_text) {
   const auto& c = plan.config;
   auto unet = make_unet(session, plan);
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
@@ -241,10 +262,9 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.checkpoint) restore(*plan.checkpoint, model, optimizer);
 
-  std::map<std::uint32_t, int> producer_of;   // per stripe, position in the receiver's list
+  std::map<std::uint32_t, int> producer_of;  // per stripe, position in the receiver's list
   const auto stripes = plan.routing.stripes_of_trainer(trainers.rank());
-  for (auto stripe : stripes)
-    producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
+  for (auto stripe : stripes) producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
 
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   DiffusionTask::Options options;
@@ -258,11 +278,22 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   options.dtype = parse_dtype(c.model.dtype, session.device);
   options.producers = producers;
   options.slots = handoff_slots;
-  DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-                     HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, 5 * hang_seconds(c.guard.hang_timeout)), receiver, options);
+  DiffusionTask task(
+      unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
+      HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, 5 * hang_seconds(c.guard.hang_timeout)),
+      receiver, options);
   const auto loop = c.loop();
-  LoopParts parts{task, model, optimizer, trainers, loop, c.optim, plan.data, c.data.max_bad_share, static_cast<int>(plan.roles.producers.size()),
-                  session.device, manifest_extra(plan)};
+  LoopParts parts{task,
+                  model,
+                  optimizer,
+                  trainers,
+                  loop,
+                  c.optim,
+                  plan.data,
+                  c.data.max_bad_share,
+                  static_cast<int>(plan.roles.producers.size()),
+                  session.device,
+                  manifest_extra(plan)};
   return run_loop(std::move(parts), plan.start);
 }
 
@@ -272,7 +303,8 @@ int finish(const Session& session, const Plan& plan, const LoopResult& result) {
     const auto& dir = plan.config.run.dir.value;
     write_state(dir, result.finished ? "done" : "requeue", result);
     print_footer(dir, result, true,
-                 result.finished ? fmt::format("millrace export --run {} --out {}/pipeline", dir, dir) : "the same command again: it resumes from the checkpoint");
+                 result.finished ? fmt::format("millrace export --run {} --out {}/pipeline", dir, dir)
+                                 : "the same command again: it resumes from the checkpoint");
   }
   return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
@@ -294,13 +326,14 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
   const auto stripes = plan.routing.stripes_of_producer(self);
   parts.start(plan, stripes, session.threads);
   auto ends = make_in_process_handoff({plan.parcel_bytes, handoff_slots});
-  const std::vector<int> trainer_of(plan.routing.trainer_of.size(), 0);   // the only trainer this producer knows
+  const std::vector<int> trainer_of(plan.routing.trainer_of.size(), 0);  // the only trainer this producer knows
   std::jthread producer([&] {
     try {
       at::set_num_threads(session.threads);
-      run_producer(*parts.stream, parts.encoder, *ends.sender, plan.data.manifest, {stripes, trainer_of, plan.parcel_samples});
+      run_producer(*parts.stream, parts.encoder, *ends.sender, plan.data.manifest,
+                   {stripes, trainer_of, plan.parcel_samples});
     } catch (const std::exception& error) {
-      log::error("producer: {}", error.what());   // the trainer has it from the handoff
+      log::error("producer: {}", error.what());  // the trainer has it from the handoff
     }
   });
   try {
@@ -308,7 +341,7 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
     ends.receiver->finish();
     return finish(session, plan, result);
   } catch (...) {
-    ends.receiver->request_stop();   // so that the thread can be joined
+    ends.receiver->request_stop();  // so that the thread can be joined
     throw;
   }
 }
@@ -317,10 +350,13 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
 bool nothing_to_do(const Session& session, const Plan& plan) {
   const auto& duration = plan.config.duration;
   const auto& state = plan.start;
-  const double now = duration.unit == Duration::Unit::steps ? state.step : duration.unit == Duration::Unit::samples ? state.samples : state.seconds;
+  const double now = duration.unit == Duration::Unit::steps     ? state.step
+                     : duration.unit == Duration::Unit::samples ? state.samples
+                                                                : state.seconds;
   if (!plan.checkpoint || now < duration.count) return false;
   if (session.is_root()) {
-    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(), state.step, to_string(duration));
+    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
+              state.step, to_string(duration));
     LoopResult result;
     result.finished = true;
     result.state = state;
@@ -341,7 +377,9 @@ int run_train(const CommandLine& line) {
     const bool trains = plan.roles.trains(rank);
     const auto role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
     const int first_of_role = trains ? plan.roles.trainers.front() : plan.roles.producers.front();
-    log::init({role, rank, rank == first_of_role, (std::filesystem::path(plan.config.run.dir.value) / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
+    log::init(
+        {role, rank, rank == first_of_role,
+         (std::filesystem::path(plan.config.run.dir.value) / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
     if (session.is_root()) print_start(session, plan);
     if (line.dry_run || nothing_to_do(session, plan)) return 0;
     const auto trainers = world.group().split(trains ? 0 : 1, rank);
@@ -354,7 +392,13 @@ int run_train(const CommandLine& line) {
 }  // namespace
 
 Command train_command() {
-  return {"train", "train the U-Net, alone or under mpirun/srun", "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run_train, schema_of<TrainConfig>};
+  return {"train",
+          "train the U-Net, alone or under mpirun/srun",
+          "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
+          {},
+          false,
+          run_train,
+          schema_of<TrainConfig>};
 }
 
 }  // namespace millrace

@@ -17,7 +17,8 @@
 namespace millrace {
 namespace {
 
-const std::vector<std::string> fixed_vae_keys = {"run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform"};
+const std::vector<std::string> fixed_vae_keys = {"run.seed",     "batch.global",        "data.train",
+                                                 "data.stripes", "data.shuffle_buffer", "transform"};
 
 AutoencoderKL make_vae(const Session& session, const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
   AutoencoderKL vae(AutoencoderKLConfig::from_json(pipeline.config("vae")));
@@ -34,7 +35,10 @@ AutoencoderKL make_vae(const Session& session, const AutoencoderTrainConfig& c, 
 nlohmann::json manifest_extra(const AutoencoderTrainConfig& c, const DataPlan& data, const PipelineFolder& pipeline) {
   return {{"kind", "vae"},
           {"config", config::dump_yaml(c)},
-          {"data", {{"manifest", data.manifest.digest().hex()}, {"archives", data.manifest.archives.size()}, {"stripes", data.stripes.stripes}}},
+          {"data",
+           {{"manifest", data.manifest.digest().hex()},
+            {"archives", data.manifest.archives.size()},
+            {"stripes", data.stripes.stripes}}},
           {"model", pipeline.config("vae")},
           {"pipeline", std::filesystem::absolute(pipeline.path()).string()}};
 }
@@ -57,7 +61,8 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   const auto pipeline = PipelineFolder::open(c.model.pipeline.value);
   const auto vae_config = AutoencoderKLConfig::from_json(pipeline.config("vae"));
   if (c.transform.resolution % vae_config.factor() != 0)
-    fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution, vae_config.factor());
+    fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
+         vae_config.factor());
   const auto data = share_data_plan(group, c.data.train, c.data, c.batch.global);
   const int stripes = static_cast<int>(data.stripes.stripes);
   Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
@@ -65,18 +70,21 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
 
   const std::filesystem::path dir = c.run.dir.value;
   open_run_folder(group, dir, config::dump_yaml(c));
-  log::init({"", session.world.rank(), session.is_root(), (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
+  log::init({"", session.world.rank(), session.is_root(),
+             (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
   const auto extra = manifest_extra(c, data, pipeline);
   RunState start;
   std::optional<CheckpointReader> checkpoint;
   if (const auto found = find_start(group, dir, c.checkpoint.resume)) {
     checkpoint = CheckpointReader::open(*found, /*verify=*/false);
-    check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_vae_keys, extra, c.checkpoint.allow_changes);
+    check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_vae_keys, extra,
+                 c.checkpoint.allow_changes);
     start = checkpoint->state();
   }
 
   auto vae = make_vae(session, c, pipeline);
-  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()), c.parallel, group);
+  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
+                     c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (checkpoint) restore(*checkpoint, model, optimizer);
 
@@ -87,17 +95,21 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   stream_options.threads = c.data.threads.value_or(session.threads);
   stream_options.block = block_size(c.data.shuffle_buffer, data.stripes.stripes);
   stream_options.ahead = 2 * c.batch.global / stripes;
-  StripeStream stream(deal, *source, {c.run.seed, c.transform, nullptr, filter.empty() ? nullptr : &filter}, stream_options);
+  StripeStream stream(deal, *source, {c.run.seed, c.transform, nullptr, filter.empty() ? nullptr : &filter},
+                      stream_options);
   const auto own = routing.stripes_of_trainer(group.rank());
-  for (auto stripe : own) stream.add(stripe, start.cursors.contains(stripe) ? start.cursors.at(stripe) : StripeCursor{});
+  for (auto stripe : own)
+    stream.add(stripe, start.cursors.contains(stripe) ? start.cursors.at(stripe) : StripeCursor{});
 
-  AutoencoderTask task(vae, stream, {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / stripes, session.device,
-                                     parse_dtype(c.model.dtype, session.device)});
+  AutoencoderTask task(vae, stream,
+                       {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / stripes, session.device,
+                        parse_dtype(c.model.dtype, session.device)});
   if (session.is_root())
-    log::info("train-autoencoder: {} ranks, batch {}, {} archives, {} stripes, {} from step {}", group.size(), c.batch.global,
-              data.manifest.archives.size(), stripes, to_string(c.duration), start.step);
+    log::info("train-autoencoder: {} ranks, batch {}, {} archives, {} stripes, {} from step {}", group.size(),
+              c.batch.global, data.manifest.archives.size(), stripes, to_string(c.duration), start.step);
   const auto loop = c.loop();
-  const auto result = run_loop({task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, extra}, start);
+  const auto result = run_loop(
+      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, extra}, start);
   log::set_step(0);
   if (!result.finished) {
     if (session.is_root()) {
@@ -107,7 +119,7 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
     return static_cast<int>(Exit::requeue);
   }
 
-  if (task.refs().empty()) task.next_batch();   // resumed at the end: nothing was trained
+  if (task.refs().empty()) task.next_batch();  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
     write_state(dir, "done", result);
@@ -127,7 +139,8 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
 }
 
 int run_train_autoencoder(const CommandLine& line) {
-  auto loaded = load_config<AutoencoderTrainConfig>(line, [](const AutoencoderTrainConfig& c, config::Report& report) { check(c, report); });
+  auto loaded = load_config<AutoencoderTrainConfig>(
+      line, [](const AutoencoderTrainConfig& c, config::Report& report) { check(c, report); });
   if (loaded.printed || line.dry_run) return 0;
   World world;
   const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
@@ -137,7 +150,12 @@ int run_train_autoencoder(const CommandLine& line) {
 }  // namespace
 
 Command train_autoencoder_command() {
-  return {"train-autoencoder", "train the VAE on images: reconstruction + KL", "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...", {}, false, run_train_autoencoder,
+  return {"train-autoencoder",
+          "train the VAE on images: reconstruction + KL",
+          "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
+          {},
+          false,
+          run_train_autoencoder,
           schema_of<AutoencoderTrainConfig>};
 }
 

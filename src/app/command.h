@@ -11,8 +11,8 @@ namespace millrace {
 // One subcommand of millrace.
 struct Command {
   std::string name;
-  std::string summary;                    // one line for the list
-  std::string usage;                      // what follows "millrace NAME"
+  std::string summary;  // one line for the list
+  std::string usage;    // what follows "millrace NAME"
   std::vector<OptionSpec> options;
   bool takes_paths = false;
   int (*run)(const CommandLine& line) = nullptr;
@@ -26,8 +26,8 @@ config::Section schema_of() {
   return config::Section::of(root);
 }
 
-// Reads the configuration of a command. With --print-config the resolved configuration is printed and `print` is true: the
-// command then ends at once.
+// Reads the configuration of a command. With --print-config the resolved configuration is printed and `print` is true:
+// the command then ends at once.
 template <class Root>
 struct Loaded {
   Root root;
@@ -43,7 +43,8 @@ Loaded<Root> load_config(const CommandLine& line, Check&& check) {
   if (loaded.report.ok()) check(loaded.root, loaded.report);
   loaded.report.throw_if_problems();
   if (line.print_config) {
-    print_out(*line.print_config == "json" ? config::print_json(loaded.root) : config::print_yaml(loaded.root, loaded.report));
+    print_out(*line.print_config == "json" ? config::print_json(loaded.root)
+                                           : config::print_yaml(loaded.root, loaded.report));
     loaded.printed = true;
   }
   return loaded;

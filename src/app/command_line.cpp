@@ -25,7 +25,9 @@ bool is_override(const std::string& argument) {
   const auto equals = argument.find('=');
   if (equals == argument.npos || equals == 0) return false;
   const auto key = argument.substr(0, equals);
-  if (!std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '[' || c == ']'; }))
+  if (!std::all_of(key.begin(), key.end(), [](unsigned char c) {
+        return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '[' || c == ']';
+      }))
     return false;
   const auto dot = key.find('.');
   return (dot != key.npos && dot > 0 && dot + 1 < key.size()) ||
@@ -49,17 +51,24 @@ static po::options_description describe(const std::vector<OptionSpec>& options) 
   return description;
 }
 
-CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options, bool takes_paths) {
+// The argument after such an option is its value, even where it looks like an override.
+static bool takes_one(const std::string& argument, const std::vector<OptionSpec>& options) {
+  return argument == "--config" || std::any_of(options.begin(), options.end(), [&](const OptionSpec& option) {
+           return option.takes == OptionSpec::Takes::one && argument == "--" + option.name;
+         });
+}
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
+                               bool takes_paths) {
   CommandLine line;
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
-    const bool is_value_of_one = i > 0 && std::any_of(options.begin(), options.end(), [&](const OptionSpec& option) {
-      return option.takes == OptionSpec::Takes::one && arguments[i - 1] == "--" + option.name;
-    });
-    if (argument.starts_with("config=")) {
-      line.inputs.files.push_back(argument.substr(7));
-    } else if (is_override(argument) && !is_value_of_one && !(takes_paths && argument.find('/') < argument.find('='))) {
+    if (i > 0 && takes_one(arguments[i - 1], options)) {
+      rest.push_back(argument);
+    } else if (argument.starts_with("config=")) {
+      rest.push_back("--" + argument);
+    } else if (is_override(argument) && !(takes_paths && argument.find('/') < argument.find('='))) {
       line.inputs.overrides.push_back(argument);
     } else {
       rest.push_back(argument);
@@ -98,7 +107,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   if (line.print_config && line.print_config != "yaml" && line.print_config != "json")
     fail(Exit::usage, "--print-config={}: yaml or json", *line.print_config);
   if (!takes_paths && !line.paths.empty())
-    throw Error(Exit::usage, fmt::format("what is \"{}\"?", line.paths.front()), "settings are given as section.key=value; see --help");
+    throw Error(Exit::usage, fmt::format("what is \"{}\"?", line.paths.front()),
+                "settings are given as section.key=value; see --help");
   return line;
 }
 

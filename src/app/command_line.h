@@ -11,8 +11,8 @@ namespace millrace {
 // One `--name VALUE...` of a command, beside those that every command has.
 struct OptionSpec {
   enum class Takes { nothing, one, many };
-  std::string name;      // without dashes
-  std::string value;     // how --help calls it
+  std::string name;   // without dashes
+  std::string value;  // how --help calls it
   std::string help;
   Takes takes = Takes::one;
 };
@@ -20,12 +20,12 @@ struct OptionSpec {
 // millrace COMMAND [--config FILE]... [--option VALUE]... [key=value]...
 struct CommandLine {
   std::string command;
-  config::Inputs inputs;                                     // files and overrides, in order
-  std::map<std::string, std::vector<std::string>> options;   // as given; flags have an empty list
-  std::vector<std::string> paths;                            // what is neither option nor override
-  std::optional<std::string> print_config;                   // yaml | json
+  config::Inputs inputs;                                    // files and overrides, in order
+  std::map<std::string, std::vector<std::string>> options;  // as given; flags have an empty list
+  std::vector<std::string> paths;                           // what is neither option nor override
+  std::optional<std::string> print_config;                  // yaml | json
   bool dry_run = false;
-  std::optional<std::string> help;                           // a section, or empty for all
+  std::optional<std::string> help;  // a section, or empty for all
 
   bool has(const std::string& name) const { return options.contains(name); }
   std::optional<std::string> find(const std::string& name) const;
@@ -34,7 +34,8 @@ struct CommandLine {
 };
 
 // Error(usage) for unknown options, and for paths where the command takes none.
-CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options, bool takes_paths);
+CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
+                               bool takes_paths);
 
 // "section.key=value", or one of the few keys that stand alone.
 bool is_override(const std::string& argument);

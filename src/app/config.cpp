@@ -4,11 +4,14 @@ namespace millrace {
 namespace {
 
 void describe_device(config::Section& section, std::string& device) {
-  section.key("device", device, "where tensors live; auto = CUDA where there is one, else the CPU").one_of({"auto", "cpu", "cuda"});
+  section.key("device", device, "where tensors live; auto = CUDA where there is one, else the CPU")
+      .one_of({"auto", "cpu", "cuda"});
 }
 
 void describe_dtype(config::Section& section, std::string& dtype) {
-  section.key("dtype", dtype, "arithmetic of the trained model; auto = bfloat16 on CUDA, float32 on the CPU; masters stay float32")
+  section
+      .key("dtype", dtype,
+           "arithmetic of the trained model; auto = bfloat16 on CUDA, float32 on the CPU; masters stay float32")
       .one_of({"auto", "float32", "bfloat16"});
 }
 
@@ -22,14 +25,16 @@ constexpr const char* later = "is not available in this version";
 template <class Config>
 void check_common(const Config& c, config::Report& report) {
   if (c.batch.global % c.batch.micro != 0)
-    report.problem("batch.global", fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro));
+    report.problem("batch.global",
+                   fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro));
   if (c.data.validation) report.problem("data.validation", later);
   if (c.log.prometheus) report.problem("log.prometheus", later);
   if (c.data.train.type == SourceConfig::Type::webdataset && c.data.train.path.empty())
     report.problem("data.train.path", "must be set: archives, brace patterns or folders");
   if (c.optim.schedule != Schedule::constant && c.duration.unit == Duration::Unit::seconds)
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples");
-  if (c.checkpoint.every && c.checkpoint.every->count <= 0) report.problem("checkpoint.every", "must be above 0, or null for none");
+  if (c.checkpoint.every && c.checkpoint.every->count <= 0)
+    report.problem("checkpoint.every", "must be above 0, or null for none");
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
 }
 
@@ -42,7 +47,8 @@ void RunConfig::describe(config::Section& section) {
 }
 
 void ModelConfig::Unet::describe(config::Section& section) {
-  section.key("init", init, {{"random", Init::random}, {"pretrained", Init::pretrained}}, "fresh weights, or those of model.pipeline");
+  section.key("init", init, {{"random", Init::random}, {"pretrained", Init::pretrained}},
+              "fresh weights, or those of model.pipeline");
   section.key("config", config, "unet/config.json of another shape; null = that of model.pipeline");
   section.key("ema_start", ema_start, "folder of weights the EMA starts from; null = the initial weights");
 }
@@ -76,7 +82,9 @@ void TrainConfig::describe(config::Section& section) {
   section.ignore({"download", "validation", "generate", "bench", "autoencoder"});
 }
 
-LoopConfig TrainConfig::loop() const { return loop_of(*this); }
+LoopConfig TrainConfig::loop() const {
+  return loop_of(*this);
+}
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {
   batch = {32, 32};
@@ -106,21 +114,28 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
   section.section("log", log, "metrics");
   section.section("record", record, "tensors of single steps");
   section.section("guard", guard, "what to do when numbers go wrong");
-  section.ignore({"download", "validation", "generate", "bench", "objective", "encode", "roles", "tokenizer", "samples"});
+  section.ignore(
+      {"download", "validation", "generate", "bench", "objective", "encode", "roles", "tokenizer", "samples"});
 }
 
-LoopConfig AutoencoderTrainConfig::loop() const { return loop_of(*this); }
+LoopConfig AutoencoderTrainConfig::loop() const {
+  return loop_of(*this);
+}
 
 void check(const TrainConfig& c, config::Report& report) {
   check_common(c, report);
   if (c.model.unet.ema_start) report.problem("model.unet.ema_start", later);
   if (c.samples.prompts) report.problem("samples.prompts", later);
   if (c.encode.cache) report.problem("encode.cache", later);
-  if (c.encode.text_on == EncodeConfig::TextOn::trainer) report.problem("encode.text_on", fmt::format("trainer {}", later));
+  if (c.encode.text_on == EncodeConfig::TextOn::trainer)
+    report.problem("encode.text_on", fmt::format("trainer {}", later));
   if (c.objective.zero_terminal_snr && c.objective.prediction == Prediction::epsilon)
-    report.problem("objective.zero_terminal_snr", "needs objective.prediction=v_prediction: at zero signal the noise cannot be told from the input");
+    report.problem("objective.zero_terminal_snr",
+                   "needs objective.prediction=v_prediction: at zero signal the noise cannot be told from the input");
 }
 
-void check(const AutoencoderTrainConfig& c, config::Report& report) { check_common(c, report); }
+void check(const AutoencoderTrainConfig& c, config::Report& report) {
+  check_common(c, report);
+}
 
 }  // namespace millrace

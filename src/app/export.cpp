@@ -21,9 +21,13 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
   using Weights = ExportRequest::Weights;
   const bool has_ema = checkpoint.has("ema");
   if (!has_ema && (wanted == Weights::ema || wanted == Weights::both))
-    throw Error(Exit::usage, fmt::format("{} has no EMA", checkpoint.path().string()), "the run had ema.enabled=false: use weights=raw");
+    throw Error(Exit::usage, fmt::format("{} has no EMA", checkpoint.path().string()),
+                "the run had ema.enabled=false: use weights=raw");
   if (wanted == Weights::automatic) wanted = has_ema ? Weights::ema : Weights::raw;
-  log::info("exporting {} of step {}", wanted == Weights::raw ? "the raw weights" : wanted == Weights::ema ? "the EMA weights" : "EMA as the plain file, raw weights as variant non_ema",
+  log::info("exporting {} of step {}",
+            wanted == Weights::raw   ? "the raw weights"
+            : wanted == Weights::ema ? "the EMA weights"
+                                     : "EMA as the plain file, raw weights as variant non_ema",
             checkpoint.state().step);
   std::map<std::string, Tensors> weights;
   weights[""] = read_all(checkpoint, wanted == Weights::raw ? "weights" : "ema");
@@ -35,7 +39,9 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
 TrainConfig config_of(const CheckpointReader& checkpoint) {
   TrainConfig config;
   auto section = config::Section::of(config);
-  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(), checkpoint.path().string() + "/MANIFEST.json").throw_if_problems();
+  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(),
+                    checkpoint.path().string() + "/MANIFEST.json")
+      .throw_if_problems();
   return config;
 }
 
@@ -56,7 +62,8 @@ void export_checkpoint(const ExportRequest& request) {
   component.weights = choose_weights(checkpoint, request.weights);
   const auto kind = manifest.at("kind").get<std::string>();
   if (kind == "vae") {
-    component.config["scaling_factor"] = request.scaling_factor.value_or(component.config.value("scaling_factor", 0.18215));
+    component.config["scaling_factor"] =
+        request.scaling_factor.value_or(component.config.value("scaling_factor", 0.18215));
     pipeline.replacements["vae"] = std::move(component);
   } else {
     const auto config = config_of(checkpoint);

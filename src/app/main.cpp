@@ -1,6 +1,7 @@
 // millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 
 #include "command.h"
@@ -10,36 +11,50 @@ namespace millrace {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {init_command(),     train_command(),    train_autoencoder_command(), export_command(), generate_command(),
-          inspect_command(),  probe_command(),    tokenize_command(),          bench_command(),  env_command()};
+  return {init_command(),    train_command(), train_autoencoder_command(), export_command(), generate_command(),
+          inspect_command(), probe_command(), tokenize_command(),          bench_command(),  env_command()};
 }
 
 // Promised for later versions; asking for one says so.
 constexpr const char* later_commands[] = {"download", "preprocess", "evaluate", "plan", "preflight"};
 
 void print_overview(const std::vector<Command>& commands) {
-  fmt::print("millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... [section.key=value]...\n\n",
-             MILLRACE_VERSION);
+  fmt::print(
+      "millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... "
+      "[section.key=value]...\n\n",
+      MILLRACE_VERSION);
   for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
-  fmt::print("\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where each is from.\n"
-             "Exit codes: 0 done, 2 usage or configuration, 70 bug, 74 input/output, 75 saved and to be requeued, 76 hang, 77 bad data, 78 numerics.\n");
+  fmt::print(
+      "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
+      "each is from.\n"
+      "Exit codes: 0 done, 2 usage or configuration, 70 bug, 74 input/output, 75 saved and to be requeued, 76 hang, 77 "
+      "bad data, 78 numerics.\n");
 }
 
+// `--help markdown` makes the tables of docs/config.md.
 void print_help(const Command& command, const std::string& section) {
+  if (section == "markdown" && command.schema) {
+    print_out(config::markdown(command.schema()));
+    return;
+  }
   if (section.empty()) {
     fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
-    for (const auto& option : command.options) fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
-    fmt::print("  --{:<24} {}\n  --{:<24} {}\n", "config FILE", "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
+    for (const auto& option : command.options)
+      fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
+    fmt::print("  --{:<24} {}\n  --{:<24} {}\n", "config FILE",
+               "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
                "print all settings with their origin and stop");
   }
   if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
 }
 
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
-  const auto found = std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
+  const auto found =
+      std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
   if (found != commands.end()) return *found;
   if (std::find(std::begin(later_commands), std::end(later_commands), name) != std::end(later_commands))
-    throw Error(Exit::usage, fmt::format("millrace {} is not available in version {}", name, MILLRACE_VERSION), "millrace --help lists what is");
+    throw Error(Exit::usage, fmt::format("millrace {} is not available in version {}", name, MILLRACE_VERSION),
+                "millrace --help lists what is");
   throw Error(Exit::usage, fmt::format("unknown command \"{}\"", name), "millrace --help lists the commands");
 }
 
@@ -63,9 +78,18 @@ int run(const std::vector<std::string>& arguments) {
   return command.run(line);
 }
 
+// Every rank of a launched run finds the same mistake in its settings; one report is enough.
+bool is_silent_rank(const Error& error) {
+  if (error.exit() != Exit::usage && error.exit() != Exit::io) return false;
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
+  return false;
+}
+
 int report(const Error& error) {
   log::progress("");
   log::flush();
+  if (is_silent_rank(error)) return static_cast<int>(error.exit());
   fmt::print(stderr, "millrace: {}\n", error.what());
   if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
   return static_cast<int>(error.exit());
@@ -73,7 +97,9 @@ int report(const Error& error) {
 
 }  // namespace
 
-void print_out(const std::string& text) { std::cout << text << (text.ends_with('\n') ? "" : "\n") << std::flush; }
+void print_out(const std::string& text) {
+  std::cout << text << (text.ends_with('\n') ? "" : "\n") << std::flush;
+}
 
 }  // namespace millrace
 

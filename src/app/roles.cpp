@@ -9,13 +9,20 @@
 namespace millrace {
 
 void RolesConfig::describe(config::Section& section) {
-  section.key("producers", producers, "ranks that only produce; auto = by GPU model where one is named, else every rank does both").at_least(1);
+  section
+      .key("producers", producers,
+           "ranks that only produce; auto = by GPU model where one is named, else every rank does both")
+      .at_least(1);
   section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this produce, e.g. a10g");
   section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this train, e.g. a100");
 }
 
-bool Roles::trains(int rank) const { return std::find(trainers.begin(), trainers.end(), rank) != trainers.end(); }
-bool Roles::produces(int rank) const { return std::find(producers.begin(), producers.end(), rank) != producers.end(); }
+bool Roles::trains(int rank) const {
+  return std::find(trainers.begin(), trainers.end(), rank) != trainers.end();
+}
+bool Roles::produces(int rank) const {
+  return std::find(producers.begin(), producers.end(), rank) != producers.end();
+}
 
 static bool contains_ignoring_case(const std::string& text, const std::string& part) {
   auto equal = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
@@ -28,7 +35,8 @@ static Roles roles_by_gpu(const std::vector<std::string>& gpu_of_rank, const Rol
     const auto& gpu = gpu_of_rank[rank];
     const bool produces = config.producer_gpu && contains_ignoring_case(gpu, *config.producer_gpu);
     const bool trains = config.trainer_gpu ? contains_ignoring_case(gpu, *config.trainer_gpu) : !produces;
-    if (produces && trains) fail(Exit::usage, "rank {}: its GPU \"{}\" fits both roles.producer_gpu and roles.trainer_gpu", rank, gpu);
+    if (produces && trains)
+      fail(Exit::usage, "rank {}: its GPU \"{}\" fits both roles.producer_gpu and roles.trainer_gpu", rank, gpu);
     if (!produces && config.producer_gpu && !trains)
       fail(Exit::usage, "rank {}: its GPU \"{}\" fits neither roles.producer_gpu nor roles.trainer_gpu", rank, gpu);
     (trains ? roles.trainers : roles.producers).push_back(static_cast<int>(rank));
@@ -51,7 +59,8 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
     if (producers >= ranks)
       throw Error(Exit::usage, fmt::format("roles.producers = {} of {} ranks leaves none to train", producers, ranks),
                   "start more ranks, or leave roles.producers at auto: every rank then does both");
-    for (int rank = 0; rank < ranks; ++rank) (rank < ranks - producers ? roles.trainers : roles.producers).push_back(rank);
+    for (int rank = 0; rank < ranks; ++rank)
+      (rank < ranks - producers ? roles.trainers : roles.producers).push_back(rank);
   }
   if (roles.trainers.empty() || roles.producers.empty())
     throw Error(Exit::usage, fmt::format("{} trainers and {} producers", roles.trainers.size(), roles.producers.size()),
@@ -76,13 +85,19 @@ std::vector<std::uint32_t> Routing::stripes_of_producer(int producer) const {
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
   const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
   if (stripes % trainers != 0)
-    throw Error(Exit::usage, fmt::format("{} trainers do not divide the {} stripes of the data", trainers, stripes),
-                fmt::format("choose a number of trainers that divides {} (data.stripes and batch.global decide it)", stripes));
+    throw Error(
+        Exit::usage, fmt::format("{} trainers do not divide the {} stripes of the data", trainers, stripes),
+        fmt::format("choose a number of trainers that divides {} (data.stripes and batch.global decide it)", stripes));
   if (global_batch % (micro_batch * trainers) != 0)
-    throw Error(Exit::usage, fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch, micro_batch, trainers),
-                fmt::format("batch.micro must divide {}", global_batch % trainers == 0 ? std::to_string(global_batch / trainers) : "batch.global / trainers"));
+    throw Error(
+        Exit::usage,
+        fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
+                    micro_batch, trainers),
+        fmt::format("batch.micro must divide {}", global_batch % trainers == 0 ? std::to_string(global_batch / trainers)
+                                                                               : "batch.global / trainers"));
   if (producers > stripes)
-    throw Error(Exit::usage, fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
+    throw Error(Exit::usage,
+                fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
                 "use fewer producers, a larger batch.global, or more archives");
   Routing routing;
   for (int stripe = 0; stripe < stripes; ++stripe) {

@@ -9,15 +9,15 @@ namespace millrace {
 
 // Section `roles`.
 struct RolesConfig {
-  config::Auto<int> producers;                             // auto: by GPU model, or every rank does both
-  std::optional<std::string> producer_gpu, trainer_gpu;    // part of a GPU's name
+  config::Auto<int> producers;                           // auto: by GPU model, or every rank does both
+  std::optional<std::string> producer_gpu, trainer_gpu;  // part of a GPU's name
 
   void describe(config::Section& section);
 };
 
 // Who does what. With `all_in_one` every rank trains and produces for itself.
 struct Roles {
-  std::vector<int> trainers, producers;   // world ranks
+  std::vector<int> trainers, producers;  // world ranks
   bool all_in_one = false;
 
   bool trains(int rank) const;
@@ -27,15 +27,16 @@ struct Roles {
 // A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
-// Stripes -> trainers and producers: trainer t has stripes [t S/T, (t+1) S/T), producer p every stripe s with s % P == p.
+// Stripes -> trainers and producers: trainer t has stripes [t S/T, (t+1) S/T), producer p every stripe s with s % P ==
+// p.
 struct Routing {
-  std::vector<int> trainer_of, producer_of;   // per stripe, positions in Roles
+  std::vector<int> trainer_of, producer_of;  // per stripe, positions in Roles
   std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
   std::vector<std::uint32_t> stripes_of_producer(int producer) const;
 };
 
-// Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the message
-// says which numbers would do.
+// Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the
+// message says which numbers would do.
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);
 
 }  // namespace millrace

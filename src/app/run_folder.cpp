@@ -26,7 +26,8 @@ void open_run_folder(const Group& world, const std::filesystem::path& run_dir, c
   agree(world, error);
 }
 
-std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir, const std::string& resume) {
+std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                                const std::string& resume) {
   if (resume == "auto") return find_checkpoint(run_dir, world);
   std::optional<Error> error;
   if (world.rank() == 0) {
@@ -34,8 +35,10 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
       if (resume == "never") {
         const auto there = list_checkpoints(run_dir);
         if (!there.empty())
-          throw Error(Exit::usage, fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
-                      "choose another run.dir, or checkpoint.resume=auto");
+          throw Error(
+              Exit::usage,
+              fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
+              "choose another run.dir, or checkpoint.resume=auto");
       } else {
         CheckpointReader::open(resume);
       }
@@ -48,8 +51,8 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
   return resume;
 }
 
-void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes, const std::vector<std::string>& fixed,
-                  const nlohmann::json& manifest_extra, bool allow_changes) {
+void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
+                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, bool allow_changes) {
   std::vector<std::string> refused;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
@@ -60,18 +63,22 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     log::info("changed since the checkpoint: {}", text);
   }
   for (const char* key : {"data", "model"}) {
-    const auto before = checkpoint.manifest().value(key, nlohmann::json()), after = manifest_extra.value(key, nlohmann::json());
+    const auto before = checkpoint.manifest().value(key, nlohmann::json()),
+               after = manifest_extra.value(key, nlohmann::json());
     if (before != after) refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
   }
   if (refused.empty()) return;
   if (!allow_changes)
-    throw Error(Exit::usage, fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
-                "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
+    throw Error(
+        Exit::usage,
+        fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
+        "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
   for (const auto& text : refused) log::warning("going on although this changed: {}", text);
 }
 
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result) {
-  nlohmann::ordered_json json = {{"state", word}, {"step", result.state.step}, {"steps", result.state.step}, {"samples", result.state.samples}};
+  nlohmann::ordered_json json = {
+      {"state", word}, {"step", result.state.step}, {"steps", result.state.step}, {"samples", result.state.samples}};
   if (result.checkpoint) {
     json["checkpoint"] = *result.checkpoint;
     json["digest"] = hash_file(std::filesystem::path(*result.checkpoint) / "MANIFEST.json").hex();
@@ -81,18 +88,22 @@ void write_state(const std::filesystem::path& run_dir, const std::string& word, 
   if (word == "done") write_file_atomically(run_dir / "DONE", text);
 }
 
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers, const std::string& next_command) {
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
+                  const std::string& next_command) {
   const auto& t = result.totals;
   const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
-  fmt::print("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step, format_count(static_cast<double>(t.samples)),
-             format_time(t.elapsed_seconds));
+  fmt::print("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
+             format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds));
   fmt::print("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
-  fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n", t.images_per_second, t.step_ms, wait);
+  fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
+             t.images_per_second, t.step_ms, wait);
   if (has_producers) {
     const double busy = t.step_ms > 0 ? t.images_per_second / std::max(1e-9, 1 - wait / 100) : 0;
-    fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n", t.encode_images_per_second, 100 * t.producer_stall_share);
-    fmt::print("  balance         {}\n", wait > 5 ? fmt::format("trainers wait for producers: they could take {:.1f} img/s", busy)
-                                                  : "producers keep up with the trainers");
+    fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
+               t.encode_images_per_second, 100 * t.producer_stall_share);
+    fmt::print("  balance         {}\n",
+               wait > 5 ? fmt::format("trainers wait for producers: they could take {:.1f} img/s", busy)
+                        : "producers keep up with the trainers");
   }
   if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);

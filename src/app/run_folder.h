@@ -16,19 +16,21 @@ namespace millrace {
 // Makes run.dir with its resolved config.yaml (rank 0 of `world`; errors reach all).
 void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml);
 
-// Where a run starts: nothing for step 0. `resume` is auto, never or a folder. Collective over `world`; Error(usage) for
-// `never` on a run that holds checkpoints.
-std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir, const std::string& resume);
+// Where a run starts: nothing for step 0. `resume` is auto, never or a folder. Collective over `world`; Error(usage)
+// for `never` on a run that holds checkpoints.
+std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                                const std::string& resume);
 
-// The differences between the run that wrote a checkpoint and this one: all are logged; those under a key of `fixed` (or a
-// changed data manifest or model shape) are an Error(usage) unless allowed.
-void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes, const std::vector<std::string>& fixed,
-                  const nlohmann::json& manifest_extra, bool allow_changes);
+// The differences between the run that wrote a checkpoint and this one: all are logged; those under a key of `fixed`
+// (or a changed data manifest or model shape) are an Error(usage) unless allowed.
+void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
+                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, bool allow_changes);
 
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
 
 // What was reached, who waited for whom, and what to do next.
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers, const std::string& next_command);
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
+                  const std::string& next_command);
 
 }  // namespace millrace

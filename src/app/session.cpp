@@ -13,7 +13,8 @@ namespace millrace {
 
 double hang_seconds(const config::Auto<Duration>& hang_timeout) {
   const auto limit = hang_timeout.value_or(Duration::seconds(1800));
-  if (limit.unit != Duration::Unit::seconds) fail(Exit::usage, "guard.hang_timeout: {} is not a time", to_string(limit));
+  if (limit.unit != Duration::Unit::seconds)
+    fail(Exit::usage, "guard.hang_timeout: {} is not a time", to_string(limit));
   return limit.count;
 }
 
@@ -25,6 +26,7 @@ static int cores_of_this_process() {
 
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout) {
   stop::install();
+  log::init({"", world.rank(), world.rank() == 0, ""});
   world.group().set_time_limit(hang_seconds(hang_timeout));
   const int threads = std::max(1, cores_of_this_process() / world.local_size());
   at::set_num_threads(threads);
@@ -56,8 +58,10 @@ void abort_run(const World& world, const std::exception& error) {
   log::error("{}", error.what());
   if (known && !known->hint().empty()) log::error("hint: {}", known->hint());
   log::flush();
-  // All ranks usually leave with the same agreed error; one message is enough.
-  if (world.rank() == 0 || exit != Exit::usage) fmt::print(stderr, "millrace: rank {}: {}\n", world.rank(), error.what());
+  // A rank whose log does not reach the console speaks up, unless rank 0 says the same: settings are checked alike
+  // everywhere.
+  if (world.rank() != 0 && exit != Exit::usage)
+    fmt::print(stderr, "millrace: rank {} on {}: {}\n", world.rank(), world.host(), error.what());
   world.abort(exit);
 }
 

@@ -7,8 +7,8 @@
 #include "millrace/comm/world.h"
 #include "millrace/core/config.h"
 #include "millrace/core/units.h"
-#include "millrace/data/manifest.h"
 #include "millrace/data/config.h"
+#include "millrace/data/manifest.h"
 
 // What every rank of a training command sets up first.
 namespace millrace {
@@ -16,7 +16,7 @@ namespace millrace {
 struct Session {
   World& world;
   torch::Device device;
-  int threads;   // of this rank
+  int threads;  // of this rank
 
   bool is_root() const { return world.rank() == 0; }
 };
@@ -32,8 +32,8 @@ DataPlan share_data_plan(const Group& world, const SourceConfig& source, const D
 // GPU name of every rank; "" where there is none.
 std::vector<std::string> gpu_names(const Session& session);
 
-// Runs a role. An exception becomes one log line and ends all ranks with its exit code, since the others wait for this one.
-// Alone, or when every rank fails with the same agreed error before anything started, it is simply passed on.
+// Runs a role. An exception becomes one log line and ends all ranks with its exit code, since the others wait for this
+// one. Alone, or when every rank fails with the same agreed error before anything started, it is simply passed on.
 template <class Body>
 int run_role(const Session& session, Body&& body);
 

@@ -7,12 +7,14 @@
 namespace millrace {
 
 void EncodeConfig::describe(config::Section& section) {
-  section.key("batch_size", batch_size, "images an encoder pass takes; the shape never changes during a run").at_least(1);
+  section.key("batch_size", batch_size, "images an encoder pass takes; the shape never changes during a run")
+      .at_least(1);
   section.key("dtype", dtype, "arithmetic of the encoders; auto = bfloat16 on CUDA, float32 on the CPU")
       .one_of({"auto", "float32", "bfloat16", "float16"});
   section.key("cache", cache, "folder of the write-through latent cache; null = none");
   section.key("rows_per_file", rows_per_file, "samples per latent file").at_least(1);
-  section.key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}}, "where the text encoder runs");
+  section.key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}},
+              "where the text encoder runs");
 }
 
 torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
@@ -25,8 +27,10 @@ torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
     ensure(pixels.size() == image_bytes, "all images of a batch have one size");
     std::copy(pixels.begin(), pixels.end(), bytes.data_ptr<std::uint8_t>() + i * image_bytes);
   }
-  return bytes.permute({0, 3, 1, 2}).to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, torch::MemoryFormat::Contiguous)
-      .div_(127.5).sub_(1.0);
+  return bytes.permute({0, 3, 1, 2})
+      .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, torch::MemoryFormat::Contiguous)
+      .div_(127.5)
+      .sub_(1.0);
 }
 
 Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
@@ -62,9 +66,9 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
     batch.refs.push_back(samples[i].ref);
     std::copy(samples[i].tokens.begin(), samples[i].tokens.end(), ids.data_ptr<std::int64_t>() + i * token_count);
   }
-  auto images = pad_rows(images_to_tensor(samples), batch_size_).to(device_, dtype_);             // (batch_size, 3, H, W)
-  batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();    // (B, 8, h, w)
-  batch.text = run_text(ids).contiguous();                                                        // (B, 77, C)
+  auto images = pad_rows(images_to_tensor(samples), batch_size_).to(device_, dtype_);           // (batch_size, 3, H, W)
+  batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();  // (B, 8, h, w)
+  batch.text = run_text(ids).contiguous();                                                      // (B, 77, C)
 
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   images_ += count;
@@ -81,7 +85,8 @@ torch::Tensor Encoder::encode_text(std::span<const std::int32_t> tokens) {
 std::vector<int> finite_rows(const EncodedBatch& batch) {
   // f16 holds no more than 65504, so an overflow shows as infinity here.
   const auto count = batch.moments.size(0);
-  auto finite = torch::isfinite(batch.moments).view({count, -1}).all(1) & torch::isfinite(batch.text).view({count, -1}).all(1);
+  auto finite =
+      torch::isfinite(batch.moments).view({count, -1}).all(1) & torch::isfinite(batch.text).view({count, -1}).all(1);
   std::vector<int> rows;
   for (std::int64_t i = 0; i < count; ++i)
     if (finite[i].item<bool>()) rows.push_back(static_cast<int>(i));

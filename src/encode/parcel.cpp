@@ -7,13 +7,13 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint32_t magic = 0x4c43504d;   // "MPCL"
+constexpr std::uint32_t magic = 0x4c43504d;  // "MPCL"
 constexpr std::uint32_t version = 1;
 
 struct Header {
   std::uint32_t magic, version, stripe, count;
-  std::uint32_t moments_shape[3];   // channels, h, w
-  std::uint32_t text_shape[2];      // tokens, C
+  std::uint32_t moments_shape[3];  // channels, h, w
+  std::uint32_t text_shape[2];     // tokens, C
   std::uint32_t ledger_bytes;
   ProducerReport report;
 };
@@ -77,27 +77,42 @@ torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
 
 }  // namespace
 
-std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape, std::size_t id_bytes,
-                                  std::size_t ledger_bytes) {
+std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
+                                  std::size_t id_bytes, std::size_t ledger_bytes) {
   const std::size_t values = c10::multiply_integers(moments_shape) + c10::multiply_integers(text_shape);
   return sizeof(Header) + samples * (sizeof(RefRecord) + id_bytes + 2 * values) + ledger_bytes;
 }
 
 std::vector<std::byte> pack_parcel(const ParcelContent& content) {
   const auto& [refs, moments, text] = content.batch;
-  ensure(moments.is_contiguous() && text.is_contiguous() && moments.scalar_type() == torch::kHalf && text.scalar_type() == torch::kHalf,
+  ensure(moments.is_contiguous() && text.is_contiguous() && moments.scalar_type() == torch::kHalf &&
+             text.scalar_type() == torch::kHalf,
          "parcels hold contiguous f16 tensors");
   std::size_t id_bytes = 0;
   for (const auto& ref : refs) id_bytes = std::max(id_bytes, ref.id.size());
-  Writer writer(parcel_capacity_bytes(refs.size(), moments.sizes().slice(1), text.sizes().slice(1), id_bytes, content.ledger_delta.size()));
+  Writer writer(parcel_capacity_bytes(refs.size(), moments.sizes().slice(1), text.sizes().slice(1), id_bytes,
+                                      content.ledger_delta.size()));
 
-  Header header{magic, version, content.stripe, static_cast<std::uint32_t>(refs.size()), {}, {}, static_cast<std::uint32_t>(content.ledger_delta.size()), content.report};
+  Header header{magic,
+                version,
+                content.stripe,
+                static_cast<std::uint32_t>(refs.size()),
+                {},
+                {},
+                static_cast<std::uint32_t>(content.ledger_delta.size()),
+                content.report};
   for (int i = 0; i < 3; ++i) header.moments_shape[i] = moments.size(i + 1);
   for (int i = 0; i < 2; ++i) header.text_shape[i] = text.size(i + 1);
   writer.append(&header, sizeof header);
   for (const auto& ref : refs) {
-    const RefRecord record{ref.hash, ref.after.row, ref.visit, ref.after.epoch, ref.after.unit, ref.after.given,
-                           static_cast<std::uint32_t>(ref.id.size()), 0};
+    const RefRecord record{ref.hash,
+                           ref.after.row,
+                           ref.visit,
+                           ref.after.epoch,
+                           ref.after.unit,
+                           ref.after.given,
+                           static_cast<std::uint32_t>(ref.id.size()),
+                           0};
     writer.append(&record, sizeof record);
     writer.append(ref.id.data(), ref.id.size());
   }
@@ -126,7 +141,8 @@ ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
   }
   content.ledger_delta = reader.text(header.ledger_bytes);
   const auto count = static_cast<std::int64_t>(header.count);
-  content.batch.moments = read_half(reader, {count, header.moments_shape[0], header.moments_shape[1], header.moments_shape[2]});
+  content.batch.moments =
+      read_half(reader, {count, header.moments_shape[0], header.moments_shape[1], header.moments_shape[2]});
   content.batch.text = read_half(reader, {count, header.text_shape[0], header.text_shape[1]});
   if (!reader.at_end()) fail(Exit::io, "parcel: bytes left over after the last tensor");
   return content;

@@ -28,19 +28,21 @@ void AutoencoderTask::next_batch() {
 }
 
 // mean + deviation x noise, the noise keyed by each sample.
-static torch::Tensor sample_posterior(const torch::Tensor& mean, const torch::Tensor& logvar, std::span<const SampleRef> refs, std::uint64_t seed) {
+static torch::Tensor sample_posterior(const torch::Tensor& mean, const torch::Tensor& logvar,
+                                      std::span<const SampleRef> refs, std::uint64_t seed) {
   auto noise = torch::empty(mean.sizes(), torch::kFloat32);
   const auto per_sample = noise.numel() / noise.size(0);
   for (std::size_t i = 0; i < refs.size(); ++i)
-    fill_normal({seed, refs[i].hash, refs[i].visit}, Purpose::posterior,
-                {noise.data_ptr<float>() + static_cast<std::int64_t>(i) * per_sample, static_cast<std::size_t>(per_sample)});
+    fill_normal(
+        {seed, refs[i].hash, refs[i].visit}, Purpose::posterior,
+        {noise.data_ptr<float>() + static_cast<std::int64_t>(i) * per_sample, static_cast<std::size_t>(per_sample)});
   return mean + torch::exp(0.5 * logvar) * noise.to(mean.options());
 }
 
 torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
   const std::span samples(share_.data() + begin, static_cast<std::size_t>(end - begin));
-  const auto image = images_to_tensor(samples).to(options_.device);                       // (B, 3, H, W)
-  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);        // (B, 8, h, w)
+  const auto image = images_to_tensor(samples).to(options_.device);                 // (B, 3, H, W)
+  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);  // (B, 8, h, w)
   const auto parts = moments.chunk(2, 1);
   const auto mean = parts[0], logvar = parts[1].clamp(-30, 20);
   const auto latent = sample_posterior(mean, logvar, std::span(refs_).subspan(begin, end - begin), options_.seed);
@@ -55,7 +57,8 @@ torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
     record_["reconstruction"].push_back(reconstruction.detach().cpu());
   }
   const auto& w = options_.loss;
-  return (w.l1 * per_sample(error.abs()) + w.mse * per_sample(error.square()) + w.kl * kl).sum() / options_.global_batch;
+  return (w.l1 * per_sample(error.abs()) + w.mse * per_sample(error.square()) + w.kl * kl).sum() /
+         options_.global_batch;
 }
 
 std::map<std::string, torch::Tensor> AutoencoderTask::take_record() {
@@ -74,7 +77,8 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
 
 double AutoencoderTask::latent_deviation() {
   torch::NoGradGuard guard;
-  const auto parts = vae_->encode(images_to_tensor(share_).to(options_.device, options_.dtype)).to(torch::kFloat32).chunk(2, 1);
+  const auto parts =
+      vae_->encode(images_to_tensor(share_).to(options_.device, options_.dtype)).to(torch::kFloat32).chunk(2, 1);
   return sample_posterior(parts[0], parts[1].clamp(-30, 20), refs_, options_.seed).std().item<double>();
 }
 

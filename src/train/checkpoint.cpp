@@ -20,15 +20,19 @@ constexpr const char* manifest_name = "MANIFEST.json";
 constexpr const char* manifest_digest_name = "MANIFEST.xxh3";
 
 // `xxh128sum -c MANIFEST.xxh3` understands this line.
-std::string digest_line(std::string_view manifest) { return fmt::format("{}  {}\n", hash128(manifest).hex(), manifest_name); }
+std::string digest_line(std::string_view manifest) {
+  return fmt::format("{}  {}\n", hash128(manifest).hex(), manifest_name);
+}
 
 nlohmann::json read_manifest(const std::filesystem::path& path) {
   const auto text = read_file(path / manifest_name);
-  if (read_file(path / manifest_digest_name) != digest_line(text)) fail(Exit::io, "{}: MANIFEST.json does not match its digest", path.string());
+  if (read_file(path / manifest_digest_name) != digest_line(text))
+    fail(Exit::io, "{}: MANIFEST.json does not match its digest", path.string());
   auto manifest = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!manifest.is_object()) fail(Exit::io, "{}: MANIFEST.json is no JSON object", path.string());
   if (manifest.value("format", 0) != manifest_format)
-    fail(Exit::io, "{}: written in checkpoint format {}, this program reads {}", path.string(), manifest.value("format", 0), manifest_format);
+    fail(Exit::io, "{}: written in checkpoint format {}, this program reads {}", path.string(),
+         manifest.value("format", 0), manifest_format);
   return manifest;
 }
 
@@ -39,27 +43,33 @@ void check_files(const std::filesystem::path& path, const nlohmann::json& manife
     const auto bytes = std::filesystem::file_size(name, error);
     if (error) fail(Exit::io, "{} is missing", name.string());
     if (bytes != file.at("bytes").get<std::uint64_t>())
-      fail(Exit::io, "{} has {} bytes, the manifest says {}", name.string(), bytes, file.at("bytes").get<std::uint64_t>());
+      fail(Exit::io, "{} has {} bytes, the manifest says {}", name.string(), bytes,
+           file.at("bytes").get<std::uint64_t>());
     if (verify && hash_file(name).hex() != file.at("xxh3_128").get<std::string>())
       fail(Exit::io, "{} is damaged: its digest differs from the manifest's", name.string());
   }
 }
 
-std::string table_key(const std::string& kind, const std::string& name) { return kind + "/" + name; }
+std::string table_key(const std::string& kind, const std::string& name) {
+  return kind + "/" + name;
+}
 
 // A parameter's elements in the order of its storage, flat.
 torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last) {
   return (channels_last ? logical.permute({0, 2, 3, 1}) : logical).contiguous().flatten();
 }
 
-torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape, bool channels_last) {
+torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape,
+                                 bool channels_last) {
   if (!channels_last) return flat.view(shape);
   return flat.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}).contiguous();
 }
 
 }  // namespace
 
-std::string step_name(std::int64_t step) { return fmt::format("step-{:08d}", step); }
+std::string step_name(std::int64_t step) {
+  return fmt::format("step-{:08d}", step);
+}
 
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir) {
   static const std::regex pattern("step-([0-9]{8,})");
@@ -69,7 +79,8 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::smatch match;
     const auto name = entry.path().filename().string();
-    if (entry.is_directory() && std::regex_match(name, match, pattern)) found.push_back({entry.path(), std::stoll(match[1])});
+    if (entry.is_directory() && std::regex_match(name, match, pattern))
+      found.push_back({entry.path(), std::stoll(match[1])});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return found;
@@ -99,7 +110,9 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, bool 
   return reader;
 }
 
-RunState CheckpointReader::state() const { return RunState::from_json(manifest_.at("state")); }
+RunState CheckpointReader::state() const {
+  return RunState::from_json(manifest_.at("state"));
+}
 
 std::vector<std::string> CheckpointReader::names(const std::string& kind) const {
   std::vector<std::string> names;
@@ -108,7 +121,9 @@ std::vector<std::string> CheckpointReader::names(const std::string& kind) const 
   return names;
 }
 
-bool CheckpointReader::has(const std::string& kind) const { return !names(kind).empty(); }
+bool CheckpointReader::has(const std::string& kind) const {
+  return !names(kind).empty();
+}
 
 torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::string& name) const {
   const auto key = table_key(kind, name);
@@ -120,12 +135,14 @@ torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::strin
   for (const auto& part : table[key].at("parts")) {
     const auto begin = part.at("begin").get<std::int64_t>(), end = part.at("end").get<std::int64_t>();
     const auto bytes = files_->open.at(part.at("file").get<std::string>()).bytes(key);
-    if (begin < 0 || end < begin || end > flat.numel() || bytes.size() != static_cast<std::size_t>(end - begin) * sizeof(float))
+    if (begin < 0 || end < begin || end > flat.numel() ||
+        bytes.size() != static_cast<std::size_t>(end - begin) * sizeof(float))
       fail(Exit::io, "{}: the parts of {} do not fit its shape", path_.string(), key);
     std::memcpy(flat.data_ptr<float>() + begin, bytes.data(), bytes.size());
     filled += end - begin;
   }
-  if (filled != flat.numel()) fail(Exit::io, "{}: {} is incomplete ({} of {} elements)", path_.string(), key, filled, flat.numel());
+  if (filled != flat.numel())
+    fail(Exit::io, "{}: {} is incomplete ({} of {} elements)", path_.string(), key, filled, flat.numel());
   return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>());
 }
 
@@ -144,7 +161,9 @@ std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path
       }
     }
     if (found.empty() && !candidates.empty())
-      error = Error(Exit::io, fmt::format("none of the {} checkpoints in {} is valid", candidates.size(), (run_dir / "checkpoints").string()),
+      error = Error(Exit::io,
+                    fmt::format("none of the {} checkpoints in {} is valid", candidates.size(),
+                                (run_dir / "checkpoints").string()),
                     "restore one from a backup, or move the run folder away to start from step 0");
   }
   agree(trainers, error);
@@ -178,11 +197,11 @@ struct CheckpointWriter::Job {
   std::filesystem::path temporary, final_name;
   std::int64_t step = 0;
   nlohmann::json manifest;
-  std::string file_name;                                        // empty: this rank writes nothing
+  std::string file_name;  // empty: this rank writes nothing
   std::vector<Slice> slices;
-  std::map<std::string, std::vector<torch::Tensor>> snapshot;   // kind -> host copy of each bucket's shard
+  std::map<std::string, std::vector<torch::Tensor>> snapshot;  // kind -> host copy of each bucket's shard
   std::atomic<bool> done{false};
-  nlohmann::json report;                                        // for rank 0: file, size, digest, slices; or the error
+  nlohmann::json report;  // for rank 0: file, size, digest, slices; or the error
   std::jthread thread;
 
   void write() {
@@ -204,7 +223,11 @@ struct CheckpointWriter::Job {
         specs.push_back({key, DType::f32, {slice.end - slice.begin}});
         const auto* data = buckets[slice.bucket].data_ptr<float>() + slice.shard_offset;
         bytes[key] = std::as_bytes(std::span(data, static_cast<std::size_t>(slice.end - slice.begin)));
-        table.push_back({{"key", key}, {"shape", slice.shape}, {"channels_last", slice.channels_last}, {"begin", slice.begin}, {"end", slice.end}});
+        table.push_back({{"key", key},
+                         {"shape", slice.shape},
+                         {"channels_last", slice.channels_last},
+                         {"begin", slice.begin},
+                         {"end", slice.end}});
       }
     SafetensorsWriter writer(temporary / file_name, std::move(specs));
     for (const auto& spec : writer.order()) writer.write(spec.name, bytes.at(spec.name));
@@ -218,7 +241,8 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state, const nlohmann::json& extra) {
+void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state,
+                             const nlohmann::json& extra) {
   if (in_flight_) commit();
   job_ = std::make_unique<Job>();
   Job& job = *job_;
@@ -249,13 +273,16 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
     job.file_name = fmt::format("shard-{:05d}-of-{:05d}.safetensors", model.shard(), model.plan().shards);
     job.slices = slices_of_shard(model.layout(), model.shard());
     for (const auto& [kind, shards] : optimizer.state())
-      for (const auto& shard : shards) job.snapshot[kind].push_back(shard.to(torch::kCPU, torch::kFloat32, /*non_blocking=*/false, /*copy=*/true));
+      for (const auto& shard : shards)
+        job.snapshot[kind].push_back(shard.to(torch::kCPU, torch::kFloat32, /*non_blocking=*/false, /*copy=*/true));
   }
   in_flight_ = true;
   job.thread = std::jthread([&job] { job.write(); });
 }
 
-bool CheckpointWriter::busy() const { return job_ && !job_->done; }
+bool CheckpointWriter::busy() const {
+  return job_ && !job_->done;
+}
 
 bool CheckpointWriter::commit() {
   if (!in_flight_) return false;
@@ -286,7 +313,7 @@ bool CheckpointWriter::commit() {
       const auto text = job.manifest.dump(1) + "\n";
       write_file_atomically(job.temporary / manifest_name, text);
       write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
-      if (std::filesystem::exists(job.final_name)) {   // a damaged one of the same step, passed over at the start
+      if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
         const auto trash = job.final_name.string() + ".trash";
         std::filesystem::remove_all(trash);
         std::filesystem::rename(job.final_name, trash);
@@ -305,7 +332,8 @@ bool CheckpointWriter::commit() {
   try {
     agree(trainers_, error);
   } catch (const Error& failed) {
-    if (trainers_.rank() == 0) log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", step, failed.what());
+    if (trainers_.rank() == 0)
+      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", step, failed.what());
     return false;
   }
   last_step_ = step;
@@ -323,7 +351,8 @@ void CheckpointWriter::retire() const {
     if (retention_.keep_every_steps && all[i].step % *retention_.keep_every_steps == 0) continue;
     const auto trash = all[i].path.string() + ".trash";
     std::error_code error;
-    std::filesystem::rename(all[i].path, trash, error);   // first out of sight, so that a half-deleted one is never a candidate
+    std::filesystem::rename(all[i].path, trash,
+                            error);  // first out of sight, so that a half-deleted one is never a candidate
     if (!error) std::filesystem::remove_all(trash, error);
     if (error) log::warning("cannot delete the old checkpoint {}: {}", all[i].path.string(), error.message());
   }

@@ -12,7 +12,8 @@ void CheckpointConfig::describe(config::Section& section) {
   section.key("keep", keep, "newest checkpoints that are kept").at_least(1);
   section.key("keep_every", keep_every, "checkpoints at multiples of this are kept for good; null = none");
   section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
-  section.key("allow_changes", allow_changes, "go on although the seed, data, batch, stripes, transform or model differ");
+  section.key("allow_changes", allow_changes,
+              "go on although the seed, data, batch, stripes, transform or model differ");
 }
 
 void SamplesConfig::describe(config::Section& section) {
@@ -35,7 +36,8 @@ void RecordConfig::describe(config::Section& section) {
 void GuardConfig::describe(config::Section& section) {
   section.key("non_finite", non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}},
               "what a loss or gradient that is not finite does: skip the update, or stop with exit code 78");
-  section.key("spike_sigma", spike_sigma, "a loss this many standard deviations above its mean is warned about").above(0);
+  section.key("spike_sigma", spike_sigma, "a loss this many standard deviations above its mean is warned about")
+      .above(0);
   section.key("max_skips", max_skips, "more skipped steps in a row than this stop the run").at_least(0);
   section.key("hang_timeout", hang_timeout, "longest a rank may wait for another; auto = 30 min");
 }

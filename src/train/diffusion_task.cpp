@@ -2,20 +2,30 @@
 
 namespace millrace {
 
-DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source, ParcelReceiver& receiver, Options options)
-    : unet_(std::move(unet)), schedule_(std::move(schedule)), source_(std::move(source)), receiver_(receiver), options_(std::move(options)) {}
+DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source,
+                             ParcelReceiver& receiver, Options options)
+    : unet_(std::move(unet)),
+      schedule_(std::move(schedule)),
+      source_(std::move(source)),
+      receiver_(receiver),
+      options_(std::move(options)) {}
 
-void DiffusionTask::next_batch() { share_ = source_.next(); }
+void DiffusionTask::next_batch() {
+  share_ = source_.next();
+}
 
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   std::vector<RngKey> keys;
   for (auto i = begin; i < end; ++i) keys.push_back({options_.seed, share_.refs[i].hash, share_.refs[i].visit});
-  const auto input = make_step_input(share_.moments.slice(0, begin, end), share_.text.slice(0, begin, end), options_.null_text, keys,
-                                     options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
-  const auto prediction = unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
+  const auto input =
+      make_step_input(share_.moments.slice(0, begin, end), share_.text.slice(0, begin, end), options_.null_text, keys,
+                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+  const auto prediction =
+      unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
   if (recording_) {
     auto keep = [&](const char* name, const torch::Tensor& tensor) {
-      record_[name].push_back(tensor.detach().to(torch::kCPU, tensor.is_floating_point() ? torch::kFloat32 : torch::kInt64));
+      record_[name].push_back(
+          tensor.detach().to(torch::kCPU, tensor.is_floating_point() ? torch::kFloat32 : torch::kInt64));
     };
     keep("latents", input.latents);
     keep("text", input.text);

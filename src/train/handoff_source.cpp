@@ -6,9 +6,12 @@
 
 namespace millrace {
 
-HandoffSource::HandoffSource(ParcelReceiver& receiver, std::vector<std::uint32_t> stripes, std::map<std::uint32_t, int> producer_of,
-                             int samples_per_stripe, double limit_seconds)
-    : receiver_(receiver), stripes_(std::move(stripes)), producer_of_(std::move(producer_of)), samples_per_stripe_(samples_per_stripe),
+HandoffSource::HandoffSource(ParcelReceiver& receiver, std::vector<std::uint32_t> stripes,
+                             std::map<std::uint32_t, int> producer_of, int samples_per_stripe, double limit_seconds)
+    : receiver_(receiver),
+      stripes_(std::move(stripes)),
+      producer_of_(std::move(producer_of)),
+      samples_per_stripe_(samples_per_stripe),
       limit_seconds_(limit_seconds) {}
 
 EncodedBatch HandoffSource::next() {
@@ -56,8 +59,10 @@ void HandoffSource::fill(std::uint32_t stripe) {
         held_[from].push_back(std::move(*parcel));
       }
     } else if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(Exit::suspect, fmt::format("no samples of stripe {} from producer {} for {:.0f} s", stripe, producer, limit_seconds_),
-                  "look at that producer's log; guard.hang_timeout sets the limit");
+      throw Error(
+          Exit::suspect,
+          fmt::format("no samples of stripe {} from producer {} for {:.0f} s", stripe, producer, limit_seconds_),
+          "look at that producer's log; guard.hang_timeout sets the limit");
     }
   }
 }
@@ -79,7 +84,9 @@ void HandoffSource::take(Line& line, std::vector<EncodedBatch>& pieces) {
     EncodedBatch& front = line.batches.front();
     const auto there = static_cast<std::int64_t>(front.refs.size());
     const auto taken = std::min(wanted, there);
-    pieces.push_back({{front.refs.begin(), front.refs.begin() + taken}, front.moments.slice(0, 0, taken), front.text.slice(0, 0, taken)});
+    pieces.push_back({{front.refs.begin(), front.refs.begin() + taken},
+                      front.moments.slice(0, 0, taken),
+                      front.text.slice(0, 0, taken)});
     wanted -= taken;
     if (taken == there) {
       line.batches.pop_front();
@@ -91,6 +98,8 @@ void HandoffSource::take(Line& line, std::vector<EncodedBatch>& pieces) {
   }
 }
 
-LedgerDelta HandoffSource::take_ledger_delta() { return std::exchange(news_, {}); }
+LedgerDelta HandoffSource::take_ledger_delta() {
+  return std::exchange(news_, {});
+}
 
 }  // namespace millrace

@@ -18,20 +18,24 @@ namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
-// What all ranks must know about a step before they decide what to do with it: summed over trainers in one small message.
+// What all ranks must know about a step before they decide what to do with it: summed over trainers in one small
+// message.
 struct StepTotals {
-  double loss = 0;             // mean over the global batch
-  double square_sum = 0;       // of the gradient
-  double signal = 0;           // > 0: some rank was told to stop
-  double writing = 0;          // ranks whose checkpoint file is still being written
-  double clock = 0;            // rank 0's seconds in training, so that all ranks agree on what time it is
+  double loss = 0;        // mean over the global batch
+  double square_sum = 0;  // of the gradient
+  double signal = 0;      // > 0: some rank was told to stop
+  double writing = 0;     // ranks whose checkpoint file is still being written
+  double clock = 0;       // rank 0's seconds in training, so that all ranks agree on what time it is
 
   void reduce(const Group& group) {
     double values[] = {loss, square_sum, signal, writing, clock};
     group.all_reduce_sum(std::span<double>(values));
-    std::tie(loss, square_sum, signal, writing, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
+    std::tie(loss, square_sum, signal, writing, clock) =
+        std::tie(values[0], values[1], values[2], values[3], values[4]);
   }
   double norm() const { return std::sqrt(square_sum); }
   bool finite() const { return std::isfinite(loss) && std::isfinite(square_sum); }
@@ -40,29 +44,40 @@ struct StepTotals {
 // True when a multiple of `every` was reached between two points of the run.
 bool crossed(const std::optional<Duration>& every, std::int64_t batch, const RunState& now, double seconds_before) {
   if (!every || every->count <= 0) return false;
-  auto passed = [&](double before, double after) { return std::floor(after / every->count) > std::floor(before / every->count); };
+  auto passed = [&](double before, double after) {
+    return std::floor(after / every->count) > std::floor(before / every->count);
+  };
   switch (every->unit) {
-    case Duration::Unit::steps: return passed(static_cast<double>(now.step - 1), static_cast<double>(now.step));
-    case Duration::Unit::samples: return passed(static_cast<double>(now.samples - batch), static_cast<double>(now.samples));
-    case Duration::Unit::seconds: return passed(seconds_before, now.seconds);
+    case Duration::Unit::steps:
+      return passed(static_cast<double>(now.step - 1), static_cast<double>(now.step));
+    case Duration::Unit::samples:
+      return passed(static_cast<double>(now.samples - batch), static_cast<double>(now.samples));
+    case Duration::Unit::seconds:
+      return passed(seconds_before, now.seconds);
   }
   return false;
 }
 
 bool reached(const Duration& duration, const RunState& state) {
   switch (duration.unit) {
-    case Duration::Unit::steps: return static_cast<double>(state.step) >= duration.count;
-    case Duration::Unit::samples: return static_cast<double>(state.samples) >= duration.count;
-    case Duration::Unit::seconds: return state.seconds >= duration.count;
+    case Duration::Unit::steps:
+      return static_cast<double>(state.step) >= duration.count;
+    case Duration::Unit::samples:
+      return static_cast<double>(state.samples) >= duration.count;
+    case Duration::Unit::seconds:
+      return state.seconds >= duration.count;
   }
   return true;
 }
 
 double steps_of(const Duration& duration, std::int64_t batch) {
   switch (duration.unit) {
-    case Duration::Unit::steps: return duration.count;
-    case Duration::Unit::samples: return std::ceil(duration.count / static_cast<double>(batch));
-    case Duration::Unit::seconds: return 0;
+    case Duration::Unit::steps:
+      return duration.count;
+    case Duration::Unit::samples:
+      return std::ceil(duration.count / static_cast<double>(batch));
+    case Duration::Unit::seconds:
+      return 0;
   }
   return 0;
 }
@@ -83,12 +98,19 @@ struct Interval {
 class Loop {
  public:
   Loop(LoopParts parts, RunState state)
-      : p_(std::move(parts)), state_(std::move(state)), schedule_(plan_lr_schedule(p_.optim, p_.config.duration, p_.config.batch.global)),
-        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, keep_every_steps()}), ledger_(p_.data), spikes_(p_.config.guard.spike_sigma),
-        resumed_(state_), started_(Clock::now()), seconds_before_(state_.seconds) {
+      : p_(std::move(parts)),
+        state_(std::move(state)),
+        schedule_(plan_lr_schedule(p_.optim, p_.config.duration, p_.config.batch.global)),
+        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, keep_every_steps()}),
+        ledger_(p_.data),
+        spikes_(p_.config.guard.spike_sigma),
+        resumed_(state_),
+        started_(Clock::now()),
+        seconds_before_(state_.seconds) {
     if (!state_.ledger.is_null()) ledger_.load_state(state_.ledger.dump());
     if (is_root())
-      progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step, p_.config.log.tensorboard, p_.config.log.ids,
+      progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step,
+                                                               p_.config.log.tensorboard, p_.config.log.ids,
                                                                steps_of(p_.config.duration, p_.config.batch.global)});
   }
 
@@ -114,11 +136,14 @@ class Loop {
     p_.task.next_batch();
     const double wait = seconds_since(step_started);
 
-    const bool record = std::find(p_.config.record.steps.begin(), p_.config.record.steps.end(), number) != p_.config.record.steps.end();
+    const bool record =
+        std::find(p_.config.record.steps.begin(), p_.config.record.steps.end(), number) != p_.config.record.steps.end();
     if (record) p_.task.start_record();
     StepTotals totals = forward_backward();
     totals.reduce(p_.trainers);
-    if (record) write_record(p_.trainers, p_.config.run_dir, number, p_.task.refs(), p_.task.take_record(), totals.loss, totals.norm());
+    if (record)
+      write_record(p_.trainers, p_.config.run_dir, number, p_.task.refs(), p_.task.take_record(), totals.loss,
+                   totals.norm());
 
     update(totals);
     advance(totals);
@@ -162,14 +187,19 @@ class Loop {
     }
     ++state_.skipped;
     ++skips_in_a_row_;
-    const bool stop = p_.config.guard.non_finite == GuardConfig::NonFinite::stop || skips_in_a_row_ > p_.config.guard.max_skips;
-    const auto ids = batch_ids();   // collective
+    const bool stop =
+        p_.config.guard.non_finite == GuardConfig::NonFinite::stop || skips_in_a_row_ > p_.config.guard.max_skips;
+    const auto ids = batch_ids();  // collective
     if (stop)
-      throw Error(Exit::numerics,
-                  fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}", state_.step + 1, totals.loss,
-                              totals.norm(), skips_in_a_row_, fmt::join(ids.begin(), ids.begin() + std::min<std::size_t>(ids.size(), 16), ", ")),
-                  "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
-    if (is_root()) log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1, totals.loss, totals.norm());
+      throw Error(
+          Exit::numerics,
+          fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}", state_.step + 1,
+                      totals.loss, totals.norm(), skips_in_a_row_,
+                      fmt::join(ids.begin(), ids.begin() + std::min<std::size_t>(ids.size(), 16), ", ")),
+          "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
+    if (is_root())
+      log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1,
+                   totals.loss, totals.norm());
   }
 
   void advance(const StepTotals& totals) {
@@ -191,7 +221,8 @@ class Loop {
     std::vector<std::string> ids;
     for (const auto& part : p_.trainers.gather_strings(mine)) {
       std::size_t begin = 0;
-      for (std::size_t end; (end = part.find('\n', begin)) != part.npos; begin = end + 1) ids.push_back(part.substr(begin, end - begin));
+      for (std::size_t end; (end = part.find('\n', begin)) != part.npos; begin = end + 1)
+        ids.push_back(part.substr(begin, end - begin));
     }
     return ids;
   }
@@ -306,7 +337,9 @@ class Loop {
       if (!part.empty()) state_.cursors.merge(RunState::from_json(nlohmann::json::parse(part)).cursors);
   }
 
-  void write_ledger() const { write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json()); }
+  void write_ledger() const {
+    write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json());
+  }
 
   // The state at the end must be on disk, unless the user wanted no checkpoints.
   void save_last() {
@@ -330,7 +363,8 @@ class Loop {
     result.signal = signal_;
     result.state = state_;
     if (writer_.last_step() > 0)
-      result.checkpoint = (std::filesystem::path(p_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+      result.checkpoint =
+          (std::filesystem::path(p_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
     const auto steps = state_.step - resumed_.step;
     totals_.step = state_.step;
     totals_.samples = state_.samples;
@@ -367,6 +401,8 @@ class Loop {
 
 }  // namespace
 
-LoopResult run_loop(LoopParts parts, RunState state) { return Loop(std::move(parts), std::move(state)).run(); }
+LoopResult run_loop(LoopParts parts, RunState state) {
+  return Loop(std::move(parts), std::move(state)).run();
+}
 
 }  // namespace millrace

@@ -18,9 +18,9 @@ constexpr std::size_t ledger_bytes = 64 << 10;
 // One stripe's encoded samples on their way into a parcel.
 struct Line {
   std::uint32_t stripe = 0;
-  std::uint64_t taken = 0;              // samples taken from the stream, those that were dropped again not counted
+  std::uint64_t taken = 0;  // samples taken from the stream, those that were dropped again not counted
   std::vector<EncodedBatch> pieces;
-  std::int64_t waiting = 0;             // samples in `pieces`
+  std::int64_t waiting = 0;  // samples in `pieces`
   LedgerDelta non_finite;
 };
 
@@ -28,7 +28,8 @@ EncodedBatch join(std::vector<EncodedBatch> pieces) {
   EncodedBatch whole;
   std::vector<torch::Tensor> moments, text;
   for (auto& piece : pieces) {
-    whole.refs.insert(whole.refs.end(), std::make_move_iterator(piece.refs.begin()), std::make_move_iterator(piece.refs.end()));
+    whole.refs.insert(whole.refs.end(), std::make_move_iterator(piece.refs.begin()),
+                      std::make_move_iterator(piece.refs.end()));
     moments.push_back(piece.moments);
     text.push_back(piece.text);
   }
@@ -39,7 +40,8 @@ EncodedBatch join(std::vector<EncodedBatch> pieces) {
 
 class Producer {
  public:
-  Producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest, const ProducerPlan& plan)
+  Producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+           const ProducerPlan& plan)
       : stream_(stream), encoder_(encoder), sender_(sender), manifest_(manifest), plan_(plan) {
     for (auto stripe : plan.stripes) lines_[stripe].stripe = stripe;
   }
@@ -62,7 +64,8 @@ class Producer {
       Line& line = furthest_behind();
       auto sample = stream_.next(line.stripe);
       ensure(sample.has_value(), "training reads stripes without end");
-      if (sample->ref.id.size() > longest_id_bytes) fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
+      if (sample->ref.id.size() > longest_id_bytes)
+        fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
       ++line.taken;
       samples.push_back(std::move(*sample));
     }
@@ -72,7 +75,9 @@ class Producer {
   // By whole parcels, so that one stripe's parcel is finished before the next stripe's is begun.
   Line& furthest_behind() {
     auto parcels = [&](const auto& entry) { return entry.second.taken / plan_.parcel_samples; };
-    return std::min_element(lines_.begin(), lines_.end(), [&](const auto& a, const auto& b) { return parcels(a) < parcels(b); })->second;
+    return std::min_element(lines_.begin(), lines_.end(),
+                            [&](const auto& a, const auto& b) { return parcels(a) < parcels(b); })
+        ->second;
   }
 
   void sort_into_lines(const EncodedBatch& batch) {
@@ -115,7 +120,8 @@ class Producer {
   void send_parcel(Line& line, EncodedBatch batch) {
     auto news = stream_.take_ledger_delta(line.stripe, ledger_bytes / 2);
     news.append(line.non_finite.take(ledger_bytes / 2));
-    const ProducerReport report{static_cast<double>(encoder_.images()), encoder_.seconds(), sender_.stats().stall_seconds};
+    const ProducerReport report{static_cast<double>(encoder_.images()), encoder_.seconds(),
+                                sender_.stats().stall_seconds};
     const auto bytes = pack_parcel({line.stripe, std::move(batch), news.to_bytes(), report});
     const int trainer = plan_.trainer_of[line.stripe];
     sender_.send(trainer, line.stripe, bytes, [&] {
@@ -144,7 +150,8 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
   return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, longest_id_bytes, ledger_bytes);
 }
 
-void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest, const ProducerPlan& plan) {
+void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+                  const ProducerPlan& plan) {
   try {
     Producer(stream, encoder, sender, manifest, plan).run();
   } catch (const Error& error) {

@@ -22,7 +22,9 @@ std::string kept_lines(const std::filesystem::path& path, std::int64_t last_step
   return kept;
 }
 
-nlohmann::json finite_or_null(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+nlohmann::json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
 
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
@@ -45,7 +47,8 @@ std::FILE* open_lines(const std::filesystem::path& path, std::int64_t last_step)
 Progress::Progress(Options options) : options_(std::move(options)) {
   metrics_ = open_lines(options_.run_dir / "metrics.jsonl", options_.resumed_step);
   if (options_.ids) ids_ = open_lines(options_.run_dir / "ids.jsonl", options_.resumed_step);
-  if (options_.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
+  if (options_.tensorboard)
+    tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
 }
 
 Progress::~Progress() {
@@ -61,11 +64,20 @@ void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {
 }
 
 void Progress::metrics(const Metrics& m) {
-  const nlohmann::ordered_json json = {
-      {"step", m.step}, {"samples", m.samples}, {"loss", finite_or_null(m.loss)}, {"grad_norm", finite_or_null(m.grad_norm)}, {"lr", m.lr},
-      {"images_per_second", m.images_per_second}, {"step_ms", m.step_ms}, {"data_wait_ms", m.data_wait_ms},
-      {"encode_images_per_second", m.encode_images_per_second}, {"queue_fill", m.queue_fill}, {"producer_stall_share", m.producer_stall_share},
-      {"skipped", m.skipped}, {"memory_gib", m.memory_gib}, {"time", utc_now()}};
+  const nlohmann::ordered_json json = {{"step", m.step},
+                                       {"samples", m.samples},
+                                       {"loss", finite_or_null(m.loss)},
+                                       {"grad_norm", finite_or_null(m.grad_norm)},
+                                       {"lr", m.lr},
+                                       {"images_per_second", m.images_per_second},
+                                       {"step_ms", m.step_ms},
+                                       {"data_wait_ms", m.data_wait_ms},
+                                       {"encode_images_per_second", m.encode_images_per_second},
+                                       {"queue_fill", m.queue_fill},
+                                       {"producer_stall_share", m.producer_stall_share},
+                                       {"skipped", m.skipped},
+                                       {"memory_gib", m.memory_gib},
+                                       {"time", utc_now()}};
   const auto line = json.dump() + "\n";
   std::fwrite(line.data(), 1, line.size(), metrics_);
   if (tensorboard_) {
@@ -98,13 +110,17 @@ void Progress::flush() {
 }
 
 std::string describe(const Metrics& m, double total_steps) {
-  std::string line = total_steps > 0 ? fmt::format("step {}/{:.0f} ({:.1f}%)", m.step, total_steps, 100 * m.step / total_steps)
-                                     : fmt::format("step {}", m.step);
-  line += fmt::format(" seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}% | enc {:.0f} img/s q {:.0f}% | {:.1f} GiB | elapsed {}",
-                      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
-                      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0, m.encode_images_per_second, 100 * m.queue_fill, m.memory_gib,
-                      format_time(m.elapsed_seconds));
-  if (total_steps > 0 && m.step_ms > 0) line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
+  std::string line = total_steps > 0
+                         ? fmt::format("step {}/{:.0f} ({:.1f}%)", m.step, total_steps, 100 * m.step / total_steps)
+                         : fmt::format("step {}", m.step);
+  line += fmt::format(
+      " seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}% | enc {:.0f} img/s q {:.0f}% | {:.1f} "
+      "GiB | elapsed {}",
+      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
+      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0, m.encode_images_per_second, 100 * m.queue_fill,
+      m.memory_gib, format_time(m.elapsed_seconds));
+  if (total_steps > 0 && m.step_ms > 0)
+    line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
   if (m.skipped > 0) line += fmt::format(" | {} skipped", m.skipped);
   return line;
 }

@@ -13,7 +13,9 @@ std::span<const std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-DType dtype_of(const torch::Tensor& tensor) { return tensor.scalar_type() == torch::kInt64 ? DType::i64 : DType::f32; }
+DType dtype_of(const torch::Tensor& tensor) {
+  return tensor.scalar_type() == torch::kInt64 ? DType::i64 : DType::f32;
+}
 
 // All trainers' parts of one tensor, joined along the samples; whole on rank 0 only.
 torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
@@ -32,8 +34,9 @@ torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
 
 }  // namespace
 
-void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step, const std::vector<SampleRef>& refs,
-                  const std::map<std::string, torch::Tensor>& tensors, double loss, double grad_norm) {
+void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
+                  const std::vector<SampleRef>& refs, const std::map<std::string, torch::Tensor>& tensors, double loss,
+                  double grad_norm) {
   auto ids = nlohmann::json::array();
   for (const auto& ref : refs) ids.push_back(ref.id);
   auto all_ids = nlohmann::json::array();
@@ -47,7 +50,8 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
   whole["grad_norm"] = torch::tensor(static_cast<float>(grad_norm));
 
   std::vector<TensorBytes> contents;
-  for (const auto& [name, tensor] : whole) contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
+  for (const auto& [name, tensor] : whole)
+    contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
   const auto path = run_dir / "records" / fmt::format("step-{:08d}.safetensors", step);
   std::filesystem::create_directories(path.parent_path());
   save_safetensors(path, contents, {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", all_ids.dump()}});

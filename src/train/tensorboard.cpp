@@ -16,7 +16,7 @@ constexpr std::array<std::uint32_t, 256> make_crc_table() {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82f63b78u : 0);   // CRC-32C, reflected
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0x82f63b78u : 0);  // CRC-32C, reflected
     table[i] = value;
   }
   return table;
@@ -41,7 +41,9 @@ void append_varint(std::string& out, std::uint64_t value) {
 }
 
 // Protobuf wire types: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
-void append_key(std::string& out, int field, int wire_type) { append_varint(out, static_cast<std::uint64_t>(field) << 3 | wire_type); }
+void append_key(std::string& out, int field, int wire_type) {
+  append_varint(out, static_cast<std::uint64_t>(field) << 3 | wire_type);
+}
 void append_text(std::string& out, int field, std::string_view text) {
   append_key(out, field, 2);
   append_varint(out, text.size());
@@ -59,7 +61,9 @@ std::string event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 void put(std::FILE* file, std::string_view event) {
   const auto record = tensorboard_record(event);
@@ -99,13 +103,14 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::i
   std::filesystem::create_directories(folder);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(now()), host, ::getpid());
+  const auto path =
+      folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(now()), host, ::getpid());
   file_ = std::fopen(path.c_str(), "wb");
   if (!file_) fail_errno("open", path);
   put(file_, tensorboard_version_event(now()));
   if (resumed_step > 0) {
     auto event = event_at(now(), resumed_step);
-    std::string session;   // SessionLog{status: START}
+    std::string session;  // SessionLog{status: START}
     append_key(session, 1, 0);
     append_varint(session, 1);
     append_text(event, 7, session);
@@ -113,12 +118,16 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::i
   }
 }
 
-TensorBoardWriter::~TensorBoardWriter() { std::fclose(file_); }
+TensorBoardWriter::~TensorBoardWriter() {
+  std::fclose(file_);
+}
 
 void TensorBoardWriter::scalar(std::string_view tag, std::int64_t step, double value) {
   put(file_, tensorboard_scalar_event(now(), step, tag, static_cast<float>(value)));
 }
 
-void TensorBoardWriter::flush() { std::fflush(file_); }
+void TensorBoardWriter::flush() {
+  std::fflush(file_);
+}
 
 }  // namespace millrace

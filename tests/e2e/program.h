@@ -19,7 +19,7 @@ inline const std::string shapes = MILLRACE_SHAPES;
 
 struct Outcome {
   int exit_code = 0;
-  std::string output;   // stdout and stderr
+  std::string output;  // stdout and stderr
 };
 
 inline Outcome shell(const std::string& command) {
@@ -33,7 +33,9 @@ inline Outcome shell(const std::string& command) {
 }
 
 inline std::string mpirun(int ranks) {
-  return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 300 mpirun --oversubscribe --bind-to none -n " + std::to_string(ranks) + " ";
+  return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 900 mpirun --oversubscribe --bind-to none "
+         "-n " +
+         std::to_string(ranks) + " ";
 }
 
 // One folder for the whole test program, removed at its end; holds 96 small images and the tiny pipeline.
@@ -43,8 +45,9 @@ inline const fs::path& workshop() {
     Workshop() {
       std::string pattern = fs::temp_directory_path() / "millrace-e2e-XXXXXX";
       path = ::mkdtemp(pattern.data());
-      const auto made = shell(shapes + " make --out " + (path / "shapes").string() + " --count 96 --per-archive 24 --side 64 && " + millrace +
-                              " init --preset tiny --out " + (path / "tiny").string());
+      const auto made =
+          shell(shapes + " make --out " + (path / "shapes").string() + " --count 96 --per-archive 24 --side 64 && " +
+                millrace + " init --preset tiny --out " + (path / "tiny").string());
       if (made.exit_code != 0) std::fprintf(stderr, "%s\n", made.output.c_str());
     }
     ~Workshop() {
@@ -59,9 +62,10 @@ inline const fs::path& workshop() {
 // A training command on the workshop's images: 8 samples a step, everything recorded that comparisons need.
 inline std::string train(const std::string& run, const std::string& settings) {
   const auto& w = workshop();
-  return millrace + " train run.dir=" + (w / run).string() + " run.device=cpu model.pipeline=" + (w / "tiny").string() + " data.train.path=" +
-         (w / "shapes").string() +
-         " transform.resolution=32 encode.batch_size=8 batch.global=8 batch.micro=2 data.shuffle_buffer=16 optim.lr=1e-3 'optim.warmup=0 steps' "
+  return millrace + " train run.dir=" + (w / run).string() + " run.device=cpu model.pipeline=" + (w / "tiny").string() +
+         " data.train.path=" + (w / "shapes").string() +
+         " transform.resolution=32 encode.batch_size=8 batch.global=8 batch.micro=2 data.shuffle_buffer=16 "
+         "optim.lr=1e-3 'optim.warmup=0 steps' "
          "log.ids=true 'log.every=1 steps' 'checkpoint.every=4 steps' " +
          settings;
 }

@@ -12,7 +12,8 @@ namespace {
 std::string weights_of(const std::string& run) {
   const auto out = workshop() / (run + "-pipeline");
   fs::remove_all(out);
-  const auto exported = shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=raw");
+  const auto exported =
+      shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=raw");
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
   return (out / "unet/diffusion_pytorch_model.safetensors").string();
 }
@@ -23,9 +24,10 @@ void expect_success(const std::string& command) {
 }
 
 // Runs `command`, and sends it `signal` as soon as `text` stands in `file`; ends with the command's exit code.
-std::string signal_once(const std::string& command, const std::string& signal, const fs::path& file, const std::string& text) {
-  return command + " & pid=$!; for i in $(seq 3000); do grep -q '" + text + "' " + file.string() + " 2>/dev/null && break; sleep 0.02; done; kill -" + signal +
-         " $pid; wait $pid";
+std::string signal_once(const std::string& command, const std::string& signal, const fs::path& file,
+                        const std::string& text) {
+  return command + " & pid=$!; for i in $(seq 3000); do grep -q '" + text + "' " + file.string() +
+         " 2>/dev/null && break; sleep 0.02; done; kill -" + signal + " $pid; wait $pid";
 }
 
 // The reference that the others are compared with.
@@ -39,12 +41,13 @@ const std::string& one_rank() {
 
 TEST(Train, WritesWhatAUserLooksFor) {
   const auto run = workshop() / one_rank();
-  for (const char* file : {"config.yaml", "metrics.jsonl", "ids.jsonl", "ledger.json", "DONE", "STATE", "log/rank-00000.log"})
+  for (const char* file :
+       {"config.yaml", "metrics.jsonl", "ids.jsonl", "ledger.json", "DONE", "STATE", "log/rank-00000.log"})
     EXPECT_TRUE(fs::exists(run / file)) << file;
   const auto metrics = lines(run / "metrics.jsonl");
   ASSERT_EQ(metrics.size(), 12u);
-  for (const char* key : {"step", "samples", "loss", "grad_norm", "lr", "images_per_second", "step_ms", "data_wait_ms", "encode_images_per_second",
-                          "queue_fill", "skipped", "memory_gib", "time"})
+  for (const char* key : {"step", "samples", "loss", "grad_norm", "lr", "images_per_second", "step_ms", "data_wait_ms",
+                          "encode_images_per_second", "queue_fill", "skipped", "memory_gib", "time"})
     EXPECT_TRUE(metrics[0].contains(key)) << key;
   EXPECT_EQ(metrics[11]["samples"], 96);
   EXPECT_EQ(nlohmann::json::parse(read(run / "DONE"))["step"], 12);
@@ -59,7 +62,7 @@ TEST(Train, EverySampleOncePerVisit) {
     ASSERT_EQ(line["ids"].size(), 8u);
     for (const auto& id : line["ids"]) seen.insert(id);
   }
-  for (const auto& id : seen) EXPECT_LE(seen.count(id), 2u) << id;   // stripes of unequal length may be one visit ahead
+  for (const auto& id : seen) EXPECT_LE(seen.count(id), 2u) << id;  // stripes of unequal length may be one visit ahead
 }
 
 TEST(Train, SameIdsAndWeightsOnAnyRanks) {
@@ -77,7 +80,8 @@ TEST(Train, SameIdsAndWeightsOnAnyRanks) {
 TEST(Train, KilledAndResumedIsBitEqual) {
   // Killed by the record of step 7, long after the checkpoint of step 4 and before that of step 8.
   const auto run = workshop() / "killed";
-  const auto killed = shell(signal_once(train("killed", "'duration=12 steps'"), "KILL", run / "metrics.jsonl", "\"step\":6"));
+  const auto killed =
+      shell(signal_once(train("killed", "'duration=12 steps'"), "KILL", run / "metrics.jsonl", "\"step\":6"));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
   ASSERT_FALSE(fs::exists(run / "DONE"));
   expect_success(train("killed", "'duration=12 steps'"));
@@ -94,7 +98,8 @@ TEST(Train, ResumesOnOtherRanks) {
 
 TEST(Train, ASignalSavesAndAsksToBeRequeued) {
   const auto run = workshop() / "signalled";
-  const auto outcome = shell(signal_once(train("signalled", "'duration=100000 steps'"), "USR1", run / "metrics.jsonl", "step"));
+  const auto outcome =
+      shell(signal_once(train("signalled", "'duration=100000 steps'"), "USR1", run / "metrics.jsonl", "step"));
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   EXPECT_EQ(nlohmann::json::parse(read(run / "STATE"))["state"], "requeue");
 }
@@ -108,17 +113,20 @@ TEST(Train, FallsBackToAnOlderCheckpoint) {
   EXPECT_NE(outcome.output.find("step-00000008"), std::string::npos) << outcome.output;
   EXPECT_EQ(read(workshop() / "damaged/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
 
-  for (const auto& entry : fs::directory_iterator(workshop() / "damaged/checkpoints")) fs::remove(entry.path() / "MANIFEST.json");
+  for (const auto& entry : fs::directory_iterator(workshop() / "damaged/checkpoints"))
+    fs::remove(entry.path() / "MANIFEST.json");
   EXPECT_EQ(shell(train("damaged", "'duration=16 steps'")).exit_code, 74);
 }
 
 TEST(Train, RecordsAStepThatCanBeReplayed) {
   expect_success(train("recorded", "'duration=2 steps' 'record.steps=[2]'"));
   const auto record = read_weights(workshop() / "recorded/records/step-00000002.safetensors");
-  for (const char* name : {"latents", "text", "noise", "noisy", "target", "weight", "prediction", "loss", "grad_norm"}) EXPECT_TRUE(record.contains(name)) << name;
+  for (const char* name : {"latents", "text", "noise", "noisy", "target", "weight", "prediction", "loss", "grad_norm"})
+    EXPECT_TRUE(record.contains(name)) << name;
   double loss = 0;
   const auto &prediction = record.at("prediction"), &target = record.at("target");
-  for (std::size_t i = 0; i < prediction.size(); ++i) loss += std::pow(static_cast<double>(prediction[i]) - target[i], 2) / prediction.size();
+  for (std::size_t i = 0; i < prediction.size(); ++i)
+    loss += std::pow(static_cast<double>(prediction[i]) - target[i], 2) / prediction.size();
   EXPECT_NEAR(loss, record.at("loss")[0], 1e-5);
   EXPECT_NEAR(lines(workshop() / "recorded/metrics.jsonl")[1]["loss"].get<double>(), loss, 1e-5);
 }

@@ -10,10 +10,12 @@ struct Mistake {
   const char* name;
   std::string command;
   int exit_code;
-  std::string named;   // must stand in the output
+  std::string named;  // must stand in the output
 };
 
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
 
 class Usage : public testing::TestWithParam<Mistake> {};
 
@@ -27,13 +29,14 @@ TEST_P(Usage, FailsWithCodeAndName) {
 }
 
 const std::string m = MILLRACE_BINARY;
-const std::string base = m + " train run.dir=@/x run.device=cpu model.pipeline=@/tiny data.train.path=@/shapes transform.resolution=32 batch.global=8 batch.micro=2 'duration=1 steps' ";
+const std::string base = m +
+                         " train run.dir=@/x run.device=cpu model.pipeline=@/tiny data.train.path=@/shapes "
+                         "transform.resolution=32 batch.global=8 batch.micro=2 'duration=1 steps' ";
 
 INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
-        Mistake{"no_command", m, 2, "usage"},
-        Mistake{"unknown_command", m + " trian", 2, "trian"},
+        Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "trian"},
         Mistake{"later_command", m + " download", 2, "not available"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
@@ -48,8 +51,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"bad_word", base + "transform.policy=squash", 2, "transform.policy"},
         Mistake{"stray_word", base + "hello", 2, "hello"},
         Mistake{"config_file_missing", m + " train --config @/none.yaml", 74, "none.yaml"},
-        Mistake{"duplicate_key", "sh -c \"printf 'run: {seed: 1}\\nrun: {seed: 2}\\n' > @/dup.yaml; " + m + " train --config @/dup.yaml\"", 2, "dup.yaml"},
-        Mistake{"broken_yaml", "sh -c \"printf 'run: {seed: 1\\n' > @/broken.yaml; " + m + " train --config @/broken.yaml\"", 2, "broken.yaml"},
+        Mistake{
+            "duplicate_key",
+            "sh -c \"printf 'run: {seed: 1}\\nrun: {seed: 2}\\n' > @/dup.yaml; " + m + " train --config @/dup.yaml\"",
+            2, "dup.yaml"},
+        Mistake{"broken_yaml",
+                "sh -c \"printf 'run: {seed: 1\\n' > @/broken.yaml; " + m + " train --config @/broken.yaml\"", 2,
+                "broken.yaml"},
         Mistake{"pipeline_missing", base + "model.pipeline=@/nowhere", 74, "nowhere"},
         Mistake{"archive_missing", base + "data.train.path=@/no-{000..003}.tar", 74, "no-000.tar"},
         Mistake{"empty_folder", "sh -c \"mkdir -p @/empty; " + base + "data.train.path=@/empty\"", 74, "empty"},
@@ -68,14 +76,27 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"export_without_run", m + " export --run @/nothing --out @/o", 74, "nothing"},
         Mistake{"export_not_empty", m + " export --run @/shapes --out @/o", 74, "no checkpoint"},
         Mistake{"generate_without_prompt", m + " generate --pipeline @/tiny --out @/g", 2, "--prompt"},
-        Mistake{"generate_bad_sampler", m + " generate --pipeline @/tiny --prompt x --out @/g generate.sampler=magic", 2, "generate.sampler"},
+        Mistake{"generate_bad_sampler", m + " generate --pipeline @/tiny --prompt x --out @/g generate.sampler=magic",
+                2, "generate.sampler"},
         Mistake{"tokenize_not_json", "sh -c \"echo hello | " + m + " tokenize --pipeline @/tiny\"", 74, "line 1"},
-        Mistake{"probe_unknown_component", m + " probe --component heart --pipeline @/tiny --input a --output b", 2, "heart"},
-        Mistake{"probe_missing_input", m + " probe --component unet --pipeline @/tiny --input @/none.safetensors --output @/b", 74, "none.safetensors"},
-        Mistake{"hostile_safetensors", "sh -c \"printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' > @/evil.safetensors; " + m + " inspect @/evil.safetensors\"", 74, "evil.safetensors"},
-        Mistake{"pickle_weights", "sh -c \"rm -rf @/pickle; cp -r @/tiny @/pickle; mv @/pickle/unet/diffusion_pytorch_model.safetensors @/pickle/unet/diffusion_pytorch_model.bin; " + m +
-                                      " generate --pipeline @/pickle --prompt x --out @/g\"", 74, "diffusion_pytorch_model"},
-        Mistake{"broken_tar", "sh -c \"mkdir -p @/cut; head -c 3000 @/shapes/00000.tar > @/cut/a.tar; " + m + " inspect @/cut/a.tar\"", 74, "a.tar"}),
+        Mistake{"probe_unknown_component", m + " probe --component heart --pipeline @/tiny --input a --output b", 2,
+                "heart"},
+        Mistake{"probe_missing_input",
+                m + " probe --component unet --pipeline @/tiny --input @/none.safetensors --output @/b", 74,
+                "none.safetensors"},
+        Mistake{"hostile_safetensors",
+                "sh -c \"printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' > @/evil.safetensors; " + m +
+                    " inspect @/evil.safetensors\"",
+                74, "evil.safetensors"},
+        Mistake{"pickle_weights",
+                "sh -c \"rm -rf @/pickle; cp -r @/tiny @/pickle; mv @/pickle/unet/diffusion_pytorch_model.safetensors "
+                "@/pickle/unet/diffusion_pytorch_model.bin; " +
+                    m + " generate --pipeline @/pickle --prompt x --out @/g\"",
+                74, "diffusion_pytorch_model"},
+        Mistake{
+            "broken_tar",
+            "sh -c \"mkdir -p @/cut; head -c 3000 @/shapes/00000.tar > @/cut/a.tar; " + m + " inspect @/cut/a.tar\"",
+            74, "a.tar"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

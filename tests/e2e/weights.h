@@ -24,9 +24,9 @@ inline Weights read_weights(const std::filesystem::path& path) {
   return weights;
 }
 
-// L2 norm of the difference over the norm of `a`, all tensors together. NOTE [Adam and noise]: parameters whose gradient is
-// zero but for rounding (a convolution's bias in front of a norm) move by up to lr per step in a direction that rounding
-// decides, so no bound on single values can hold when the order of additions differs.
+// L2 norm of the difference over the norm of `a`, all tensors together. NOTE [Adam and noise]: parameters whose
+// gradient is zero but for rounding (a convolution's bias in front of a norm) move by up to lr per step in a direction
+// that rounding decides, so no bound on single values can hold when the order of additions differs.
 inline double relative_difference(const Weights& a, const Weights& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, norm = 0;

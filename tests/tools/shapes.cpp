@@ -28,13 +28,14 @@ struct NamedColour {
   const char* name;
   Rgb rgb;
 };
-constexpr NamedColour colours[] = {{"red", {220, 40, 40}}, {"green", {40, 180, 60}}, {"blue", {50, 80, 220}}, {"yellow", {235, 200, 40}}};
+constexpr NamedColour colours[] = {
+    {"red", {220, 40, 40}}, {"green", {40, 180, 60}}, {"blue", {50, 80, 220}}, {"yellow", {235, 200, 40}}};
 constexpr NamedColour backgrounds[] = {{"white", {255, 255, 255}}, {"black", {0, 0, 0}}};
 constexpr const char* shapes[] = {"circle", "square", "triangle"};
 
 struct Scene {
   int shape, colour, background;
-  float x, y, radius;   // shares of the side
+  float x, y, radius;  // shares of the side
   std::string caption() const {
     return fmt::format("a {} {} on a {} background", colours[colour].name, shapes[shape], backgrounds[background].name);
   }
@@ -54,16 +55,19 @@ Scene scene_of(std::uint64_t seed, std::uint64_t index) {
 bool inside(const Scene& scene, float x, float y) {
   const float dx = (x - scene.x) / scene.radius, dy = (y - scene.y) / scene.radius;
   switch (scene.shape) {
-    case 0: return dx * dx + dy * dy <= 1;
-    case 1: return std::abs(dx) <= 0.9f && std::abs(dy) <= 0.9f;
-    default: return dy <= 1 && dy >= -1 && std::abs(dx) <= (dy + 1) / 2;   // apex up
+    case 0:
+      return dx * dx + dy * dy <= 1;
+    case 1:
+      return std::abs(dx) <= 0.9f && std::abs(dy) <= 0.9f;
+    default:
+      return dy <= 1 && dy >= -1 && std::abs(dx) <= (dy + 1) / 2;  // apex up
   }
 }
 
 // Share of a pixel that the shape covers, for smooth edges; most pixels have all corners on one side.
 float coverage(const Scene& scene, int x, int y, int side, int corners_inside) {
   if (corners_inside == 0 || corners_inside == 4) return corners_inside / 4.0f;
-  constexpr int samples = 4;   // each way
+  constexpr int samples = 4;  // each way
   int hits = 0;
   for (int i = 0; i < samples * samples; ++i)
     hits += inside(scene, (x + (i % samples + 0.5f) / samples) / side, (y + (i / samples + 0.5f) / samples) / side);
@@ -103,7 +107,8 @@ std::string encode_jpeg(const Image& image, int quality) {
   jpeg_set_quality(&jpeg, quality, TRUE);
   jpeg_start_compress(&jpeg, TRUE);
   while (jpeg.next_scanline < jpeg.image_height) {
-    auto* row = const_cast<JSAMPROW>(image.pixels.data() + static_cast<std::size_t>(jpeg.next_scanline) * image.width * 3);
+    auto* row =
+        const_cast<JSAMPROW>(image.pixels.data() + static_cast<std::size_t>(jpeg.next_scanline) * image.width * 3);
     jpeg_write_scanlines(&jpeg, &row, 1);
   }
   jpeg_finish_compress(&jpeg);
@@ -114,7 +119,9 @@ std::string encode_jpeg(const Image& image, int quality) {
 }
 
 int make(const std::map<std::string, std::string>& options) {
-  auto number = [&](const char* name, int fallback) { return options.contains(name) ? std::stoi(options.at(name)) : fallback; };
+  auto number = [&](const char* name, int fallback) {
+    return options.contains(name) ? std::stoi(options.at(name)) : fallback;
+  };
   const fs::path out = options.at("--out");
   const int count = number("--count", 4000), per_archive = number("--per-archive", 1000), side = number("--side", 256);
   const std::uint64_t seed = number("--seed", 1);
@@ -125,10 +132,15 @@ int make(const std::map<std::string, std::string>& options) {
     for (int i = first; i < std::min(first + per_archive, count); ++i) {
       const Scene scene = scene_of(seed, i);
       const std::string key = fmt::format("{:09d}", i);
-      const nlohmann::json metadata = {{"key", key}, {"caption", scene.caption()}, {"width", side}, {"height", side},
-                                       {"shape", shapes[scene.shape]}, {"colour", colours[scene.colour].name},
+      const nlohmann::json metadata = {{"key", key},
+                                       {"caption", scene.caption()},
+                                       {"width", side},
+                                       {"height", side},
+                                       {"shape", shapes[scene.shape]},
+                                       {"colour", colours[scene.colour].name},
                                        {"background", backgrounds[scene.background].name}};
-      tar.write({key, {{"jpg", encode_jpeg(draw(scene, side), 95)}, {"json", metadata.dump()}, {"txt", scene.caption()}}});
+      tar.write(
+          {key, {{"jpg", encode_jpeg(draw(scene, side), 95)}, {"json", metadata.dump()}, {"txt", scene.caption()}}});
     }
     tar.commit();
   }
@@ -148,7 +160,8 @@ Verdict look_at(const Image& image) {
     bool is_background = false;
     auto consider = [&](const NamedColour& candidate, bool background) {
       int distance = 0;
-      for (int c = 0; c < 3; ++c) distance += (image.pixels[i + c] - candidate.rgb[c]) * (image.pixels[i + c] - candidate.rgb[c]);
+      for (int c = 0; c < 3; ++c)
+        distance += (image.pixels[i + c] - candidate.rgb[c]) * (image.pixels[i + c] - candidate.rgb[c]);
       if (distance < best) best = distance, name = candidate.name, is_background = background;
     };
     for (const auto& colour : colours) consider(colour, false);
@@ -181,16 +194,21 @@ int judge(const std::map<std::string, std::string>& options) {
     ++images;
     right_colours += colour;
     right_backgrounds += background;
-    if (!colour || !background) fmt::print("  {}: asked for \"{}\", looks {} on {}\n", file, prompt, verdict.colour, verdict.background);
+    if (!colour || !background)
+      fmt::print("  {}: asked for \"{}\", looks {} on {}\n", file, prompt, verdict.colour, verdict.background);
   }
-  fmt::print("{}\n", nlohmann::json{{"images", images}, {"right_colours", right_colours}, {"right_backgrounds", right_backgrounds}}.dump());
+  fmt::print(
+      "{}\n",
+      nlohmann::json{{"images", images}, {"right_colours", right_colours}, {"right_backgrounds", right_backgrounds}}
+          .dump());
   return images > 0 ? 0 : 1;
 }
 
 int captions() {
   for (int shape = 0; shape < 3; ++shape)
     for (int background = 0; background < 2; ++background)
-      for (int colour = 0; colour < 4; ++colour) fmt::print("{}\n", Scene{shape, colour, background, 0, 0, 0}.caption());
+      for (int colour = 0; colour < 4; ++colour)
+        fmt::print("{}\n", Scene{shape, colour, background, 0, 0, 0}.caption());
   return 0;
 }
 
@@ -208,6 +226,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "millrace_shapes: {}\n", error.what());
     return 1;
   }
-  fmt::print(stderr, "usage: millrace_shapes make --out DIR [--count N] [--per-archive N] [--side PX] [--seed N] | judge --images DIR | captions\n");
+  fmt::print(stderr,
+             "usage: millrace_shapes make --out DIR [--count N] [--per-archive N] [--side PX] [--seed N] | judge "
+             "--images DIR | captions\n");
   return 2;
 }

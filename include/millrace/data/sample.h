@@ -10,29 +10,29 @@ namespace millrace {
 // Where a stripe stands: enough to go on reading, nothing more. A stripe shuffles block by block, so its place is the
 // first row of the block it is in, and how many of the block's shuffled samples have been given out.
 struct StripeCursor {
-  std::uint32_t epoch = 0;    // visit number of the samples in it
-  std::uint32_t unit = 0;     // position in the stripe's list of units of this epoch
-  std::uint64_t row = 0;      // first row of the block, counted in the unit
-  std::uint32_t given = 0;    // samples of the block given out so far
+  std::uint32_t epoch = 0;  // visit number of the samples in it
+  std::uint32_t unit = 0;   // position in the stripe's list of units of this epoch
+  std::uint64_t row = 0;    // first row of the block, counted in the unit
+  std::uint32_t given = 0;  // samples of the block given out so far
   bool operator==(const StripeCursor&) const = default;
 };
 
 // Names one use of one sample.
 struct SampleRef {
-  std::string id;             // ARCHIVE/KEY, as in ids.jsonl, records, ledger, cache
-  std::uint64_t hash = 0;     // XXH3-64 of id: the sample's name in random keys
-  std::uint32_t visit = 0;    // 0 for the first use
+  std::string id;           // ARCHIVE/KEY, as in ids.jsonl, records, ledger, cache
+  std::uint64_t hash = 0;   // XXH3-64 of id: the sample's name in random keys
+  std::uint32_t visit = 0;  // 0 for the first use
   std::uint32_t stripe = 0;
-  StripeCursor after;         // the stripe's cursor once this sample has been used
+  StripeCursor after;  // the stripe's cursor once this sample has been used
 };
 
 // One sample as it lies in an archive.
 struct RawSample {
   SampleRef ref;
-  std::string image;          // encoded bytes; empty = none
+  std::string image;  // encoded bytes; empty = none
   bool has_caption = false;
-  std::string caption;        // UTF-8 (invalid bytes already replaced by U+FFFD)
-  std::string json;           // text of the metadata member; empty = none
+  std::string caption;  // UTF-8 (invalid bytes already replaced by U+FFFD)
+  std::string json;     // text of the metadata member; empty = none
 };
 
 // 8-bit RGB, rows top to bottom, no padding: pixels[(y * width + x) * 3 + channel].
@@ -42,8 +42,17 @@ struct Image {
 };
 
 enum class Reason : std::uint8_t {
-  missing_image, missing_caption, decode_error, truncated_image, not_an_image, too_small, too_large, filtered, bad_json,
-  archive_error, non_finite,
+  missing_image,
+  missing_caption,
+  decode_error,
+  truncated_image,
+  not_an_image,
+  too_small,
+  too_large,
+  filtered,
+  bad_json,
+  archive_error,
+  non_finite,
 };
 inline constexpr int reason_count = 11;
 const char* to_string(Reason reason);
@@ -60,8 +69,8 @@ inline constexpr int token_count = 77;
 // One sample ready for the encoders.
 struct TransformedSample {
   SampleRef ref;
-  Image image;                          // (resolution, resolution)
-  std::vector<std::int32_t> tokens;     // [77]
+  Image image;                       // (resolution, resolution)
+  std::vector<std::int32_t> tokens;  // [77]
   std::string caption;
 };
 

@@ -31,16 +31,16 @@ class Encoder {
   Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size);
 
   // At most `batch_size` samples -> moments f16 (B, 8, h, w), text f16 (B, 77, C) on the host, refs in the same order.
-  // NOTE [Fixed shape]: the networks always see exactly `batch_size` rows, a short batch is filled with its last sample:
-  // kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
+  // NOTE [Fixed shape]: the networks always see exactly `batch_size` rows, a short batch is filled with its last
+  // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
   EncodedBatch encode(std::span<const TransformedSample> samples);
 
   // Text states of the null caption: f16 (77, C), host.
   torch::Tensor encode_text(std::span<const std::int32_t> tokens);
 
   int batch_size() const { return batch_size_; }
-  double seconds() const { return seconds_; }          // spent in the networks so far
-  std::int64_t images() const { return images_; }      // encoded so far, padding not counted
+  double seconds() const { return seconds_; }      // spent in the networks so far
+  std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
  private:
   torch::Tensor run_text(const torch::Tensor& ids);

@@ -10,20 +10,20 @@ namespace millrace {
 
 // How a producer spent its time since it started; cumulative.
 struct ProducerReport {
-  double images = 0, encode_seconds = 0, stall_seconds = 0;   // stall: waiting for trainers to take parcels
+  double images = 0, encode_seconds = 0, stall_seconds = 0;  // stall: waiting for trainers to take parcels
 };
 
 // What travels from a producer to a trainer: consecutive samples of one stripe, and the ledger's news up to them.
 struct ParcelContent {
   std::uint32_t stripe = 0;
   EncodedBatch batch;
-  std::string ledger_delta;   // serialised LedgerDelta; empty = no news
+  std::string ledger_delta;  // serialised LedgerDelta; empty = no news
   ProducerReport report;
 };
 
 // Bytes of a parcel of at most `samples` samples with ids of at most `id_bytes` and `ledger_bytes` of ledger.
-std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape, std::size_t id_bytes,
-                                  std::size_t ledger_bytes);
+std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
+                                  std::size_t id_bytes, std::size_t ledger_bytes);
 
 // docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16.
 std::vector<std::byte> pack_parcel(const ParcelContent& content);

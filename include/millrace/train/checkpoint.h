@@ -27,8 +27,8 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
 // A verified checkpoint, open for reading. Tensors are logical: whole, fp32, in the module's order of dimensions.
 class CheckpointReader {
  public:
-  // Checks the manifest's digest, every file's size and (with `verify`) digest, and the tensor table; Error(io) names what
-  // is wrong.
+  // Checks the manifest's digest, every file's size and (with `verify`) digest, and the tensor table; Error(io) names
+  // what is wrong.
   static CheckpointReader open(const std::filesystem::path& path, bool verify = true);
 
   const std::filesystem::path& path() const { return path_; }
@@ -46,8 +46,8 @@ class CheckpointReader {
   std::shared_ptr<Files> files_;
 };
 
-// The newest valid checkpoint of a run, found by rank 0 of `trainers` and agreed on by all; broken ones are reported and
-// passed over. Nothing when the run has none; Error(io) when directories exist and none is valid.
+// The newest valid checkpoint of a run, found by rank 0 of `trainers` and agreed on by all; broken ones are reported
+// and passed over. Nothing when the run has none; Error(io) when directories exist and none is valid.
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers);
 
 // Copies a checkpoint's tensors into this rank's shards. Error(io) when a tensor is missing or has another shape.
@@ -67,11 +67,12 @@ class CheckpointWriter {
 
   // Copies the shards to host memory and starts writing this rank's file; waits for and commits an earlier one first.
   // `extra` goes into the manifest (config, data manifest, kind of model).
-  void start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state, const nlohmann::json& extra);
+  void start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state,
+             const nlohmann::json& extra);
   // True while this rank's file is being written.
   bool busy() const;
-  // Every rank is done: publishes the directory, or removes it with a warning when any rank failed (a full disk does not
-  // end the run). True when a checkpoint was published.
+  // Every rank is done: publishes the directory, or removes it with a warning when any rank failed (a full disk does
+  // not end the run). True when a checkpoint was published.
   bool commit();
   bool in_flight() const { return in_flight_; }
   // Step of the last checkpoint that was published by this writer; 0 = none.
@@ -89,6 +90,6 @@ class CheckpointWriter {
   std::int64_t last_step_ = 0;
 };
 
-std::string step_name(std::int64_t step);   // "step-00002000"
+std::string step_name(std::int64_t step);  // "step-00002000"
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ struct CheckpointConfig {
   std::optional<Duration> every = Duration::steps(2000);
   int keep = 3;
   std::optional<Duration> keep_every;
-  std::string resume = "auto";   // auto | never | PATH
+  std::string resume = "auto";  // auto | never | PATH
   bool allow_changes = false;
 
   void describe(config::Section& section);
@@ -29,7 +29,7 @@ struct CheckpointConfig {
 
 struct SamplesConfig {
   Duration every = Duration::steps(1000);
-  std::optional<std::string> prompts;   // file, one prompt a line
+  std::optional<std::string> prompts;  // file, one prompt a line
   int count = 8;
 
   void describe(config::Section& section);

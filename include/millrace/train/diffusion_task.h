@@ -16,13 +16,14 @@ class DiffusionTask : public Task {
     std::uint64_t seed = 0;
     int global_batch = 1;
     double scaling_factor = 0.18215, shift_factor = 0;
-    torch::Tensor null_text;   // f16 (77, C)
+    torch::Tensor null_text;  // f16 (77, C)
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
-    std::vector<int> producers;   // rank among the producers, by position in the receiver's list
+    std::vector<int> producers;  // rank among the producers, by position in the receiver's list
     int slots = 4;
   };
-  DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source, ParcelReceiver& receiver, Options options);
+  DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source, ParcelReceiver& receiver,
+                Options options);
 
   void next_batch() override;
   const std::vector<SampleRef>& refs() const override { return share_.refs; }

@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-// A trainer's stripes, put together from the parcels of its producers: each call gives the next samples of every stripe.
+// A trainer's stripes, put together from the parcels of its producers: each call gives the next samples of every
+// stripe.
 class HandoffSource {
  public:
   // `producer_of`: per own stripe, the position of its producer in the receiver's list.
@@ -41,8 +42,8 @@ class HandoffSource {
   int samples_per_stripe_;
   double limit_seconds_;
   std::map<std::uint32_t, Line> lines_;
-  // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then held
-  // back by its own full ring, and never fills the trainer's memory while another one is awaited.
+  // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
+  // held back by its own full ring, and never fills the trainer's memory while another one is awaited.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
   LedgerDelta news_;

@@ -26,21 +26,22 @@ struct LoopParts {
   const OptimConfig& optim;
   const DataPlan& data;
   double max_bad_share;
-  int producers;                    // in the whole run
+  int producers;  // in the whole run
   torch::Device device;
-  nlohmann::json manifest_extra;    // goes into every checkpoint's manifest
+  nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
 };
 
 struct LoopResult {
-  bool finished = false;            // the duration was reached; otherwise a stop was asked for
+  bool finished = false;  // the duration was reached; otherwise a stop was asked for
   int signal = 0;
   RunState state;
-  std::optional<std::string> checkpoint;   // the last one, when there is one
-  Metrics totals;                   // means over this process's steps
+  std::optional<std::string> checkpoint;  // the last one, when there is one
+  Metrics totals;                         // means over this process's steps
 };
 
-// Trains from `state` until the duration is reached or a signal asks to stop; either way the last step is saved. The order
-// of a step: batch, forward and backward per micro-batch, reduce, totals over all ranks, update or skip, account, save.
+// Trains from `state` until the duration is reached or a signal asks to stop; either way the last step is saved. The
+// order of a step: batch, forward and backward per micro-batch, reduce, totals over all ranks, update or skip, account,
+// save.
 LoopResult run_loop(LoopParts parts, RunState state);
 
 }  // namespace millrace

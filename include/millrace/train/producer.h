@@ -11,13 +11,13 @@ namespace millrace {
 
 // What one producer makes, and for whom.
 struct ProducerPlan {
-  std::vector<std::uint32_t> stripes;   // its own
-  std::vector<int> trainer_of;          // per stripe of the run: position of the trainer that trains it
+  std::vector<std::uint32_t> stripes;  // its own
+  std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
   int parcel_samples = 64;
 };
 
-// Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run does
-// not wait for far more than its first step needs.
+// Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run
+// does not wait for far more than its first step needs.
 int plan_parcel_samples(int samples_per_stripe_and_step);
 
 // Upper bound of a parcel's bytes for these shapes.
@@ -25,6 +25,7 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
 
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. Always works on the stripe
 // that is furthest behind, so a trainer never holds much more of one stripe than of another.
-void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest, const ProducerPlan& plan);
+void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+                  const ProducerPlan& plan);
 
 }  // namespace millrace

@@ -16,9 +16,9 @@ struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
-  double encode_images_per_second = 0;   // of all producers, while they encode
-  double queue_fill = 0;                 // 0..1
-  double producer_stall_share = 0;       // of the producers' time, spent waiting for trainers
+  double encode_images_per_second = 0;  // of all producers, while they encode
+  double queue_fill = 0;                // 0..1
+  double producer_stall_share = 0;      // of the producers' time, spent waiting for trainers
   double memory_gib = 0;
   double elapsed_seconds = 0;
 };
@@ -33,7 +33,7 @@ class Progress {
     std::filesystem::path run_dir;
     std::int64_t resumed_step = 0;
     bool tensorboard = true, ids = false;
-    double total_steps = 0;   // 0 = the duration is a time
+    double total_steps = 0;  // 0 = the duration is a time
   };
   explicit Progress(Options options);
   ~Progress();

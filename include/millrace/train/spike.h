@@ -12,10 +12,11 @@ class SpikeGuard {
 
   void look_at(double loss) {
     constexpr int warm_up = 100;
-    constexpr double rate = 0.02;   // the mean looks back over about 50 steps
+    constexpr double rate = 0.02;  // the mean looks back over about 50 steps
     const double deviation = loss - mean_;
     if (++seen_ > warm_up && deviation > sigma_ * std::sqrt(variance_))
-      log::warning("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", loss, deviation / std::sqrt(variance_), mean_);
+      log::warning("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", loss,
+                   deviation / std::sqrt(variance_), mean_);
     const double weight = std::max(rate, 1.0 / seen_);
     mean_ += weight * deviation;
     variance_ = (1 - weight) * (variance_ + weight * deviation * deviation);

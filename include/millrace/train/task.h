@@ -24,7 +24,8 @@ class Task {
   virtual torch::Tensor loss(std::int64_t begin, std::int64_t end) = 0;
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
-  // Tensors of this step by their names in the record file, first dimension = samples of the share; host memory, fp32 or i64.
+  // Tensors of this step by their names in the record file, first dimension = samples of the share; host memory, fp32
+  // or i64.
   virtual std::map<std::string, torch::Tensor> take_record() = 0;
   // What one of this trainer's producers has reported, by its rank among the producers.
   virtual std::map<int, ProducerReport> producer_reports() = 0;

@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// Scalars as TensorBoard event files (docs/formats.md, "TensorBoard"): length-prefixed protobuf records with masked CRC-32C.
+// Scalars as TensorBoard event files (docs/formats.md, "TensorBoard"): length-prefixed protobuf records with masked
+// CRC-32C.
 class TensorBoardWriter {
  public:
   // Makes a new file in `folder`; `resumed_step` > 0 tells the viewer to drop later points of earlier files.

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Replays the first steps of a millrace training run in PyTorch, from the tensors that `record.steps` wrote.
+
+    scripts/check_replay.py --millrace build/release/bin/millrace [--steps 4] [-- OVERRIDE...]
+    scripts/check_replay.py --millrace ... -- objective.prediction=v_prediction objective.snr_gamma=5
+
+Trains a tiny U-Net on archives (--archives, else made by millrace_shapes beside the program), every step recorded. Then
+diffusers' U-Net with the same initial weights goes through the same inputs with torch.optim.AdamW, clip_grad_norm_ and
+diffusers' EMAModel, and each recorded number and the exported weights must agree. The inputs are checked too: text and
+latents against the archives' captions and images through transformers, Pillow and diffusers.
+Needs Python with torch, diffusers, transformers, safetensors, PyYAML and Pillow.
+"""
+import argparse
+import io
+import json
+import math
+import subprocess
+import sys
+import tarfile
+import tempfile
+import warnings
+from pathlib import Path
+
+import diffusers
+import numpy
+import torch
+import transformers
+import yaml
+from diffusers.training_utils import EMAModel, compute_snr
+from PIL import Image
+from safetensors import safe_open
+
+RESOLUTION = 32
+LIMIT = 1e-4
+HALF_LIMIT = 2e-3  # what comes from the encoders travels as float16
+
+
+class Table:
+    """Prints comparisons as they are made and remembers whether all held."""
+
+    def __init__(self):
+        self.rows = self.failures = 0
+        print(f"{'where':10} {'compared':34} {'difference':>10} {'limit':>8}")
+
+    def add(self, where, what, difference, limit=LIMIT):
+        good = difference <= limit  # NaN is not
+        self.rows += 1
+        self.failures += not good
+        print(f"{where:10} {what:34} {difference:10.2e} {limit:8.0e}{'' if good else '  <- too far'}", flush=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--millrace", required=True, type=Path, help="the program")
+    parser.add_argument("--archives", type=Path, help="folder of WebDataset archives with jpg or png, and txt")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--keep", type=Path, help="work here and leave the files")
+    parser.add_argument("overrides", nargs="*", help="further keys for millrace train")
+    return parser.parse_args()
+
+
+def run(*command):
+    command = [str(word) for word in command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def train(millrace, archives, steps, overrides, folder):
+    run(millrace, "init", "--preset", "tiny", "--out", folder / "pipeline", "seed=11")
+    if archives is None:
+        archives = folder / "archives"
+        run(millrace.with_name("millrace_shapes"), "make", "--out", archives, "--count", 64, "--per-archive", 32, "--side", 64)
+    run(millrace, "train", f"run.dir={folder / 'run'}", f"model.pipeline={folder / 'pipeline'}", "model.unet.init=pretrained",
+        "run.device=cpu", f"data.train.path={archives}", f"transform.resolution={RESOLUTION}", "encode.batch_size=8",
+        "batch.global=8", "batch.micro=4", f"duration={steps} steps", f"record.steps={list(range(1, steps + 1))}",
+        "optim.lr=1e-3", "optim.warmup=2 steps", "log.ids=true", "log.every=1 steps", *overrides)
+    for weights in ("raw", "ema"):
+        run(millrace, "export", "--run", folder / "run", "--out", folder / weights, f"weights={weights}")
+    return archives
+
+
+def read_record(run_dir, step):
+    with safe_open(run_dir / f"records/step-{step:08d}.safetensors", "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        return tensors, file.metadata()
+
+
+def read_json_lines(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def difference(mine, reference):
+    """Length of the difference over the reference's."""
+    if mine.shape != reference.shape:
+        return math.inf
+    return ((mine - reference).norm() / reference.norm()).item()
+
+
+def weights_difference(mine, reference):
+    """The same over all tensors of a network."""
+    if mine.keys() != reference.keys():
+        return math.inf
+    squares = sum((mine[name] - tensor).double().square().sum() for name, tensor in reference.items())
+    return (squares / sum(tensor.double().square().sum() for tensor in reference.values())).sqrt().item()
+
+
+def learning_rate(optim, step, steps):
+    warmup = int(str(optim["warmup"]).split()[0])
+    if step < warmup:
+        return optim["lr"] * step / warmup
+    progress = (step - warmup) / max(1, steps - warmup)
+    shape = dict(constant=1, linear=1 - progress, cosine=(1 + math.cos(math.pi * progress)) / 2)
+    return optim["lr"] * shape[optim["schedule"]]
+
+
+def reference_target(scheduler, objective, record):
+    if objective["prediction"] == "epsilon":
+        return record["noise"]
+    return scheduler.get_velocity(record["latents"], record["noise"], record["timesteps"])
+
+
+def reference_weight(scheduler, objective, timesteps):
+    if objective["snr_gamma"] is None:
+        return torch.ones(len(timesteps))
+    snr = compute_snr(scheduler, timesteps)
+    return snr.clamp(max=objective["snr_gamma"]) / (snr if objective["prediction"] == "epsilon" else snr + 1)
+
+
+def check_objective(table, where, scheduler, objective, record):
+    if objective["input_perturbation"] == 0:
+        noisy = scheduler.add_noise(record["latents"], record["noise"], record["timesteps"])
+        table.add(where, "noisy", difference(record["noisy"], noisy))
+    table.add(where, "target", difference(record["target"], reference_target(scheduler, objective, record)))
+    table.add(where, "weight", difference(record["weight"], reference_weight(scheduler, objective, record["timesteps"])))
+
+
+def read_samples(archives):
+    """(image, caption) by id."""
+    samples = {}
+    for archive in sorted(archives.glob("*.tar")):
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                key, suffix = member.name.split(".", 1)
+                samples.setdefault(f"{archive.stem}/{key}", {})[suffix] = tar.extractfile(member).read()
+    return {key: (Image.open(io.BytesIO(parts.get("jpg") or parts.get("png"))).convert("RGB"), parts["txt"].decode())
+            for key, parts in samples.items()}
+
+
+def to_tensor(image):
+    """Shorter side to the resolution and the middle, in [-1, 1]."""
+    width, height = (max(RESOLUTION, int(side * RESOLUTION / min(image.size))) for side in image.size)
+    left, top = (width - RESOLUTION) // 2, (height - RESOLUTION) // 2
+    image = image.resize((width, height), Image.BILINEAR).crop((left, top, left + RESOLUTION, top + RESOLUTION))
+    return torch.from_numpy(numpy.array(image)).permute(2, 0, 1).float() / 127.5 - 1
+
+
+@torch.no_grad()
+def check_inputs(table, pipeline, samples, records):
+    """Text is a caption's states or the empty caption's; latents are a draw from their image's posterior."""
+    def states(captions):
+        ids = pipeline.tokenizer(captions, padding="max_length", max_length=77, truncation=True, return_tensors="pt").input_ids
+        return pipeline.text_encoder(ids).last_hidden_state
+
+    empty, text_error, dropped, draws = states([""])[0], 0.0, 0, []
+    for record, metadata in records:
+        pairs = [samples[key] for key in json.loads(metadata["ids"])]
+        moments = pipeline.vae.encode(torch.stack([to_tensor(image) for image, _ in pairs])).latent_dist
+        draws.append((record["latents"] / pipeline.vae.config.scaling_factor - moments.mean) / moments.std)
+        for text, own in zip(record["text"], states([caption for _, caption in pairs])):
+            errors = difference(text, own), difference(text, empty)
+            text_error = max(text_error, min(errors))
+            dropped += errors[1] < errors[0]
+    draws = torch.cat(draws)
+    count = draws.numel()
+    table.add("inputs", f"text ({dropped} of {len(draws)} captions dropped)", text_error, HALF_LIMIT)
+    table.add("inputs", "posterior draws: |mean|, in sigmas", abs(draws.mean().item()) * count**0.5, 4)
+    table.add("inputs", "posterior draws: |variance - 1|, same", abs(draws.var().item() - 1) * (count / 2)**0.5, 4)
+    table.add("inputs", "posterior draws: largest", draws.abs().max().item(), 6)
+
+
+def check_steps(table, folder, config, unet, records):
+    optim, clip, steps = config["optim"], config["optim"]["clip"], len(records)
+    optimizer = torch.optim.AdamW(unet.parameters(), betas=tuple(optim["betas"]), eps=optim["eps"],
+                                  weight_decay=optim["weight_decay"])
+    ema = EMAModel(unet.parameters(), decay=config["ema"]["decay"])
+    if not config["ema"]["warmup"]:
+        ema.optimization_step = 10**9  # EMAModel always warms up: long past it, its decay is the given one
+    metrics, ids = read_json_lines(folder / "run/metrics.jsonl"), read_json_lines(folder / "run/ids.jsonl")
+    scheduler = diffusers.DDPMScheduler.from_pretrained(folder / "raw/scheduler")
+    for step, (record, metadata) in enumerate(records, start=1):
+        where, rate = f"step {step}", learning_rate(optim, step, steps)
+        check_objective(table, where, scheduler, config["objective"], record)
+        prediction = unet(record["noisy"], record["timesteps"], record["text"]).sample
+        table.add(where, "prediction", difference(record["prediction"], prediction.detach()))
+        loss = (record["weight"] * (prediction - record["target"]).square().mean(dim=(1, 2, 3))).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(unet.parameters(), math.inf if clip is None else clip).item()
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        ema.step(unet.parameters())
+        table.add(where, f"loss {loss.item():.6f}", abs(record["loss"].item() / loss.item() - 1))
+        table.add(where, f"grad_norm {norm:.6f}", abs(record["grad_norm"].item() / norm - 1))
+        line = metrics[step - 1]
+        table.add(where, "metrics: loss, grad_norm, lr", max(abs(line["loss"] / loss.item() - 1), abs(line["grad_norm"] / norm - 1),
+                                                             abs(line["lr"] - rate) / (rate or 1)))
+        same = ids[step - 1] == {"step": step, "ids": json.loads(metadata["ids"])} and metadata["step"] == str(step)
+        table.add(where, "ids of record and ids.jsonl", float(not same), 0)
+    return ema
+
+
+def check_weights(table, folder, initial, unet, ema):
+    expected = {"raw": dict(unet.named_parameters())}
+    expected["ema"] = dict(zip(expected["raw"], ema.shadow_params))
+    for name, weights in expected.items():
+        exported = diffusers.UNet2DConditionModel.from_pretrained(folder / name / "unet")
+        mine = {key: tensor.detach() for key, tensor in exported.named_parameters()}
+        reference = {key: tensor.detach() for key, tensor in weights.items()}
+        table.add("export", f"{name} weights", weights_difference(mine, reference))
+        change = {key: tensor - initial[key] for key, tensor in reference.items()}
+        table.add("export", f"{name} weights' change since step 0",
+                  weights_difference({key: tensor - initial[key] for key, tensor in mine.items()}, change), 1e-2)
+
+
+def replay(arguments, folder):
+    archives = train(arguments.millrace.resolve(), arguments.archives, arguments.steps, arguments.overrides, folder)
+    config = yaml.safe_load((folder / "run/config.yaml").read_text())
+    config["optim"]["eps"], config["optim"]["lr"] = float(config["optim"]["eps"]), float(config["optim"]["lr"])
+    records = [read_record(folder / "run", step) for step in range(1, arguments.steps + 1)]
+    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(folder / "pipeline")
+    table = Table()
+    check_inputs(table, pipeline, read_samples(archives), records)
+    initial = {key: tensor.detach().clone() for key, tensor in pipeline.unet.named_parameters()}
+    ema = check_steps(table, folder, config, pipeline.unet, records)
+    check_weights(table, folder, initial, pipeline.unet, ema)
+    print(f"{table.rows} comparisons, {table.failures} beyond their limits: {'ok' if table.failures == 0 else 'FAILED'}")
+    return 0 if table.failures == 0 else 1
+
+
+def main():
+    arguments = parse_arguments()
+    warnings.filterwarnings("ignore")
+    for library in (diffusers, transformers):
+        library.utils.logging.set_verbosity_error()
+        library.utils.logging.disable_progress_bar()
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True)
+        return replay(arguments, arguments.keep)
+    with tempfile.TemporaryDirectory() as folder:
+        return replay(arguments, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+#include "roles.h"
+
+#include <gmock/gmock.h>
+
+#include <optional>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Names = std::vector<std::string>;
+
+constexpr const char* a100 = "NVIDIA A100-SXM4-40GB";
+constexpr const char* a10g = "NVIDIA A10G";
+
+RolesConfig by_count(int producers) {
+  return {.producers = {producers}};
+}
+RolesConfig by_gpu(std::optional<std::string> producer, std::optional<std::string> trainer) {
+  return {.producer_gpu = std::move(producer), .trainer_gpu = std::move(trainer)};
+}
+
+// The error of `body`, which must be one of usage; its text and hint together.
+template <class Body>
+std::string usage_error(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage) << error.what();
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST(PlanRoles, EveryRankDoesBothUnlessTold) {
+  for (const auto& gpus : {Names{""}, Names{a100, a100, a100}}) {
+    const auto roles = plan_roles(gpus, {});
+    EXPECT_TRUE(roles.all_in_one);
+    EXPECT_EQ(roles.trainers, roles.producers);
+    for (int rank = 0; rank < static_cast<int>(gpus.size()); ++rank) {
+      EXPECT_TRUE(roles.trains(rank));
+      EXPECT_TRUE(roles.produces(rank));
+    }
+    EXPECT_FALSE(roles.trains(static_cast<int>(gpus.size())));
+  }
+}
+
+TEST(PlanRoles, ByCountTheLastRanksProduce) {
+  const auto roles = plan_roles(Names(5), by_count(2));
+  EXPECT_FALSE(roles.all_in_one);
+  EXPECT_THAT(roles.trainers, ElementsAre(0, 1, 2));
+  EXPECT_THAT(roles.producers, ElementsAre(3, 4));
+}
+
+TEST(PlanRoles, ByGpuNamesInAnyCaseAndOrder) {
+  const Names gpus = {a10g, a100, a10g, a100};
+  struct Case {
+    const char* what;
+    RolesConfig config;
+  };
+  const Case cases[] = {{"both named", by_gpu("a10g", "A100")},
+                        {"the others train", by_gpu("a10G", std::nullopt)},
+                        {"the others produce", by_gpu(std::nullopt, "a100-sxm4")}};
+  for (const auto& [what, config] : cases) {
+    SCOPED_TRACE(what);
+    const auto roles = plan_roles(gpus, config);
+    EXPECT_FALSE(roles.all_in_one);
+    EXPECT_THAT(roles.trainers, ElementsAre(1, 3));
+    EXPECT_THAT(roles.producers, ElementsAre(0, 2));
+  }
+}
+
+TEST(PlanRoles, NamesTheKeyOfWhatCannotBe) {
+  struct Case {
+    Names gpus;
+    RolesConfig config;
+    const char* key;
+    const char* what;
+  };
+  const Case cases[] = {
+      {Names(2), by_count(2), "roles.producers", "2 of 2 ranks"},
+      {Names(1), by_count(1), "roles.producers", "leaves none to train"},
+      {{a100, a10g}, by_gpu("nvidia", "a100"), "roles.producer_gpu", "rank 0"},
+      {{a100, a10g, "Tesla T4"},
+       by_gpu("a10g", "a100"),
+       "roles.trainer_gpu",
+       "rank 2: its GPU \"Tesla T4\" fits neither"},
+      {{a100, a100}, by_gpu("a10g", "a100"), "roles.producer_gpu", "2 trainers and 0 producers"},
+      {{a100, a100}, by_gpu("a100", std::nullopt), "roles.producer_gpu", "0 trainers and 2 producers"},
+      {{"", ""}, by_gpu(std::nullopt, "a100"), "roles.trainer_gpu", "0 trainers"},
+  };
+  for (const auto& [gpus, config, key, what] : cases) {
+    const auto text = usage_error([&, &gpus = gpus, &config = config] { plan_roles(gpus, config); });
+    EXPECT_THAT(text, HasSubstr(key));
+    EXPECT_THAT(text, HasSubstr(what));
+  }
+}
+
+Roles roles_of(int trainers, int producers) {
+  return plan_roles(Names(static_cast<std::size_t>(trainers + producers)), by_count(producers));
+}
+
+TEST(PlanRouting, TrainersHaveRunsOfStripesProducersEveryPth) {
+  const auto routing = plan_routing(roles_of(2, 3), 8, 32, 4);
+  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(routing.producer_of, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+  EXPECT_THAT(routing.stripes_of_trainer(1), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(routing.stripes_of_producer(2), ElementsAre(2, 5));
+}
+
+TEST(PlanRouting, AllInOneProducesWhatItTrains) {
+  const auto routing = plan_routing(plan_roles(Names(2), {}), 4, 8, 4);
+  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(routing.producer_of, routing.trainer_of);
+}
+
+TEST(PlanRouting, EveryStripeHasOneTrainerAndOneProducer) {
+  for (int trainers : {1, 2, 4, 8}) {
+    for (int producers : {1, 2, 3, 5, 8}) {
+      const auto routing = plan_routing(roles_of(trainers, producers), 8, 64, 8 / trainers);
+      std::vector<int> trained(8), produced(8);
+      for (int trainer = 0; trainer < trainers; ++trainer)
+        for (auto stripe : routing.stripes_of_trainer(trainer)) ++trained[stripe];
+      for (int producer = 0; producer < producers; ++producer)
+        for (auto stripe : routing.stripes_of_producer(producer)) ++produced[stripe];
+      EXPECT_THAT(trained, testing::Each(1));
+      EXPECT_THAT(produced, testing::Each(1));
+    }
+  }
+}
+
+TEST(PlanRouting, NamesTheKeyOfWhatCannotBe) {
+  struct Case {
+    int trainers, producers, stripes, global_batch, micro_batch;
+    const char* key;
+    const char* what;
+  };
+  const Case cases[] = {
+      {3, 1, 8, 24, 4, "data.stripes", "3 trainers do not divide the 8 stripes"},
+      {2, 1, 8, 32, 5, "batch.micro must divide 16", "5 x 2"},
+      {2, 1, 8, 32, 32, "batch.micro", "batch.global = 32"},
+      {1, 9, 8, 32, 4, "batch.global", "9 producers for 8 stripes"},
+  };
+  for (const auto& [trainers, producers, stripes, global_batch, micro_batch, key, what] : cases) {
+    const auto roles = roles_of(trainers, producers);
+    const auto text = usage_error([&, stripes = stripes, global_batch = global_batch, micro_batch = micro_batch] {
+      plan_routing(roles, stripes, global_batch, micro_batch);
+    });
+    EXPECT_THAT(text, HasSubstr(key));
+    EXPECT_THAT(text, HasSubstr(what));
+  }
+}
+
+}  // namespace
+}  // namespace millrace

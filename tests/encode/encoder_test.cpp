@@ -1,0 +1,128 @@
+#include "millrace/encode/encoder.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "millrace/core/error.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/presets.h"
+#include "samples.h"
+
+namespace millrace {
+namespace {
+
+using test::noise_sample;
+using testing::ElementsAre;
+
+constexpr int batch_size = 7;
+
+Encoder make_encoder(torch::Dtype dtype = torch::kFloat32, int rows = batch_size) {
+  const auto configs = preset_configs(Preset::tiny);
+  return {make_vae(configs.vae, 1), make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std),
+          torch::kCPU, dtype, rows};
+}
+
+std::vector<TransformedSample> noise_samples(const std::vector<int>& numbers, int resolution) {
+  std::vector<TransformedSample> samples;
+  for (int number : numbers) samples.push_back(noise_sample(number, resolution));
+  return samples;
+}
+
+TEST(ImagesToTensor, BytesBecomeMinusOneToOnePlaneByPlane) {
+  TransformedSample sample;
+  sample.image = {2, 1, {0, 51, 255, 102, 204, 255}};
+  const auto tensor = images_to_tensor({&sample, 1});
+  const auto expected = torch::tensor({-1.0f, -0.2f, -0.6f, 0.6f, 1.0f, 1.0f}).view({1, 3, 1, 2});
+  EXPECT_TRUE(torch::allclose(tensor, expected, 0, 1e-6)) << tensor;
+}
+
+TEST(Encoder, IsTheTwoNetworks) {
+  const auto configs = preset_configs(Preset::tiny);
+  auto vae = make_vae(configs.vae, 1);
+  auto text = make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std);
+  auto encoder = make_encoder();
+  const auto samples = noise_samples({4, 5, 6}, 64);
+  const auto batch = encoder.encode(samples);
+
+  torch::InferenceMode guard;
+  auto ids = torch::empty({3, token_count}, torch::kInt64);
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < token_count; ++j) ids[i][j] = samples[i].tokens[j];
+  EXPECT_EQ(batch.moments.scalar_type(), torch::kHalf);
+  EXPECT_EQ(batch.text.scalar_type(), torch::kHalf);
+  EXPECT_EQ(batch.moments.sizes().slice(0, 2), at::IntArrayRef({3, 8}));
+  EXPECT_TRUE(torch::allclose(batch.moments.to(torch::kFloat32), vae->encode(images_to_tensor(samples)), 2e-3, 2e-3));
+  EXPECT_TRUE(torch::allclose(batch.text.to(torch::kFloat32), text->forward(ids), 2e-3, 2e-3));
+  EXPECT_EQ(batch.refs[2].id, "archive.tar/6");
+  EXPECT_EQ(encoder.images(), 3);
+  EXPECT_GT(encoder.seconds(), 0);
+  // The null caption goes the same way.
+  EXPECT_TRUE(torch::equal(encoder.encode_text(samples[1].tokens), batch.text[1]));
+}
+
+// What bit-equal resume rests on: after a restart a sample meets other neighbours, at another place in the batch.
+class EncoderInvariance : public testing::TestWithParam<std::tuple<torch::Dtype, int>> {};
+
+TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
+  const auto [dtype, resolution] = GetParam();
+  auto encoder = make_encoder(dtype);
+  const auto alone = encoder.encode(noise_samples({0}, resolution));
+  for (int place = 0; place < batch_size; ++place) {
+    std::vector<int> numbers;
+    for (int i = 0; i < batch_size; ++i) numbers.push_back(i == place ? 0 : 10 * place + i + 1);
+    const auto full = encoder.encode(noise_samples(numbers, resolution));
+    EXPECT_TRUE(torch::equal(full.moments[place], alone.moments[0])) << "moments at place " << place;
+    EXPECT_TRUE(torch::equal(full.text[place], alone.text[0])) << "text at place " << place;
+    EXPECT_EQ(full.refs[place].id, alone.refs[0].id);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EncoderInvariance,
+                         testing::Combine(testing::Values(torch::kFloat32, torch::kBFloat16), testing::Values(32, 64)),
+                         [](const auto& info) {
+                           const auto [dtype, resolution] = info.param;
+                           return std::string(torch::toString(dtype)) + "_" + std::to_string(resolution);
+                         });
+
+TEST(Encoder, AShortBatchGivesWhatAFullOneGives) {
+  auto encoder = make_encoder();
+  const auto full = encoder.encode(noise_samples({0, 1, 2, 3, 4, 5, 6}, 64));
+  for (int count = 1; count < batch_size; ++count) {
+    auto samples = noise_samples({0, 1, 2, 3, 4, 5, 6}, 64);
+    samples.resize(static_cast<std::size_t>(count));
+    const auto batch = encoder.encode(samples);
+    EXPECT_EQ(batch.refs.size(), static_cast<std::size_t>(count));
+    EXPECT_TRUE(torch::equal(batch.moments, full.moments.slice(0, 0, count))) << count;
+    EXPECT_TRUE(torch::equal(batch.text, full.text.slice(0, 0, count))) << count;
+  }
+  EXPECT_EQ(encoder.images(), 7 + 1 + 2 + 3 + 4 + 5 + 6);
+}
+
+TEST(Encoder, MoreThanABatchIsAMistakeOfOurs) {
+  auto encoder = make_encoder(torch::kFloat32, 1);
+  EXPECT_THROW(encoder.encode(noise_samples({0, 1}, 32)), Error);
+}
+
+TEST(FiniteRows, LeavesOutEveryRowWithANonFiniteNumber) {
+  EncodedBatch batch;
+  batch.refs.resize(5);
+  for (int i = 0; i < 5; ++i) batch.refs[i].id = std::to_string(i);
+  batch.moments = torch::zeros({5, 8, 2, 2}, torch::kHalf);
+  batch.text = torch::zeros({5, 77, 4}, torch::kHalf);
+  EXPECT_THAT(finite_rows(batch), ElementsAre(0, 1, 2, 3, 4));
+  batch.moments[1][7][1][1] = std::numeric_limits<float>::quiet_NaN();
+  batch.text[4][0][3] = -std::numeric_limits<float>::infinity();
+  batch.moments[2] = 65504;  // the largest f16 is a number like any other
+  EXPECT_THAT(finite_rows(batch), ElementsAre(0, 2, 3));
+
+  const auto kept = select_rows(batch, {3, 2});
+  EXPECT_EQ(kept.refs[0].id, "3");
+  EXPECT_EQ(kept.refs[1].id, "2");
+  EXPECT_TRUE(torch::equal(kept.moments[1], batch.moments[2]));
+  EXPECT_TRUE(kept.moments.is_contiguous() && kept.text.is_contiguous());
+  EXPECT_THAT(finite_rows(select_rows(batch, {})), ElementsAre());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,341 @@
+// Checkpoints written by all ranks of the test, read by all and by each rank on its own.
+#include "millrace/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "mpi_world.h"
+
+namespace millrace {
+namespace {
+
+struct SmallNetImpl : torch::nn::Module {
+  SmallNetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)));
+    norm = register_module("norm", torch::nn::GroupNorm(1, 5));
+    out = register_module("out", torch::nn::Linear(7, 3));
+    conv->weight.set_data(conv->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::GroupNorm norm{nullptr};
+  torch::nn::Linear out{nullptr};
+};
+TORCH_MODULE(SmallNet);
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+// The gradient that every rank gives to a parameter in a step.
+torch::Tensor gradient_of(const std::string& name, at::IntArrayRef shape, int step) {
+  torch::manual_seed(std::hash<std::string>{}(name) + static_cast<std::uint64_t>(step));
+  return torch::randn(shape);
+}
+
+// A net and its optimizer on the ranks of a group.
+struct Training {
+  explicit Training(const Group& group, int seed, bool with_ema = true)
+      : net(make_net(seed)),
+        plan(plan_shards(parallel, group.size(), group.size())),
+        model(*net, blocks_of(*net, 1), plan, parallel, group),
+        optimizer(model, OptimConfig{.lr = 1e-2}, EmaConfig{.enabled = with_ema, .decay = 0.5, .warmup = false}) {}
+
+  static SmallNet make_net(int seed) {
+    torch::manual_seed(static_cast<std::uint64_t>(seed));
+    return SmallNet();
+  }
+
+  // The sum over equal gradients is exact for 1, 2 and 4 ranks, so every number of them makes the same step.
+  void step(int number) {
+    model.zero_gradients();
+    auto loss = torch::zeros({});
+    for (const auto& item : net->named_parameters())
+      loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number)).sum();
+    loss.backward();
+    model.reduce_gradients(1.0 / model.trainers().size());
+    optimizer.step(1e-2);
+  }
+
+  Tensors weights() const {
+    Tensors all;
+    for (const auto& item : net->named_parameters()) all[item.key()] = item.value().detach().clone();
+    return all;
+  }
+
+  SmallNet net;
+  ParallelConfig parallel{.bucket_mb = 0.0002};  // several buckets
+  ShardPlan plan;
+  ShardedModel model;
+  ShardedAdamW optimizer;
+};
+
+RunState state_at(std::int64_t step) {
+  RunState state;
+  state.step = step;
+  state.samples = 8 * step;
+  state.updates = state.ema_updates = step;
+  state.cursors[3] = {.epoch = 1, .unit = 2, .row = 3, .given = 4};
+  return state;
+}
+
+// A run folder that all ranks of the test share; rank 0 makes and removes it.
+class RunFolder {
+ public:
+  RunFolder() {
+    if (test_world().rank() == 0) folder_.emplace();
+    path_ = test_world().group().broadcast(folder_ ? folder_->path().string() : "");
+  }
+  ~RunFolder() { test_world().group().barrier(); }
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path checkpoint(std::int64_t step) const { return path_ / "checkpoints" / step_name(step); }
+
+ private:
+  std::optional<test::TempDir> folder_;
+  std::filesystem::path path_;
+};
+
+bool save(CheckpointWriter& writer, const Training& training, std::int64_t step) {
+  writer.start(training.model, training.optimizer, state_at(step), {{"kind", "unet"}});
+  return writer.commit();
+}
+
+// On rank 0 alone; the others wait. Failures are noted, not thrown.
+template <class Body>
+void on_rank_0(Body&& body) {
+  const auto& group = test_world().group();
+  group.barrier();
+  if (group.rank() == 0) body();
+  group.barrier();
+}
+
+template <class Body>
+std::string io_error(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+bool all_equal(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && torch::equal(x.second, y.second);
+  });
+}
+
+TEST(Checkpoint, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  const auto first = training.weights();
+  training.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  const bool published = save(writer, training, 1);
+  const auto weights = training.weights();
+
+  EXPECT_TRUE(published);
+  EXPECT_EQ(writer.last_step(), 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  EXPECT_EQ(reader.manifest().at("kind"), "unet");
+  EXPECT_EQ(reader.state().to_json(), state_at(1).to_json());
+  EXPECT_EQ(reader.names("weights").size(), weights.size());
+  for (const auto& [name, weight] : weights) {
+    const auto gradient = gradient_of(name, weight.sizes(), 1);
+    EXPECT_TRUE(torch::equal(reader.tensor("weights", name), weight)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("ema", name), 0.5 * first.at(name) + 0.5 * weight, 1e-6, 1e-7)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("exp_avg", name), 0.1 * gradient, 1e-5, 1e-8)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("exp_avg_sq", name), 1e-3 * gradient.square(), 1e-5, 1e-9)) << name;
+  }
+}
+
+TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  training.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  writer.start(training.model, training.optimizer, state_at(1), {});
+  training.step(2);  // while the file is being written: it holds step 1 all the same
+  const bool published = writer.commit();
+
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  Training together(test_world().group(), 2), alone(Group(), 3);
+  restore(reader, together.model, together.optimizer);
+  restore(reader, alone.model, alone.optimizer);
+  together.step(2);
+  alone.step(2);
+  EXPECT_TRUE(published);
+  EXPECT_EQ(alone.optimizer.updates(), 2);
+  EXPECT_EQ(alone.optimizer.ema_updates(), 2);
+  EXPECT_TRUE(all_equal(together.weights(), training.weights()));
+  EXPECT_TRUE(all_equal(alone.weights(), training.weights()));
+}
+
+TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
+  RunFolder run;
+  Training alone(Group(), 1);  // the same on every rank
+  alone.step(1);
+  on_rank_0([&] {
+    CheckpointWriter writer(run.path(), Group(), {});
+    EXPECT_TRUE(save(writer, alone, 1));
+  });
+  Training together(test_world().group(), 2);
+  restore(CheckpointReader::open(run.checkpoint(1)), together.model, together.optimizer);
+  together.step(2);
+  alone.step(2);
+  EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
+}
+
+TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
+  RunFolder run;
+  Training plain(test_world().group(), 1, /*with_ema=*/false), with_ema(test_world().group(), 2);
+  plain.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  save(writer, plain, 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  restore(reader, with_ema.model, with_ema.optimizer);
+  EXPECT_FALSE(reader.has("ema"));
+  const auto& state = with_ema.optimizer.state();
+  for (int bucket = 0; bucket < with_ema.model.buckets(); ++bucket)
+    EXPECT_TRUE(torch::equal(state.at("ema")[bucket], state.at("weights")[bucket]));
+}
+
+void damage(const std::filesystem::path& file, std::int64_t at) {
+  auto bytes = read_file(file);
+  bytes.at(static_cast<std::size_t>(at < 0 ? static_cast<std::int64_t>(bytes.size()) + at : at)) ^= 0x10;
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+TEST(Checkpoint, DamageIsRefusedAndTheFileNamed) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  save(writer, training, 1);
+  on_rank_0([&] {
+    const auto sound = run.checkpoint(1), broken = run.path() / "broken";
+    const auto shard = fmt::format("shard-00000-of-{:05d}.safetensors", training.plan.shards);
+    auto error_after = [&](auto&& change) {
+      std::filesystem::remove_all(broken);
+      std::filesystem::copy(sound, broken);
+      change();
+      return io_error([&] { CheckpointReader::open(broken); });
+    };
+    EXPECT_EQ(error_after([] {}), "no error");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / shard, -1); }), (broken / shard).string() + " is damaged");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / shard, 0); }), (broken / shard).string());
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::resize_file(broken / shard, 100); }),
+                    (broken / shard).string() + " has 100 bytes");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / shard); }),
+                    (broken / shard).string() + " is missing");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / "MANIFEST.json", 5); }),
+                    "MANIFEST.json does not match its digest");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::resize_file(broken / "MANIFEST.json", 0); }), "MANIFEST.json");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / "MANIFEST.json"); }), "MANIFEST.json");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / "MANIFEST.xxh3"); }), "MANIFEST.xxh3");
+    // A whole but foreign manifest with its own digest.
+    for (const std::string text :
+         {"[]", "{}", "not json", "{\"format\":1}", "{\"format\":2,\"files\":[]}", "{\"format\":1,\"files\":[3]}",
+          "{\"format\":\"x\"}", "{\"format\":1,\"files\":[],\"tensors\":{}}"}) {
+      const auto error = error_after([&] {
+        write_file_atomically(broken / "MANIFEST.json", text);
+        write_file_atomically(broken / "MANIFEST.xxh3", hash128(text).hex() + "  MANIFEST.json\n");
+      });
+      EXPECT_CONTAINS(error, broken.string()) << text;
+    }
+  });
+}
+
+TEST(Checkpoint, AnotherModelIsRefused) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  save(writer, training, 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  struct OtherNet : torch::nn::Module {
+    explicit OtherNet(const char* name) { register_module(name, torch::nn::Linear(6, 3)); }
+  };
+  for (const char* name : {"out", "extra"}) {
+    OtherNet other(name);
+    ParallelConfig parallel;
+    ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, 1, 1), parallel, Group());
+    ShardedAdamW optimizer(model, {}, {});
+    EXPECT_CONTAINS(io_error([&] { restore(reader, model, optimizer); }), name);
+  }
+}
+
+TEST(FindCheckpoint, TakesTheNewestValidOneOnEveryRank) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  const auto& group = test_world().group();
+  const auto none = find_checkpoint(run.path(), group);
+  for (int step : {5, 20}) save(writer, training, step);
+  on_rank_0([&] {
+    std::filesystem::create_directory(run.checkpoint(30));                    // empty: a crash before the manifest
+    std::filesystem::create_directory(run.checkpoint(40).string() + ".tmp");  // not a checkpoint at all
+  });
+  const auto found = find_checkpoint(run.path(), group);
+  on_rank_0([&] { damage(run.checkpoint(20) / "MANIFEST.json", 0); });
+  const auto older = find_checkpoint(run.path(), group);
+  on_rank_0([&] { std::filesystem::remove_all(run.checkpoint(5)); });
+  const auto error = io_error([&] { find_checkpoint(run.path(), group); });
+
+  EXPECT_EQ(none, std::nullopt);
+  EXPECT_EQ(found, run.checkpoint(20));
+  EXPECT_EQ(older, run.checkpoint(5));
+  EXPECT_CONTAINS(error, "none of the 2 checkpoints");  // never silently from step 0
+}
+
+TEST(CheckpointWriter, ReplacesADamagedOneOfTheSameStep) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  save(writer, training, 5);
+  on_rank_0([&] { damage(run.checkpoint(5) / "MANIFEST.json", 0); });
+  const bool published = save(writer, training, 5);
+  EXPECT_TRUE(published);
+  EXPECT_EQ(find_checkpoint(run.path(), test_world().group()), run.checkpoint(5));
+}
+
+TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {.keep = 2, .keep_every_steps = 20});
+  for (int step : {10, 20, 30, 40, 50}) save(writer, training, step);
+  std::vector<std::int64_t> steps;
+  for (const auto& checkpoint : list_checkpoints(run.path())) steps.push_back(checkpoint.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{50, 40, 20}));
+  for (const auto& entry : std::filesystem::directory_iterator(run.path() / "checkpoints"))
+    EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry;
+}
+
+TEST(CheckpointWriter, AFailedSaveIsAWarningAndTheNextOneWorks) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {});
+  const auto folder = run.path() / "checkpoints";
+  on_rank_0([&] { std::ofstream(folder) << "in the way"; });
+  const bool into_a_file = save(writer, training, 1);
+  on_rank_0([&] { std::filesystem::remove(folder); });
+  // The folder vanishes between start and commit: nothing can be published.
+  writer.start(training.model, training.optimizer, state_at(2), {});
+  while (writer.busy()) std::this_thread::yield();
+  on_rank_0([&] { std::filesystem::remove_all(folder); });
+  const bool into_nothing = writer.commit();
+  const bool at_last = save(writer, training, 3);
+
+  EXPECT_FALSE(into_a_file);
+  EXPECT_FALSE(into_nothing);
+  EXPECT_TRUE(at_last);
+  EXPECT_EQ(writer.last_step(), 3);
+  EXPECT_EQ(list_checkpoints(run.path()).size(), 1u);
+}
+
+}  // namespace
+}  // namespace millrace

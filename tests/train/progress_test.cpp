@@ -1,0 +1,75 @@
+#include "millrace/train/progress.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/temp_dir.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+std::string reopened(const std::string& text, std::int64_t last_step) {
+  test::TempDir folder;
+  const auto path = folder.write("metrics.jsonl", text);
+  std::FILE* file = open_lines(path, last_step);
+  std::fputs("{\"step\":99}\n", file);
+  std::fclose(file);
+  return read_file(path);
+}
+
+TEST(OpenLines, MakesANewFile) {
+  test::TempDir folder;
+  std::fclose(open_lines(folder / "metrics.jsonl", 0));
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "");
+}
+
+TEST(OpenLines, DropsWhatAResumedRunWritesAgain) {
+  const std::string lines = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":3,\"loss\":0.125}\n";
+  EXPECT_EQ(reopened(lines, 2), "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":99}\n");
+  EXPECT_EQ(reopened(lines, 3), lines + "{\"step\":99}\n");
+  EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
+}
+
+TEST(OpenLines, DropsALineCutShortByACrash) {
+  EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
+}
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
+  std::istringstream text(read_file(path));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST(Progress, WritesALineOfMetricsAndOfIds) {
+  test::TempDir run;
+  {
+    Progress progress({.run_dir = run.path(), .tensorboard = false, .ids = true});
+    progress.ids(1, {"a.tar/0", "a.tar/1"});
+    progress.metrics({.step = 1, .samples = 2, .loss = 0.5, .grad_norm = std::numeric_limits<double>::infinity()});
+  }
+  const auto metrics = lines_of(run / "metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 1u);
+  EXPECT_EQ(metrics[0].at("step"), 1);
+  EXPECT_EQ(metrics[0].at("loss"), 0.5);
+  EXPECT_TRUE(metrics[0].at("grad_norm").is_null());  // JSON has no infinity
+  const auto ids = lines_of(run / "ids.jsonl");
+  ASSERT_EQ(ids.size(), 1u);
+  EXPECT_EQ(ids[0], (nlohmann::json{{"step", 1}, {"ids", {"a.tar/0", "a.tar/1"}}}));
+  EXPECT_FALSE(std::filesystem::exists(run / "tensorboard"));
+}
+
+TEST(Progress, TheLineSaysHowFarItIs) {
+  const Metrics metrics{.step = 25, .samples = 100, .loss = 0.5, .step_ms = 1000};
+  EXPECT_THAT(describe(metrics, 100),
+              testing::AllOf(testing::HasSubstr("step 25/100 (25.0%)"), testing::HasSubstr("eta ")));
+  EXPECT_THAT(describe(metrics, 0),
+              testing::AllOf(testing::HasSubstr("step 25 "), testing::Not(testing::HasSubstr("eta "))));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#include "millrace/train/tensorboard.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "core/temp_dir.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// Bytes that TensorBoard's own summary writer gives for the same events.
+TEST(TensorBoard, VersionEvent) {
+  EXPECT_EQ(hex(tensorboard_record(tensorboard_version_event(1.0))),
+            "1800000000000000a37f4b22"
+            "09000000000000f03f1a0d627261696e2e4576656e743a32"
+            "86bf577a");
+}
+
+TEST(TensorBoard, ScalarEvent) {
+  EXPECT_EQ(hex(tensorboard_record(tensorboard_scalar_event(2.0, 7, "loss", 0.5f))),
+            "1a00000000000000129bd82d"
+            "09000000000000004010072a0d0a0b0a046c6f7373150000003f"
+            "c33fc24a");
+}
+
+TEST(TensorBoard, LongNumbersAreVarints) {
+  EXPECT_THAT(hex(tensorboard_scalar_event(0, 300, "x", 0)), testing::StartsWith("090000000000000000"
+                                                                                 "10ac02"
+                                                                                 "2a"));
+}
+
+// The payloads of a file's records, by their lengths.
+std::vector<std::string> events_of(const std::filesystem::path& path) {
+  const auto bytes = read_file(path);
+  std::vector<std::string> events;
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    events.push_back(bytes.substr(at + 12, length));
+    EXPECT_EQ(tensorboard_record(events.back()), bytes.substr(at, length + 16));
+    at += length + 16;
+  }
+  return events;
+}
+
+std::vector<std::string> events_of_new_file(const std::filesystem::path& folder, std::int64_t resumed_step) {
+  {
+    TensorBoardWriter writer(folder, resumed_step);
+    writer.scalar("train/loss", resumed_step + 1, 0.5);
+  }
+  const auto path = std::filesystem::directory_iterator(folder)->path();
+  EXPECT_THAT(path.filename().string(), testing::HasSubstr("tfevents"));
+  return events_of(path);
+}
+
+TEST(TensorBoard, AFreshFileHasVersionAndScalars) {
+  test::TempDir folder;
+  const auto events = events_of_new_file(folder / "tensorboard", 0);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_THAT(events[0], testing::HasSubstr("brain.Event:2"));
+  EXPECT_THAT(events[1], testing::HasSubstr("train/loss"));
+}
+
+TEST(TensorBoard, AResumedFileTellsTheViewerWhere) {
+  test::TempDir folder;
+  const auto events = events_of_new_file(folder / "tensorboard", 7);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(hex(events[1]).substr(18),
+            "1007"
+            "3a020801");  // step 7, SessionLog{status: START}
+}
+
+}  // namespace
+}  // namespace millrace
