@@ -74,7 +74,7 @@ def train(millrace, archives, steps, overrides, folder):
     run(millrace, "train", f"run.dir={folder / 'run'}", f"model.pipeline={folder / 'pipeline'}", "model.unet.init=pretrained",
         "run.device=cpu", f"data.train.path={archives}", f"transform.resolution={RESOLUTION}", "encode.batch_size=8",
         "batch.global=8", "batch.micro=4", f"duration={steps} steps", f"record.steps={list(range(1, steps + 1))}",
-        "optim.lr=1e-3", "optim.warmup=2 steps", "log.ids=true", "log.every=1 steps", *overrides)
+        "optim.lr=1e-3", "optim.warmup=2 steps", "optim.weight_decay=0.3", "log.ids=true", "log.every=1 steps", *overrides)
     for weights in ("raw", "ema"):
         run(millrace, "export", "--run", folder / "run", "--out", folder / weights, f"weights={weights}")
     return archives

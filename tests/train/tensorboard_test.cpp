@@ -1,5 +1,6 @@
 #include "millrace/train/tensorboard.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cstring>
