@@ -12,10 +12,14 @@
 namespace millrace {
 namespace {
 
+// The rest of the first line that starts with `prefix`, without quotes.
 std::string first_line(const char* path, const std::string& prefix) {
   std::ifstream in(path);
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with(prefix)) return line.substr(line.find_first_not_of(" \t:=\"", prefix.size()));
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(prefix)) continue;
+    std::erase(line, '"');
+    return line.substr(line.find_first_not_of(" \t:", prefix.size()));
+  }
   return "unknown";
 }
 

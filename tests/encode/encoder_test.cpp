@@ -78,12 +78,12 @@ TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
   }
 }
 
+std::string name_of(const testing::TestParamInfo<EncoderInvariance::ParamType>& info) {
+  return std::string(torch::toString(std::get<0>(info.param))) + "_" + std::to_string(std::get<1>(info.param));
+}
 INSTANTIATE_TEST_SUITE_P(All, EncoderInvariance,
                          testing::Combine(testing::Values(torch::kFloat32, torch::kBFloat16), testing::Values(32, 64)),
-                         [](const auto& info) {
-                           const auto [dtype, resolution] = info.param;
-                           return std::string(torch::toString(dtype)) + "_" + std::to_string(resolution);
-                         });
+                         name_of);
 
 TEST(Encoder, AShortBatchGivesWhatAFullOneGives) {
   auto encoder = make_encoder();
