@@ -111,7 +111,10 @@ ClipTokenizer ClipTokenizer::load(const std::filesystem::path& folder, const Tok
   if (config.mode == TokenizerConfig::Mode::open_clip) {
     throw Error(Exit::usage, "tokenizer.mode: open_clip is not available yet", "use tokenizer.mode=hf");
   }
-  BytePairs pairs = BytePairs::load(folder / "vocab.json", folder / "merges.txt");
+  const bool one_file =
+      !std::filesystem::exists(folder / "vocab.json") && std::filesystem::exists(folder / "tokenizer.json");
+  BytePairs pairs = one_file ? BytePairs::load(folder / "tokenizer.json")
+                             : BytePairs::load(folder / "vocab.json", folder / "merges.txt");
   const SpecialTokens special = load_special_tokens(folder, pairs);
   auto impl = std::make_unique<Impl>(Impl{std::move(pairs), {}, {}, special.start, special.end, special.pad});
   for (SpecialToken token : special.all) {

@@ -58,6 +58,24 @@ BytePairs BytePairs::load(const std::filesystem::path& vocabulary, const std::fi
   return pairs;
 }
 
+BytePairs BytePairs::load(const std::filesystem::path& tokenizer_json) {
+  BytePairs pairs;
+  std::string merges = "\n";  // the header line
+  try {
+    const auto model = nlohmann::json::parse(read_file(tokenizer_json)).at("model");
+    if (model.value("type", "BPE") != "BPE") fail(Exit::io, "{}: not a byte-pair encoding", tokenizer_json.string());
+    pairs.vocabulary_ = model.at("vocab").get<decltype(pairs.vocabulary_)>();
+    for (const auto& pair : model.at("merges"))  // ["t", "h"], or "t h" in older files
+      merges += pair.is_array() ? pair.at(0).get<std::string>() + ' ' + pair.at(1).get<std::string>() + '\n'
+                                : pair.get<std::string>() + '\n';
+  } catch (const nlohmann::json::exception& error) {
+    fail(Exit::io, "{}: not the file of a CLIP tokenizer: {}", tokenizer_json.string(), error.what());
+  }
+  pairs.learn_bytes(tokenizer_json);
+  pairs.learn_merges(merges, tokenizer_json);
+  return pairs;
+}
+
 std::int32_t BytePairs::find(const std::string& token) const {
   const auto found = vocabulary_.find(token);
   return found == vocabulary_.end() ? -1 : found->second;

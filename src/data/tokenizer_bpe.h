@@ -15,6 +15,8 @@ class BytePairs {
  public:
   // vocab.json (token -> id) and merges.txt (a header line, then one pair per line, in the order of learning).
   static BytePairs load(const std::filesystem::path& vocabulary, const std::filesystem::path& merges);
+  // Both out of tokenizer.json, the only file that transformers 5 writes.
+  static BytePairs load(const std::filesystem::path& tokenizer_json);
 
   // Appends the ids of one word (at least one byte).
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;

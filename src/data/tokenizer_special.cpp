@@ -38,11 +38,20 @@ void check_flags(const json& token, const std::filesystem::path& folder) {
   }
 }
 
-// Flags of the token with this text in "added_tokens_decoder" (written by newer versions), else the token as it is.
-json with_added_flags(const json& token, const json& config, const std::filesystem::path& folder) {
-  for (const auto& added : config.value("added_tokens_decoder", json::object())) {
-    if (text_of(added, folder) == text_of(token, folder)) return added;
-  }
+// The tokens with their flags that newer versions write: "added_tokens_decoder" of tokenizer_config.json and
+// "added_tokens" of tokenizer.json.
+std::vector<json> added_tokens(const json& config, const std::filesystem::path& folder) {
+  std::vector<json> added;
+  for (const auto& token : config.value("added_tokens_decoder", json::object())) added.push_back(token);
+  for (const auto& token : read_json(folder / "tokenizer.json").value("added_tokens", json::array()))
+    added.push_back(token);
+  return added;
+}
+
+// The one with the same text, else the token as it is.
+json with_added_flags(const json& token, const std::vector<json>& added, const std::filesystem::path& folder) {
+  for (const auto& candidate : added)
+    if (text_of(candidate, folder) == text_of(token, folder)) return candidate;
   return token;
 }
 
@@ -51,6 +60,7 @@ json with_added_flags(const json& token, const json& config, const std::filesyst
 SpecialTokens load_special_tokens(const std::filesystem::path& folder, const BytePairs& pairs) {
   const json config = read_json(folder / "tokenizer_config.json");
   const json map = read_json(folder / "special_tokens_map.json");
+  const auto added = added_tokens(config, folder);
   SpecialTokens tokens;
   // NOTE [Plain texts]: a token given as plain text is looked for in the raw caption, one given as an object as its
   // flag "normalized" says; of two roles with the same text the later one decides. So with SD 1's files "<|endoftext|>"
@@ -58,11 +68,11 @@ SpecialTokens load_special_tokens(const std::filesystem::path& folder, const Byt
   const auto add = [&](const char* role, const char* fallback) {
     json token = map.contains(role) ? map[role] : config.value(role, json());
     if (token.is_null()) token = fallback;
-    token = with_added_flags(token, config, folder);
+    token = with_added_flags(token, added, folder);
     check_flags(token, folder);
     const SpecialToken special{text_of(token, folder), pairs.find(text_of(token, folder)),
                                token.is_object() && token.value("normalized", true)};
-    if (special.id < 0) fail(Exit::io, "{}: {} '{}' is not in vocab.json", folder.string(), role, special.text);
+    if (special.id < 0) fail(Exit::io, "{}: {} '{}' is not in the vocabulary", folder.string(), role, special.text);
     std::erase_if(tokens.all, [&](const SpecialToken& known) { return known.text == special.text; });
     tokens.all.push_back(special);
     return special.id;

@@ -51,6 +51,11 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
     return pipeline;
   }
   if (!fs::is_directory(path)) fail(Exit::io, "{} is not a folder", path.string());
+  for (const char* name : known_components) {  // parts of a pipeline, without the index that would name them all
+    if (fs::is_directory(path / name) && component_of_bare_folder(path / name) == name)
+      pipeline.components_[name] = path / name;
+  }
+  if (!pipeline.components_.empty()) return pipeline;
   const std::string component = component_of_bare_folder(path);
   if (component.empty()) {
     throw Error(Exit::io, fmt::format("{} holds no Stable Diffusion pipeline: no model_index.json", path.string()),
