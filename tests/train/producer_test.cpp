@@ -1,4 +1,5 @@
 #include "millrace/train/producer.h"
+#include "millrace/encode/parcel.h"
 
 #include <gtest/gtest.h>
 
