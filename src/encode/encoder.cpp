@@ -85,8 +85,7 @@ torch::Tensor Encoder::encode_text(std::span<const std::int32_t> tokens) {
 std::vector<int> finite_rows(const EncodedBatch& batch) {
   // f16 holds no more than 65504, so an overflow shows as infinity here.
   const auto count = batch.moments.size(0);
-  auto finite =
-      torch::isfinite(batch.moments).view({count, -1}).all(1) & torch::isfinite(batch.text).view({count, -1}).all(1);
+  auto finite = torch::isfinite(batch.moments).flatten(1).all(1) & torch::isfinite(batch.text).flatten(1).all(1);
   std::vector<int> rows;
   for (std::int64_t i = 0; i < count; ++i)
     if (finite[i].item<bool>()) rows.push_back(static_cast<int>(i));

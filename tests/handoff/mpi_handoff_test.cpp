@@ -69,9 +69,11 @@ TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
     for (int n = 0; n < slots; ++n) EXPECT_TRUE(out->send(0, 0, parcel));
     group.barrier();  // the trainers hold all slots
     for (int i = 0; i < 100; ++i) EXPECT_FALSE(out->try_send(0, 0, parcel));
+    int asked = 0;
+    EXPECT_FALSE(out->send(0, 0, parcel, [&] { return ++asked > 2; }));
+    EXPECT_GT(out->stats().stall_seconds, 0);
     group.barrier();  // the trainers release them
     EXPECT_TRUE(out->send(0, 0, parcel));
-    EXPECT_GT(out->stats().stall_seconds, 0);
     out->finish(std::nullopt, limit_seconds);
   } else {
     const auto in = receiver(slots);
