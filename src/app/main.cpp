@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "millrace/core/log.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -105,6 +106,7 @@ void print_out(const std::string& text) {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  keep_freed_host_memory();
   try {
     return run({argv + 1, argv + argc});
   } catch (const Error& error) {

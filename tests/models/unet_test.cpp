@@ -13,7 +13,7 @@ namespace {
 using golden::Json;
 using golden::Shape;
 
-// Largest relative errors allowed; measured ones are ten times smaller.
+// Largest relative errors allowed.
 constexpr double output_tolerance = 1e-5, gradient_tolerance = 1e-4;
 
 struct Case {

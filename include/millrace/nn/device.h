@@ -20,7 +20,7 @@ int gpu_count();
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
-// step asks for the same sizes again and again, and without this a small one spends a tenth of its time in page faults.
+// step asks for the same sizes again and again, and fresh pages cost time.
 // Once, at the start of a program.
 void keep_freed_host_memory();
 // The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
