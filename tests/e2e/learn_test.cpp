@@ -22,7 +22,7 @@ TEST(Learn, PicturesShowWhatTheCaptionsSay) {
        at("vae") + " model.pipeline=" + (workshop() / "tiny").string() + " data.train.path=" + at("shapes"));
   step(mpirun(3) + millrace +
        " train --config " MILLRACE_CONFIGS
-       "/demo.yaml 'duration=800 steps' 'optim.warmup=80 steps' ema.decay=0.99 roles.producers=1 run.dir=" +
+       "/demo.yaml 'duration=1200 steps' 'optim.warmup=120 steps' ema.decay=0.99 roles.producers=1 run.dir=" +
        at("run") + " model.pipeline=" + at("vae/pipeline") + " data.train.path=" + at("shapes"));
   step(millrace + " export --run " + at("run") + " --out " + at("pipeline"));
   step(millrace + " generate --pipeline " + at("pipeline") + " --prompts " + at("captions.txt") + " --out " +
