@@ -6,6 +6,7 @@
 
 #include "millrace/nn/activation.h"
 #include "millrace/nn/checkpoint.h"
+#include "millrace/nn/convolution.h"
 #include "millrace/nn/timestep_embedding.h"
 
 namespace millrace::nn {
@@ -45,6 +46,32 @@ TEST(Activation, QuickGeluAndGegluAreTheirDefinitions) {
   EXPECT_TRUE(torch::allclose(geglu(x), value * gelu));
   EXPECT_EQ(parse_activation("swish"), Activation::silu);
   EXPECT_EQ(parse_activation("tanh"), std::nullopt);
+}
+
+// Output and gradients against LibTorch's own convolution, on both sides of the size from which that one is used.
+TEST(Convolution, IsLibTorchs) {
+  torch::manual_seed(7);
+  struct Case {
+    std::int64_t batch, in, out, height, width, kernel, stride, padding;
+  };
+  for (const auto& c :
+       {Case{3, 64, 128, 2, 2, 3, 1, 1}, Case{2, 128, 64, 3, 1, 3, 1, 1}, Case{1, 64, 64, 1, 1, 3, 1, 1},
+        Case{2, 96, 90, 4, 3, 3, 2, 1}, Case{2, 80, 128, 2, 2, 2, 1, 0}, Case{2, 160, 128, 3, 4, 3, 1, 1},
+        Case{2, 3, 5, 9, 9, 3, 1, 1}, Case{2, 64, 64, 2, 2, 1, 1, 0}}) {
+    const auto x = torch::randn({c.batch, c.in, c.height, c.width}).requires_grad_();
+    const auto weight = torch::randn({c.out, c.in, c.kernel, c.kernel}).requires_grad_();
+    const auto bias = torch::randn({c.out}).requires_grad_();
+    const auto expected = at::conv2d(x, weight, bias, c.stride, c.padding);
+    const auto actual = conv2d(x, weight, bias, c.stride, c.padding);
+    ASSERT_EQ(actual.sizes(), expected.sizes());
+    EXPECT_TRUE(actual.is_contiguous());
+    EXPECT_TRUE(torch::allclose(actual, expected, 1e-5, 1e-4)) << c.height << "x" << c.width;
+    const auto output_grad = torch::randn_like(expected);
+    const auto actual_grads = torch::autograd::grad({actual}, {x, weight, bias}, {output_grad});
+    const auto expected_grads = torch::autograd::grad({expected}, {x, weight, bias}, {output_grad});
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(torch::allclose(actual_grads[i], expected_grads[i], 1e-5, 2e-4)) << c.height << "x" << c.width << i;
+  }
 }
 
 TEST(Geglu, HasTheGradientOfItsParts) {

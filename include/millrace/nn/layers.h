@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "millrace/nn/convolution.h"
+
 // The five layers that own parameters. Unlike torch::nn's they leave their parameters uninitialised: a model that loads
 // its weights does not pay for 866 million random numbers first.
 namespace millrace::nn {
@@ -22,7 +24,7 @@ TORCH_MODULE(Linear);
 class Conv2dImpl : public torch::nn::Module {
  public:
   Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
-  torch::Tensor forward(const torch::Tensor& x) { return at::conv2d(x, weight, bias, stride_, padding_); }
+  torch::Tensor forward(const torch::Tensor& x) { return conv2d(x, weight, bias, stride_, padding_); }
 
   torch::Tensor weight, bias;
 
