@@ -190,15 +190,12 @@ Figures bench_step(const BenchConfig& c, World& world) {
   const auto dtype = parse_dtype(c.model.dtype, device);
   const auto folder = PipelineFolder::open(c.model.pipeline);
   const auto vae = AutoencoderKLConfig::from_json(folder.config("vae"));
-  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(folder.config("unet")));
-  initialize(*unet, plan_pytorch_init(parameter_shapes(*unet)), 0);
+  auto unet = make_unet(folder.config("unet"), /*seed=*/0);
   unet->to(device, dtype);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
-  std::vector<ParameterBlock> blocks;
-  for (auto& names : parameter_blocks(*unet))
-    blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
   const auto group = world.group().duplicate();
-  ShardedModel model(*unet, blocks, plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
+  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)),
+                     plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   const NoiseSchedule schedule(trained_scheduler(folder.scheduler(), c.objective));
 

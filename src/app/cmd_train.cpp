@@ -22,10 +22,6 @@
 namespace millrace {
 namespace {
 
-// Keys a restart may not change without saying so.
-const std::vector<std::string> fixed_keys = {
-    "run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
-
 constexpr int handoff_slots = 4;
 
 // What every rank of the run knows before anything starts.
@@ -73,16 +69,8 @@ void check_shapes(const TrainConfig& config, const PipelineFolder& pipeline, con
   report.throw_if_problems();
 }
 
-// Goes into every checkpoint, and is compared on resume.
-nlohmann::json manifest_extra(const Plan& plan) {
-  return {{"kind", "unet"},
-          {"config", config::dump_yaml(plan.config)},
-          {"data",
-           {{"manifest", plan.data.manifest.digest().hex()},
-            {"archives", plan.data.manifest.archives.size()},
-            {"stripes", plan.data.stripes.stripes}}},
-          {"model", unet_config_of(plan.config, plan.pipeline)},
-          {"pipeline", std::filesystem::absolute(plan.pipeline.path()).string()}};
+nlohmann::json identity_of(const Plan& plan) {
+  return run_identity("unet", plan.config, plan.data, unet_config_of(plan.config, plan.pipeline), plan.pipeline.path());
 }
 
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
@@ -102,12 +90,8 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
                                         {token_count, text_width(plan.pipeline)});
 
   open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
-  if (const auto start = find_start(world, config.run.dir.value, config.checkpoint.resume)) {
-    plan.checkpoint = CheckpointReader::open(*start, /*verify=*/false);  // rank 0 has verified it
-    check_resume(*plan.checkpoint, config::diff(plan.checkpoint->manifest().value("config", ""), config), fixed_keys,
-                 manifest_extra(plan), config.checkpoint.allow_changes);
-    plan.start = plan.checkpoint->state();
-  }
+  plan.checkpoint = open_start(world, config, identity_of(plan));
+  if (plan.checkpoint) plan.start = plan.checkpoint->state();
   return plan;
 }
 
@@ -231,34 +215,23 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
-UNet2DConditionModel make_unet(const Session& session, const Plan& plan) {
+UNet2DConditionModel start_unet(const Session& session, const Plan& plan) {
   const auto& c = plan.config;
-  const auto dtype = parse_dtype(c.model.dtype, session.device);
-  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(unet_config_of(c, plan.pipeline)));
-  if (c.model.unet.init == ModelConfig::Init::pretrained) {
+  auto unet = make_unet(unet_config_of(c, plan.pipeline), c.run.seed);
+  if (c.model.unet.init == ModelConfig::Init::pretrained)
     load_weights(*unet, plan.pipeline.component("unet"), diffusers_stem);
-  } else {
-    initialize(*unet, plan_pytorch_init(parameter_shapes(*unet)), c.run.seed);
-  }
-  unet->to(session.device, dtype);
+  unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   unet->train();
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   return unet;
 }
 
-std::vector<ParameterBlock> blocks_of_unet(UNet2DConditionModel& unet) {
-  std::vector<ParameterBlock> blocks;
-  for (auto& names : parameter_blocks(*unet))
-    blocks.push_back({fmt::format("block {}", blocks.size()), std::move(names)});
-  return blocks;
-}
-
 LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver,
                  const std::vector<int>& producers, const torch::Tensor& null_text) {
   const auto& c = plan.config;
-  auto unet = make_unet(session, plan);
+  auto unet = start_unet(session, plan);
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
-  ShardedModel model(*unet, blocks_of_unet(unet), shards, c.parallel, trainers);
+  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.checkpoint) restore(*plan.checkpoint, model, optimizer);
 
@@ -293,7 +266,7 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
                   c.data.max_bad_share,
                   static_cast<int>(plan.roles.producers.size()),
                   session.device,
-                  manifest_extra(plan)};
+                  identity_of(plan)};
   return run_loop(std::move(parts), plan.start);
 }
 

@@ -17,30 +17,12 @@
 namespace millrace {
 namespace {
 
-const std::vector<std::string> fixed_vae_keys = {"run.seed",     "batch.global",        "data.train",
-                                                 "data.stripes", "data.shuffle_buffer", "transform"};
-
-AutoencoderKL make_vae(const Session& session, const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
-  AutoencoderKL vae(AutoencoderKLConfig::from_json(pipeline.config("vae")));
-  if (c.model.init == ModelConfig::Init::pretrained) {
-    load_weights(*vae, pipeline.component("vae"), diffusers_stem);
-  } else {
-    initialize(*vae, plan_pytorch_init(parameter_shapes(*vae)), c.run.seed);
-  }
+AutoencoderKL start_vae(const Session& session, const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
+  auto vae = make_vae(pipeline.config("vae"), c.run.seed);
+  if (c.model.init == ModelConfig::Init::pretrained) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   vae->train();
   return vae;
-}
-
-nlohmann::json manifest_extra(const AutoencoderTrainConfig& c, const DataPlan& data, const PipelineFolder& pipeline) {
-  return {{"kind", "vae"},
-          {"config", config::dump_yaml(c)},
-          {"data",
-           {{"manifest", data.manifest.digest().hex()},
-            {"archives", data.manifest.archives.size()},
-            {"stripes", data.stripes.stripes}}},
-          {"model", pipeline.config("vae")},
-          {"pipeline", std::filesystem::absolute(pipeline.path()).string()}};
 }
 
 // Standard deviation of the latents with the weights that are exported, over all ranks' present shares.
@@ -72,17 +54,11 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   open_run_folder(group, dir, config::dump_yaml(c));
   log::init({"", session.world.rank(), session.is_root(),
              (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
-  const auto extra = manifest_extra(c, data, pipeline);
-  RunState start;
-  std::optional<CheckpointReader> checkpoint;
-  if (const auto found = find_start(group, dir, c.checkpoint.resume)) {
-    checkpoint = CheckpointReader::open(*found, /*verify=*/false);
-    check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_vae_keys, extra,
-                 c.checkpoint.allow_changes);
-    start = checkpoint->state();
-  }
+  const auto identity = run_identity("vae", c, data, pipeline.config("vae"), pipeline.path());
+  const auto checkpoint = open_start(group, c, identity);
+  const RunState start = checkpoint ? checkpoint->state() : RunState{};
 
-  auto vae = make_vae(session, c, pipeline);
+  auto vae = start_vae(session, c, pipeline);
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
                      c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
@@ -109,7 +85,7 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
               c.batch.global, data.manifest.archives.size(), stripes, to_string(c.duration), start.step);
   const auto loop = c.loop();
   const auto result = run_loop(
-      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, extra}, start);
+      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, identity}, start);
   log::set_step(0);
   if (!result.finished) {
     if (session.is_root()) {

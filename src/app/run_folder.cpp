@@ -9,6 +9,10 @@
 
 namespace millrace {
 
+// Keys a restart may not change without saying so.
+static const std::vector<std::string> fixed_keys = {
+    "run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
+
 void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml) {
   std::optional<Error> error;
   if (world.rank() == 0) {
@@ -51,12 +55,24 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
   return resume;
 }
 
+nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
+                            const nlohmann::json& model, const std::filesystem::path& pipeline) {
+  return {{"kind", kind},
+          {"config", config_yaml},
+          {"data",
+           {{"manifest", data.manifest.digest().hex()},
+            {"archives", data.manifest.archives.size()},
+            {"stripes", data.stripes.stripes}}},
+          {"model", model},
+          {"pipeline", std::filesystem::absolute(pipeline).string()}};
+}
+
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, bool allow_changes) {
+                  const nlohmann::json& identity, bool allow_changes) {
   std::vector<std::string> refused;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
-    const bool is_fixed = std::any_of(fixed.begin(), fixed.end(), [&](const std::string& key) {
+    const bool is_fixed = std::any_of(fixed_keys.begin(), fixed_keys.end(), [&](const std::string& key) {
       return change.key == key || change.key.starts_with(key + ".");
     });
     if (is_fixed) refused.push_back(text);
@@ -64,7 +80,7 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   }
   for (const char* key : {"data", "model"}) {
     const auto before = checkpoint.manifest().value(key, nlohmann::json()),
-               after = manifest_extra.value(key, nlohmann::json());
+               after = identity.value(key, nlohmann::json());
     if (before != after) refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
   }
   if (refused.empty()) return;
@@ -88,6 +104,14 @@ void write_state(const std::filesystem::path& run_dir, const std::string& word, 
   if (word == "done") write_file_atomically(run_dir / "DONE", text);
 }
 
+// Who holds the run back, from the shares of time (percent) that trainers and producers spent waiting for each other.
+static std::string balance(double trainers_wait, double producers_wait, double images_per_second) {
+  if (trainers_wait <= 5) return "producers keep up with the trainers";
+  if (producers_wait > trainers_wait) return "both waited for each other: do they share cores, or is the network slow?";
+  return fmt::format("trainers wait for producers: they could take {:.1f} img/s",
+                     images_per_second / std::max(0.01, 1 - trainers_wait / 100));
+}
+
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
                   const std::string& next_command) {
   const auto& t = result.totals;
@@ -98,12 +122,10 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
              t.images_per_second, t.step_ms, wait);
   if (has_producers) {
-    const double busy = t.step_ms > 0 ? t.images_per_second / std::max(1e-9, 1 - wait / 100) : 0;
+    const double stall = 100 * t.producer_stall_share;
     fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
-               t.encode_images_per_second, 100 * t.producer_stall_share);
-    fmt::print("  balance         {}\n",
-               wait > 5 ? fmt::format("trainers wait for producers: they could take {:.1f} img/s", busy)
-                        : "producers keep up with the trainers");
+               t.encode_images_per_second, stall);
+    fmt::print("  balance         {}\n", balance(wait, stall, t.images_per_second));
   }
   if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);

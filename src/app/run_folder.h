@@ -16,15 +16,36 @@ namespace millrace {
 // Makes run.dir with its resolved config.yaml (rank 0 of `world`; errors reach all).
 void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml);
 
+// What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
+// or vae, `model` = its config.json.
+nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
+                            const nlohmann::json& model, const std::filesystem::path& pipeline);
+template <class Config>
+nlohmann::json run_identity(const std::string& kind, const Config& config, const DataPlan& data,
+                            const nlohmann::json& model, const std::filesystem::path& pipeline) {
+  return run_identity(kind, config::dump_yaml(config), data, model, pipeline);
+}
+
 // Where a run starts: nothing for step 0. `resume` is auto, never or a folder. Collective over `world`; Error(usage)
 // for `never` on a run that holds checkpoints.
 std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
                                                 const std::string& resume);
 
-// The differences between the run that wrote a checkpoint and this one: all are logged; those under a key of `fixed`
-// (or a changed data manifest or model shape) are an Error(usage) unless allowed.
+// The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
+// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, bool allow_changes);
+                  const nlohmann::json& identity, bool allow_changes);
+
+// The checkpoint to go on from, open and checked against this run; nothing for step 0. Collective over `world`.
+template <class Config>
+std::optional<CheckpointReader> open_start(const Group& world, const Config& config, const nlohmann::json& identity) {
+  const auto found = find_start(world, config.run.dir.value, config.checkpoint.resume);
+  if (!found) return std::nullopt;
+  auto checkpoint = CheckpointReader::open(*found, /*verify=*/false);  // rank 0 has verified it
+  check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity,
+               config.checkpoint.allow_changes);
+  return checkpoint;
+}
 
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);

@@ -34,7 +34,10 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
     fail(Exit::usage, "run.device={}: expected auto, cpu or cuda", word);
   }
   const int gpus = word == "cpu" ? 0 : gpu::count();
-  if (gpus > 0) return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
+  if (gpus > 0) {
+    at::globalContext().setAllowTF32CuDNN(false);  // float32 means float32, in convolutions too
+    return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
+  }
   if (word == "cuda") {
     throw Error(Exit::usage, fmt::format("run.device=cuda: {}", gpu::why_none()), "use run.device=cpu or auto");
   }

@@ -83,6 +83,12 @@ std::vector<ParameterBlock> blocks_of(const torch::nn::Module& module, int depth
   return blocks;
 }
 
+std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> names) {
+  std::vector<ParameterBlock> blocks;
+  for (auto& block : names) blocks.push_back({fmt::format("block {}", blocks.size()), std::move(block)});
+  return blocks;
+}
+
 ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<ParameterBlock>& blocks, const ShardPlan& plan,
                            const ParallelConfig& config, const Group& trainers)
     : plan_(plan), trainers_(trainers.duplicate()) {

@@ -50,23 +50,13 @@ torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
   const auto error = reconstruction - image;
   auto per_sample = [](const torch::Tensor& t) { return t.flatten(1).mean(1); };
   const auto kl = 0.5 * per_sample(mean.square() + logvar.exp() - 1 - logvar);
-  if (recording_) {
-    record_["image"].push_back(image.detach().cpu());
-    record_["moments"].push_back(moments.detach().cpu());
-    record_["latents"].push_back(latent.detach().cpu());
-    record_["reconstruction"].push_back(reconstruction.detach().cpu());
-  }
+  record_.keep("image", image);
+  record_.keep("moments", moments);
+  record_.keep("latents", latent);
+  record_.keep("reconstruction", reconstruction);
   const auto& w = options_.loss;
   return (w.l1 * per_sample(error.abs()) + w.mse * per_sample(error.square()) + w.kl * kl).sum() /
          options_.global_batch;
-}
-
-std::map<std::string, torch::Tensor> AutoencoderTask::take_record() {
-  std::map<std::string, torch::Tensor> whole;
-  for (const auto& [name, pieces] : record_) whole[name] = torch::cat(pieces);
-  record_.clear();
-  recording_ = false;
-  return whole;
 }
 
 LedgerDelta AutoencoderTask::take_ledger_delta() {

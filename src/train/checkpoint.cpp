@@ -90,6 +90,31 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
 
 struct CheckpointReader::Files {
   std::map<std::string, SafetensorsFile> open;
+
+  std::span<const std::byte> part(const std::string& key, const nlohmann::json& part) const {
+    const auto& file = part.at("file").get_ref<const std::string&>();
+    const auto found = open.find(file);
+    if (found == open.end()) fail(Exit::io, "MANIFEST.json names {} for {}, but not among its files", file, key);
+    return found->second.bytes(key);
+  }
+
+  // The parts of every tensor of the manifest's table lie in the files and fill its shape.
+  void check_table(const std::filesystem::path& path, const nlohmann::json& table) const {
+    for (const auto& [key, entry] : table.items()) {
+      std::int64_t elements = 1, filled = 0;
+      for (const auto& size : entry.at("shape")) elements *= size.get<std::int64_t>();
+      for (const auto& item : entry.at("parts")) {
+        const auto begin = item.at("begin").get<std::int64_t>(), end = item.at("end").get<std::int64_t>();
+        if (begin != filled || end < begin || end > elements ||
+            part(key, item).size() != static_cast<std::size_t>(end - begin) * sizeof(float))
+          fail(Exit::io, "{}: the parts of {} do not fit its shape", path.string(), key);
+        filled = end;
+      }
+      if (filled != elements)
+        fail(Exit::io, "{}: {} is incomplete ({} of {} elements)", path.string(), key, filled, elements);
+      (void)entry.at("channels_last").get<bool>();
+    }
+  }
 };
 
 CheckpointReader CheckpointReader::open(const std::filesystem::path& path, bool verify) {
@@ -103,6 +128,7 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, bool 
       const auto name = file.at("name").get<std::string>();
       reader.files_->open.emplace(name, SafetensorsFile(path / name));
     }
+    reader.files_->check_table(path, reader.manifest_.at("tensors"));
     (void)reader.state();
   } catch (const nlohmann::json::exception& error) {
     fail(Exit::io, "{}: MANIFEST.json: {}", path.string(), error.what());
@@ -131,18 +157,10 @@ torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::strin
   if (!table.contains(key)) fail(Exit::io, "{} has no tensor {}", path_.string(), key);
   const auto shape = table[key].at("shape").get<std::vector<std::int64_t>>();
   auto flat = torch::empty({c10::multiply_integers(shape)}, torch::kFloat32);
-  std::int64_t filled = 0;
   for (const auto& part : table[key].at("parts")) {
-    const auto begin = part.at("begin").get<std::int64_t>(), end = part.at("end").get<std::int64_t>();
-    const auto bytes = files_->open.at(part.at("file").get<std::string>()).bytes(key);
-    if (begin < 0 || end < begin || end > flat.numel() ||
-        bytes.size() != static_cast<std::size_t>(end - begin) * sizeof(float))
-      fail(Exit::io, "{}: the parts of {} do not fit its shape", path_.string(), key);
-    std::memcpy(flat.data_ptr<float>() + begin, bytes.data(), bytes.size());
-    filled += end - begin;
+    const auto bytes = files_->part(key, part);
+    std::memcpy(flat.data_ptr<float>() + part.at("begin").get<std::int64_t>(), bytes.data(), bytes.size());
   }
-  if (filled != flat.numel())
-    fail(Exit::io, "{}: {} is incomplete ({} of {} elements)", path_.string(), key, filled, flat.numel());
   return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>());
 }
 

@@ -22,34 +22,15 @@ torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
                       options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
-  if (recording_) {
-    auto keep = [&](const char* name, const torch::Tensor& tensor) {
-      record_[name].push_back(
-          tensor.detach().to(torch::kCPU, tensor.is_floating_point() ? torch::kFloat32 : torch::kInt64));
-    };
-    keep("latents", input.latents);
-    keep("text", input.text);
-    keep("noise", input.noise);
-    keep("noisy", input.noisy);
-    keep("timesteps", input.timesteps);
-    keep("target", input.target);
-    keep("weight", input.weight);
-    keep("prediction", prediction);
-  }
+  record_.keep("latents", input.latents);
+  record_.keep("text", input.text);
+  record_.keep("noise", input.noise);
+  record_.keep("noisy", input.noisy);
+  record_.keep("timesteps", input.timesteps);
+  record_.keep("target", input.target);
+  record_.keep("weight", input.weight);
+  record_.keep("prediction", prediction);
   return diffusion_loss(prediction, input).sum() / options_.global_batch;
-}
-
-void DiffusionTask::start_record() {
-  recording_ = true;
-  record_.clear();
-}
-
-std::map<std::string, torch::Tensor> DiffusionTask::take_record() {
-  std::map<std::string, torch::Tensor> whole;
-  for (const auto& [name, pieces] : record_) whole[name] = torch::cat(pieces);
-  record_.clear();
-  recording_ = false;
-  return whole;
 }
 
 std::map<int, ProducerReport> DiffusionTask::producer_reports() {

@@ -151,7 +151,7 @@ class Loop {
     write_ids();
     const double seconds_before = std::exchange(seconds_before_, state_.seconds);
     if (crossed(p_.config.log.every, p_.config.batch.global, state_, seconds_before)) account_interval();
-    save_if_due(totals, seconds_before);
+    save_if_due(seconds_before);
   }
 
   // Loss and gradients of this trainer's share; afterwards the gradient shards hold the mean over the global batch.
@@ -314,7 +314,7 @@ class Loop {
     agree(p_.trainers, error);
   }
 
-  void save_if_due(const StepTotals& totals, double seconds_before) {
+  void save_if_due(double seconds_before) {
     if (writer_.in_flight() && all_written_) writer_.commit();
     if (crossed(p_.config.checkpoint.every, p_.config.batch.global, state_, seconds_before)) save();
   }

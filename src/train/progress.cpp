@@ -93,10 +93,10 @@ void Progress::metrics(const Metrics& m) {
 
   const auto text = describe(m, options_.total_steps);
   if (log::on_terminal()) {
-    log::progress(text);
+    log::progress(fmt::format("step {} {}", m.step, text));
     return;
   }
-  // Not a terminal: the first lines one by one, later at most one every ten seconds.
+  // Not a terminal: the first lines one by one, later at most one every ten seconds; the log's prefix tells the step.
   if (++lines_ <= 3 || m.elapsed_seconds - last_line_seconds_ >= 10) {
     log::info("{}", text);
     last_line_seconds_ = m.elapsed_seconds;
@@ -110,15 +110,14 @@ void Progress::flush() {
 }
 
 std::string describe(const Metrics& m, double total_steps) {
-  std::string line = total_steps > 0
-                         ? fmt::format("step {}/{:.0f} ({:.1f}%)", m.step, total_steps, 100 * m.step / total_steps)
-                         : fmt::format("step {}", m.step);
-  line += fmt::format(
-      " seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}% | enc {:.0f} img/s q {:.0f}% | {:.1f} "
-      "GiB | elapsed {}",
-      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
-      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0, m.encode_images_per_second, 100 * m.queue_fill,
-      m.memory_gib, format_time(m.elapsed_seconds));
+  std::string line;
+  if (total_steps > 0) line = fmt::format("of {:.0f} ({:.1f}%) ", total_steps, 100 * m.step / total_steps);
+  line += fmt::format("seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}%",
+                      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
+                      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
+  if (m.encode_images_per_second > 0)
+    line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
+  line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
   if (total_steps > 0 && m.step_ms > 0)
     line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
   if (m.skipped > 0) line += fmt::format(" | {} skipped", m.skipped);

@@ -34,6 +34,25 @@ torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
 
 }  // namespace
 
+void RecordPieces::start() {
+  active_ = true;
+  pieces_.clear();
+}
+
+void RecordPieces::keep(const std::string& name, const torch::Tensor& piece) {
+  if (!active_) return;
+  const auto dtype = piece.is_floating_point() ? torch::kFloat32 : torch::kInt64;
+  pieces_[name].push_back(piece.detach().to(torch::kCPU, dtype));
+}
+
+std::map<std::string, torch::Tensor> RecordPieces::take() {
+  std::map<std::string, torch::Tensor> whole;
+  for (const auto& [name, pieces] : pieces_) whole[name] = torch::cat(pieces);
+  pieces_.clear();
+  active_ = false;
+  return whole;
+}
+
 void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
                   const std::vector<SampleRef>& refs, const std::map<std::string, torch::Tensor>& tensors, double loss,
                   double grad_norm) {

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "millrace/data/sample.h"
+#include "test_data.h"
 
 // The images of scripts/goldens/transform.py and what Pillow makes of them.
 namespace millrace {
 
 inline std::string golden_file(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/transform/" + name, std::ios::binary);
+  std::ifstream file(test::data_dir() / "transform" / name, std::ios::binary);
   std::stringstream content;
   content << file.rdbuf();
   return content.str();

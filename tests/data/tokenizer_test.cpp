@@ -10,6 +10,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/data/tokenizer_folder.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -18,7 +19,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 const json& golden() {
-  static const json expected = json::parse(read_file(MILLRACE_TEST_DATA "/tokenizer/expected.json"));
+  static const json expected = json::parse(read_file(test::data_dir() / "tokenizer/expected.json"));
   return expected;
 }
 

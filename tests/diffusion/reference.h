@@ -4,13 +4,14 @@
 #include <string_view>
 
 #include "millrace/diffusion/scheduler_config.h"
+#include "test_data.h"
 
 // tests/golden/diffusion/reference.json, written by scripts/goldens/diffusion.py with diffusers.
 namespace millrace {
 
 inline const nlohmann::ordered_json& reference() {
   static const nlohmann::ordered_json json =
-      nlohmann::ordered_json::parse(std::ifstream(MILLRACE_TEST_DATA "/diffusion/reference.json"));
+      nlohmann::ordered_json::parse(std::ifstream(test::data_dir() / "diffusion/reference.json"));
   return json;
 }
 

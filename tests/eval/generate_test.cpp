@@ -8,6 +8,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/models/tensors.h"
+#include "test_data.h"
 
 // Against tests/golden/generate, written by scripts/goldens/generate.py with diffusers' StableDiffusionPipeline.
 namespace millrace {
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 const Json& reference() {
-  static const Json json = Json::parse(std::ifstream(MILLRACE_TEST_DATA "/generate/reference.json"));
+  static const Json json = Json::parse(std::ifstream(test::data_dir() / "generate/reference.json"));
   return json;
 }
 
@@ -50,7 +51,7 @@ void fill(torch::nn::Module& model) {
 
 // The tiny pipeline; the scheduler's prediction is set by each case.
 struct TinyPipeline {
-  ClipTokenizer tokenizer = ClipTokenizer::load(MILLRACE_TEST_DATA "/generate/tokenizer");
+  ClipTokenizer tokenizer = ClipTokenizer::load(test::data_dir() / "generate/tokenizer");
   ImageModel model{UNet2DConditionModel(UNet2DConditionConfig::from_json(reference().at("unet"))),
                    AutoencoderKL(AutoencoderKLConfig::from_json(reference().at("vae"))),
                    CLIPTextModel(CLIPTextConfig::from_json(reference().at("text_encoder"))), tokenizer,

@@ -10,12 +10,13 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "test_data.h"
 
 // What the tests of this module share.
 namespace millrace::test {
 
 inline fs::path golden(const std::string& name) {
-  return fs::path(MILLRACE_TEST_DATA) / "io" / name;
+  return test::data_dir() / "io" / name;
 }
 
 inline nlohmann::json golden_json(const std::string& name) {

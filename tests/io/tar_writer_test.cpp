@@ -85,7 +85,7 @@ TEST(TarWriter, AnEmptyArchiveIsValid) {
 }
 
 TEST(TarWriter, AFullDiskIsNamed) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP();
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   const ScratchDirectory scratch;
   // The temporary name leads to a device that is always full.
   fs::create_symlink("/dev/full", scratch / fmt::format("a.tar.tmp-{}", ::getpid()));

@@ -1,6 +1,7 @@
 #include "millrace/core/error.h"
 #include "millrace/models/clip_text.h"
 #include "models/golden_network.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -26,7 +27,7 @@ TEST_P(ClipGolden, HiddenStatesAreThoseOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(, ClipGolden, testing::Values("sd1_like", "sd2_like"));
 
 TEST(Clip, HasTheStateDictOfStableDiffusion) {
-  std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/sd2_shapes.json");
+  std::ifstream file(test::data_dir() / "presets/sd2_shapes.json");
   const Json expected = Json::parse(file)["text_encoder"];
   const Json config = {{"hidden_size", 1024},       {"intermediate_size", 4096}, {"num_hidden_layers", 23},
                        {"num_attention_heads", 16}, {"hidden_act", "gelu"},      {"eos_token_id", 2}};

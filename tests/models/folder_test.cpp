@@ -10,6 +10,7 @@
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +22,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const fs::path golden = fs::path(MILLRACE_TEST_DATA) / "folder";
+const fs::path golden = test::data_dir() / "folder";
 
 PipelineFolder open_golden(const fs::path& name) {
   return PipelineFolder::open(golden / name);

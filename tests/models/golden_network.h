@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "test_data.h"
+
 // The C++ half of scripts/goldens/models.py: weights and inputs made from names, outputs and gradients compared.
 namespace millrace::golden {
 
@@ -15,7 +17,7 @@ using Json = nlohmann::json;
 using Shape = std::vector<std::int64_t>;
 
 inline Json load(const std::string& name) {
-  const std::string path = std::string(MILLRACE_TEST_DATA) + "/models/" + name + ".json";
+  const std::string path = (test::data_dir() / "models" / (name + ".json")).string();
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   return Json::parse(file);

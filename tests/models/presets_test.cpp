@@ -12,6 +12,7 @@
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -21,8 +22,8 @@ using test::TempDir;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const fs::path golden = fs::path(MILLRACE_TEST_DATA) / "presets";
-const fs::path tokenizer = fs::path(MILLRACE_TEST_DATA) / "folder/pipeline/tokenizer";
+const fs::path golden = test::data_dir() / "presets";
+const fs::path tokenizer = test::data_dir() / "folder/pipeline/tokenizer";
 
 // Networks whose memory is never touched, so that the big ones cost nothing.
 struct Networks {

@@ -6,6 +6,7 @@
 
 #include "millrace/core/error.h"
 #include "models/golden_network.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -106,7 +107,7 @@ TEST(UNet, RunsInBfloat16) {
 // Names and shapes of the published models, as diffusers lists them.
 TEST(UNet, HasTheStateDictOfStableDiffusion) {
   for (const std::string version : {"sd1", "sd2"}) {
-    std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/" + version + "_shapes.json");
+    std::ifstream file(test::data_dir() / "presets" / (std::string(version) + "_shapes.json"));
     const Json expected = Json::parse(file)["unet"];
     Json config = {{"sample_size", 64}};
     if (version == "sd1") config.update({{"cross_attention_dim", 768}});

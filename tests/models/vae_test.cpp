@@ -1,6 +1,7 @@
 #include "millrace/core/error.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "models/golden_network.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -32,7 +33,7 @@ TEST_P(VaeGolden, MomentsImagesAndGradientsAreThoseOfDiffusers) {
 INSTANTIATE_TEST_SUITE_P(, VaeGolden, testing::Values("sd_like", "odd"));
 
 TEST(Vae, HasTheStateDictOfStableDiffusion) {
-  std::ifstream file(std::string(MILLRACE_TEST_DATA) + "/presets/sd2_shapes.json");
+  std::ifstream file(test::data_dir() / "presets/sd2_shapes.json");
   const Json expected = Json::parse(file)["vae"];
   const Json config = {{"block_out_channels", {128, 256, 512, 512}},
                        {"down_block_types", std::vector<std::string>(4, "DownEncoderBlock2D")},

@@ -248,6 +248,21 @@ TEST(Checkpoint, DamageIsRefusedAndTheFileNamed) {
       });
       EXPECT_CONTAINS(error, broken.string()) << text;
     }
+    // A manifest that tells of tensors the files do not hold.
+    const auto error_with = [&](auto&& edit) {
+      return error_after([&] {
+        auto manifest = nlohmann::json::parse(read_file(broken / "MANIFEST.json"));
+        edit(manifest["tensors"].begin().value());
+        write_file_atomically(broken / "MANIFEST.json", manifest.dump());
+        write_file_atomically(broken / "MANIFEST.xxh3", hash128(manifest.dump()).hex() + "  MANIFEST.json\n");
+      });
+    };
+    EXPECT_EQ(error_with([](auto&) {}), "no error");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["shape"] = {1000, 1000}; }), "is incomplete");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["shape"] = {1}; }), "do not fit its shape");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["parts"][0]["begin"] = -4; }), "do not fit its shape");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["parts"][0]["file"] = "../other"; }), "not among its files");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor.erase("channels_last"); }), "MANIFEST.json");
   });
 }
 

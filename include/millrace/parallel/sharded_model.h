@@ -21,6 +21,8 @@ struct ParameterBlock {
 // The blocks of a module in order of registration: one per `depth` leading components of the parameter names
 // ("down_blocks.0", "conv_in", ...).
 std::vector<ParameterBlock> blocks_of(const torch::nn::Module& module, int depth = 2);
+// The same from lists of names, as models with an execution order of their own give them.
+std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> names);
 
 // A module whose parameters are views into flat buckets, and whose gradients are views into flat gradient buckets that
 // autograd adds to in place. The module must outlive this object and keep its dtype and device.

@@ -1,6 +1,7 @@
 #pragma once
 #include "millrace/data/stream.h"
 #include "millrace/models/autoencoder_kl.h"
+#include "millrace/train/record.h"
 #include "millrace/train/task.h"
 
 namespace millrace {
@@ -29,8 +30,8 @@ class AutoencoderTask : public Task {
   void next_batch() override;
   const std::vector<SampleRef>& refs() const override { return refs_; }
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
-  void start_record() override { recording_ = true; }
-  std::map<std::string, torch::Tensor> take_record() override;
+  void start_record() override { record_.start(); }
+  std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override { return {}; }
   double queue_fill() override { return 0; }
   LedgerDelta take_ledger_delta() override;
@@ -45,8 +46,7 @@ class AutoencoderTask : public Task {
   Options options_;
   std::vector<TransformedSample> share_;
   std::vector<SampleRef> refs_;
-  bool recording_ = false;
-  std::map<std::string, std::vector<torch::Tensor>> record_;
+  RecordPieces record_;
 };
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #include "millrace/diffusion/objective.h"
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/train/handoff_source.h"
+#include "millrace/train/record.h"
 #include "millrace/train/task.h"
 
 namespace millrace {
@@ -28,8 +29,8 @@ class DiffusionTask : public Task {
   void next_batch() override;
   const std::vector<SampleRef>& refs() const override { return share_.refs; }
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
-  void start_record() override;
-  std::map<std::string, torch::Tensor> take_record() override;
+  void start_record() override { record_.start(); }
+  std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override;
   double queue_fill() override;
   LedgerDelta take_ledger_delta() override { return source_.take_ledger_delta(); }
@@ -42,8 +43,7 @@ class DiffusionTask : public Task {
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch share_;
-  bool recording_ = false;
-  std::map<std::string, std::vector<torch::Tensor>> record_;
+  RecordPieces record_;
 };
 
 }  // namespace millrace

@@ -51,6 +51,7 @@ class Progress {
   double last_line_seconds_ = -1e9;
 };
 
+// One line without the step itself: "of 700 (31.4%) seen 3.52k loss 0.1211 ...".
 std::string describe(const Metrics& metrics, double total_steps);
 
 }  // namespace millrace

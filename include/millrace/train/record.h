@@ -11,6 +11,21 @@
 
 namespace millrace {
 
+// Collects the tensors of one step for its record, micro-batch by micro-batch; keeps nothing between `take` and
+// `start`.
+class RecordPieces {
+ public:
+  void start();
+  // Adds samples of one tensor, copied to host memory as fp32 or i64; nothing happens before `start`.
+  void keep(const std::string& name, const torch::Tensor& piece);
+  // Every tensor, its pieces joined.
+  std::map<std::string, torch::Tensor> take();
+
+ private:
+  bool active_ = false;
+  std::map<std::string, std::vector<torch::Tensor>> pieces_;
+};
+
 // Writes RUN/records/step-00000007.safetensors: the tensors of every trainer's share one after the other, which is the
 // order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes.
 void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
