@@ -88,8 +88,9 @@ void set_size(Image& image, int width, int height) {
   image.pixels.resize(static_cast<std::size_t>(width) * height * 3);
 }
 
-std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits) {
-  if (bytes.starts_with(jpeg_magic)) return decode_jpeg(bytes, limits, image);
+std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits,
+                                               const WantedColumns& wanted) {
+  if (bytes.starts_with(jpeg_magic)) return decode_jpeg(bytes, limits, wanted, image);
   if (bytes.starts_with(png_magic)) return decode_png(bytes, limits, image);
   if (is_webp(bytes)) return decode_webp(bytes, limits, image);
   return DecodeFailure{Reason::not_an_image, describe_kind(bytes)};

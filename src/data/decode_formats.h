@@ -6,7 +6,8 @@
 // One function per image format; `decode_image` chooses by magic bytes.
 namespace millrace {
 
-std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits, Image& image);
+std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits,
+                                         const WantedColumns& wanted, Image& image);
 std::optional<DecodeFailure> decode_png(std::string_view bytes, const DecodeLimits& limits, Image& image);
 std::optional<DecodeFailure> decode_webp(std::string_view bytes, const DecodeLimits& limits, Image& image);
 

@@ -34,6 +34,9 @@ class JpegReader {
 
   Result read_header();
   Result start();
+  // Leaves out what lies left and right of `columns`: no inverse transform, no upsampling, no colours.
+  Result crop(PixelRange columns);
+  // Into rows of image_width pixels.
   Result read_rows(std::uint8_t* pixels, int channels);
 
   const jpeg_decompress_struct& info() const { return decoder_; }
@@ -51,6 +54,7 @@ class JpegReader {
   jpeg_progress_mgr progress_{};
   std::jmp_buf return_point_;
   char message_[JMSG_LENGTH_MAX] = "";
+  JDIMENSION left_ = 0;       // first column that is decoded
   bool ended_early_ = false;  // an end marker stood before the last row of blocks
 };
 
@@ -110,13 +114,26 @@ JpegReader::Result JpegReader::start() {
   return ended_early_ ? Result::truncated : Result::ok;
 }
 
-JpegReader::Result JpegReader::read_rows(std::uint8_t* pixels, int channels) {
+JpegReader::Result JpegReader::crop(PixelRange columns) {
   if (setjmp(return_point_)) return Result::failed;
-  const std::size_t stride = static_cast<std::size_t>(decoder_.output_width) * channels;
+  // libjpeg cuts at whole blocks, and chroma is upsampled differently at a cut than inside the image.
+  const int margin = decoder_.max_h_samp_factor * DCTSIZE;
+  const int begin = std::max(columns.begin - margin, 0);
+  const int end = std::min(columns.end + margin, static_cast<int>(decoder_.image_width));
+  left_ = static_cast<JDIMENSION>(begin);
+  JDIMENSION width = static_cast<JDIMENSION>(end - begin);
+  if (width < decoder_.image_width) jpeg_crop_scanline(&decoder_, &left_, &width);
+  return Result::ok;
+}
+
+JpegReader::Result JpegReader::read_rows(std::uint8_t* pixels, int channels) {
+  const std::size_t stride = static_cast<std::size_t>(decoder_.image_width) * channels;
+  std::uint8_t* const first_row = pixels + static_cast<std::size_t>(left_) * channels;
+  if (setjmp(return_point_)) return Result::failed;
   while (decoder_.output_scanline < decoder_.output_height) {
     JSAMPROW rows[16];
     for (unsigned i = 0; i < std::size(rows); ++i) {
-      rows[i] = pixels + std::min(decoder_.output_scanline + i, decoder_.output_height - 1) * stride;
+      rows[i] = first_row + std::min(decoder_.output_scanline + i, decoder_.output_height - 1) * stride;
     }
     const JDIMENSION left = decoder_.output_height - decoder_.output_scanline;
     const JDIMENSION got = jpeg_read_scanlines(&decoder_, rows, std::min<JDIMENSION>(std::size(rows), left));
@@ -145,7 +162,8 @@ DecodeFailure describe(JpegReader::Result result, const JpegReader& reader) {
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits, Image& image) {
+std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits,
+                                         const WantedColumns& wanted, Image& image) {
   JpegReader reader(bytes);
   if (const auto result = reader.read_header(); result != JpegReader::Result::ok) return describe(result, reader);
 
@@ -157,6 +175,10 @@ std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLim
   if (const auto result = reader.start(); result != JpegReader::Result::ok) return describe(result, reader);
 
   set_size(image, static_cast<int>(info.image_width), static_cast<int>(info.image_height));
+  if (wanted) {
+    const PixelRange columns = wanted(image.width, image.height);
+    if (const auto result = reader.crop(columns); result != JpegReader::Result::ok) return describe(result, reader);
+  }
   std::vector<std::uint8_t> cmyk(info.num_components == 4 ? image.pixels.size() / 3 * 4 : 0);
   const auto result = cmyk.empty() ? reader.read_rows(image.pixels.data(), 3) : reader.read_rows(cmyk.data(), 4);
   if (result != JpegReader::Result::ok) return describe(result, reader);

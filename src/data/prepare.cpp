@@ -16,10 +16,13 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
     if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
   }
   thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
-  if (auto failure = decode_image_into(decoded, sample.image)) {
+  const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
+  const auto wanted = [&](int width, int height) {
+    return columns_of_transform(width, height, preparation.transform, key);
+  };
+  if (auto failure = decode_image_into(decoded, sample.image, {}, wanted)) {
     return Rejected{std::move(sample.ref), failure->reason, std::move(failure->detail)};
   }
-  const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
   TransformedSample result;
   result.image = transform_image(decoded, preparation.transform, key);
   if (preparation.tokenizer) result.tokens = preparation.tokenizer->encode(sample.caption);

@@ -74,13 +74,17 @@ struct Span {
   int first, count;
 };
 
-// The kernel is stretched when shrinking (that is the antialias), cut at the border and normalised.
-Span plan_output(int output, int in, double scale, const Kernel& kernel, double* weights) {
-  const double stretch = std::max(scale, 1.0);
-  const double support = kernel.support * stretch, inverse = 1.0 / stretch;
-  const double center = (output + 0.5) * scale;
+// The kernel is stretched when shrinking (that is the antialias) and cut at the border.
+Span span_of_output(int output, int in, double scale, const Kernel& kernel) {
+  const double support = kernel.support * std::max(scale, 1.0), center = (output + 0.5) * scale;
   const int first = std::max(static_cast<int>(center - support + 0.5), 0);
-  const int count = std::min(static_cast<int>(center + support + 0.5), in) - first;
+  return {first, std::min(static_cast<int>(center + support + 0.5), in) - first};
+}
+
+// Normalised weights.
+Span plan_output(int output, int in, double scale, const Kernel& kernel, double* weights) {
+  const auto [first, count] = span_of_output(output, in, scale, kernel);
+  const double inverse = 1.0 / std::max(scale, 1.0), center = (output + 0.5) * scale;
   double sum = 0;
   for (int k = 0; k < count; ++k) sum += weights[k] = kernel.weight((k + first - center + 0.5) * inverse);
   for (int k = 0; k < count && sum != 0; ++k) weights[k] /= sum;
@@ -183,6 +187,14 @@ void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filte
 }
 
 }  // namespace
+
+PixelRange inputs_of_resize(int in, int full, int begin, int size, ResizeFilter filter) {
+  const Kernel kernel = kernel_of(filter);
+  const double scale = static_cast<double>(in) / full;
+  const Span first = span_of_output(begin, in, scale, kernel);
+  const Span last = span_of_output(begin + size - 1, in, scale, kernel);
+  return {first.first, last.first + last.count};
+}
 
 void resize(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out) {
   run(source, target, filter, out, best_passes());

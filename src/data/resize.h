@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/data/sample.h"
+
 // Pillow's antialiased resize for 8-bit RGB: the same bytes, but only for the part of the result that is asked for.
 namespace millrace {
 
@@ -21,6 +23,9 @@ struct ResizeTarget {
   int left, top, width, height;
   bool mirrored = false;  // the kept window is flipped left to right
 };
+
+// The inputs that outputs [begin, begin + size) are made of, along an axis resized from `in` to `full` pixels.
+PixelRange inputs_of_resize(int in, int full, int begin, int size, ResizeFilter filter);
 
 // Writes height * width * 3 bytes without gaps. `out` must not overlap the source.
 void resize(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out);

@@ -24,13 +24,6 @@ PixelView view(const Image& image) {
           image.width, image.height};
 }
 
-PixelView square_of(const Image& image, Offset corner, int side) {
-  PixelView square = view(image);
-  square.pixels += corner.y * square.stride + corner.x * 3;
-  square.width = square.height = side;
-  return square;
-}
-
 ResizeFilter filter_of(TransformConfig::Interpolation interpolation) {
   switch (interpolation) {
     case TransformConfig::Interpolation::bilinear:
@@ -46,6 +39,31 @@ ResizeFilter filter_of(TransformConfig::Interpolation interpolation) {
 // The shorter side becomes `size`; the longer one keeps the proportion, cut to a whole number.
 int resized_side(int side, int shorter, int size) {
   return static_cast<int>(static_cast<std::int64_t>(size) * side / shorter);
+}
+
+// Which rectangle of the image is resized, and what of the result is kept.
+struct Plan {
+  struct Rectangle {
+    int x, y, width, height;
+  } source;
+  ResizeTarget target;
+};
+
+Plan plan_transform(int width, int height, const TransformConfig& config, const RngKey& key) {
+  const int size = config.resolution, shorter = std::min(width, height);
+  Plan plan{{0, 0, width, height}, {size, size, 0, 0, size, size}};
+  plan.target.mirrored = config.flip > 0 && uniform(key, Purpose::flip) < config.flip;
+  if (config.policy == TransformConfig::Policy::resize_then_crop) {
+    plan.target.full_width = resized_side(width, shorter, size);
+    plan.target.full_height = resized_side(height, shorter, size);
+    const Offset corner = place_window(plan.target.full_width, plan.target.full_height, size, config.crop, key);
+    plan.target.left = corner.x;
+    plan.target.top = corner.y;
+  } else {
+    const Offset corner = place_window(width, height, shorter, config.crop, key);
+    plan.source = {corner.x, corner.y, shorter, shorter};
+  }
+  return plan;
 }
 
 }  // namespace
@@ -64,23 +82,23 @@ void TransformConfig::describe(config::Section& s) {
 }
 
 Image transform_image(const Image& image, const TransformConfig& config, const RngKey& key) {
-  const int size = config.resolution, shorter = std::min(image.width, image.height);
-  const bool mirrored = config.flip > 0 && uniform(key, Purpose::flip) < config.flip;
+  const int size = config.resolution;
+  const Plan plan = plan_transform(image.width, image.height, config, key);
   PixelView source = view(image);
-  ResizeTarget target{size, size, 0, 0, size, size, mirrored};
-  if (config.policy == TransformConfig::Policy::resize_then_crop) {
-    target.full_width = resized_side(image.width, shorter, size);
-    target.full_height = resized_side(image.height, shorter, size);
-    const Offset corner = place_window(target.full_width, target.full_height, size, config.crop, key);
-    target.left = corner.x;
-    target.top = corner.y;
-  } else {
-    source = square_of(image, place_window(image.width, image.height, shorter, config.crop, key), shorter);
-  }
+  source.pixels += plan.source.y * source.stride + plan.source.x * 3;
+  source.width = plan.source.width;
+  source.height = plan.source.height;
   Image out{size, size, {}};
   out.pixels.resize(static_cast<std::size_t>(size) * size * 3);
-  resize(source, target, filter_of(config.interpolation), out.pixels.data());
+  resize(source, plan.target, filter_of(config.interpolation), out.pixels.data());
   return out;
+}
+
+PixelRange columns_of_transform(int width, int height, const TransformConfig& config, const RngKey& key) {
+  const auto [source, target] = plan_transform(width, height, config, key);
+  const PixelRange read =
+      inputs_of_resize(source.width, target.full_width, target.left, target.width, filter_of(config.interpolation));
+  return {source.x + read.begin, source.x + read.end};
 }
 
 }  // namespace millrace

@@ -44,6 +44,38 @@ TEST(Decode, AReusedImageHoldsOnlyTheNewOne) {
   }
 }
 
+// A JPEG decoded in part has the same pixels in the columns asked for, and fails where the whole one does.
+TEST(Decode, WantedColumnsAreThoseOfTheWholeImage) {
+  int in_part = 0;
+  for (const auto& [name, expected] : golden_images().items()) {
+    const std::string bytes = golden_file(name);
+    Image whole;
+    const auto failure = decode_image_into(whole, bytes);
+    for (int left = 0; left < std::max(whole.width, 1); left += 7) {
+      const auto wanted = [&](int width, int) {
+        return PixelRange{std::min(left, width - 1), std::min(left + 9, width)};
+      };
+      Image part;
+      const auto part_failure = decode_image_into(part, bytes, {}, wanted);
+      ASSERT_EQ(part_failure.has_value(), failure.has_value()) << name;
+      if (failure) {
+        EXPECT_EQ(part_failure->detail, failure->detail) << name;
+        continue;
+      }
+      in_part += part.pixels != whole.pixels;
+      const auto columns = wanted(whole.width, whole.height);
+      for (int y = 0; y < whole.height; ++y) {
+        const auto at = [&](const Image& image, int x) {
+          return &image.pixels[(std::size_t(y) * image.width + x) * 3];
+        };
+        ASSERT_TRUE(std::equal(at(whole, columns.begin), at(whole, columns.end - 1) + 3, at(part, columns.begin)))
+            << name << ", columns from " << left << ", row " << y;
+      }
+    }
+  }
+  EXPECT_GT(in_part, 100);
+}
+
 TEST(Decode, FailsWherePillowDoes) {
   int failures = 0;
   for (const auto& [name, expected] : golden_images().items()) {

@@ -44,6 +44,33 @@ Image mirrored(Image image) {
   return image;
 }
 
+// Other columns than those that the transform asks for do not change the result.
+TEST(Transform, OnlyItsColumnsMatter) {
+  for (const auto& [width, height] : {std::pair{301, 97}, {97, 301}, {160, 120}, {64, 64}, {33, 30}}) {
+    for (const auto policy : {Policy::resize_then_crop, Policy::crop_then_resize}) {
+      for (const auto interpolation : {Interpolation::bilinear, Interpolation::bicubic, Interpolation::lanczos}) {
+        for (const auto crop : {Crop::center, Crop::random}) {
+          const TransformConfig config{
+              .resolution = 64, .policy = policy, .crop = crop, .interpolation = interpolation, .flip = 0.5};
+          for (std::uint64_t sample = 0; sample < 4; ++sample) {
+            const RngKey key{3, sample, 0};
+            const Image image = noise_image(width, height);
+            const auto columns = columns_of_transform(width, height, config, key);
+            ASSERT_LE(columns.end, width);
+            Image cut = image;
+            for (int y = 0; y < height; ++y)
+              for (int x = 0; x < width; ++x)
+                if (x < columns.begin || x >= columns.end) cut.pixels[(std::size_t(y) * width + x) * 3 + 1] ^= 0xFF;
+            EXPECT_EQ(sha256(transform_image(cut, config, key)), sha256(transform_image(image, config, key)))
+                << width << "x" << height;
+            EXPECT_TRUE(width < 2 * height || columns.end - columns.begin < width / 2 + 20);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Transform, EqualsPillow) {
   int compared = 0;
   for (const auto& [name, expected] : golden_images().items()) {

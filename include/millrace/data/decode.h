@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,8 +25,13 @@ struct DecodeFailure {
 // included); EXIF orientation is ignored as the references do. Anything else, or a truncated file, is a DecodeFailure.
 std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const DecodeLimits& limits = {});
 
+// The columns that are wanted of an image of this size.
+using WantedColumns = std::function<PixelRange(int width, int height)>;
+
 // The same into an image whose memory is used again: for loops over many files. After a failure its pixels mean
-// nothing.
-std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits = {});
+// nothing; so do those of columns that `wanted` leaves out (a JPEG is then decoded in part; it must be whole all the
+// same).
+std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits = {},
+                                               const WantedColumns& wanted = {});
 
 }  // namespace millrace

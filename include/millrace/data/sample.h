@@ -41,6 +41,12 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
+// Columns or rows [begin, end) of an image.
+struct PixelRange {
+  int begin = 0, end = 0;
+  bool operator==(const PixelRange&) const = default;
+};
+
 enum class Reason : std::uint8_t {
   missing_image,
   missing_caption,

@@ -25,4 +25,7 @@ struct TransformConfig {
 // bicubic): RGB image of any size -> (resolution, resolution). Pixels equal Pillow's. `key` feeds random crop and flip.
 Image transform_image(const Image& image, const TransformConfig& config, const RngKey& key);
 
+// The columns of an image of this size that decide the result; the others may hold anything.
+PixelRange columns_of_transform(int width, int height, const TransformConfig& config, const RngKey& key);
+
 }  // namespace millrace
