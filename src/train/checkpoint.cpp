@@ -254,8 +254,21 @@ struct CheckpointWriter::Job {
   }
 };
 
+// What a killed run left half written or half deleted.
+static void remove_leftovers(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> leftovers;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto extension = entry.path().extension();
+    if (extension == ".tmp" || extension == ".trash") leftovers.push_back(entry.path());
+  }
+  for (const auto& path : leftovers) std::filesystem::remove_all(path, error);
+}
+
 CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention)
-    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention) {}
+    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention) {
+  if (trainers_.rank() == 0) remove_leftovers(run_dir_ / "checkpoints");
+}
 
 CheckpointWriter::~CheckpointWriter() = default;
 

@@ -318,6 +318,26 @@ TEST(CheckpointWriter, ReplacesADamagedOneOfTheSameStep) {
   EXPECT_EQ(find_checkpoint(run.path(), test_world().group()), run.checkpoint(5));
 }
 
+TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  {
+    CheckpointWriter writer(run.path(), test_world().group(), {});
+    save(writer, training, 1);
+  }
+  const auto half = run.path() / "checkpoints/step-00000009.tmp",
+             deleted = run.path() / "checkpoints/step-00000000.trash";
+  on_rank_0([&] {
+    for (const auto& path : {half, deleted}) std::filesystem::create_directories(path / "inner");
+  });
+  const CheckpointWriter writer(run.path(), test_world().group(), {});
+  on_rank_0([&] {
+    EXPECT_FALSE(std::filesystem::exists(half));
+    EXPECT_FALSE(std::filesystem::exists(deleted));
+    EXPECT_TRUE(std::filesystem::exists(run.checkpoint(1)));
+  });
+}
+
 TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
   RunFolder run;
   Training training(test_world().group(), 1);

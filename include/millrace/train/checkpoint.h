@@ -62,6 +62,7 @@ struct Retention {
 // `busy`.
 class CheckpointWriter {
  public:
+  // Removes what a killed run has left half written.
   CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention);
   ~CheckpointWriter();
 
