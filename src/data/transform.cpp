@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "resize.h"
+#include "pixels.h"
 
 namespace millrace {
 
@@ -19,28 +19,11 @@ Offset place_window(int width, int height, int size, TransformConfig::Crop crop,
           static_cast<int>(uniform_int(key, Purpose::crop, height - size + 1, 1))};
 }
 
-PixelView view(const Image& image) {
-  return {image.pixels.data(), image.pixels.data() + image.pixels.size(), static_cast<std::size_t>(image.width) * 3,
-          image.width, image.height};
-}
-
 PixelView square_of(const Image& image, Offset corner, int side) {
   PixelView square = view(image);
   square.pixels += corner.y * square.stride + corner.x * 3;
   square.width = square.height = side;
   return square;
-}
-
-ResizeFilter filter_of(TransformConfig::Interpolation interpolation) {
-  switch (interpolation) {
-    case TransformConfig::Interpolation::bilinear:
-      return ResizeFilter::bilinear;
-    case TransformConfig::Interpolation::bicubic:
-      return ResizeFilter::bicubic;
-    case TransformConfig::Interpolation::lanczos:
-      return ResizeFilter::lanczos;
-  }
-  return ResizeFilter::bilinear;
 }
 
 // The shorter side becomes `size`; the longer one keeps the proportion, cut to a whole number.

@@ -23,6 +23,7 @@ class RecordParser {
   bool next(std::vector<std::string>& fields) {
     fields.clear();
     bytes_ = 0;
+    line_ = text_.line();
     int byte = get();
     while (byte == '\n' || byte == '\r') byte = get();
     if (byte == TextFile::end) return false;
@@ -36,7 +37,7 @@ class RecordParser {
  private:
   int get() {
     if (++bytes_ > max_row_bytes)
-      throw Error(Exit::io, fmt::format("{}: a row of more than 64 MiB", text_.place()), "is a quote not closed?");
+      throw Error(Exit::io, fmt::format("{}: a row of more than 64 MiB", text_.place(line_)), "is a quote not closed?");
     return text_.get();
   }
 
@@ -58,18 +59,18 @@ class RecordParser {
 
   // Takes the field behind an opening quote and returns the byte behind the closing one.
   int read_quoted(std::string& field) {
-    const std::string start = text_.place();
     while (true) {
       int byte = get();
       if (byte == '"' && (byte = get()) != '"') return byte;
-      if (byte == TextFile::end) fail(Exit::io, "{}: a quote that is never closed", start);
+      if (byte == TextFile::end) fail(Exit::io, "{}: a quote that is never closed", text_.place(line_));
       field += static_cast<char>(byte);
     }
   }
 
   TextFile& text_;
   const int delimiter_;
-  std::size_t bytes_ = 0;  // of the record at hand
+  std::size_t bytes_ = 0;   // of the record at hand
+  std::uint64_t line_ = 1;  // that it starts in
 };
 
 Cell cell_of(const nlohmann::json& value) {
@@ -130,7 +131,7 @@ class ListReader::Impl {
       if (format_ != ListFormat::jsonl) {
         cells[i] = row_.fields[positions_[i]];
       } else if (const auto found = row_.object.find(chosen_[i]); found != row_.object.end()) {
-        cells[i] = millrace::cell_of(*found);
+        cells[i] = cell_of(*found);
       }
     }
     return cells;
@@ -200,7 +201,7 @@ class ListReader::Impl {
   bool read_object() {
     if (!read_line(line_)) return false;
     try {
-      row_.object = parse_json(line_, text_.place());
+      row_.object = parse_json(line_, text_.place(text_.line()));
       row_.damaged = !row_.object.is_object();
     } catch (const Error&) {
       row_.damaged = true;
@@ -248,6 +249,7 @@ Cell number_or_text(Cell cell) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (text->empty() || !(is_digit(text->front()) || text->front() == '-') || !is_digit(text->back())) return cell;
   const nlohmann::json number = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (number.is_number_float() && text->find_first_of(".eE") == text->npos) return cell;  // too many digits for 64 bits
   return number.is_number() ? cell_of(number) : cell;
 }
 

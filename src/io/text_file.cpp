@@ -29,7 +29,7 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), archive_(archiv
 
 bool TextFile::fill() {
   const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
-  if (got < 0) fail(Exit::io, "{}: {}", place(), archive_error_string(archive_.get()));
+  if (got < 0) fail(Exit::io, "{}: {}", place(line()), archive_error_string(archive_.get()));
   next_ = 0;
   filled_ = static_cast<std::size_t>(got);
   return filled_ > 0;
@@ -40,15 +40,15 @@ bool TextFile::get_line(std::string& line) {
   int byte = get();
   if (byte == end) return false;
   for (; byte != '\n' && byte != end; byte = get()) {
-    if (line.size() >= max_row_bytes) fail(Exit::io, "{}: a line of more than {}", place(), "64 MiB");
+    if (line.size() >= max_row_bytes) fail(Exit::io, "{}: a line of more than 64 MiB", place(lines_ + 1));
     line += static_cast<char>(byte);
   }
   if (line.ends_with('\r')) line.pop_back();
   return true;
 }
 
-std::string TextFile::place() const {
-  return fmt::format("{}:{}", name_, lines_ + 1);
+std::string TextFile::place(std::uint64_t line) const {
+  return fmt::format("{}:{}", name_, line);
 }
 
 }  // namespace millrace

@@ -25,8 +25,9 @@ class TextFile {
   }
   // The rest of the line without its end; false at the end of the file.
   bool get_line(std::string& line);
-  // FILE:LINE of the next byte, for messages.
-  std::string place() const;
+  // The line that the next byte is in, from 1, and FILE:LINE for messages.
+  std::uint64_t line() const { return lines_ + 1; }
+  std::string place(std::uint64_t line) const;
 
  private:
   struct Close {

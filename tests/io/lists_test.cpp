@@ -117,7 +117,8 @@ TEST(Lists, NumbersAreThoseOfJson) {
   EXPECT_EQ(std::get<std::int64_t>(number_or_text(std::string("-12"))), -12);
   EXPECT_EQ(std::get<double>(number_or_text(std::string("0.25"))), 0.25);
   EXPECT_EQ(std::get<double>(number_or_text(std::string("1e3"))), 1000);
-  for (const char* text : {"", "007", "+1", "1.", ".5", "0x10", "nan", " 1", "1 ", "12 px", "1,000", "-"})
+  for (const char* text :
+       {"", "007", "+1", "1.", ".5", "0x10", "nan", " 1", "1 ", "12 px", "1,000", "-", "12345678901234567890"})
     EXPECT_EQ(std::get<std::string>(number_or_text(std::string(text))), text);
   EXPECT_EQ(std::get<bool>(number_or_text(true)), true);
 }
