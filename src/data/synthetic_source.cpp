@@ -1,14 +1,11 @@
 #include "synthetic_source.h"
 
-#include <jpeglib.h>
-#include <cstdio>
-#include <cstdlib>
-
 #include <array>
 
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/philox.h"
+#include "millrace/data/encode_jpeg.h"
 
 namespace millrace {
 
@@ -40,32 +37,6 @@ Image soft_colours(int side, std::uint64_t number) {
     }
   }
   return image;
-}
-
-std::string encode_jpeg(Image image) {
-  jpeg_compress_struct jpeg{};
-  jpeg_error_mgr errors{};
-  jpeg.err = jpeg_std_error(&errors);  // leaves the process on failure, which only lack of memory can cause here
-  jpeg_create_compress(&jpeg);
-  unsigned char* bytes = nullptr;
-  unsigned long size = 0;
-  jpeg_mem_dest(&jpeg, &bytes, &size);
-  jpeg.image_width = image.width;
-  jpeg.image_height = image.height;
-  jpeg.input_components = 3;
-  jpeg.in_color_space = JCS_RGB;
-  jpeg_set_defaults(&jpeg);
-  jpeg_set_quality(&jpeg, 90, TRUE);
-  jpeg_start_compress(&jpeg, TRUE);
-  while (jpeg.next_scanline < jpeg.image_height) {
-    JSAMPROW row = image.pixels.data() + std::size_t(jpeg.next_scanline) * image.width * 3;
-    jpeg_write_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  jpeg_destroy_compress(&jpeg);
-  std::string result(reinterpret_cast<const char*>(bytes), size);
-  std::free(bytes);
-  return result;
 }
 
 std::string caption(std::uint64_t hash) {
@@ -105,7 +76,7 @@ class SyntheticReader final : public UnitReader {
 }  // namespace
 
 SyntheticSource::SyntheticSource(const Manifest& manifest, int side) : manifest_(manifest) {
-  for (int i = 0; i < images; ++i) jpegs_.push_back(encode_jpeg(soft_colours(side, i)));
+  for (int i = 0; i < images; ++i) jpegs_.push_back(encode_jpeg(soft_colours(side, i), 90));
 }
 
 std::unique_ptr<UnitReader> SyntheticSource::open(const Unit& unit, std::uint64_t first_row) const {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "resize.h"
+#include "pixels.h"
 
 namespace millrace {
 
@@ -17,23 +17,6 @@ Offset place_window(int width, int height, int size, TransformConfig::Crop crop,
   if (crop == TransformConfig::Crop::center) return {(width - size) / 2, (height - size) / 2};
   return {static_cast<int>(uniform_int(key, Purpose::crop, width - size + 1, 0)),
           static_cast<int>(uniform_int(key, Purpose::crop, height - size + 1, 1))};
-}
-
-PixelView view(const Image& image) {
-  return {image.pixels.data(), image.pixels.data() + image.pixels.size(), static_cast<std::size_t>(image.width) * 3,
-          image.width, image.height};
-}
-
-ResizeFilter filter_of(TransformConfig::Interpolation interpolation) {
-  switch (interpolation) {
-    case TransformConfig::Interpolation::bilinear:
-      return ResizeFilter::bilinear;
-    case TransformConfig::Interpolation::bicubic:
-      return ResizeFilter::bicubic;
-    case TransformConfig::Interpolation::lanczos:
-      return ResizeFilter::lanczos;
-  }
-  return ResizeFilter::bilinear;
 }
 
 // The shorter side becomes `size`; the longer one keeps the proportion, cut to a whole number.

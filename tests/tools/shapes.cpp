@@ -4,19 +4,16 @@
 //   millrace_shapes captions                  (the 24 captions, one a line)
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include <jpeglib.h>  // wants <cstdio> before it
-
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/philox.h"
 #include "millrace/data/decode.h"
+#include "millrace/data/encode_jpeg.h"
 #include "millrace/io/tar_writer.h"
 
 namespace {
@@ -89,33 +86,6 @@ Image draw(const Scene& scene, int side) {
             std::lround(share * colours[scene.colour].rgb[c] + (1 - share) * backgrounds[scene.background].rgb[c]));
     }
   return image;
-}
-
-std::string encode_jpeg(const Image& image, int quality) {
-  jpeg_compress_struct jpeg;
-  jpeg_error_mgr errors;
-  jpeg.err = jpeg_std_error(&errors);
-  jpeg_create_compress(&jpeg);
-  unsigned char* buffer = nullptr;
-  unsigned long bytes = 0;
-  jpeg_mem_dest(&jpeg, &buffer, &bytes);
-  jpeg.image_width = image.width;
-  jpeg.image_height = image.height;
-  jpeg.input_components = 3;
-  jpeg.in_color_space = JCS_RGB;
-  jpeg_set_defaults(&jpeg);
-  jpeg_set_quality(&jpeg, quality, TRUE);
-  jpeg_start_compress(&jpeg, TRUE);
-  while (jpeg.next_scanline < jpeg.image_height) {
-    auto* row =
-        const_cast<JSAMPROW>(image.pixels.data() + static_cast<std::size_t>(jpeg.next_scanline) * image.width * 3);
-    jpeg_write_scanlines(&jpeg, &row, 1);
-  }
-  jpeg_finish_compress(&jpeg);
-  std::string result(reinterpret_cast<char*>(buffer), bytes);
-  jpeg_destroy_compress(&jpeg);
-  std::free(buffer);
-  return result;
 }
 
 int make(const std::map<std::string, std::string>& options) {

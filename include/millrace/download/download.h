@@ -1,0 +1,26 @@
+#pragma once
+#include "millrace/comm/group.h"
+#include "millrace/download/config.h"
+#include "millrace/download/progress.h"
+
+namespace millrace {
+
+// What there is to do; reads the lists once.
+struct DownloadPlan {
+  std::size_t lists = 0;
+  std::uint64_t shards = 0, finished = 0;
+};
+DownloadPlan plan_download(const DownloadConfig& config);
+
+struct DownloadResult {
+  bool finished = false;  // false: a signal ended it; a rerun goes on
+  DownloadCounts counts;  // of all ranks
+  double seconds = 0;
+};
+
+// Downloads the images of all lists into archives. Shards are dealt to ranks in turn; each is published as a whole,
+// and what is finished is left alone. A signal to any rank ends all of them and drops the shards they are at.
+// `threads` decode and resize on this rank. Collective.
+DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads);
+
+}  // namespace millrace

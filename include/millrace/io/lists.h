@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/core/files.h"
+#include "millrace/io/parquet.h"
+
+// Rows of text files: CSV and TSV with a header (quotes as in RFC 4180), JSON lines, plain lines; each also gzipped.
+namespace millrace {
+
+// What a file's name says: .csv, .tsv, .jsonl or .ndjson, .txt, each also with .gz behind it; nothing for others.
+enum class ListFormat { csv, tsv, jsonl, txt };
+std::optional<ListFormat> list_format(std::string_view path);
+
+// Reads a list front to back with the memory of one row. Empty lines are no rows; a byte order mark is left out. Errors
+// are Error(io) naming the file and the line.
+//   CSV, TSV  cells are text; "" for an empty field.
+//   JSONL     cells are null, booleans, numbers, texts; a list or a map is its JSON text. A key that a row lacks: null.
+//   TXT       one text column `url`.
+// A damaged row (too few or too many fields, a line that is no JSON object) brings nulls alone and is counted.
+class ListReader {
+ public:
+  // `columns` = the columns that rows bring, in that order; empty = all of schema(). Error(io) when CSV, TSV or TXT
+  // have no such column, or when the name is no list's.
+  explicit ListReader(const fs::path& path, std::vector<std::string> columns = {});
+  ~ListReader();
+  ListReader(ListReader&&) noexcept;
+  ListReader& operator=(ListReader&&) noexcept;
+
+  // Every column: the header's names; of JSONL the keys of the first row.
+  const std::vector<std::string>& schema() const;
+  // The next row's cells, one per chosen column; nothing at the end.
+  std::optional<std::vector<Cell>> next();
+  // Passes over up to `rows` rows and returns how many there were.
+  std::uint64_t skip(std::uint64_t rows);
+  // Damaged rows among those read or skipped so far.
+  std::uint64_t damaged_rows() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A text that is a number in JSON's grammar as that number (filters compare numbers); any other cell as it is.
+Cell number_or_text(Cell cell);
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+// download: lists of URLs become archives of images.
+#include <algorithm>
+
+#include "command.h"
+#include "millrace/download/download.h"
+#include "session.h"
+
+namespace millrace {
+namespace {
+
+void print_footer(const DownloadConfig& config, const DownloadResult& result) {
+  const DownloadCounts& counts = result.counts;
+  fmt::print("{}  {}: {} archives, {} were finished before\n", result.finished ? "done" : "stopped", config.out.value,
+             counts.shards, counts.shards_before);
+  if (counts.rows() > 0)
+    fmt::print("  images  {}, {:.0f}/s, {}\n", counts.describe(), counts.successes / std::max(result.seconds, 1e-3),
+               format_time(result.seconds));
+  if (!result.finished) {
+    fmt::print("  next    the same command again: finished archives stay\n");
+  } else if (counts.retryable > 0) {
+    fmt::print("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
+               counts.retryable);
+  } else {
+    fmt::print("  next    millrace train data.train.path={} ...\n", config.out.value);
+  }
+}
+
+int print_plan(const DownloadConfig& config) {
+  const DownloadPlan plan = plan_download(config);
+  fmt::print("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
+             config.rows_per_file, plan.finished, config.out.value);
+  return 0;
+}
+
+int run_download_command(const CommandLine& line) {
+  const auto loaded = load_config<DownloadFile>(
+      line, [](const DownloadFile& file, config::Report& report) { file.download.check(report); });
+  if (loaded.printed) return 0;
+  const DownloadConfig& config = loaded.root.download;
+  if (line.dry_run) return print_plan(config);
+  World world;
+  const auto session = start_session(world, "cpu", {});
+  return run_role(session, [&] {
+    const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
+    if (session.is_root()) print_footer(config, result);
+    return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
+  });
+}
+
+}  // namespace
+
+Command download_command() {
+  return {"download",
+          "lists of image URLs -> archives",
+          "download.urls=LISTS download.out=DIR [download.KEY=VALUE]...",
+          {},
+          false,
+          run_download_command,
+          schema_of<DownloadFile>};
+}
+
+}  // namespace millrace

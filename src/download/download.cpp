@@ -1,0 +1,247 @@
+#include "millrace/download/download.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "ending.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/queue.h"
+#include "millrace/download/fetcher.h"
+#include "millrace/download/url_lists.h"
+#include "shard_files.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::size_t max_open_shards = 64;
+constexpr std::uint64_t row_bits = 20;  // of a ticket; rows_per_file is below 2^20
+
+// One rank's part. This thread moves bytes; others judge, decode and store what arrived, and the one that stores a
+// shard's last row writes its files.
+class Downloader {
+ public:
+  Downloader(const DownloadConfig& config, const Group& group, int threads)
+      : config_(config),
+        group_(group),
+        options_(config.fetch_options()),
+        lists_(config),
+        fetcher_(options_),
+        arrived_(2 * static_cast<std::size_t>(options_.connections)) {
+    for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+  ~Downloader() { drop(); }
+
+  // False when a signal ended it.
+  bool run(Ending& ending) {
+    while (!ending.must_stop()) {
+      rethrow();
+      open_shards();
+      if (fetcher_.pending() == 0) {
+        finish();
+        return true;
+      }
+      // A full queue would make this thread wait, and the transfers with it.
+      const bool has_room = arrived_.size() < static_cast<std::size_t>(options_.connections);
+      for (Fetched& fetched : fetcher_.poll(std::chrono::milliseconds(has_room ? 200 : 20), has_room))
+        hand_over(std::move(fetched));
+      if (group_.rank() == 0) progress_.show(fetcher_.pending());
+    }
+    drop();
+    rethrow();
+    return false;
+  }
+
+  const DownloadProgress& progress() const { return progress_; }
+
+ private:
+  struct OpenShard {
+    std::shared_ptr<Shard> shard;
+    std::size_t left;  // rows still with the fetcher
+  };
+  struct Arrival {
+    std::shared_ptr<Shard> shard;
+    std::size_t index;
+    std::variant<std::string, Failure> result;
+  };
+
+  // The next shards of this rank, until transfers have enough to choose from.
+  void open_shards() {
+    const auto enough = 4 * static_cast<std::size_t>(options_.connections);
+    while (!lists_ended_ && fetcher_.pending() < enough && open_.size() < max_open_shards) {
+      const std::uint64_t number = lists_.next_shard();
+      const bool mine = number % group_.size() == static_cast<std::uint64_t>(group_.rank());
+      const bool finished = mine && is_finished(config_, number);
+      if (!mine || (finished && !config_.retry_failed)) {
+        lists_ended_ = !lists_.skip();
+        if (finished && !lists_ended_) progress_.add_shard_before();
+        continue;
+      }
+      ListSlice slice = lists_.read();
+      if (slice.rows.empty()) {
+        lists_ended_ = true;
+      } else {
+        open(std::make_shared<Shard>(std::move(slice), config_.out.value), finished);
+      }
+    }
+  }
+
+  void open(std::shared_ptr<Shard> shard, bool retry) {
+    std::vector<std::size_t> wanted;
+    if (retry) {
+      wanted = load_for_retry(config_, *shard);
+      progress_.add_shard_before();
+      if (wanted.empty()) return;
+    } else {
+      wanted.resize(shard->rows());
+      for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
+    }
+    shard->expect(wanted.size());
+    for (const std::size_t index : wanted) fetcher_.add(shard->number() << row_bits | index, shard->row(index).url);
+    open_.emplace(shard->number(), OpenShard{shard, wanted.size()});
+  }
+
+  void hand_over(Fetched fetched) {
+    const auto place = open_.find(fetched.ticket >> row_bits);
+    OpenShard& open = place->second;
+    arrived_.push({open.shard, fetched.ticket & ((1u << row_bits) - 1), std::move(fetched.result)});
+    if (--open.left == 0) open_.erase(place);
+  }
+
+  void work() {
+    while (auto arrival = arrived_.pop()) {
+      if (dropped_) continue;
+      try {
+        settle(std::move(*arrival));
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+        dropped_ = true;
+      }
+    }
+  }
+
+  void settle(Arrival arrival) {
+    Shard& shard = *arrival.shard;
+    auto* const body = std::get_if<std::string>(&arrival.result);
+    auto image = body ? prepare_image(std::move(*body), shard.row(arrival.index).hash, config_)
+                      : std::variant<StoredImage, Failure>(std::get<Failure>(std::move(arrival.result)));
+    if (auto* const stored = std::get_if<StoredImage>(&image)) {
+      shard.store(arrival.index, std::move(*stored));
+      progress_.add_success();
+    } else {
+      progress_.add(std::get<Failure>(image));
+      shard.store(arrival.index, std::get<Failure>(std::move(image)));
+    }
+    if (!shard.finish_one()) return;
+    write_shard(config_, shard);
+    progress_.add_shard();
+  }
+
+  void finish() {
+    arrived_.close();
+    workers_.clear();
+    rethrow();
+  }
+
+  // Gives up what is not published yet; an archive that is being written is still finished.
+  void drop() {
+    dropped_ = true;
+    arrived_.close();
+    workers_.clear();
+  }
+
+  void rethrow() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  const DownloadConfig& config_;
+  const Group& group_;
+  const FetchOptions options_;
+  UrlLists lists_;
+  bool lists_ended_ = false;
+  Fetcher fetcher_;
+  std::unordered_map<std::uint64_t, OpenShard> open_;  // by number
+  BoundedQueue<Arrival> arrived_;
+  DownloadProgress progress_;
+  std::atomic<bool> dropped_{false};
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::vector<std::jthread> workers_;
+};
+
+bool holds_archives(const fs::path& out) {
+  const fs::directory_iterator files(out);
+  return std::any_of(begin(files), end(files),
+                     [](const auto& entry) { return entry.path().string().ends_with("_stats.json"); });
+}
+
+// What may not change while a folder is filled: it decides which row is in which archive, and how it is stored.
+bool is_fixed(const std::string& key) {
+  static constexpr std::string_view keys[] = {"download.urls",    "download.columns",   "download.format",
+                                              "download.limit",   "download.resize",    "download.rows_per_file",
+                                              "download.quality", "download.image_size"};
+  return std::any_of(std::begin(keys), std::end(keys),
+                     [&](std::string_view fixed) { return key == fixed || key.starts_with(std::string(fixed) + "."); });
+}
+
+// Makes the folder with its settings; one that holds archives must have been made with the same ones.
+void open_folder(const DownloadConfig& config) {
+  const fs::path out = config.out.value, settings = out / "download.yaml";
+  const DownloadFile now{config};
+  std::error_code error;
+  fs::create_directories(out, error);
+  if (error) fail(Exit::io, "cannot create {}: {}", out.string(), error.message());
+  if (fs::exists(settings) && holds_archives(out)) {
+    for (const config::Change& change : config::diff(read_file(settings), now)) {
+      if (!is_fixed(change.key)) continue;
+      throw Error(Exit::usage,
+                  fmt::format("{} holds archives made with {} = {}, not {}", out.string(), change.key, change.before,
+                              change.after),
+                  "choose another download.out, or the same settings");
+    }
+  }
+  write_file_atomically(settings, config::dump_yaml(now));
+}
+
+void open_folder(const DownloadConfig& config, const Group& group) {
+  std::optional<Error> error;
+  if (group.rank() == 0) {
+    try {
+      open_folder(config);
+    } catch (const Error& failed) {
+      error = failed;
+    }
+  }
+  agree(group, error);
+}
+
+}  // namespace
+
+DownloadPlan plan_download(const DownloadConfig& config) {
+  DownloadPlan plan;
+  plan.lists = expand_lists(config.urls).size();
+  UrlLists lists(config);
+  while (lists.skip()) plan.finished += is_finished(config, plan.shards++);
+  return plan;
+}
+
+DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads) {
+  open_folder(config, group);
+  Downloader downloader(config, group, threads);
+  Ending ending(group);
+  downloader.run(ending);
+  const bool stopped = ending.wait();
+  log::progress("");
+  return {!stopped, reduce(group, downloader.progress().counts()), downloader.progress().seconds()};
+}
+
+}  // namespace millrace

@@ -1,0 +1,168 @@
+#include "http_get.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "millrace/download/opt_out.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::size_t max_header_bytes = 64 << 10;
+constexpr std::size_t max_page_bytes = 64 << 10;  // of an answer that is no image
+constexpr double connect_seconds = 10;
+
+bool is_success(long status) {
+  return status >= 200 && status < 300;
+}
+
+bool is_redirect(long status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+int port_of(const sockaddr& address) {
+  return ntohs(address.sa_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+                                            : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+}
+
+Failure failure_of(CURLcode code) {
+  switch (code) {
+    case CURLE_OPERATION_TIMEDOUT:
+      return {FailureKind::timeout, ""};
+    case CURLE_PARTIAL_FILE:
+      return {FailureKind::truncated, ""};
+    case CURLE_FILESIZE_EXCEEDED:
+      return {FailureKind::too_large, ""};
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CACERT_BADFILE:
+      return {FailureKind::tls, curl_easy_strerror(code)};
+    case CURLE_URL_MALFORMAT:
+      return {FailureKind::bad_url, curl_easy_strerror(code)};
+    default:
+      return {FailureKind::connection, curl_easy_strerror(code)};
+  }
+}
+
+}  // namespace
+
+HttpGet::HttpGet(const FetchOptions& options, const Url& url, Limits limits)
+    : options_(options), limits_(limits), easy_(curl_easy_init()) {
+  curl_easy_setopt(easy_, CURLOPT_URL, url.text.c_str());
+  curl_easy_setopt(easy_, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(easy_, CURLOPT_PROXY, "");  // none, whatever the environment says
+  curl_easy_setopt(easy_, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy_, CURLOPT_USERAGENT, options.user_agent.c_str());
+  curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+  curl_easy_setopt(easy_, CURLOPT_DNS_CACHE_TIMEOUT, 600L);
+  curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(limits.seconds * 1000)));
+  curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS,
+                   std::max(1L, static_cast<long>(std::min(limits.seconds, connect_seconds) * 1000)));
+  if (!limits.cut) curl_easy_setopt(easy_, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(limits.body_bytes));
+  curl_easy_setopt(easy_, CURLOPT_OPENSOCKETFUNCTION, &HttpGet::open_socket);
+  curl_easy_setopt(easy_, CURLOPT_OPENSOCKETDATA, this);
+  curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, &HttpGet::on_header);
+  curl_easy_setopt(easy_, CURLOPT_HEADERDATA, this);
+  curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpGet::on_body);
+  curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
+}
+
+HttpGet::~HttpGet() {
+  curl_easy_cleanup(easy_);
+}
+
+// NOTE [Connected address]: names are checked here, when their address is about to be used, since a name may mean
+// another address at every look (DNS rebinding) and a number has many spellings.
+curl_socket_t HttpGet::open_socket(void* self, curlsocktype, curl_sockaddr* address) {
+  auto& get = *static_cast<HttpGet*>(self);
+  const auto ip = IpAddress::from(address->addr);
+  if (!ip || !may_connect(*ip, port_of(address->addr), get.options_.allow_networks)) {
+    get.refused_address_ = true;
+    return CURL_SOCKET_BAD;
+  }
+  get.opened_socket_ = true;
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+std::size_t HttpGet::on_header(char* data, std::size_t size, std::size_t count, void* self) {
+  return static_cast<HttpGet*>(self)->take_header({data, size * count}) ? size * count : 0;
+}
+
+bool HttpGet::take_header(std::string_view line) {
+  header_bytes_ += line.size();
+  if (header_bytes_ > max_header_bytes) {
+    verdict_ = Failure{FailureKind::too_large, "headers"};
+    return false;
+  }
+  if (!options_.opt_out || limits_.cut || !is_success(status())) return true;
+  const std::string reason = opt_out_of(line);
+  if (reason.empty()) return true;
+  verdict_ = Failure{FailureKind::opt_out, reason};
+  return false;
+}
+
+std::size_t HttpGet::on_body(char* data, std::size_t size, std::size_t count, void* self) {
+  return static_cast<HttpGet*>(self)->take_body({data, size * count}) ? size * count : 0;
+}
+
+bool HttpGet::take_body(std::string_view bytes) {
+  if (!is_success(status())) {
+    // A page about it: read so that the connection can be used again, and thrown away.
+    page_bytes_ += bytes.size();
+    is_cut_ = page_bytes_ > max_page_bytes && !is_redirect(status());
+    return !is_cut_;
+  }
+  const std::size_t room = limits_.body_bytes - body_.size();
+  if (bytes.size() <= room) {
+    body_.append(bytes);
+    return true;
+  }
+  if (limits_.cut) {
+    body_.append(bytes.substr(0, room));
+    is_cut_ = true;
+  } else {
+    verdict_ = Failure{FailureKind::too_large, ""};
+  }
+  return false;
+}
+
+long HttpGet::status() const {
+  long status = 0;
+  curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  return status;
+}
+
+std::variant<std::string, HttpGet::Redirect, Failure> HttpGet::take_result(CURLcode code) {
+  if (verdict_) return *verdict_;
+  if (code != CURLE_OK && refused_address_ && !opened_socket_)
+    return Failure{FailureKind::refused, "not a public address, or a port other than 80 and 443"};
+  if (code != CURLE_OK && !is_cut_) return failure_of(code);
+  if (is_redirect(status())) {
+    char* target = nullptr;
+    curl_easy_getinfo(easy_, CURLINFO_REDIRECT_URL, &target);
+    if (!target) return Failure{FailureKind::redirects, "to nowhere"};
+    return Redirect{target};
+  }
+  if (!is_success(status())) return Failure{FailureKind::http, std::to_string(status())};
+  return std::move(body_);
+}
+
+double HttpGet::seconds() const {
+  double seconds = 0;
+  curl_easy_getinfo(easy_, CURLINFO_TOTAL_TIME, &seconds);
+  return seconds;
+}
+
+std::optional<double> HttpGet::retry_after() const {
+  curl_off_t seconds = 0;
+  curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &seconds);
+  if (seconds <= 0) return std::nullopt;
+  return static_cast<double>(seconds);
+}
+
+}  // namespace millrace

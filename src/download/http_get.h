@@ -1,0 +1,58 @@
+#pragma once
+#include <curl/curl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "millrace/download/failure.h"
+#include "millrace/download/fetcher.h"
+#include "millrace/download/url.h"
+
+namespace millrace {
+
+// One GET of one hop: a curl handle with the limits set, and what came back.
+class HttpGet {
+ public:
+  struct Limits {
+    double seconds;
+    std::uint64_t body_bytes;
+    bool cut = false;  // keep what fits into body_bytes instead of giving up
+  };
+  HttpGet(const FetchOptions& options, const Url& url, Limits limits);
+  ~HttpGet();
+  HttpGet(const HttpGet&) = delete;
+  HttpGet& operator=(const HttpGet&) = delete;
+
+  CURL* handle() const { return easy_; }
+
+  struct Redirect {
+    std::string url;  // absolute
+  };
+  // What the transfer came to, once curl has ended it with `code`.
+  std::variant<std::string, Redirect, Failure> take_result(CURLcode code);
+  double seconds() const;  // that it took
+  // What the server asked to wait before the next try.
+  std::optional<double> retry_after() const;
+
+ private:
+  static curl_socket_t open_socket(void* self, curlsocktype purpose, curl_sockaddr* address);
+  static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
+  static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);
+  bool take_header(std::string_view line);
+  bool take_body(std::string_view bytes);
+  long status() const;
+
+  const FetchOptions& options_;
+  const Limits limits_;
+  CURL* easy_;
+  std::string body_;
+  std::size_t header_bytes_ = 0, page_bytes_ = 0;
+  std::optional<Failure> verdict_;  // why we ended the transfer ourselves
+  bool is_cut_ = false;
+  bool refused_address_ = false, opened_socket_ = false;  // of all the addresses behind the name
+};
+
+}  // namespace millrace

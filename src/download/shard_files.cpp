@@ -1,0 +1,277 @@
+#include "shard_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "millrace/core/error.h"
+#include "millrace/io/parquet_writer.h"
+#include "millrace/io/tar.h"
+#include "millrace/io/tar_writer.h"
+
+namespace millrace {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Type = ParquetField::Type;
+using Format = DownloadConfig::Format;
+
+constexpr std::size_t max_messages = 1000;  // different ones in a statistics file
+
+fs::path path_of(const DownloadConfig& config, std::uint64_t shard, const char* suffix) {
+  return fs::path(config.out.value) / fmt::format("{:05}{}", shard, suffix);
+}
+
+struct ToJson {
+  Json operator()(std::monostate) const { return nullptr; }
+  template <class T>
+  Json operator()(const T& value) const {
+    return value;
+  }
+};
+
+// What img2dataset tells of a row, and how it is typed; the list's own columns come before it.
+struct Attribute {
+  const char* name;
+  Type type;
+  Cell value;
+};
+
+std::vector<Attribute> attributes_of(const DownloadConfig& config, const Shard& shard, std::size_t index) {
+  const RowOutcome& outcome = shard.outcome(index);
+  const StoredImage none;
+  const StoredImage& image = outcome.image ? *outcome.image : none;
+  const auto if_success = [&](Cell value) { return outcome.image ? std::move(value) : Cell(); };
+  return {
+      {"key", Type::text, key_of(config, shard.number(), index)},
+      {"status", Type::text, std::string(status_of(outcome))},
+      {"error_message", Type::text, outcome.failure ? Cell(outcome.failure->message()) : Cell()},
+      {"width", Type::int32, if_success(std::int64_t{image.width})},
+      {"height", Type::int32, if_success(std::int64_t{image.height})},
+      {"original_width", Type::int32, if_success(std::int64_t{image.original_width})},
+      {"original_height", Type::int32, if_success(std::int64_t{image.original_height})},
+      {"exif", Type::text, Cell()},
+      {"sha256", Type::text, if_success(image.sha256)},
+  };
+}
+
+std::string describe_sample(const DownloadConfig& config, const Shard& shard, std::size_t index) {
+  const ListSlice& slice = shard.slice();
+  const ListRow& row = shard.row(index);
+  Json json = Json::object();
+  for (std::size_t i = 0; i < slice.other_names.size(); ++i)
+    json[slice.other_names[i]] = std::visit(ToJson(), row.others[i]);
+  if (slice.has_captions) json["caption"] = row.caption ? Json(*row.caption) : Json();
+  json["url"] = row.url;
+  for (const Attribute& attribute : attributes_of(config, shard, index))
+    json[attribute.name] = std::visit(ToJson(), attribute.value);
+  return json.dump(4, ' ', /*ensure_ascii=*/true);
+}
+
+void write_tar(const DownloadConfig& config, const Shard& shard) {
+  TarWriter tar(path_of(config, shard.number(), ".tar"));
+  for (std::size_t i = 0; i < shard.rows(); ++i) {
+    const RowOutcome& outcome = shard.outcome(i);
+    if (!outcome.image) continue;
+    TarSample sample;
+    sample.key = key_of(config, shard.number(), i);
+    sample.fields = {{outcome.image->type, shard.image_bytes(i)}, {"json", describe_sample(config, shard, i)}};
+    if (shard.slice().has_captions) sample.fields.push_back({"txt", shard.row(i).caption.value_or("")});
+    tar.write(sample);
+  }
+  tar.commit();
+}
+
+// The type that holds all values of one of the list's columns; text when they differ.
+Type type_of_column(const ListSlice& slice, std::size_t column) {
+  std::optional<Type> common;
+  for (const ListRow& row : slice.rows) {
+    const Cell& cell = row.others[column];
+    if (std::holds_alternative<std::monostate>(cell)) continue;
+    const Type type = std::holds_alternative<bool>(cell)           ? Type::boolean
+                      : std::holds_alternative<std::int64_t>(cell) ? Type::int64
+                      : std::holds_alternative<double>(cell)       ? Type::float64
+                                                                   : Type::text;
+    const bool numbers = common && std::min(*common, type) == Type::int64 && std::max(*common, type) == Type::float64;
+    if (numbers) {
+      common = Type::float64;
+    } else if (common.value_or(type) != type) {
+      return Type::text;
+    } else {
+      common = type;
+    }
+  }
+  return common.value_or(Type::text);
+}
+
+Cell as_type(const Cell& cell, Type type) {
+  if (type != Type::text || std::holds_alternative<std::monostate>(cell) || std::holds_alternative<std::string>(cell))
+    return cell;
+  return std::visit(ToJson(), cell).dump();
+}
+
+std::vector<ParquetField> fields_of(const DownloadConfig& config, const Shard& shard) {
+  const ListSlice& slice = shard.slice();
+  std::vector<ParquetField> fields;
+  for (std::size_t i = 0; i < slice.other_names.size(); ++i)
+    fields.push_back({slice.other_names[i], type_of_column(slice, i)});
+  if (slice.has_captions) fields.push_back({"caption", Type::text});
+  fields.push_back({"url", Type::text});
+  for (const Attribute& attribute : attributes_of(config, shard, 0)) fields.push_back({attribute.name, attribute.type});
+  if (config.format == Format::parquet) fields.push_back({"jpg", Type::bytes});
+  return fields;
+}
+
+void write_table(const DownloadConfig& config, const Shard& shard) {
+  const std::vector<ParquetField> fields = fields_of(config, shard);
+  // Few images to a row group, so that readers need little memory.
+  const std::size_t group_rows = config.format == Format::parquet ? 100 : 10'000;
+  ParquetWriter table(path_of(config, shard.number(), ".parquet"), fields, group_rows);
+  for (std::size_t i = 0; i < shard.rows(); ++i) {
+    const ListRow& row = shard.row(i);
+    std::vector<Cell> cells;
+    for (std::size_t column = 0; column < row.others.size(); ++column)
+      cells.push_back(as_type(row.others[column], fields[column].type));
+    if (shard.slice().has_captions) cells.push_back(row.caption ? Cell(*row.caption) : Cell());
+    cells.push_back(row.url);
+    for (Attribute& attribute : attributes_of(config, shard, i)) cells.push_back(std::move(attribute.value));
+    if (config.format == Format::parquet) cells.push_back(shard.outcome(i).image ? Cell(shard.image_bytes(i)) : Cell());
+    table.write(cells);
+  }
+  table.commit();
+}
+
+double seconds_of(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+void write_stats(const DownloadConfig& config, const Shard& shard) {
+  const ShardCounts counts = count(shard);
+  const auto now = std::chrono::system_clock::now();
+  Json messages = Json::object();
+  for (const auto& [message, times] : counts.messages) {
+    const bool has_room = messages.size() < max_messages || messages.contains(message);
+    Json& total = messages[has_room ? message : "other"];
+    total = total.is_null() ? times : total.get<std::int64_t>() + times;
+  }
+  const Json stats = {{"count", counts.rows},
+                      {"successes", counts.successes},
+                      {"failed_to_download", counts.failed_to_download},
+                      {"failed_to_resize", counts.failed_to_resize},
+                      {"duration", seconds_of(now) - seconds_of(shard.started())},
+                      {"start_time", seconds_of(shard.started())},
+                      {"end_time", seconds_of(now)},
+                      {"status_dict", messages}};
+  write_file_atomically(path_of(config, shard.number(), "_stats.json"), stats.dump(4) + "\n");
+}
+
+const std::string& text_in(const Cell& cell) {
+  static const std::string none;
+  const auto* const text = std::get_if<std::string>(&cell);
+  return text ? *text : none;
+}
+
+int number_in(const Cell& cell) {
+  const auto* const number = std::get_if<std::int64_t>(&cell);
+  return number ? static_cast<int>(*number) : 0;
+}
+
+// Rows of a finished shard's table, without the images.
+struct OldRow {
+  std::string key, url, error;
+  StoredImage image;
+  bool success;
+};
+
+std::vector<OldRow> read_table(const fs::path& path) {
+  ParquetReader table(path, {"key", "url", "status", "error_message", "width", "height", "original_width",
+                             "original_height", "sha256"});
+  std::vector<OldRow> rows;
+  while (const auto cells = table.next()) {
+    const auto& c = *cells;
+    OldRow row{text_in(c[0]), text_in(c[1]), text_in(c[3]), {}, text_in(c[2]) == "success"};
+    row.image.width = number_in(c[4]);
+    row.image.height = number_in(c[5]);
+    row.image.original_width = number_in(c[6]);
+    row.image.original_height = number_in(c[7]);
+    row.image.sha256 = text_in(c[8]);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// Calls use(key, type, bytes) for each image of a finished shard.
+template <class Use>
+void for_each_image(const DownloadConfig& config, std::uint64_t shard, Use use) {
+  if (config.format == Format::parquet) {
+    ParquetReader table(path_of(config, shard, ".parquet"), {"key", "jpg"});
+    while (auto cells = table.next()) {
+      auto* const bytes = std::get_if<std::string>(&cells->at(1));
+      if (bytes) use(text_in(cells->at(0)), "jpg", std::move(*bytes));
+    }
+    return;
+  }
+  const fs::path path = path_of(config, shard, ".tar");
+  TarReader tar(path.string());
+  while (auto sample = tar.next()) {
+    for (auto& [field, bytes] : sample->fields)
+      if (field == "jpg" || field == "png" || field == "webp") use(sample->key, field, std::move(bytes));
+  }
+  if (tar.error()) fail(Exit::io, "{}", tar.error()->message);
+}
+
+}  // namespace
+
+std::string key_of(const DownloadConfig& config, std::uint64_t shard, std::size_t index) {
+  int digits = 0;
+  std::uint64_t keys = 1;
+  for (; keys < config.rows_per_file; keys *= 10) ++digits;
+  return fmt::format("{:0{}}", shard * keys + index, digits + 5);
+}
+
+bool is_finished(const DownloadConfig& config, std::uint64_t shard) {
+  return fs::exists(path_of(config, shard, "_stats.json"));
+}
+
+void write_shard(const DownloadConfig& config, const Shard& shard) {
+  if (config.format == Format::webdataset) write_tar(config, shard);
+  write_table(config, shard);
+  write_stats(config, shard);
+}
+
+std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& shard) {
+  const fs::path path = path_of(config, shard.number(), ".parquet");
+  std::vector<OldRow> old_rows = read_table(path);
+  std::vector<std::size_t> retryable;
+  std::unordered_map<std::string, std::size_t> by_key;
+  for (std::size_t i = 0; i < old_rows.size(); ++i) {
+    if (i >= shard.rows() || old_rows[i].url != shard.row(i).url)
+      throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
+    by_key[old_rows[i].key] = i;
+    if (!old_rows[i].success && is_retryable(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
+  }
+  if (old_rows.size() != shard.rows())
+    throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
+  if (retryable.empty()) return retryable;
+
+  for (std::size_t i = 0; i < shard.rows(); ++i)
+    if (!old_rows[i].success) shard.store(i, Failure::from_message(old_rows[i].error));
+  for_each_image(config, shard.number(), [&](const std::string& key, const std::string& type, std::string bytes) {
+    const auto index = by_key.find(key);
+    if (index == by_key.end() || !old_rows[index->second].success) return;
+    StoredImage image = std::move(old_rows[index->second].image);
+    image.bytes = std::move(bytes);
+    image.type = type;
+    shard.store(index->second, std::move(image));
+  });
+  for (std::size_t i = 0; i < shard.rows(); ++i) {
+    if (!shard.outcome(i).image && !shard.outcome(i).failure)
+      fail(Exit::io, "{} lacks the image of row {}", path_of(config, shard.number(), ".tar").string(), i);
+  }
+  return retryable;
+}
+
+}  // namespace millrace

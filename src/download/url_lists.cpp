@@ -1,0 +1,214 @@
+#include "millrace/download/url_lists.h"
+
+#include <fmt/ranges.h>
+#include <unicode/unistr.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "millrace/core/error.h"
+#include "millrace/io/urls.h"
+#include "text.h"
+
+namespace millrace {
+
+namespace {
+
+bool is_table(const std::string& name) {
+  return name.ends_with(".parquet");
+}
+
+std::vector<fs::path> lists_in(const fs::path& directory) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().string();
+    if (entry.is_regular_file() && (is_table(name) || list_format(name))) files.push_back(entry.path());
+  }
+  if (files.empty()) {
+    throw Error(Exit::io, fmt::format("no lists in the directory {}", directory.string()),
+                "expected .parquet, .csv, .tsv, .jsonl or .txt, these also with .gz");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// As written, else in other letter case: LAION has URL and TEXT, others url and text.
+std::optional<std::size_t> find_column(const std::vector<std::string>& names, const std::string& wanted) {
+  auto found = std::find(names.begin(), names.end(), wanted);
+  if (found == names.end())
+    found = std::find_if(names.begin(), names.end(), [&](const auto& name) { return lower(name) == lower(wanted); });
+  if (found == names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+std::string get_column(const std::vector<std::string>& names, const std::string& wanted, const char* key,
+                       const fs::path& path) {
+  if (const auto position = find_column(names, wanted)) return names[*position];
+  throw Error(Exit::io, fmt::format("{} has no column '{}'", path.string(), wanted),
+              fmt::format("set download.columns.{}; the columns are {}", key, fmt::join(names, ", ")));
+}
+
+// Names that the metadata have a meaning of their own for.
+bool is_reserved(const std::string& name) {
+  static constexpr std::array<std::string_view, 11> names = {
+      "url",   "caption", "key",    "status",         "error_message",   "jpg",
+      "width", "height",  "sha256", "original_width", "original_height",
+  };
+  return std::find(names.begin(), names.end(), name) != names.end() || name == "exif";
+}
+
+// Ill-formed sequences become U+FFFD.
+std::string to_utf8(const std::string& bytes) {
+  std::string text;
+  icu::UnicodeString::fromUTF8(bytes).toUTF8String(text);
+  return text;
+}
+
+struct ToText {
+  std::string operator()(std::monostate) const { return {}; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return fmt::format("{}", value); }
+  std::string operator()(const std::string& value) const { return to_utf8(value); }
+};
+
+struct Schema {
+  std::vector<std::string> names, binary;
+};
+
+Schema schema_of(const fs::path& path) {
+  if (!is_table(path.string())) return {ListReader(path).schema(), {}};
+  Schema schema;
+  for (const ParquetColumn& column : parquet_schema(path)) {
+    schema.names.push_back(column.name);
+    const bool is_text = column.type == "string" || column.type == "large_string";
+    if (column.holds_bytes && !is_text) schema.binary.push_back(column.name);
+  }
+  return schema;
+}
+
+}  // namespace
+
+std::vector<fs::path> expand_lists(const std::vector<std::string>& patterns) {
+  std::vector<fs::path> files;
+  for (const std::string& pattern : patterns) {
+    for (const std::string& name : expand_braces(pattern)) {
+      const fs::path path = local_path(name);
+      if (path.empty()) {
+        throw Error(Exit::io, fmt::format("download.urls: {} is no file", name),
+                    "lists are read from files; images are what this command downloads");
+      }
+      if (!fs::exists(path)) fail(Exit::io, "download.urls: missing file {}", path.string());
+      if (!fs::is_directory(path)) {
+        files.push_back(path);
+        continue;
+      }
+      for (const fs::path& file : lists_in(path)) files.push_back(file);
+    }
+  }
+  return files;
+}
+
+UrlLists::UrlLists(const DownloadConfig& config) : config_(config), files_(expand_lists(config.urls)) {}
+
+UrlLists::Source UrlLists::open(const fs::path& path) const {
+  const Schema schema = schema_of(path);
+  const DownloadConfig::Columns& wanted = config_.columns;
+  const bool is_plain = !is_table(path.string()) && list_format(path.string()) == ListFormat::txt;
+
+  std::vector<std::string> columns = {is_plain ? "url" : get_column(schema.names, wanted.url, "url", path)};
+  std::optional<std::size_t> caption, hash;
+  if (wanted.caption && !is_plain) {
+    caption = columns.size();
+    columns.push_back(get_column(schema.names, *wanted.caption, "caption", path));
+  }
+  const std::size_t named = columns.size();
+  if (wanted.hash && !is_plain) {
+    hash = columns.size();
+    columns.push_back(get_column(schema.names, *wanted.hash, "hash", path));
+  }
+
+  const std::size_t first_other = columns.size();
+  if (wanted.others.empty()) {
+    for (const std::string& name : schema.names) {
+      const bool used = std::find(columns.begin(), columns.begin() + static_cast<long>(named), name) !=
+                        columns.begin() + static_cast<long>(named);
+      const bool binary = std::find(schema.binary.begin(), schema.binary.end(), name) != schema.binary.end();
+      if (!used && !binary && !is_reserved(name)) columns.push_back(name);
+    }
+  } else {
+    for (const std::string& name : wanted.others) columns.push_back(get_column(schema.names, name, "others", path));
+  }
+
+  const std::vector<std::string> others(columns.begin() + static_cast<long>(first_other), columns.end());
+  if (is_table(path.string())) return {ParquetReader(path, columns), caption, hash, others, first_other, false};
+  const bool numbers_are_text = list_format(path.string()) != ListFormat::jsonl;
+  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text};
+}
+
+std::uint64_t UrlLists::rows_left() const {
+  return config_.limit ? *config_.limit - rows_ : config_.rows_per_file;
+}
+
+void UrlLists::advance(std::uint64_t rows) {
+  rows_ += rows;
+  ++shard_;
+}
+
+ListSlice UrlLists::read() {
+  ListSlice slice;
+  slice.shard = shard_;
+  const std::uint64_t most = std::min(config_.rows_per_file, rows_left());
+  while (slice.rows.empty() && most > 0) {
+    if (!source_) {
+      if (file_ == files_.size()) break;
+      source_.emplace(open(files_[file_++]));
+    }
+    const auto next = [&] { return std::visit([](auto& reader) { return reader.next(); }, source_->reader); };
+    while (slice.rows.size() < most) {
+      auto cells = next();
+      if (!cells) break;
+      slice.rows.push_back(make_row(std::move(*cells)));
+    }
+    slice.has_captions = source_->caption.has_value();
+    slice.other_names.clear();
+    for (const std::string& name : source_->other_names) slice.other_names.push_back(to_utf8(name));
+    if (slice.rows.empty()) source_.reset();
+  }
+  if (!slice.rows.empty()) advance(slice.rows.size());
+  return slice;
+}
+
+bool UrlLists::skip() {
+  const std::uint64_t most = std::min(config_.rows_per_file, rows_left());
+  while (most > 0) {
+    if (!source_) {
+      if (file_ == files_.size()) return false;
+      source_.emplace(open(files_[file_++]));
+    }
+    const std::uint64_t rows = std::visit([&](auto& reader) { return reader.skip(most); }, source_->reader);
+    if (rows > 0) {
+      advance(rows);
+      return true;
+    }
+    source_.reset();
+  }
+  return false;
+}
+
+ListRow UrlLists::make_row(std::vector<Cell> cells) const {
+  ListRow row;
+  row.url = std::visit(ToText(), cells[0]);
+  if (source_->hash) row.hash = std::visit(ToText(), cells[*source_->hash]);
+  if (source_->caption && !std::holds_alternative<std::monostate>(cells[*source_->caption]))
+    row.caption = std::visit(ToText(), cells[*source_->caption]);
+  for (std::size_t i = source_->first_other; i < cells.size(); ++i) {
+    Cell cell = source_->numbers_are_text ? number_or_text(std::move(cells[i])) : std::move(cells[i]);
+    if (auto* const text = std::get_if<std::string>(&cell)) *text = to_utf8(*text);
+    row.others.push_back(std::move(cell));
+  }
+  return row;
+}
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#include "text_file.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+void TextFile::Close::operator()(archive* a) const {
+  archive_read_free(a);
+}
+
+TextFile::TextFile(const fs::path& path) : name_(path.string()), archive_(archive_read_new()) {
+  archive_read_support_filter_gzip(archive_.get());
+  archive_read_support_format_raw(archive_.get());
+  archive_read_support_format_empty(archive_.get());
+  archive_entry* entry = nullptr;
+  const bool opened = archive_read_open_filename(archive_.get(), name_.c_str(), 256 << 10) == ARCHIVE_OK;
+  const int first = opened ? archive_read_next_header(archive_.get(), &entry) : ARCHIVE_FATAL;
+  if (first < ARCHIVE_WARN) fail(Exit::io, "cannot read {}: {}", name_, archive_error_string(archive_.get()));
+  for (const int expected : {0xEF, 0xBB, 0xBF}) {  // a byte order mark
+    if (get() == expected) continue;
+    next_ = 0;
+    break;
+  }
+  lines_ = 0;
+}
+
+bool TextFile::fill() {
+  const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
+  if (got < 0) fail(Exit::io, "{}: {}", place(line()), archive_error_string(archive_.get()));
+  next_ = 0;
+  filled_ = static_cast<std::size_t>(got);
+  return filled_ > 0;
+}
+
+bool TextFile::get_line(std::string& line) {
+  line.clear();
+  int byte = get();
+  if (byte == end) return false;
+  for (; byte != '\n' && byte != end; byte = get()) {
+    if (line.size() >= max_row_bytes) fail(Exit::io, "{}: a line of more than 64 MiB", place(lines_ + 1));
+    line += static_cast<char>(byte);
+  }
+  if (line.ends_with('\r')) line.pop_back();
+  return true;
+}
+
+std::string TextFile::place(std::uint64_t line) const {
+  return fmt::format("{}:{}", name_, line);
+}
+
+}  // namespace millrace

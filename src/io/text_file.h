@@ -1,0 +1,48 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "millrace/core/files.h"
+
+struct archive;
+
+namespace millrace {
+
+// The bytes of a file one by one, decompressed where it is gzipped, for parsers of rows. Errors name file and line.
+class TextFile {
+ public:
+  explicit TextFile(const fs::path& path);
+
+  // The next byte, or `end`.
+  static constexpr int end = -1;
+  int get() {
+    if (next_ == filled_ && !fill()) return end;
+    const int byte = static_cast<unsigned char>(buffer_[next_++]);
+    lines_ += byte == '\n';
+    return byte;
+  }
+  // The rest of the line without its end; false at the end of the file.
+  bool get_line(std::string& line);
+  // The line that the next byte is in, from 1, and FILE:LINE for messages.
+  std::uint64_t line() const { return lines_ + 1; }
+  std::string place(std::uint64_t line) const;
+
+ private:
+  struct Close {
+    void operator()(archive* a) const;
+  };
+  bool fill();
+
+  std::string name_;
+  std::unique_ptr<archive, Close> archive_;
+  std::array<char, 64 << 10> buffer_;
+  std::size_t next_ = 0, filled_ = 0;
+  std::uint64_t lines_ = 0;
+};
+
+// What a row may hold; more of it is an unclosed quote or no list at all.
+inline constexpr std::size_t max_row_bytes = 64 << 20;
+
+}  // namespace millrace

@@ -1,0 +1,397 @@
+#include "millrace/download/fetcher.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "server.h"
+
+namespace millrace::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Loopback is open, so that the tests' servers can be asked.
+FetchOptions options() {
+  FetchOptions options;
+  options.user_agent = "test";
+  options.timeout_seconds = 1;
+  options.max_bytes = 100'000;
+  options.retries = 0;
+  options.backoff_seconds = 0.02;
+  options.opt_out = false;
+  options.allow_networks = {*Network::parse("127.0.0.1/32")};
+  return options;
+}
+
+std::map<std::uint64_t, std::variant<std::string, Failure>> fetch_all(Fetcher& fetcher,
+                                                                      const std::vector<std::string>& urls) {
+  for (std::size_t i = 0; i < urls.size(); ++i) fetcher.add(i, urls[i]);
+  std::map<std::uint64_t, std::variant<std::string, Failure>> results;
+  const auto limit = Clock::now() + 30s;
+  while (fetcher.pending() > 0 && Clock::now() < limit)
+    for (Fetched& fetched : fetcher.poll(50ms)) results.emplace(fetched.ticket, std::move(fetched.result));
+  EXPECT_EQ(results.size(), urls.size());
+  return results;
+}
+
+std::variant<std::string, Failure> fetch(const std::string& url, const FetchOptions& how = options()) {
+  Fetcher fetcher(how);
+  return fetch_all(fetcher, {url}).at(0);
+}
+
+// "body: ..." or the failure's message.
+std::string outcome(const std::variant<std::string, Failure>& result) {
+  const auto* const body = std::get_if<std::string>(&result);
+  return body ? "body: " + *body : std::get<Failure>(result).message();
+}
+
+std::string kind(const std::variant<std::string, Failure>& result) {
+  const auto* const failure = std::get_if<Failure>(&result);
+  return failure ? to_string(failure->kind) : "body";
+}
+
+const TestServer::Answer hello = [](const std::string&, Client& client) { client.answer(200, "hello"); };
+
+TEST(Fetcher, BringsBodiesOverConnectionsThatStayOpen) {
+  TestServer server([](const std::string& path, Client& client) { client.answer(200, path); });
+  Fetcher fetcher(options());
+  std::vector<std::string> urls;
+  for (int i = 0; i < 200; ++i) urls.push_back(server.url("/" + std::to_string(i)));
+  for (const auto& [ticket, result] : fetch_all(fetcher, urls))
+    EXPECT_EQ(outcome(result), "body: /" + std::to_string(ticket));
+  EXPECT_LE(server.connections(), 2);
+}
+
+TEST(Fetcher, AsksOneHostForFewThingsAtOnce) {
+  for (const int per_host : {1, 3}) {
+    FetchOptions how = options();
+    how.per_host = per_host;
+    TestServer slow([](const std::string&, Client& client) {
+      client.pause(10ms);
+      client.answer(200, "x");
+    });
+    Fetcher fetcher(how);
+    fetch_all(fetcher, std::vector<std::string>(12, slow.url("/")));
+    EXPECT_EQ(slow.most_at_once(), per_host);
+  }
+}
+
+TEST(Fetcher, SaysHonestlyWhoItIsAndNothingElse) {
+  TestServer server(hello);
+  FetchOptions how = options();
+  how.user_agent = "millrace-test/1";
+  EXPECT_EQ(outcome(fetch(server.url("/"), how)), "body: hello");
+  EXPECT_NE(server.last_request().find("User-Agent: millrace-test/1"), std::string::npos);
+  for (const char* header : {"Cookie", "Authorization", "Referer"})
+    EXPECT_EQ(server.last_request().find(header), std::string::npos) << header;
+}
+
+// ------------------------------------------------------------------------------------------------ private addresses
+
+TEST(Fetcher, LoopbackIsNotAskedUnderAnyName) {
+  TestServer server(hello);
+  FetchOptions how = options();
+  how.allow_networks.clear();
+  const std::string port = ":" + std::to_string(server.port());
+  for (const char* host : {"127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "[::1]",
+                           "[::ffff:127.0.0.1]", "0.0.0.0", "[::]", "LOCALHOST", "127.255.255.254"}) {
+    const auto result = fetch("http://" + (host + port) + "/", how);
+    EXPECT_EQ(kind(result), "address refused") << host << ": " << outcome(result);
+  }
+  EXPECT_EQ(server.connections(), 0);
+}
+
+TEST(Fetcher, PrivateAndSpecialAddressesAreNotAsked) {
+  Fetcher fetcher(options());
+  const std::vector<std::string> urls = {"http://10.0.0.1/",
+                                         "http://172.16.0.1/",
+                                         "http://192.168.0.1/",
+                                         "http://169.254.169.254/latest/meta-data/",
+                                         "http://100.64.0.1/",
+                                         "http://100.100.100.200/",
+                                         "http://0.0.0.0/",
+                                         "http://224.0.0.1/",
+                                         "http://255.255.255.255/",
+                                         "http://[fc00::1]/",
+                                         "http://[fe80::1]/",
+                                         "http://[ff02::1]/",
+                                         "http://[::ffff:10.0.0.1]/",
+                                         "http://[64:ff9b::a9fe:a9fe]/",
+                                         "http://[2002:7f00:1::]/",
+                                         "http://[2001:db8::1]/",
+                                         "http://[fd00:ec2::254]/",
+                                         "https://127.0.0.2/",
+                                         "http://8.8.8.8:22/",
+                                         "http://8.8.8.8:8080/",
+                                         "https://[2606:4700::1111]:8443/"};
+  for (const auto& [ticket, result] : fetch_all(fetcher, urls))
+    EXPECT_EQ(kind(result), "address refused") << urls[ticket] << " " << outcome(result);
+}
+
+TEST(Fetcher, RedirectsAreCheckedHopByHop) {
+  TestServer secret(hello, "127.0.0.2");
+  std::string target;
+  TestServer server(
+      [&](const std::string&, Client& client) { client.answer(302, "", "Location: " + target + "\r\n"); });
+  for (const std::string& to :
+       {secret.url("/"), std::string("http://169.254.169.254/"),
+        std::string("//127.0.0.2:" + std::to_string(secret.port())), std::string("file:///etc/passwd"),
+        std::string("gopher://127.0.0.1:6379/_x"), std::string("ftp://example.org/"),
+        std::string("dict://127.0.0.1:11211/"), std::string("http://user:word@127.0.0.1/"),
+        std::string("http://10.0.0.1/"), std::string("http://[::1]/"), std::string("http://127.0.0.3/")}) {
+    target = to;
+    EXPECT_EQ(kind(fetch(server.url("/"))), "address refused") << to;
+  }
+  EXPECT_EQ(secret.connections(), 0);
+}
+
+TEST(Fetcher, ProxiesOfTheEnvironmentPlayNoPart) {
+  TestServer proxy(hello), server(hello);
+  for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
+    ::setenv(name, proxy.url("").c_str(), 1);
+  EXPECT_EQ(outcome(fetch(server.url("/"))), "body: hello");
+  FetchOptions closed = options();
+  closed.allow_networks.clear();
+  EXPECT_EQ(kind(fetch("http://10.0.0.1/", closed)), "address refused");
+  for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
+  EXPECT_EQ(proxy.connections(), 0);
+}
+
+// ------------------------------------------------------------------------------------------------------- redirects
+
+TEST(Fetcher, FollowsFiveRedirectsAndNoMore) {
+  TestServer server([](const std::string& path, Client& client) {
+    const int left = std::stoi(path.substr(1));
+    if (left == 0) return client.answer(200, "end");
+    client.answer(left % 2 ? 301 : 307, "", "Location: " + std::to_string(left - 1) + "\r\n");  // relative
+  });
+  EXPECT_EQ(outcome(fetch(server.url("/5"))), "body: end");
+  EXPECT_EQ(kind(fetch(server.url("/6"))), "redirects");
+}
+
+TEST(Fetcher, RedirectsToNowhereAndInCirclesEnd) {
+  TestServer server([](const std::string& path, Client& client) {
+    client.answer(302, "", path == "/circle" ? "Location: /circle\r\n" : "");
+  });
+  EXPECT_EQ(kind(fetch(server.url("/circle"))), "redirects");
+  EXPECT_EQ(kind(fetch(server.url("/nowhere"))), "redirects");
+}
+
+// ---------------------------------------------------------------------------------------------------- hostile bodies
+
+TEST(Fetcher, ASlowBodyIsCutAtTheDeadline) {
+  TestServer server([](const std::string& path, Client& client) {
+    if (path == "/silent") return void(client.pause(20s));
+    if (path == "/headers") {
+      client.send("HTTP/1.1 200 OK\r\n");
+      while (client.pause(50ms) && client.send("X: y\r\n")) {
+      }
+    }
+    client.send("HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n");
+    while (client.pause(50ms) && client.send("x")) {
+    }
+  });
+  for (const char* path : {"/body", "/headers", "/silent"}) {
+    const auto start = Clock::now();
+    EXPECT_EQ(outcome(fetch(server.url(path))), "timeout") << path;
+    EXPECT_LT(Clock::now() - start, 5s) << path;
+  }
+}
+
+TEST(Fetcher, TheDeadlineCoversAllRedirects) {
+  TestServer server([](const std::string& path, Client& client) {
+    client.pause(400ms);
+    client.answer(302, "", "Location: " + path + "x\r\n");
+  });
+  EXPECT_EQ(outcome(fetch(server.url("/"))), "timeout");
+}
+
+TEST(Fetcher, AnEndlessBodyIsCutAtItsLimit) {
+  TestServer server([](const std::string& path, Client& client) {
+    const std::string piece(10'000, 'x');
+    if (path == "/announced") return client.answer(200, std::string(200'000, 'x'));
+    if (path == "/chunked") {
+      client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+      while (client.send("2710\r\n") && client.send(piece) && client.send("\r\n")) {
+      }
+    } else {
+      client.send(path == "/error" ? "HTTP/1.1 404 No\r\n\r\n" : "HTTP/1.1 200 OK\r\n\r\n");
+      while (client.send(piece)) {
+      }
+    }
+    client.close();
+  });
+  for (const char* path : {"/announced", "/chunked", "/until-close"})
+    EXPECT_EQ(kind(fetch(server.url(path))), "too large") << path;
+  EXPECT_EQ(outcome(fetch(server.url("/error"))), "http status: 404");
+}
+
+TEST(Fetcher, EndlessHeadersAreCut) {
+  TestServer server([](const std::string&, Client& client) {
+    client.send("HTTP/1.1 200 OK\r\n");
+    while (client.send("X-Header: " + std::string(1000, 'x') + "\r\n")) {
+    }
+  });
+  EXPECT_EQ(outcome(fetch(server.url("/"))), "too large: headers");
+}
+
+TEST(Fetcher, ACompressedBodyStaysAsItIs) {
+  const std::string bomb("\x1F\x8B\x08\x00 not to be unpacked", 25);
+  TestServer server(
+      [&](const std::string&, Client& client) { client.answer(200, bomb, "Content-Encoding: gzip\r\n"); });
+  EXPECT_EQ(outcome(fetch(server.url("/"))), "body: " + bomb);
+  EXPECT_EQ(server.last_request().find("Accept-Encoding"), std::string::npos);
+}
+
+TEST(Fetcher, BrokenAnswersHaveNames) {
+  TestServer server([](const std::string& path, Client& client) {
+    if (path == "/truncated") client.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    if (path == "/chunk") client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nhalf");
+    if (path == "/reset") return client.reset();
+    if (path == "/garbage") client.send("hello there\r\n\r\n");
+    if (path == "/410") return client.answer(410, "gone");
+    if (path == "/204") return client.answer(304, "");
+    client.close();
+  });
+  EXPECT_EQ(kind(fetch(server.url("/truncated"))), "truncated body");
+  EXPECT_EQ(kind(fetch(server.url("/chunk"))), "truncated body");
+  EXPECT_EQ(kind(fetch(server.url("/reset"))), "connection");
+  EXPECT_EQ(kind(fetch(server.url("/empty"))), "connection");
+  EXPECT_EQ(kind(fetch(server.url("/garbage"))), "connection");
+  EXPECT_EQ(outcome(fetch(server.url("/410"))), "http status: 410");
+  EXPECT_EQ(outcome(fetch(server.url("/204"))), "http status: 304");
+  EXPECT_NE(kind(fetch("http://no-such-host.invalid/")), "body");
+}
+
+// ---------------------------------------------------------------------------------------------------------- retries
+
+TEST(Fetcher, TriesAgainWhatMayPass) {
+  std::atomic<int> asked{0};
+  TestServer server([&](const std::string& path, Client& client) {
+    const bool third = ++asked % 3 == 0;
+    if (third) return client.answer(200, "at last");
+    if (path == "/reset") return client.reset();
+    if (path == "/truncated") {
+      client.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+      return client.close();
+    }
+    client.answer(std::stoi(path.substr(1)), "");
+  });
+  FetchOptions how = options();
+  how.retries = 2;
+  for (const char* path : {"/408", "/429", "/500", "/502", "/503", "/599", "/reset", "/truncated"}) {
+    asked = 0;
+    EXPECT_EQ(outcome(fetch(server.url(path), how)), "body: at last") << path;
+    EXPECT_EQ(asked, 3) << path;
+  }
+  for (const char* path : {"/400", "/401", "/403", "/404", "/410", "/451"}) {
+    asked = 0;
+    EXPECT_EQ(kind(fetch(server.url(path), how)), "http status") << path;
+    EXPECT_EQ(asked, 1) << path;
+  }
+}
+
+TEST(Fetcher, WaitsAsLongAsTheServerAsksUpToTenSeconds) {
+  std::atomic<int> asked{0};
+  TestServer server([&](const std::string& path, Client& client) {
+    if (++asked > 1) return client.answer(200, "now");
+    client.answer(429, "", path == "/soon" ? "Retry-After: 1\r\n" : "Retry-After: 11\r\n");
+  });
+  FetchOptions how = options();
+  how.retries = 1;
+  auto start = Clock::now();
+  EXPECT_EQ(outcome(fetch(server.url("/soon"), how)), "body: now");
+  EXPECT_GE(Clock::now() - start, 1s);
+  asked = 0;
+  start = Clock::now();
+  EXPECT_EQ(outcome(fetch(server.url("/late"), how)), "http status: 429");
+  EXPECT_LT(Clock::now() - start, 1s);
+  EXPECT_EQ(asked, 1);
+}
+
+// ---------------------------------------------------------------------------------------------------------- opt-outs
+
+TEST(Fetcher, AsksForRobotsOncePerOriginAndObeysIt) {
+  TestServer server([](const std::string& path, Client& client) {
+    if (path == "/robots.txt") return client.answer(200, "User-agent: *\nDisallow: /private\n");
+    client.answer(200, path);
+  });
+  FetchOptions how = options();
+  how.opt_out = true;
+  Fetcher fetcher(how);
+  const auto results =
+      fetch_all(fetcher, {server.url("/a"), server.url("/private/b"), server.url("/c"), server.url("/private")});
+  EXPECT_EQ(outcome(results.at(0)), "body: /a");
+  EXPECT_EQ(kind(results.at(1)), "robots.txt");
+  EXPECT_EQ(outcome(results.at(2)), "body: /c");
+  EXPECT_EQ(kind(results.at(3)), "robots.txt");
+  fetch_all(fetcher, {server.url("/d")});
+  EXPECT_EQ(server.requests().at("/robots.txt"), 1);
+  EXPECT_FALSE(server.requests().contains("/private/b"));
+}
+
+TEST(Fetcher, RobotsCountsAtEveryHop) {
+  TestServer target([](const std::string& path, Client& client) {
+    client.answer(200, path == "/robots.txt" ? "User-agent: *\nDisallow: /\n" : "secret");
+  });
+  TestServer server([&](const std::string& path, Client& client) {
+    if (path == "/robots.txt") return client.answer(404, "");
+    client.answer(302, "", "Location: " + target.url("/image") + "\r\n");
+  });
+  FetchOptions how = options();
+  how.opt_out = true;
+  EXPECT_EQ(kind(fetch(server.url("/"), how)), "robots.txt");
+  EXPECT_FALSE(target.requests().contains("/image"));
+}
+
+TEST(Fetcher, NoRobotsMeansYesAndABrokenOneMeansNo) {
+  int status = 0;
+  std::string moved;
+  TestServer server([&](const std::string& path, Client& client) {
+    if (path == "/elsewhere") return client.answer(200, "User-agent: *\nDisallow: /\n");
+    if (path != "/robots.txt") return client.answer(200, "image");
+    if (status == 0) return client.reset();
+    client.answer(status, std::string(600'000, '#'), moved);
+  });
+  FetchOptions how = options();
+  how.opt_out = true;
+  struct {
+    int status;
+    const char *moved, *expected;
+  } const cases[] = {{404, "", "body"},
+                     {403, "", "body"},
+                     {401, "", "body"},
+                     {200, "", "body"},
+                     {500, "", "connection"},
+                     {503, "", "connection"},
+                     {0, "", "connection"},
+                     {302, "Location: /elsewhere\r\n", "robots.txt"},
+                     {302, "Location: /robots.txt\r\n", "body"}};
+  for (const auto& c : cases) {
+    status = c.status;
+    moved = c.moved;
+    EXPECT_EQ(kind(fetch(server.url("/image"), how)), c.expected) << c.status << c.moved;
+  }
+}
+
+TEST(Fetcher, HeadersThatForbidUseEndTheTransfer) {
+  TestServer server([](const std::string& path, Client& client) {
+    if (path == "/robots.txt") return client.answer(404, "");
+    if (path == "/tag") return client.answer(200, "x", "X-Robots-Tag: noai\r\n");
+    if (path == "/other") return client.answer(200, "x", "X-Robots-Tag: otherbot: noai\r\n");
+    client.answer(200, "x", "tdm-reservation: 1\r\n");
+  });
+  FetchOptions how = options();
+  how.opt_out = true;
+  how.retries = 2;
+  EXPECT_EQ(outcome(fetch(server.url("/tag"), how)), "opted out: X-Robots-Tag");
+  EXPECT_EQ(outcome(fetch(server.url("/tdm"), how)), "opted out: tdm-reservation");
+  EXPECT_EQ(outcome(fetch(server.url("/other"), how)), "body: x");
+  EXPECT_EQ(server.requests().at("/tag"), 1);
+  EXPECT_EQ(outcome(fetch(server.url("/tag"), options())), "body: x");  // opt_out: false
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,121 @@
+#include "millrace/download/url_lists.h"
+
+#include <gtest/gtest.h>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+#include "millrace/io/parquet_writer.h"
+
+namespace millrace::test {
+namespace {
+
+DownloadConfig config_of(std::vector<std::string> urls, std::uint64_t rows_per_file = 2) {
+  DownloadConfig config;
+  config.urls = std::move(urls);
+  config.columns.caption.reset();
+  config.rows_per_file = rows_per_file;
+  return config;
+}
+
+// "0:a b|1:c": the URLs of each shard.
+std::string shards_of(const DownloadConfig& config) {
+  UrlLists lists(config);
+  std::string text;
+  for (ListSlice slice = lists.read(); !slice.rows.empty(); slice = lists.read()) {
+    text += (text.empty() ? "" : "|") + std::to_string(slice.shard) + ":";
+    for (std::size_t i = 0; i < slice.rows.size(); ++i) text += (i ? " " : "") + slice.rows[i].url;
+  }
+  return text;
+}
+
+TEST(UrlLists, EachFileIsCutByItself) {
+  const TempDir dir;
+  dir.write("a.txt", "a\nb\nc\n");
+  dir.write("b.txt", "d\n");
+  dir.write("c.txt", "");
+  dir.write("d.txt", "e\nf\n");
+  DownloadConfig config = config_of({dir.path().string()});
+  EXPECT_EQ(shards_of(config), "0:a b|1:c|2:d|3:e f");
+  config.limit = 4;
+  EXPECT_EQ(shards_of(config), "0:a b|1:c|2:d");
+  config.limit = 3;
+  EXPECT_EQ(shards_of(config), "0:a b|1:c");
+  EXPECT_EQ(shards_of(config_of({(dir / "{d,a}.txt").string()}, 10)), "0:e f|1:a b c");
+}
+
+TEST(UrlLists, WhatIsSkippedIsNumberedTheSame) {
+  const TempDir dir;
+  dir.write("a.txt", "a\nb\nc\nd\ne\n");
+  dir.write("b.txt", "f\n");
+  const DownloadConfig config = config_of({dir.path().string()});
+  UrlLists lists(config);
+  EXPECT_TRUE(lists.skip());
+  EXPECT_EQ(lists.next_shard(), 1u);
+  EXPECT_EQ(lists.read().rows.at(1).url, "d");
+  EXPECT_TRUE(lists.skip());
+  const ListSlice last = lists.read();
+  EXPECT_EQ(last.shard, 3u);
+  EXPECT_EQ(last.rows.at(0).url, "f");
+  EXPECT_FALSE(lists.skip());
+  EXPECT_TRUE(lists.read().rows.empty());
+}
+
+TEST(UrlLists, ColumnsAreFoundInAnyCaseAndOthersKept) {
+  const TempDir dir;
+  dir.write("a.csv", "Url,text,width,score,key,md5\nu,\"a \xFF, b\",640,x,k,0\n");
+  DownloadConfig config = config_of({(dir / "a.csv").string()});
+  config.columns.caption = "TEXT";
+  config.columns.hash = "md5";
+  UrlLists lists(config);
+  const ListSlice slice = lists.read();
+  EXPECT_EQ(slice.other_names, (std::vector<std::string>{"score", "md5"}));  // width and key are the metadata's own
+  const ListRow& row = slice.rows.at(0);
+  EXPECT_EQ(row.url, "u");
+  EXPECT_EQ(row.caption, "a \xEF\xBF\xBD, b");
+  EXPECT_EQ(row.hash, "0");
+  EXPECT_EQ(row.others, (std::vector<Cell>{std::string("x"), std::int64_t{0}}));
+}
+
+TEST(UrlLists, ParquetBringsTypesAndLeavesBinaryColumns) {
+  const TempDir dir;
+  const fs::path path = dir / "a.parquet";
+  using Type = ParquetField::Type;
+  ParquetWriter writer(
+      path,
+      {{"URL", Type::text}, {"TEXT", Type::text}, {"WIDTH", Type::int64}, {"jpg2", Type::bytes}, {"p", Type::float64}});
+  writer.write({std::string("u"), std::monostate(), std::int64_t{7}, std::string("\xFF"), 0.5});
+  writer.commit();
+  DownloadConfig config;
+  config.urls = {path.string()};
+  UrlLists lists(config);
+  const ListSlice slice = lists.read();
+  EXPECT_TRUE(slice.has_captions);
+  EXPECT_EQ(slice.rows.at(0).caption, std::nullopt);
+  EXPECT_EQ(slice.other_names, (std::vector<std::string>{"WIDTH", "p"}));
+  EXPECT_EQ(slice.rows.at(0).others, (std::vector<Cell>{std::int64_t{7}, 0.5}));
+}
+
+TEST(UrlLists, WhatIsMissingIsNamed) {
+  const TempDir dir;
+  dir.write("a.csv", "link\nx\n");
+  const auto message = [](const DownloadConfig& config) {
+    try {
+      UrlLists(config).read();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::io);
+      return std::string(error.what()) + " / " + error.hint();
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message(config_of({(dir / "a.csv").string()})).find("download.columns.url; the columns are link"),
+            std::string::npos);
+  EXPECT_NE(message(config_of({(dir / "b.csv").string()})).find("b.csv"), std::string::npos);
+  EXPECT_NE(message(config_of({"https://example.org/list.csv"})).find("no file"), std::string::npos);
+  fs::create_directory(dir / "empty");
+  EXPECT_NE(message(config_of({(dir / "empty").string()})).find("no lists"), std::string::npos);
+  dir.write("a.xml", "");
+  EXPECT_NE(message(config_of({(dir / "a.xml").string()})), "no error");
+}
+
+}  // namespace
+}  // namespace millrace::test
