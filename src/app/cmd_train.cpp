@@ -105,9 +105,10 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   if (const auto start = find_start(world, config.run.dir.value, config.checkpoint.resume)) {
     plan.checkpoint = CheckpointReader::open(*start, /*verify=*/false);  // rank 0 has verified it
     check_resume(*plan.checkpoint, config::diff(plan.checkpoint->manifest().value("config", ""), config), fixed_keys,
-                 manifest_extra(plan), config.checkpoint.allow_changes);
+                 manifest_extra(plan), plan.data.manifest, config.checkpoint.allow_changes);
     plan.start = plan.checkpoint->state();
   }
+  write_archives(world, config.run.dir.value, plan.data.manifest);
   return plan;
 }
 
@@ -159,7 +160,8 @@ struct ProducerParts {
                 plan.pipeline.load_text_encoder(device, parse_dtype(plan.config.encode.dtype, device)), device,
                 parse_dtype(plan.config.encode.dtype, device), plan.config.encode.batch_size),
         filter(plan.config.data.train.filters),
-        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution)),
+        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution,
+                           plan.config.data.index)),
         deal(plan.config.run.seed, plan.data.stripes),
         preparation{plan.config.run.seed, plan.config.transform, &tokenizer, filter.empty() ? nullptr : &filter} {}
 

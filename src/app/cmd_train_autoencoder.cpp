@@ -78,9 +78,10 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   if (const auto found = find_start(group, dir, c.checkpoint.resume)) {
     checkpoint = CheckpointReader::open(*found, /*verify=*/false);
     check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), c), fixed_vae_keys, extra,
-                 c.checkpoint.allow_changes);
+                 data.manifest, c.checkpoint.allow_changes);
     start = checkpoint->state();
   }
+  write_archives(group, dir, data.manifest);
 
   auto vae = make_vae(session, c, pipeline);
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
@@ -89,7 +90,7 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   if (checkpoint) restore(*checkpoint, model, optimizer);
 
   const Filter filter(c.data.train.filters);
-  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution);
+  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);
   const Deal deal(c.run.seed, data.stripes);
   StreamOptions stream_options;
   stream_options.threads = c.data.threads.value_or(session.threads);

@@ -22,9 +22,14 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
                                                 const std::string& resume);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; those under a key of `fixed`
-// (or a changed data manifest or model shape) are an Error(usage) unless allowed.
+// (or a changed data manifest or model shape) are an Error(usage) unless allowed. What changed in the data is told from
+// the archives.tsv of the run that the checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, bool allow_changes);
+                  const std::vector<std::string>& fixed, const nlohmann::json& manifest_extra, const Manifest& archives,
+                  bool allow_changes);
+
+// RUN/archives.tsv: the manifest's listing, rank 0.
+void write_archives(const Group& world, const std::filesystem::path& run_dir, const Manifest& archives);
 
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
