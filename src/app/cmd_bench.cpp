@@ -134,7 +134,7 @@ Figures bench_transform(const BenchConfig& c) {
   const auto tokenizer =
       ClipTokenizer::load(PipelineFolder::open(c.model.pipeline).component("tokenizer"), c.tokenizer);
   auto manifest = make_manifest(c.data.train, c.data.allow_pipes);
-  const auto source = make_source(c.data.train, manifest, c.transform.resolution);
+  const auto source = make_source(c.data.train, manifest, c.transform.resolution, c.data.index);
   const Filter filter(c.data.train.filters);
   const Preparation preparation{0, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
   Figures figures{"transform", {}};

@@ -90,8 +90,9 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
                                         {token_count, text_width(plan.pipeline)});
 
   open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
-  plan.checkpoint = open_start(world, config, identity_of(plan));
+  plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
   if (plan.checkpoint) plan.start = plan.checkpoint->state();
+  write_archives(world, config.run.dir.value, plan.data.manifest);
   return plan;
 }
 
@@ -143,7 +144,8 @@ struct ProducerParts {
                 plan.pipeline.load_text_encoder(device, parse_dtype(plan.config.encode.dtype, device)), device,
                 parse_dtype(plan.config.encode.dtype, device), plan.config.encode.batch_size),
         filter(plan.config.data.train.filters),
-        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution)),
+        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution,
+                           plan.config.data.index)),
         deal(plan.config.run.seed, plan.data.stripes),
         preparation{plan.config.run.seed, plan.config.transform, &tokenizer, filter.empty() ? nullptr : &filter} {}
 

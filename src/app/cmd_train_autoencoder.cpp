@@ -55,8 +55,9 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   log::init({"", session.world.rank(), session.is_root(),
              (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
   const auto identity = run_identity("vae", c, data, pipeline.config("vae"), pipeline.path());
-  const auto checkpoint = open_start(group, c, identity);
+  const auto checkpoint = open_start(group, c, identity, data.manifest);
   const RunState start = checkpoint ? checkpoint->state() : RunState{};
+  write_archives(group, dir, data.manifest);
 
   auto vae = start_vae(session, c, pipeline);
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
@@ -65,7 +66,7 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   if (checkpoint) restore(*checkpoint, model, optimizer);
 
   const Filter filter(c.data.train.filters);
-  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution);
+  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);
   const Deal deal(c.run.seed, data.stripes);
   StreamOptions stream_options;
   stream_options.threads = c.data.threads.value_or(session.threads);

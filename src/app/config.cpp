@@ -29,8 +29,7 @@ void check_common(const Config& c, config::Report& report) {
                    fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro));
   if (c.data.validation) report.problem("data.validation", later);
   if (c.log.prometheus) report.problem("log.prometheus", later);
-  if (c.data.train.type == SourceConfig::Type::webdataset && c.data.train.path.empty())
-    report.problem("data.train.path", "must be set: archives, brace patterns or folders");
+  c.data.train.check("data.train", report);
   if (c.optim.schedule != Schedule::constant && c.duration.unit == Duration::Unit::seconds)
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples");
   if (c.checkpoint.every && c.checkpoint.every->count <= 0)

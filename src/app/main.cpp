@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "millrace/core/log.h"
+#include "millrace/io/stream.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {
@@ -88,6 +89,11 @@ bool is_silent_rank(const Error& error) {
   return false;
 }
 
+// Arrow's S3 client has to end before the process's static objects do.
+struct S3Closer {
+  ~S3Closer() { close_s3(); }
+};
+
 int report(const Error& error) {
   log::progress("");
   log::flush();
@@ -108,6 +114,7 @@ void print_out(const std::string& text) {
 int main(int argc, char** argv) {
   using namespace millrace;
   keep_freed_host_memory();
+  const S3Closer s3_closer;
   try {
     return run({argv + 1, argv + argc});
   } catch (const Error& error) {

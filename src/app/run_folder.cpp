@@ -67,8 +67,22 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
           {"pipeline", std::filesystem::absolute(pipeline).string()}};
 }
 
+constexpr const char* archives_name = "archives.tsv";
+
+// What made another digest of the data than `before`, in words.
+static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
+                                             const Manifest& archives) {
+  const auto file = checkpoint.path().parent_path().parent_path() / archives_name;
+  try {
+    const auto listing = read_file(file);
+    if (hash128(listing).hex() == before) return listing_changes(listing, archives.listing());
+  } catch (const Error&) {
+  }
+  return {fmt::format("which archives differ cannot be told without the {} of that run", archives_name)};
+}
+
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const nlohmann::json& identity, bool allow_changes) {
+                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
   std::vector<std::string> refused;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
@@ -81,7 +95,11 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   for (const char* key : {"data", "model"}) {
     const auto before = checkpoint.manifest().value(key, nlohmann::json()),
                after = identity.value(key, nlohmann::json());
-    if (before != after) refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
+    if (before == after) continue;
+    refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
+    const auto digest = before.is_object() ? before.value("manifest", "") : "";
+    if (digest.empty() || digest == archives.digest().hex()) continue;
+    for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   }
   if (refused.empty()) return;
   if (!allow_changes)
@@ -90,6 +108,18 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
         fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
         "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
   for (const auto& text : refused) log::warning("going on although this changed: {}", text);
+}
+
+void write_archives(const Group& world, const std::filesystem::path& run_dir, const Manifest& archives) {
+  std::optional<Error> error;
+  if (world.rank() == 0) {
+    try {
+      write_file_atomically(run_dir / archives_name, archives.listing());
+    } catch (const Error& failed) {
+      error = failed;
+    }
+  }
+  agree(world, error);
 }
 
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result) {

@@ -32,20 +32,25 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
                                                 const std::string& resume);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
-// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed.
+// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. What changed in the data is
+// told from the archives.tsv of the run that the checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
-                  const nlohmann::json& identity, bool allow_changes);
+                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 
 // The checkpoint to go on from, open and checked against this run; nothing for step 0. Collective over `world`.
 template <class Config>
-std::optional<CheckpointReader> open_start(const Group& world, const Config& config, const nlohmann::json& identity) {
+std::optional<CheckpointReader> open_start(const Group& world, const Config& config, const nlohmann::json& identity,
+                                           const Manifest& archives) {
   const auto found = find_start(world, config.run.dir.value, config.checkpoint.resume);
   if (!found) return std::nullopt;
   auto checkpoint = CheckpointReader::open(*found, /*verify=*/false);  // rank 0 has verified it
-  check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity,
+  check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity, archives,
                config.checkpoint.allow_changes);
   return checkpoint;
 }
+
+// RUN/archives.tsv: the manifest's listing, rank 0.
+void write_archives(const Group& world, const std::filesystem::path& run_dir, const Manifest& archives);
 
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -11,9 +10,9 @@ namespace millrace {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> suffixes = {".tar",    ".tar.gz", ".tgz",     ".tar.bz2",  ".tbz2",
-                                                       ".tar.xz", ".txz",    ".tar.zst", ".tar.zstd", ".parquet",
-                                                       ".csv",    ".tsv",    ".jsonl"};
+constexpr std::string_view suffixes[] = {".tar", ".tar.gz",  ".tgz",      ".tar.bz2",  ".tbz2",   ".tar.xz",
+                                         ".txz", ".tar.zst", ".tar.zstd", ".parquet",  ".csv",    ".csv.gz",
+                                         ".tsv", ".tsv.gz",  ".jsonl",    ".jsonl.gz", ".ndjson", ".ndjson.gz"};
 
 // The path without the archive suffix; nothing when it has none.
 std::optional<std::string> without_suffix(std::string_view path) {

@@ -17,16 +17,39 @@ void SourceConfig::describe(config::Section& s) {
          {"class", Type::class_labels},
          {"latents", Type::latents},
          {"synthetic", Type::synthetic}},
-        "what the archives are");
-  s.key("path", path, "files, brace patterns, directories, pipe: commands or http(s) addresses; one or a list");
+        "what the archives are: tars, Parquet files with image bytes, lists (csv, tsv, jsonl) of paths or addresses, "
+        "either "
+        "with class numbers, encoded samples, or nothing");
+  s.key("path", path,
+        "files, brace patterns, directories, http(s):// or s3:// addresses, pipe: commands; one or a list");
   s.key("filters", filters, "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"");
   s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
   s.section("columns", columns, "names of columns, for Parquet and lists");
   s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);
 }
 
+const char* to_string(SourceConfig::Type type) {
+  using Type = SourceConfig::Type;
+  switch (type) {
+    case Type::webdataset:
+      return "webdataset";
+    case Type::parquet:
+      return "parquet";
+    case Type::csv:
+      return "csv";
+    case Type::class_labels:
+      return "class";
+    case Type::latents:
+      return "latents";
+    case Type::synthetic:
+      return "synthetic";
+  }
+  return "unknown";
+}
+
 void SourceConfig::check(const std::string& name, config::Report& report) const {
-  if (path.empty() && type != Type::synthetic) report.problem(name + ".path", "must be set");
+  if (path.empty() && type != Type::synthetic)
+    report.problem(name + ".path", "must be set: archives, brace patterns or folders");
   if (type == Type::class_labels && !idx_to_prompt)
     report.problem(name + ".idx_to_prompt", "must be set for type class");
 }
@@ -37,6 +60,9 @@ void DataConfig::describe(config::Section& s) {
   s.key("shuffle_buffer", shuffle_buffer, "samples held back for shuffling, all stripes together").at_least(1);
   s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
   s.key("stripes", stripes, "units of sample order, constant over restarts; a divisor of batch.global").at_least(1);
+  s.key("index", index,
+        "where the index of a tar is kept, so that resuming and lanes need no pass over its headers: beside = "
+        ".NAME.millrace-index in the archive's folder where that can be written, never, or a folder");
   s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
   s.key("max_bad_share", max_bad_share, "stop when more than this share of the rows is bad").at_least(0).at_most(1);
 }

@@ -1,5 +1,6 @@
 #include "millrace/data/filter.h"
 
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -19,7 +20,7 @@ class FilterParser {
   FilterParser(std::string_view field, std::string_view text) : field_(field), text_(text), rest_(text) {}
 
   Filter::Condition parse() {
-    Filter::Condition condition{std::string(field_), {}};
+    Filter::Condition condition{std::string(field_), std::string(text_), {}};
     do {
       condition.terms.push_back(term());
     } while (take_word("and"));
@@ -193,27 +194,66 @@ bool Filter::Term::holds(const Value& value) const {
   return false;
 }
 
+bool Filter::Condition::holds(const std::optional<Value>& value) const {
+  return value && std::all_of(terms.begin(), terms.end(), [&](const Term& term) { return term.holds(*value); });
+}
+
+// A sample's metadata, parsed.
+class Filter::Metadata {
+ public:
+  explicit Metadata(std::string_view text) : object_(json::parse(replace_non_finite(text), nullptr, false)) {}
+
+  bool is_object() const { return object_.is_object(); }
+
+  // Nothing for what is missing, null or of a type that no condition can hold for.
+  std::optional<Value> find(const std::string& field) const {
+    const auto found = object_.find(field);
+    if (found == object_.end()) return std::nullopt;
+    if (found->is_boolean()) return found->get<bool>();
+    if (found->is_number()) return found->get<double>();
+    if (found->is_string()) return found->get<std::string>();
+    return std::nullopt;
+  }
+
+  std::string show(const std::string& field) const {
+    const auto found = object_.find(field);
+    return found == object_.end() ? "missing" : found->dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  std::vector<std::string> keys() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object_.items()) keys.push_back(key);
+    return keys;
+  }
+
+ private:
+  const json object_;
+};
+
 Filter::Filter(const std::map<std::string, std::string>& expressions) {
   for (const auto& [field, expression] : expressions) conditions_.push_back(FilterParser(field, expression).parse());
 }
 
 Filter::Verdict Filter::judge(std::string_view text) const {
   if (conditions_.empty()) return Verdict::keep;
-  const json metadata = json::parse(replace_non_finite(text), nullptr, false);
+  const Metadata metadata(text);
   if (!metadata.is_object()) return Verdict::bad_json;
   for (const Condition& condition : conditions_) {
-    const auto found = metadata.find(condition.field);
-    if (found == metadata.end()) return Verdict::drop;
-    std::optional<Value> value;
-    if (found->is_boolean()) value = found->get<bool>();
-    if (found->is_number()) value = found->get<double>();
-    if (found->is_string()) value = found->get<std::string>();
-    if (!value) return Verdict::drop;
-    for (const Term& term : condition.terms) {
-      if (!term.holds(*value)) return Verdict::drop;
-    }
+    if (!condition.holds(metadata.find(condition.field))) return Verdict::drop;
   }
   return Verdict::keep;
+}
+
+std::string Filter::explain(std::string_view text) const {
+  const Metadata metadata(text);
+  if (!metadata.is_object()) return text.empty() ? "no metadata" : "metadata that are no JSON object";
+  std::vector<std::string> reasons;
+  for (const Condition& condition : conditions_) {
+    if (condition.holds(metadata.find(condition.field))) continue;
+    reasons.push_back(fmt::format("{} is {}, '{}' is asked for", condition.field, metadata.show(condition.field),
+                                  condition.expression));
+  }
+  return fmt::format("{} (keys there: {})", fmt::join(reasons, "; "), fmt::join(metadata.keys(), ", "));
 }
 
 }  // namespace millrace

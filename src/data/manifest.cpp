@@ -7,7 +7,9 @@
 #include "millrace/core/files.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/urls.h"
+#include "sample_columns.h"
 #include "synthetic_source.h"
+#include "table.h"
 
 namespace millrace {
 
@@ -17,12 +19,13 @@ namespace {
 
 Archive describe_archive(const std::string& path, const std::string& name) {
   Archive archive{.path = path, .name = name, .rows = {}, .limit = {}};
+  archive.seekable = is_table(path);
   const std::string file = local_path(path);
   std::error_code error;
   if (file.empty() || !fs::is_regular_file(file, error)) return archive;
   archive.bytes = fs::file_size(file, error);
   if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
-  archive.seekable = file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
+  archive.seekable |= file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
   return archive;
 }
 
@@ -40,22 +43,72 @@ Manifest list_synthetic(std::int64_t rows) {
   return manifest;
 }
 
+// None where the archive is broken; its reader will say so.
+std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
+  if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
+  try {
+    return count_table_rows(archive.path, most);
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
 // Keeps the first `limit` rows of the manifest.
 void apply_limit(Manifest& manifest, std::uint64_t limit) {
   std::uint64_t rows = 0;
   std::size_t used = 0;
   while (used < manifest.archives.size() && rows < limit) {
     Archive& archive = manifest.archives[used++];
-    if (local_path(archive.path).empty()) {
+    if (local_path(archive.path).empty() && !archive.seekable) {
       throw Error(Exit::usage,
                   fmt::format("data.train.limit has to count the rows of {} before it is read", archive.path),
                   "use files, or leave data.train.limit at null");
     }
-    archive.rows = TarReader(archive.path).skip(limit - rows);
+    archive.rows = rows_up_to(limit - rows, archive);
     rows += *archive.rows;
     if (rows == limit) archive.limit = archive.rows;
   }
   manifest.archives.resize(used);
+}
+
+Archives archives_of(SourceConfig::Type type) {
+  if (type == SourceConfig::Type::parquet) return Archives::parquet;
+  return type == SourceConfig::Type::csv ? Archives::list : Archives::tar;
+}
+
+// What the files are goes by their names; another kind than `type` says is most likely a mistake in one of the two.
+void check_kind(const std::vector<std::string>& paths, const SourceConfig& source) {
+  using Type = SourceConfig::Type;
+  const bool class_tables = source.type == Type::class_labels && is_table(paths.front());
+  for (const std::string& path : paths) {
+    const bool table = is_table(path), parquet = path.ends_with(".parquet");
+    if (table && local_path(path).empty() && !(parquet && is_s3(path))) {
+      throw Error(Exit::usage, fmt::format("data.train.path: {} cannot be read from where it is", path),
+                  "lists have to be files, Parquet files or s3://");
+    }
+    const bool wanted = source.type == Type::parquet        ? parquet
+                        : source.type == Type::csv          ? table && !parquet
+                        : source.type == Type::class_labels ? table == class_tables
+                                                            : !table;
+    if (wanted) continue;
+    throw Error(
+        Exit::usage, fmt::format("data.train.type={} does not go with {}", to_string(source.type), path),
+        "webdataset reads tars, parquet *.parquet, csv *.csv, *.tsv, *.jsonl and these with .gz, class one kind of "
+        "them");
+  }
+}
+
+// Wrong names of columns are better found here than in the middle of a run. Files that are broken are another matter.
+void check_columns(const Manifest& manifest, const SourceConfig& source) {
+  for (const Archive& archive : manifest.archives) {
+    if (!is_table(archive.path)) return;
+    try {
+      choose_columns(table_columns(archive.path), source, archive.path);
+      return;
+    } catch (const Error& error) {
+      if (error.exit() != Exit::io) throw;
+    }
+  }
 }
 
 }  // namespace
@@ -65,29 +118,21 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
   if (source.path.empty())
     throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
-  const std::vector<std::string> paths = expand_urls(source.path, Archives::tar);
+  const std::vector<std::string> paths = expand_urls(source.path, archives_of(source.type));
   if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
   if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
     throw Error(Exit::usage, "data.train.path holds a pipe: address, which runs a shell command",
                 "set data.allow_pipes=true if that is what you want");
   }
+  check_kind(paths, source);
   const std::vector<std::string> names = archive_names(paths);
   Manifest manifest;
   for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
   std::sort(manifest.archives.begin(), manifest.archives.end(),
             [](const Archive& a, const Archive& b) { return a.name < b.name; });
+  check_columns(manifest, source);
   if (source.limit) apply_limit(manifest, static_cast<std::uint64_t>(*source.limit));
   return manifest;
-}
-
-Hash128 Manifest::digest() const {
-  Hasher128 hasher;
-  for (const Archive& archive : archives) {
-    const std::string line = fmt::format("{}\t{}\t{}\n", archive.name, archive.bytes,
-                                         archive.limit ? static_cast<std::int64_t>(*archive.limit) : -1);
-    hasher.update(line.data(), line.size());
-  }
-  return hasher.digest();
 }
 
 std::optional<std::uint32_t> Manifest::archive_of(std::string_view id) const {
@@ -107,7 +152,8 @@ bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manife
 
 void count_rows(Manifest& manifest) {
   for (Archive& archive : manifest.archives) {
-    if (archive.seekable && !archive.rows) archive.rows = TarReader(archive.path).skip(max_stripes);
+    if (!archive.seekable || archive.rows) continue;
+    archive.rows = rows_up_to(max_stripes, archive);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "image_place.h"
 #include "millrace/data/decode.h"
 
 namespace millrace {
@@ -9,11 +10,18 @@ namespace millrace {
 std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation) {
   if (preparation.filter && !preparation.filter->empty()) {
     const Filter::Verdict verdict = preparation.filter->judge(sample.json);
+    if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
     if (verdict == Filter::Verdict::bad_json) {
       return Rejected{std::move(sample.ref), Reason::bad_json,
                       "the filters need its metadata, which are missing or broken"};
     }
     if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
+  }
+  if (!sample.image_place.empty()) {
+    auto loaded = load_image(sample.image_place);
+    if (auto* none = std::get_if<NoImage>(&loaded))
+      return Rejected{std::move(sample.ref), Reason::missing_image, std::move(none->why)};
+    sample.image = std::move(std::get<std::string>(loaded));
   }
   thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};

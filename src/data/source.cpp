@@ -2,34 +2,40 @@
 
 #include "millrace/core/error.h"
 #include "synthetic_source.h"
+#include "table_source.h"
 #include "webdataset_source.h"
 
 namespace millrace {
 
 namespace {
 
-[[noreturn]] void not_available(const char* type) {
-  throw Error(Exit::usage, fmt::format("data.train.type={} is not available yet", type), "use webdataset or synthetic");
+std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
+  if (config.type != SourceConfig::Type::class_labels) return std::nullopt;
+  if (!config.idx_to_prompt) {
+    throw Error(Exit::usage, "data.train.idx_to_prompt must be set for data.train.type=class",
+                "a JSON file, class number -> caption");
+  }
+  return ClassPrompts(*config.idx_to_prompt);
 }
 
 }  // namespace
 
-std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution) {
+std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution,
+                                          const std::string& index) {
   switch (config.type) {
     case SourceConfig::Type::webdataset:
-      return std::make_unique<WebDatasetSource>(manifest, !config.filters.empty());
+    case SourceConfig::Type::parquet:
+    case SourceConfig::Type::csv:
+    case SourceConfig::Type::class_labels:
+      break;
     case SourceConfig::Type::synthetic:
       return std::make_unique<SyntheticSource>(manifest, resolution);
-    case SourceConfig::Type::parquet:
-      not_available("parquet");
-    case SourceConfig::Type::csv:
-      not_available("csv");
-    case SourceConfig::Type::class_labels:
-      not_available("class");
     case SourceConfig::Type::latents:
-      not_available("latents");
+      throw Error(Exit::usage, "data.train.type=latents holds encoded samples, not images");
   }
-  fail(Exit::bug, "unknown type of data source");
+  const bool tables = !manifest.archives.empty() && is_table(manifest.archives.front().path);
+  if (tables) return std::make_unique<TableSource>(config, manifest, load_prompts(config));
+  return std::make_unique<WebDatasetSource>(manifest, !config.filters.empty(), load_prompts(config), IndexStore(index));
 }
 
 }  // namespace millrace

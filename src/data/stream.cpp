@@ -13,6 +13,7 @@
 
 #include "barren.h"
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 
 namespace millrace {
 
@@ -76,6 +77,7 @@ struct Stripe {
 struct StripeStream::Impl {
   Impl(const Deal& deal, const SampleSource& source, const Preparation& preparation, const StreamOptions& options)
       : deal(deal), source(source), preparation(preparation), options(options) {
+    if (preparation.filter) this->preparation.filter_watch = &filter_watch.emplace(*preparation.filter);
     ensure(options.threads >= 1 && options.block >= 1 && options.ahead >= 1,
            "a stream needs threads, a block and room ahead");
     for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
@@ -182,6 +184,7 @@ struct StripeStream::Impl {
       }
     } catch (...) {
       stop_with(*stripe, std::current_exception());
+      if (filter_watch) filter_watch->warn_now();
     }
     ready_there.notify_all();
     schedule(stripe);
@@ -195,7 +198,10 @@ struct StripeStream::Impl {
       return;
     }
     std::optional<Reason> reason;
-    if (const auto* rejected = std::get_if<Rejected>(&slot.outcome)) reason = rejected->reason;
+    if (const auto* rejected = std::get_if<Rejected>(&slot.outcome)) {
+      reason = rejected->reason;
+      if (reason == Reason::archive_error) log::warning("{}: {}", rejected->ref.id, rejected->detail);
+    }
     stripe.barren.count(reason);
     if (row.at.epoch == 0) stripe.collected.add(row.unit, row.at.row, reason);  // later epochs see the same rows
     if (reason) return;
@@ -248,7 +254,8 @@ struct StripeStream::Impl {
 
   const Deal& deal;
   const SampleSource& source;
-  const Preparation preparation;
+  Preparation preparation;
+  std::optional<FilterWatch> filter_watch;
   const StreamOptions options;
 
   std::mutex mutex;

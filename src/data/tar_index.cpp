@@ -1,13 +1,9 @@
 #include "tar_index.h"
 
-#include "millrace/core/hash.h"
+#include "key_counter.h"
 #include "millrace/io/tar.h"
 
 namespace millrace {
-
-int KeyCounter::add(const std::string& key) {
-  return ++samples_[hash64(key)];
-}
 
 TarIndex index_tar(const std::string& path) {
   TarOptions names_only;

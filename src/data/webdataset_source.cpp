@@ -1,15 +1,14 @@
 #include "webdataset_source.h"
 
-#include <unicode/unistr.h>
-
 #include <fstream>
 #include <string>
 #include <utility>
 
+#include "key_counter.h"
 #include "millrace/core/error.h"
-#include "millrace/core/hash.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/urls.h"
+#include "row.h"
 
 namespace millrace {
 
@@ -18,10 +17,10 @@ namespace {
 constexpr std::uint64_t max_sample_bytes = 512ull << 20;
 constexpr const char* image_fields[] = {"jpg", "png", "jpeg", "webp"};
 
-TarOptions wanted_fields(bool with_json) {
+TarOptions wanted_fields(const TarRules& rules) {
   TarOptions options;
-  options.fields = {"jpg", "png", "jpeg", "webp", "txt"};
-  if (with_json) options.fields.push_back("json");
+  options.fields = {"jpg", "png", "jpeg", "webp", rules.prompts ? "cls" : "txt"};
+  if (rules.with_json) options.fields.push_back("json");
   return options;
 }
 
@@ -39,24 +38,18 @@ std::string* find_image(TarSample& sample) {
   return nullptr;
 }
 
-std::string valid_utf8(const std::string& bytes) {
-  std::string text;
-  icu::UnicodeString::fromUTF8(bytes).toUTF8String(text);  // ill-formed sequences become U+FFFD
-  return text;
+std::optional<std::string> find_caption(TarSample& sample, const ClassPrompts* prompts) {
+  const std::string* const text = find_field(sample, prompts ? "cls" : "txt");
+  if (!text) return std::nullopt;
+  return prompts ? prompts->find(*text) : *text;
 }
 
-SampleRef named(std::string id) {
-  SampleRef ref;
-  ref.hash = hash64(id);
-  ref.id = std::move(id);
-  return ref;
-}
-
-RawRow to_row(TarSample sample, SampleRef ref) {
+RawRow to_row(TarSample sample, SampleRef ref, const ClassPrompts* prompts) {
   std::string* const image = find_image(sample);
-  std::string* const caption = find_field(sample, "txt");
   if (!image) return Rejected{std::move(ref), Reason::missing_image, "none of jpg, png, jpeg, webp"};
-  if (!caption) return Rejected{std::move(ref), Reason::missing_caption, "no txt"};
+  const std::optional<std::string> caption = find_caption(sample, prompts);
+  if (!caption)
+    return Rejected{std::move(ref), Reason::missing_caption, prompts ? "no cls, or no caption of it" : "no txt"};
   RawSample raw;
   raw.ref = std::move(ref);
   raw.image = std::move(*image);
@@ -66,30 +59,27 @@ RawRow to_row(TarSample sample, SampleRef ref) {
   return raw;
 }
 
-SampleRef name_sample(const Archive& archive, const std::string& key, int occurrence) {
-  return named(occurrence == 1 ? archive.name + "/" + key : fmt::format("{}/{}#{}", archive.name, key, occurrence));
-}
-
 // A whole archive from front to back, as streams must be read.
 class FrontToBackReader final : public UnitReader {
  public:
-  FrontToBackReader(const Archive& archive, TarOptions options)
-      : archive_(archive), tar_(archive.path, std::move(options)) {}
+  FrontToBackReader(const Archive& archive, const TarRules& rules)
+      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)) {}
 
   std::optional<RawRow> next() override {
     if (ended_ || rows_ == archive_.limit) return std::nullopt;
     ++rows_;
     if (std::optional<TarSample> sample = tar_.next()) {
-      SampleRef ref = name_sample(archive_, sample->key, keys_.add(sample->key));
-      return to_row(std::move(*sample), std::move(ref));
+      SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
+      return to_row(std::move(*sample), std::move(ref), rules_.prompts);
     }
     ended_ = true;
     if (!tar_.error()) return std::nullopt;
-    return Rejected{named(archive_.name), Reason::archive_error, tar_.error()->message};
+    return broken_archive(archive_, tar_.error()->message);
   }
 
  private:
   const Archive& archive_;
+  const TarRules rules_;
   TarReader tar_;
   KeyCounter keys_;
   std::uint64_t rows_ = 0;
@@ -116,10 +106,10 @@ class SampleBytes final : public ByteStream {
 class IndexedReader final : public UnitReader {
  public:
   IndexedReader(const Archive& archive, const TarIndex& index, const Unit& unit, std::uint64_t first_row,
-                TarOptions options)
+                const TarRules& rules)
       : archive_(archive),
         index_(index),
-        options_(std::move(options)),
+        rules_(rules),
         file_(local_path(archive.path), std::ios::binary),
         next_(unit.lane + first_row * unit.lanes),
         stride_(unit.lanes) {}
@@ -130,14 +120,14 @@ class IndexedReader final : public UnitReader {
     if (place < index_.samples.size()) return sample_at(place);
     // A broken archive is one row behind its readable samples, in the lane whose turn it is.
     if (place > index_.samples.size() || !index_.broken) return std::nullopt;
-    return Rejected{named(archive_.name), Reason::archive_error, *index_.broken};
+    return broken_archive(archive_, *index_.broken);
   }
 
  private:
   RawRow sample_at(std::uint64_t place) {
     const auto [begin, end] = index_.samples[place];
     if (end - begin > max_sample_bytes)
-      return Rejected{named(archive_.name), Reason::too_large, fmt::format("at byte {}", begin)};
+      return Rejected{name_archive(archive_), Reason::too_large, fmt::format("at byte {}", begin)};
     std::string bytes(end - begin, '\0');
     if (!file_.seekg(static_cast<std::streamoff>(begin)) ||
         !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
@@ -145,17 +135,17 @@ class IndexedReader final : public UnitReader {
            end);
     }
     std::optional<TarSample> sample =
-        TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, options_).next();
+        TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
     if (!sample)
       fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
     const auto repeated = index_.repeated.find(place);
-    SampleRef ref = name_sample(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
-    return to_row(std::move(*sample), std::move(ref));
+    SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
+    return to_row(std::move(*sample), std::move(ref), rules_.prompts);
   }
 
   const Archive& archive_;
   const TarIndex& index_;
-  const TarOptions options_;
+  const TarRules rules_;
   std::ifstream file_;
   std::uint64_t next_;  // position in the archive of the lane's next sample
   const std::uint64_t stride_;
@@ -165,16 +155,17 @@ class IndexedReader final : public UnitReader {
 
 std::unique_ptr<UnitReader> WebDatasetSource::open(const Unit& unit, std::uint64_t first_row) const {
   const Archive& archive = manifest_.archives.at(unit.archive);
+  const TarRules rules{with_json_, prompts_ ? &*prompts_ : nullptr};
   const bool whole = unit.lanes == 1 && first_row == 0;
   if (archive.seekable && !whole) {
     const TarIndex& index = index_of(unit.archive);
-    if (index.plain) return std::make_unique<IndexedReader>(archive, index, unit, first_row, wanted_fields(with_json_));
+    if (index.plain) return std::make_unique<IndexedReader>(archive, index, unit, first_row, rules);
     if (unit.lanes > 1) {
       throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in lanes", archive.path),
                   "name it .tar.gz, or unpack it");
     }
   }
-  auto reader = std::make_unique<FrontToBackReader>(archive, wanted_fields(with_json_));
+  auto reader = std::make_unique<FrontToBackReader>(archive, rules);
   for (std::uint64_t row = 0; row < first_row && reader->next(); ++row) continue;
   return reader;
 }
@@ -183,7 +174,7 @@ const TarIndex& WebDatasetSource::index_of(std::uint32_t archive) const {
   std::unique_lock lock(mutex_);
   Indexed& indexed = indices_[archive];
   lock.unlock();
-  std::call_once(indexed.once, [&] { indexed.index = index_tar(local_path(manifest_.archives[archive].path)); });
+  std::call_once(indexed.once, [&] { indexed.index = store_.index_of(local_path(manifest_.archives[archive].path)); });
   return indexed.index;
 }
 

@@ -11,6 +11,8 @@
 #include <limits>
 
 #include "millrace/core/error.h"
+#include "millrace/io/urls.h"
+#include "s3.h"
 
 namespace millrace {
 
@@ -19,12 +21,12 @@ namespace {
 // Rows decoded at once: enough to amortise a call, few enough for columns of images.
 constexpr std::int64_t batch_rows = 64;
 
-void check(const arrow::Status& status, const fs::path& path) {
-  if (!status.ok()) fail(Exit::io, "{}: {}", path.string(), status.message());
+void check(const arrow::Status& status, const std::string& path) {
+  if (!status.ok()) fail(Exit::io, "{}: {}", path, status.message());
 }
 
 template <class T>
-T check(arrow::Result<T> result, const fs::path& path) {
+T check(arrow::Result<T> result, const std::string& path) {
   check(result.status(), path);
   return std::move(result).ValueUnsafe();
 }
@@ -111,7 +113,7 @@ Cell cell_of(const arrow::Array& array, std::int64_t row) {
 
 class ParquetReader::Impl {
  public:
-  Impl(const fs::path& path, const std::vector<std::string>& columns) : path_(path) {
+  Impl(const std::string& path, const std::vector<std::string>& columns) : path_(path) {
     open();
     std::shared_ptr<arrow::Schema> schema;
     check(reader_->GetSchema(&schema), path_);
@@ -130,26 +132,29 @@ class ParquetReader::Impl {
     std::vector<Cell> cells;
     for (const int column : batch_columns_) cells.push_back(cell_of(*batch_->column(column), row_));
     ++row_;
+    ++passed_;
     return cells;
   }
 
   std::uint64_t skip(std::uint64_t rows) {
-    std::uint64_t skipped = 0;
-    while (skipped < rows) {
-      const std::uint64_t left = rows - skipped;
+    const std::uint64_t start = passed_;
+    while (passed_ - start < rows) {
+      const std::uint64_t left = rows - (passed_ - start);
       if (const std::uint64_t group_rows = untouched_group_rows(); group_rows > 0 && group_rows <= left) {
         ++group_;
-        skipped += group_rows;
+        passed_ += group_rows;
       } else if (fill()) {
         const auto step = std::min<std::uint64_t>(left, static_cast<std::uint64_t>(batch_->num_rows() - row_));
         row_ += static_cast<std::int64_t>(step);
-        skipped += step;
+        passed_ += step;
       } else {
         break;
       }
     }
-    return skipped;
+    return passed_ - start;
   }
+
+  std::uint64_t passed() const { return passed_; }
 
  private:
   // Parts of the Parquet library report by exception, others by status.
@@ -158,7 +163,7 @@ class ParquetReader::Impl {
     try {
       return call();
     } catch (const parquet::ParquetException& error) {
-      fail(Exit::io, "{}: {}", path_.string(), error.what());
+      fail(Exit::io, "{}: {}", path_, error.what());
     }
   }
 
@@ -167,15 +172,25 @@ class ParquetReader::Impl {
       arrow::MemoryPool* const pool = arrow::system_memory_pool();
       parquet::ReaderProperties properties(pool);
       properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
-      properties.set_buffer_size(1 << 20);
+      properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
       parquet::ArrowReaderProperties arrow_properties(false);
       arrow_properties.set_batch_size(batch_rows);
       arrow_properties.set_pre_buffer(false);
-      auto file = check(arrow::io::ReadableFile::Open(path_.string(), pool), path_);
       parquet::arrow::FileReaderBuilder builder;
-      check(builder.Open(std::move(file), properties), path_);
+      check(builder.Open(open_file(pool), properties), path_);
       check(builder.memory_pool(pool)->properties(arrow_properties)->Build(&reader_), path_);
     });
+  }
+
+  std::shared_ptr<arrow::io::RandomAccessFile> open_file(arrow::MemoryPool* pool) const {
+    if (is_s3(path_)) return open_s3_file(path_);
+    const std::string path = local_path(path_);
+    if (path.empty()) {
+      throw Error(Exit::io,
+                  fmt::format("{}: a Parquet file is read here and there, which this address does not allow", path_),
+                  "use a file or s3://");
+    }
+    return check(arrow::io::ReadableFile::Open(path, pool), path_);
   }
 
   const parquet::FileMetaData& metadata() const { return *metadata_; }
@@ -204,7 +219,7 @@ class ParquetReader::Impl {
     for (const ParquetColumn& column : schema_) names.push_back(column.name);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
-      throw Error(Exit::io, fmt::format("{} has no column '{}'", path_.string(), name),
+      throw Error(Exit::io, fmt::format("{} has no column '{}'", path_, name),
                   fmt::format("its columns are {}", fmt::join(names, ", ")));
     }
     return static_cast<std::size_t>(found - names.begin());
@@ -238,7 +253,7 @@ class ParquetReader::Impl {
     });
   }
 
-  fs::path path_;
+  std::string path_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> schema_;
@@ -247,10 +262,11 @@ class ParquetReader::Impl {
   int group_ = 0;                                      // the next row group to begin
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the row group at hand
   std::shared_ptr<arrow::RecordBatch> batch_;
-  std::int64_t row_ = 0;  // the next row of batch_
+  std::int64_t row_ = 0;      // the next row of batch_
+  std::uint64_t passed_ = 0;  // rows of the file before it
 };
 
-ParquetReader::ParquetReader(const fs::path& path, std::vector<std::string> columns)
+ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns)
     : impl_(std::make_unique<Impl>(path, columns)) {}
 ParquetReader::~ParquetReader() = default;
 ParquetReader::ParquetReader(ParquetReader&&) noexcept = default;
@@ -272,7 +288,11 @@ std::uint64_t ParquetReader::skip(std::uint64_t rows) {
   return impl_->skip(rows);
 }
 
-std::vector<ParquetColumn> parquet_schema(const fs::path& path) {
+std::uint64_t ParquetReader::row() const {
+  return impl_->passed();
+}
+
+std::vector<ParquetColumn> parquet_schema(const std::string& path) {
   return ParquetReader(path).schema();
 }
 

@@ -6,9 +6,12 @@
 #include <cstdlib>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/io/lists.h"
+#include "s3.h"
 
 namespace millrace {
 
@@ -25,28 +28,46 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.find('.'));
 }
 
-// Names of the archives in a directory, sorted by bytes.
-std::vector<std::string> archives_in(const fs::path& directory, Archives archives) {
-  std::set<std::string> tars, tables, stems;
+bool is_list(const std::string& name) {
+  const auto format = list_format(name);
+  return format && *format != ListFormat::txt;
+}
+
+std::vector<std::string> files_in(const fs::path& directory) {
+  std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file()) continue;
+    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+// The archives among the files of a directory, sorted by bytes.
+std::vector<std::string> choose_archives(const std::vector<std::string>& names, Archives archives,
+                                         const std::string& directory) {
+  std::set<std::string> tars, tables, lists, stems;
+  for (const std::string& name : names) {
     if (ends_with_any(name, tar_suffixes)) {
       tars.insert(name);
       stems.insert(stem_of(name));
     } else if (name.ends_with(".parquet")) {
       tables.insert(name);
+    } else if (is_list(name)) {
+      lists.insert(name);
     }
   }
   std::set<std::string> chosen;
-  if (archives != Archives::parquet) chosen = tars;
-  for (const std::string& table : tables) {
-    if (archives == Archives::parquet || (archives == Archives::any && !stems.contains(stem_of(table))))
-      chosen.insert(table);
+  if (archives == Archives::list) chosen = lists;
+  if (archives == Archives::parquet) chosen = tables;
+  if (archives == Archives::tar || archives == Archives::any) chosen = tars;
+  if (archives == Archives::any) {
+    for (const std::string& table : tables) {
+      if (!stems.contains(stem_of(table))) chosen.insert(table);
+    }
   }
   if (chosen.empty()) {
-    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory.string()),
-                "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet");
+    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory),
+                archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
+                                           : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet");
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -104,6 +125,21 @@ void check_present(const std::vector<std::string>& urls) {
               "check the path and the range in braces");
 }
 
+// `url` itself, or the archives in the directory it stands for.
+std::vector<std::string> archives_behind(const std::string& url, Archives archives) {
+  const fs::path path = local_path(url);
+  std::vector<std::string> found;
+  if (!path.empty() && fs::is_directory(path)) {
+    for (const std::string& name : choose_archives(files_in(path), archives, url))
+      found.push_back((path / name).string());
+  } else if (is_s3(url) && url.ends_with('/')) {
+    for (const std::string& name : choose_archives(list_s3_folder(url), archives, url)) found.push_back(url + name);
+  } else {
+    found = {url};
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string local_path(std::string_view url) {
@@ -116,18 +152,21 @@ bool is_pipe(std::string_view url) {
   return url.starts_with("pipe:");
 }
 
+bool is_http(std::string_view url) {
+  return url.starts_with("http://") || url.starts_with("https://");
+}
+
+bool is_s3(std::string_view url) {
+  return url.starts_with("s3://");
+}
+
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives) {
   std::vector<std::string> urls;
   for (const std::string& pattern : patterns) {
     for (const std::string& part : split_at_double_colons(pattern)) {
       for (const std::string& url : expand_braces(substitute_variables(part))) {
         if (url.empty()) continue;
-        const fs::path path = local_path(url);
-        if (path.empty() || !fs::is_directory(path)) {
-          urls.push_back(url);
-          continue;
-        }
-        for (const std::string& name : archives_in(path, archives)) urls.push_back((path / name).string());
+        for (std::string& archive : archives_behind(url, archives)) urls.push_back(std::move(archive));
       }
     }
   }

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/data/filter_watch.h"
+#include "temp_archives.h"
 
 namespace millrace {
 namespace {
@@ -73,6 +77,50 @@ TEST(Filter, WrongExpressionsNameTheKey) {
       EXPECT_THAT(error.what(), testing::HasSubstr("data.train.filters.punsafe"));
     }
   }
+}
+
+TEST(Filter, ExplainsWhatItDrops) {
+  const Filter filter(Expressions{{"width", ">=512"}, {"punsafe", "<=0.1"}, {"lang", "en"}});
+  const std::string why = filter.explain(R"({"width": 256, "lang": "en", "pwatermark": NaN})");
+  EXPECT_THAT(why, testing::HasSubstr("width is 256, '>=512' is asked for"));
+  EXPECT_THAT(why, testing::HasSubstr("punsafe is missing"));
+  EXPECT_THAT(why, testing::Not(testing::HasSubstr("lang is")));
+  EXPECT_THAT(why, testing::HasSubstr("keys there: lang, pwatermark, width"));
+  EXPECT_EQ(filter.explain(""), "no metadata");
+}
+
+// Lines of the log that tell of filters.
+int warnings(const std::string& file) {
+  const std::string text = read_file(file);
+  int count = 0;
+  for (std::size_t at = text.find("have kept none"); at != text.npos; at = text.find("have kept none", at + 1)) ++count;
+  return count;
+}
+
+TEST(FilterWatch, WarnsOnceWhenNothingIsKept) {
+  test::TempFolder folder;
+  log::init({"", 0, false, folder.path("log")});
+  const Filter filter(Expressions{{"width", ">=512"}});
+  const auto count = [&](FilterWatch& watch, int rows, const char* json) {
+    for (int i = 0; i < rows; ++i) watch.count(filter.judge(json), json);
+    log::flush();
+    return warnings(folder.path("log"));
+  };
+  FilterWatch nothing(filter);
+  EXPECT_EQ(count(nothing, 999, R"({"original_width": 600})"), 0);
+  EXPECT_EQ(count(nothing, 1, R"({"original_width": 600})"), 1);
+  EXPECT_THAT(read_file(folder.path("log")), testing::HasSubstr("keys there: original_width"));
+  EXPECT_EQ(count(nothing, 2000, "{}"), 1);
+  FilterWatch something(filter);
+  EXPECT_EQ(count(something, 10, "{}"), 1);
+  EXPECT_EQ(count(something, 1, R"({"width": 600})"), 1);
+  EXPECT_EQ(count(something, 2000, "{}"), 1);
+  FilterWatch few(filter);
+  EXPECT_EQ(count(few, 3, "{}"), 1);
+  few.warn_now();
+  log::flush();
+  EXPECT_EQ(warnings(folder.path("log")), 2);
+  log::init({});
 }
 
 }  // namespace

@@ -145,6 +145,27 @@ TEST(MakeManifest, RefusesPipesUnlessAllowed) {
   EXPECT_THROW(make_manifest(source, true), Error);
 }
 
+TEST(Listing, TellsWhatBecameOfTheArchives) {
+  Manifest before = seekable_archives({1, 1, 1, 1});
+  for (Archive& archive : before.archives) archive.bytes = 100;
+  before.archives[2].name = "odd\tname";
+  Manifest after = before;
+  EXPECT_EQ(after.digest(), before.digest());
+  EXPECT_THAT(listing_changes(before.listing(), after.listing()), ElementsAre());
+  after.archives.erase(after.archives.begin());
+  after.archives[0].bytes = 7;
+  after.archives[1].limit = 5;
+  for (int i = 0; i < 7; ++i) {
+    after.archives.push_back(before.archives[3]);
+    after.archives.back().name = fmt::format("new-{}", i);
+  }
+  EXPECT_NE(after.digest(), before.digest());
+  EXPECT_THAT(
+      listing_changes(before.listing(), after.listing()),
+      ElementsAre("7 archives added: new-0, new-1, new-2, new-3, new-4, ...", "1 archives removed: 00000",
+                  "1 archives of another size: 00001 (100 -> 7 bytes)", "1 archives with another limit: odd\tname"));
+}
+
 TEST(DataPlan, TravelsAsBytes) {
   DataPlan plan{seekable_archives({10, 20}), {}};
   plan.manifest.archives[0].path = "/odd/\xff.tar";

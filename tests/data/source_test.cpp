@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "millrace/core/error.h"
-#include "millrace/core/hash.h"
+#include "rows_of.h"
 #include "temp_archives.h"
 
 namespace millrace {
@@ -12,26 +12,17 @@ namespace {
 using test::TempFolder;
 using testing::ElementsAre;
 
-Manifest manifest_of(const std::string& path, std::optional<std::int64_t> limit = {}) {
+using test::rows_of;
+
+SourceConfig config_of(const std::string& path, std::optional<std::int64_t> limit = {}) {
   SourceConfig config;
   config.path = {path};
   config.limit = limit;
-  return make_manifest(config, true);
+  return config;
 }
 
-// "ID=CAPTION" of a sample, "ID:reason" of a rejected row.
-std::string show(const RawRow& row) {
-  if (const auto* rejected = std::get_if<Rejected>(&row)) return rejected->ref.id + ":" + to_string(rejected->reason);
-  const auto& sample = std::get<RawSample>(row);
-  EXPECT_EQ(sample.ref.hash, hash64(sample.ref.id));
-  return sample.ref.id + "=" + sample.caption;
-}
-
-std::vector<std::string> rows_of(const SampleSource& source, const Unit& unit, std::uint64_t first_row = 0) {
-  std::vector<std::string> rows;
-  const auto reader = source.open(unit, first_row);
-  while (const auto row = reader->next()) rows.push_back(show(*row));
-  return rows;
+Manifest manifest_of(const std::string& path, std::optional<std::int64_t> limit = {}) {
+  return test::manifest_of(config_of(path, limit));
 }
 
 std::vector<std::string> rows_of(const Manifest& manifest) {
@@ -152,12 +143,6 @@ TEST(Synthetic, NeedsNoFilesAndCanBeCut) {
   const auto whole = rows_of(*source, {1, 0, 1});
   EXPECT_EQ(whole.size(), 2000u - 1024u);
   EXPECT_EQ(rows_of(*source, {1, 1, 3}, 2).front(), whole[7]);
-}
-
-TEST(Source, TypesToComeSaySo) {
-  SourceConfig config;
-  config.type = SourceConfig::Type::parquet;
-  EXPECT_THROW(make_source(config, {}, 64), Error);
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
 #include "millrace/io/stream.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <array>
 #include <thread>
 
+#include "http_server.h"
 #include "millrace/io/tar.h"
-#include "support.h"
 
 namespace millrace::test {
 namespace {
@@ -20,66 +16,93 @@ std::string read_all(ByteStream& stream) {
   return all;
 }
 
-// Serves `body` on a port of its own and hangs up after `piece` bytes of it, once for each of `connections`.
-class FlakyServer {
- public:
-  FlakyServer(std::string body, std::size_t piece, int connections) : body_(std::move(body)), piece_(piece) {
-    socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size);
-    ::listen(socket_, 5);
-    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
-    url_ = fmt::format("http://127.0.0.1:{}/x.tar", ntohs(address.sin_port));
-    thread_ = std::jthread([this, connections] {
-      for (int i = 0; i < connections; ++i) serve();
-    });
-  }
-  ~FlakyServer() {
-    ::shutdown(socket_, SHUT_RDWR);
-    thread_.join();
-    ::close(socket_);
-  }
-  const std::string& url() const { return url_; }
+// Quick retries, so that tests do not wait.
+const TransferOptions quick{.retries = 5,
+                            .first_wait = std::chrono::milliseconds(1),
+                            .stall_limit = std::chrono::seconds(1),
+                            .time_limit = std::nullopt};
 
- private:
-  void serve() {
-    const int connection = ::accept(socket_, nullptr, nullptr);
-    if (connection < 0) return;
-    std::string request(4000, '\0');
-    request.resize(
-        static_cast<std::size_t>(std::max<ssize_t>(::recv(connection, request.data(), request.size(), 0), 0)));
-    const auto range = request.find("Range: bytes=");
-    const std::size_t start = range == std::string::npos ? 0 : std::stoul(request.substr(range + 13));
-    std::string answer = fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\nConnection: close\r\n", start ? 206 : 200,
-                                     body_.size() - start);
-    if (start) answer += fmt::format("Content-Range: bytes {}-{}/{}\r\n", start, body_.size() - 1, body_.size());
-    answer += "\r\n" + body_.substr(start, piece_);
-    ::send(connection, answer.data(), answer.size(), MSG_NOSIGNAL);
-    ::shutdown(connection, SHUT_WR);
-    ::close(connection);
-  }
-
-  std::string body_, url_;
-  std::size_t piece_;
-  int socket_;
-  std::jthread thread_;
-};
-
-TEST(Stream, ABrokenTransferGoesOnWhereItStopped) {
+TEST(Http, ABrokenTransferGoesOnWhereItStopped) {
   const std::string body = read_file(golden("tar/plain.tar"));
-  FlakyServer server(body, body.size() / 3 + 1, 3);
-  EXPECT_EQ(read_all(*open_stream(server.url())), body);
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, body.size() / 3 + 1); });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+  EXPECT_EQ(server.connections(), 3);
 }
 
-TEST(Stream, ATransferThatBreaksTooOftenIsAnError) {
-  FlakyServer server(std::string(10000, 'x'), 100, 4);
-  const auto stream = open_stream(server.url());
+TEST(Http, AServerWithoutRangeIsReadAgainFromTheFront) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  HttpServer server([&](const HttpRequest& request) {
+    return http_answer("200 OK", "", body.size(),
+                       body.substr(0, request.number < 2 ? 3000 * (request.number + 1) : SIZE_MAX));
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+}
+
+TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
+  const std::string before(5000, 'a'), after(5000, 'b');
+  HttpServer server([&](const HttpRequest& request) {
+    return request.number == 0 ? range_answer(request, before, 100, "ETag: \"1\"\r\n")
+                               : range_answer(request, after, SIZE_MAX, "ETag: \"2\"\r\n");
+  });
+  const auto stream = open_stream(server.url() + "/x.tar", quick);
+  const Error error = error_of([&] { read_all(*stream); });
+  EXPECT_NE(std::string(error.what()).find("changed"), std::string::npos) << error.what();
+}
+
+TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
+  for (const auto& [status, retried] : std::vector<std::pair<std::string, bool>>{{"503 Service Unavailable", true},
+                                                                                 {"429 Too Many Requests", true},
+                                                                                 {"404 Not Found", false},
+                                                                                 {"403 Forbidden", false}}) {
+    HttpServer server([&](const HttpRequest& request) {
+      return request.number < 2 ? http_answer(status, "", 0, "") : range_answer(request, "body");
+    });
+    const auto stream = open_stream(server.url() + "/x.tar", quick);
+    if (retried) {
+      EXPECT_EQ(read_all(*stream), "body") << status;
+    } else {
+      const Error error = error_of([&] { read_all(*stream); });
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_NE(std::string(error.what()).find(status.substr(0, 3)), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(server.url() + "/x.tar"), std::string::npos) << error.what();
+      EXPECT_EQ(server.connections(), 1) << status;
+    }
+  }
+}
+
+TEST(Http, ATransferThatBreaksTooOftenIsAnError) {
+  const std::string body(10000, 'x');
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, 100); });
+  const auto stream = open_stream(server.url() + "/x.tar", quick);
   const Error error = error_of([&] { read_all(*stream); });
   EXPECT_EQ(error.exit(), Exit::io);
-  EXPECT_NE(std::string(error.what()).find("after 400 bytes"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("after 600 bytes"), std::string::npos) << error.what();
+}
+
+TEST(Http, ProgressMakesUpForFailures) {
+  const std::string body(20u << 20, 'x');
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, 2u << 20); });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)).size(), body.size());
+}
+
+TEST(Http, AStalledServerAndASlowOneAreGivenUp) {
+  HttpServer server([&](const HttpRequest&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return http_answer("200 OK", "", 4, "body");
+  });
+  TransferOptions options = quick;
+  options.retries = 0;
+  EXPECT_EQ(error_of([&] { read_all(*open_stream(server.url() + "/x", options)); }).exit(), Exit::io);
+  options = quick;
+  options.stall_limit = std::chrono::seconds(60);
+  options.time_limit = std::chrono::seconds(1);
+  const Error error = error_of([&] { read_all(*open_stream(server.url() + "/x", options)); });
+  EXPECT_NE(std::string(error.what()).find("not all there after 1 s"), std::string::npos) << error.what();
+}
+
+TEST(Http, AServerThatIsNotThereIsAnError) {
+  const auto stream = open_stream("http://127.0.0.1:9/x.tar", quick);
+  EXPECT_EQ(error_of([&] { read_all(*stream); }).exit(), Exit::io);
 }
 
 TEST(Stream, ReadsACommandsOutput) {
@@ -100,12 +123,7 @@ TEST(Stream, ACommandThatOutlivesItsReaderIsStopped) {
 }
 
 TEST(Stream, AnUnknownSchemeIsAnError) {
-  EXPECT_EQ(error_of([] { open_stream("s3://bucket/x.tar"); }).exit(), Exit::io);
-}
-
-TEST(Stream, AServerThatIsNotThereIsAnError) {
-  const auto stream = open_stream("http://127.0.0.1:9/x.tar");
-  EXPECT_EQ(error_of([&] { read_all(*stream); }).exit(), Exit::io);
+  EXPECT_EQ(error_of([] { open_stream("gs://bucket/x.tar"); }).exit(), Exit::io);
 }
 
 TEST(Stream, ATarMayComeThroughAPipe) {

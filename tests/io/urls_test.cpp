@@ -44,8 +44,8 @@ TEST(Urls, NamesEveryMissingFile) {
 
 TEST(Urls, ADirectoryStandsForItsArchives) {
   const ScratchDirectory scratch;
-  for (const char* name :
-       {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json", "rows.parquet", "x.txt"}) {
+  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json",
+                           "rows.parquet", "x.txt", "l.csv", "m.jsonl.gz"}) {
     scratch.write(name, "x");
   }
   scratch.write("below/d.tar", "x");
@@ -57,6 +57,7 @@ TEST(Urls, ADirectoryStandsForItsArchives) {
   };
   EXPECT_EQ(in(Archives::tar), (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst"}));
   EXPECT_EQ(in(Archives::parquet), (std::vector<std::string>{"00000.parquet", "rows.parquet"}));
+  EXPECT_EQ(in(Archives::list), (std::vector<std::string>{"l.csv", "m.jsonl.gz"}));
   EXPECT_EQ(in(Archives::any),
             (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst", "rows.parquet"}));
   EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}).size(), 2u);

@@ -20,7 +20,7 @@ struct SourceColumns {
 struct SourceConfig {
   enum class Type { webdataset, parquet, csv, class_labels, latents, synthetic };
   Type type = Type::webdataset;
-  std::vector<std::string> path;               // files, brace patterns, directories, pipe: and http(s): addresses
+  std::vector<std::string> path;               // files, brace patterns, directories, addresses, pipe: commands
   std::map<std::string, std::string> filters;  // metadata field -> expression, see filter.h
   std::optional<std::string> idx_to_prompt;    // file that gives a class its caption
   SourceColumns columns;
@@ -31,15 +31,18 @@ struct SourceConfig {
   void check(const std::string& name, config::Report& report) const;
 };
 
+const char* to_string(SourceConfig::Type type);  // as the configuration spells it
+
 // Section `data`.
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
-  int shuffle_buffer = 2000;   // samples held back for shuffling, all stripes together
-  config::Auto<int> threads;   // readers and transformers per producer; auto = the cores given to the process
-  config::Auto<int> stripes;   // auto: see plan_stripes
-  bool allow_pipes = false;    // pipe: addresses run shell commands
-  double max_bad_share = 0.2;  // more rejected rows than this stop the run (filtered rows are not bad)
+  int shuffle_buffer = 2000;     // samples held back for shuffling, all stripes together
+  config::Auto<int> threads;     // readers and transformers per producer; auto = the cores given to the process
+  config::Auto<int> stripes;     // auto: see plan_stripes
+  std::string index = "beside";  // where indices of tars are kept: beside, never, or a folder; see index_store.h
+  bool allow_pipes = false;      // pipe: addresses run shell commands
+  double max_bad_share = 0.2;    // more rejected rows than this stop the run (filtered rows are not bad)
 
   void describe(config::Section& section);
 };

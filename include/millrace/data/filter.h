@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,6 +19,8 @@ class Filter {
   // `json`: text of a JSON object; NaN and Infinity are tolerated. A field that is missing, null, NaN or of another
   // type drops the sample; text that is no JSON object (or is empty) is bad_json.
   Verdict judge(std::string_view json) const;
+  // Why a sample with these metadata is dropped, for a person, with the keys it has.
+  std::string explain(std::string_view json) const;
   bool empty() const { return conditions_.empty(); }
 
  private:
@@ -29,9 +32,11 @@ class Filter {
     bool holds(const Value& value) const;
   };
   struct Condition {
-    std::string field;
+    std::string field, expression;
     std::vector<Term> terms;
+    bool holds(const std::optional<Value>& value) const;
   };
+  class Metadata;
   friend class FilterParser;
   std::vector<Condition> conditions_;
 };

@@ -25,12 +25,19 @@ struct Archive {
 struct Manifest {
   std::vector<Archive> archives;  // sorted by name
 
-  // Of names and sizes: changes when the data behind a run change.
+  // A line per archive, `NAME<tab>BYTES<tab>LIMIT` with -1 for no limit: what a run keeps to tell later what has
+  // changed.
+  std::string listing() const;
+  // XXH3-128 of the listing: changes when the data behind a run change.
   Hash128 digest() const;
   // Index of the archive that the id `ARCHIVE/KEY` belongs to.
   std::optional<std::uint32_t> archive_of(std::string_view id) const;
   bool operator==(const Manifest&) const = default;
 };
+
+// What became of the archives of one listing in another: added, removed, of another size, with other limits; a line
+// each, naming the first few.
+std::vector<std::string> listing_changes(std::string_view before, std::string_view after);
 
 // Expands the paths of `source`, names the archives and applies `limit`. Error(io) for what is missing, Error(usage)
 // for an empty list, a path given twice, or a pipe: without `allow_pipes`.

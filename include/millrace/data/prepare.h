@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "millrace/data/filter.h"
+#include "millrace/data/filter_watch.h"
 #include "millrace/data/sample.h"
 #include "millrace/data/tokenizer.h"
 #include "millrace/data/transform.h"
@@ -15,6 +16,7 @@ struct Preparation {
   TransformConfig transform;
   const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
   const Filter* filter = nullptr;            // null = keep all
+  FilterWatch* filter_watch = nullptr;       // null = nobody watches
 };
 
 // Filter, decode, transform, tokenise: every way to fail is a Rejected.

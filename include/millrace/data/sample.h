@@ -29,10 +29,11 @@ struct SampleRef {
 // One sample as it lies in an archive.
 struct RawSample {
   SampleRef ref;
-  std::string image;  // encoded bytes; empty = none
+  std::string image;        // encoded bytes; empty = none
+  std::string image_place;  // path or address of the image where the bytes are not here yet (lists)
   bool has_caption = false;
   std::string caption;  // UTF-8 (invalid bytes already replaced by U+FFFD)
-  std::string json;     // text of the metadata member; empty = none
+  std::string json;     // the metadata, a JSON object as text; empty = none
 };
 
 // 8-bit RGB, rows top to bottom, no padding: pixels[(y * width + x) * 3 + channel].

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "millrace/data/config.h"
@@ -30,7 +31,9 @@ class SampleSource {
 };
 
 // The source that `config.type` names; `manifest` must outlive it. `resolution` is the side of synthetic images.
-// Error(usage) for a type that this version does not read.
-std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution);
+// `index` = data.index, where the indices of tars are kept. Error(usage) for a type that holds no images, Error(io)
+// when the captions of classes cannot be read.
+std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Manifest& manifest, int resolution,
+                                          const std::string& index = "never");
 
 }  // namespace millrace

@@ -6,8 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "millrace/core/files.h"
-
 // Rows of Parquet files through Arrow, whose headers stay inside this module.
 namespace millrace {
 
@@ -25,8 +23,9 @@ struct ParquetColumn {
 // file.
 class ParquetReader {
  public:
-  // `columns` = the columns that rows bring, in that order; empty = all. Error(io) when one is not there.
-  explicit ParquetReader(const fs::path& path, std::vector<std::string> columns = {});
+  // `path` may be s3://BUCKET/KEY. `columns` = the columns that rows bring, in that order; empty = all. Error(io) when
+  // one is not there.
+  explicit ParquetReader(const std::string& path, std::vector<std::string> columns = {});
   ~ParquetReader();
   ParquetReader(ParquetReader&&) noexcept;
   ParquetReader& operator=(ParquetReader&&) noexcept;
@@ -37,6 +36,8 @@ class ParquetReader {
   std::optional<std::vector<Cell>> next();
   // Passes over up to `rows` rows and returns how many there were; whole row groups are not even read.
   std::uint64_t skip(std::uint64_t rows);
+  // Number of the row that next() gives; after an Error, of the first one that cannot be read.
+  std::uint64_t row() const;
 
  private:
   class Impl;
@@ -44,6 +45,6 @@ class ParquetReader {
 };
 
 // Columns of a Parquet file without reading a row.
-std::vector<ParquetColumn> parquet_schema(const fs::path& path);
+std::vector<ParquetColumn> parquet_schema(const std::string& path);
 
 }  // namespace millrace

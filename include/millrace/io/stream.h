@@ -1,6 +1,8 @@
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,8 +16,22 @@ class ByteStream {
   virtual std::size_t read(std::span<std::byte> buffer) = 0;
 };
 
+// How patient an HTTP transfer is. A failure is a refused or broken connection, a stall, or status 408, 429 or 5xx; the
+// transfer then goes on where it stopped. 1 MiB more of the body makes up for the failures before.
+struct TransferOptions {
+  int retries = 5;                            // failures in a row that are made up for
+  std::chrono::milliseconds first_wait{500};  // before the first retry; doubled from one to the next, up to 16 s
+  std::chrono::seconds stall_limit{60};       // so long without a byte is a failure
+  std::optional<std::chrono::seconds> time_limit = std::nullopt;  // of the whole body
+};
+
 // `-` (standard input), `pipe:COMMAND` (a shell command's output; a failing command is an Error at the end),
-// `http://` and `https://` (a broken transfer goes on where it stopped, three times); other schemes: Error(io).
-std::unique_ptr<ByteStream> open_stream(const std::string& url);
+// `http://` and `https://`, `s3://BUCKET/KEY` (credentials, region and AWS_ENDPOINT_URL as the AWS tools find them);
+// other schemes: Error(io).
+std::unique_ptr<ByteStream> open_stream(const std::string& url, const TransferOptions& options = {});
+
+// Ends what the first s3:// address has started. Where there was one, this has to happen before main returns, when
+// nothing reads from it any more.
+void close_s3();
 
 }  // namespace millrace

@@ -7,11 +7,12 @@ namespace millrace {
 
 // Which files of a directory are archives of a data set. `any` leaves out a Parquet file beside the tar of its name:
 // that is the metadata img2dataset writes with each shard, not a shard of its own.
-enum class Archives { tar, parquet, any };
+enum class Archives { tar, parquet, list, any };
 
 // The archives that `patterns` name, in their order: each pattern is split at `::`, gets `${NAME}` from the environment
-// variable WDS_NAME and its braces expanded (webdataset's rules); a directory becomes the sorted archives in it.
-// Error(io) names every file that is missing, Error(usage) a pattern with unbalanced braces or an unset variable.
+// variable WDS_NAME and its braces expanded (webdataset's rules); a directory, or s3://BUCKET/FOLDER/ with the slash at
+// its end, becomes the sorted archives in it. Error(io) names every file that is missing, Error(usage) a pattern with
+// unbalanced braces or an unset variable.
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives = Archives::any);
 
 // Brace expansion as Python's `braceexpand` does it: {a,b}, {1..9..2}, {08..12}, {a..e}, nesting, backslash escapes.
@@ -20,5 +21,7 @@ std::vector<std::string> expand_braces(std::string_view pattern);
 // The path behind a plain path or a `file:` URL; empty for everything else (pipe:, http:, s3:, -).
 std::string local_path(std::string_view url);
 bool is_pipe(std::string_view url);
+bool is_http(std::string_view url);  // https too
+bool is_s3(std::string_view url);
 
 }  // namespace millrace

@@ -1,0 +1,33 @@
+#include "class_prompts.h"
+
+#include "millrace/core/error.h"
+#include "millrace/io/json.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+ClassPrompts::ClassPrompts(const std::string& path) {
+  const json prompts = read_json(path);
+  if (!prompts.is_object() && !prompts.is_array()) {
+    throw Error(Exit::io, fmt::format("data.train.idx_to_prompt: {} is neither a JSON object nor a list", path),
+                R"(for example {"0": "a photo of a cat", "1": "a photo of a dog"})");
+  }
+  for (const auto& [cls, prompt] : prompts.items()) {
+    if (prompt.is_null()) continue;
+    if (!prompt.is_string())
+      fail(Exit::io, "data.train.idx_to_prompt: {}: the caption of class {} is no text: {}", path, cls, prompt.dump());
+    prompts_.emplace(cls, prompt.get<std::string>());
+  }
+}
+
+std::optional<std::string> ClassPrompts::find(std::string_view cls) const {
+  constexpr std::string_view space = " \t\r\n";
+  const std::size_t begin = cls.find_first_not_of(space);
+  if (begin == cls.npos) return std::nullopt;
+  const auto found = prompts_.find(cls.substr(begin, cls.find_last_not_of(space) + 1 - begin));
+  if (found == prompts_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace millrace

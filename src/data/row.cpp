@@ -1,0 +1,41 @@
+#include "row.h"
+
+#include <fmt/format.h>
+#include <unicode/unistr.h>
+
+#include "millrace/core/hash.h"
+
+namespace millrace {
+
+namespace {
+
+SampleRef named(std::string id) {
+  SampleRef ref;
+  ref.hash = hash64(id);
+  ref.id = std::move(id);
+  return ref;
+}
+
+}  // namespace
+
+SampleRef name_row(const Archive& archive, std::string_view key, int occurrence) {
+  return named(occurrence == 1 ? fmt::format("{}/{}", archive.name, key)
+                               : fmt::format("{}/{}#{}", archive.name, key, occurrence));
+}
+
+SampleRef name_archive(const Archive& archive) {
+  return named(archive.name);
+}
+
+Rejected broken_archive(const Archive& archive, std::string why) {
+  return {name_archive(archive), Reason::archive_error, std::move(why)};
+}
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string text;
+  icu::UnicodeString::fromUTF8(icu::StringPiece(bytes.data(), static_cast<std::int32_t>(bytes.size())))
+      .toUTF8String(text);
+  return text;
+}
+
+}  // namespace millrace

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "millrace/data/manifest.h"
+#include "millrace/data/sample.h"
+
+// What every source does to make rows of what it finds.
+namespace millrace {
+
+// Id and hash of a row: ARCHIVE/KEY, from a key's second sample on ARCHIVE/KEY#2, #3...
+SampleRef name_row(const Archive& archive, std::string_view key, int occurrence = 1);
+
+// Stands for an archive as a whole.
+SampleRef name_archive(const Archive& archive);
+// The one row that stands for what cannot be read of an archive.
+Rejected broken_archive(const Archive& archive, std::string why);
+
+// Ill-formed sequences become U+FFFD.
+std::string valid_utf8(std::string_view bytes);
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+#include "sample_columns.h"
+
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <initializer_list>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+class Chooser {
+ public:
+  Chooser(const std::vector<TableColumn>& table, const std::string& path) : table_(table), path_(path) {}
+
+  const TableColumn* find(const std::string& name) const {
+    const auto found =
+        std::find_if(table_.begin(), table_.end(), [&](const TableColumn& column) { return column.name == name; });
+    return found == table_.end() ? nullptr : &*found;
+  }
+
+  // `key` names the configuration's key, `wanted` its value.
+  const TableColumn& choose(const char* key, const std::optional<std::string>& wanted,
+                            std::initializer_list<const char*> usual) const {
+    if (wanted) {
+      if (const TableColumn* const column = find(*wanted)) return *column;
+      fail(fmt::format("data.train.columns.{} = {}: {} has no such column", key, *wanted, path_), key);
+    }
+    for (const char* name : usual) {
+      if (const TableColumn* const column = find(name)) return *column;
+    }
+    fail(fmt::format("{} has no column of the usual names ({}) for data.train.columns.{}", path_,
+                     fmt::join(usual, ", "), key),
+         key);
+  }
+
+  [[noreturn]] void fail(const std::string& what, const char* key) const {
+    std::vector<std::string> names;
+    for (const TableColumn& column : table_) names.push_back(column.name);
+    throw Error(Exit::usage, what, fmt::format("set data.train.columns.{} to one of: {}", key, fmt::join(names, ", ")));
+  }
+
+ private:
+  const std::vector<TableColumn>& table_;
+  const std::string& path_;
+};
+
+}  // namespace
+
+SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
+                             const std::string& path) {
+  const Chooser chooser(table, path);
+  const SourceColumns& wanted = config.columns;
+  const TableColumn& image = chooser.choose(
+      "image", wanted.image, {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL"});
+  if (image.holds == TableColumn::Holds::other)
+    chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
+  SampleColumns columns;
+  columns.image_is_place = image.holds == TableColumn::Holds::text;
+  const TableColumn& caption = config.type == SourceConfig::Type::class_labels
+                                   ? chooser.choose("cls", wanted.cls, {"cls", "label"})
+                                   : chooser.choose("caption", wanted.caption, {"caption", "TEXT", "text", "txt"});
+  columns.names = {image.name, caption.name};
+  columns.has_key = wanted.key.has_value();
+  if (wanted.key) columns.names.push_back(chooser.choose("key", wanted.key, {}).name);
+  for (const auto& [field, condition] : config.filters)
+    (chooser.find(field) ? columns.names : columns.not_there).push_back(field);
+  return columns;
+}
+
+}  // namespace millrace

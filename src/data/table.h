@@ -1,0 +1,41 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/io/parquet.h"
+
+namespace millrace {
+
+struct TableColumn {
+  enum class Holds { bytes, text, other };
+  std::string name;
+  Holds holds = Holds::other;
+};
+
+// Rows under column names, read from front to back. Errors are Error(io) naming the file.
+class Table {
+ public:
+  virtual ~Table() = default;
+  // The next row's cells, one per chosen column; nothing at the end.
+  virtual std::optional<std::vector<Cell>> next() = 0;
+  // Passes over up to `rows` rows and returns how many there were.
+  virtual std::uint64_t skip(std::uint64_t rows) = 0;
+  // Number of the row that next() gives; after an Error, of the first one that cannot be read.
+  virtual std::uint64_t row() const = 0;
+  // Cells are text, whatever they mean (CSV, TSV).
+  virtual bool is_untyped() const = 0;
+};
+
+// By its suffix: .parquet, .csv, .tsv, .jsonl, and the lists with .gz behind it.
+bool is_table(std::string_view path);
+
+std::vector<TableColumn> table_columns(const std::string& path);
+std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns);
+// Rows of the file, at most `most`: Parquet tells, a list is read so far.
+std::uint64_t count_table_rows(const std::string& path, std::uint64_t most);
+
+}  // namespace millrace

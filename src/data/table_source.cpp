@@ -1,0 +1,206 @@
+#include "table_source.h"
+
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "image_place.h"
+#include "key_counter.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/io/lists.h"
+#include "row.h"
+
+namespace millrace {
+
+namespace {
+
+using nlohmann::json;
+
+// What a name, a caption or a class is as text; nothing for null.
+std::optional<std::string> text_of(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&cell)) return fmt::to_string(*number);
+  if (const auto* truth = std::get_if<bool>(&cell)) return fmt::to_string(*truth);
+  const auto* real = std::get_if<double>(&cell);
+  if (!real || std::isnan(*real)) return std::nullopt;
+  // pandas turns a column of whole numbers with gaps into one of doubles: 7.0 is the name 7.
+  const bool whole = std::abs(*real) < 1e15 && std::trunc(*real) == *real;
+  return whole ? fmt::to_string(static_cast<std::int64_t>(*real)) : fmt::to_string(*real);
+}
+
+// What a text of an untyped table means to a filter.
+Cell meaning_of(Cell cell) {
+  const std::string& text = std::get<std::string>(cell);
+  if (text.empty()) return std::monostate();
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  return number_or_text(std::move(cell));
+}
+
+json json_of(const Cell& cell) {
+  if (const auto* truth = std::get_if<bool>(&cell)) return *truth;
+  if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  const auto* real = std::get_if<double>(&cell);
+  if (!real || std::isnan(*real)) return nullptr;
+  constexpr double largest = std::numeric_limits<double>::max();  // JSON knows no infinity
+  return std::clamp(*real, -largest, largest);
+}
+
+// One lane of a file from one of its rows on.
+class TableReader final : public UnitReader {
+ public:
+  TableReader(const Archive& archive, const SampleColumns& columns, const ClassPrompts* prompts,
+              const std::map<std::uint64_t, int>& repeated, const Unit& unit, std::uint64_t first_row)
+      : archive_(archive),
+        columns_(columns),
+        prompts_(prompts),
+        repeated_(repeated),
+        table_(open_table(archive.path, columns.names)),
+        next_(unit.lane + first_row * unit.lanes),
+        stride_(unit.lanes) {}
+
+  std::optional<RawRow> next() override {
+    if (ended_ || (archive_.limit && next_ >= *archive_.limit)) return std::nullopt;
+    try {
+      table_->skip(next_ - table_->row());
+      if (std::optional<std::vector<Cell>> cells = table_->next())
+        return to_row(std::move(*cells), std::exchange(next_, next_ + stride_));
+      ended_ = true;
+      return std::nullopt;
+    } catch (const Error& error) {
+      return broken_at(table_->row(), error.what());
+    }
+  }
+
+ private:
+  // What is broken is one row, in the lane whose turn it is.
+  std::optional<RawRow> broken_at(std::uint64_t row, const char* why) {
+    ended_ = true;
+    if (row != next_) return std::nullopt;
+    return broken_archive(archive_, why);
+  }
+
+  RawRow to_row(std::vector<Cell> cells, std::uint64_t row) const {
+    RawSample sample;
+    sample.ref = name(cells, row);
+    auto* const image = std::get_if<std::string>(&cells[SampleColumns::image]);
+    if (!image || image->empty())
+      return Rejected{std::move(sample.ref), Reason::missing_image,
+                      fmt::format("column {} is empty", columns_.names[SampleColumns::image])};
+    std::optional<std::string> caption = text_of(cells[SampleColumns::caption]);
+    if (caption && prompts_) caption = prompts_->find(*caption);
+    if (!caption)
+      return Rejected{
+          std::move(sample.ref), Reason::missing_caption,
+          fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
+    if (columns_.image_is_place) {
+      sample.image_place = resolve_place(*image, archive_.path);
+    } else {
+      sample.image = std::move(*image);
+    }
+    sample.has_caption = true;
+    sample.caption = valid_utf8(*caption);
+    sample.json = metadata(cells);
+    return sample;
+  }
+
+  SampleRef name(const std::vector<Cell>& cells, std::uint64_t row) const {
+    const auto key = columns_.has_key ? text_of(cells[columns_.key()]) : std::nullopt;
+    if (!key) return name_row(archive_, fmt::to_string(row));
+    const auto repeated = repeated_.find(row);
+    return name_row(archive_, valid_utf8(*key), repeated == repeated_.end() ? 1 : repeated->second);
+  }
+
+  // A JSON object of the columns that filters ask for, as a tar's json member would hold it.
+  std::string metadata(const std::vector<Cell>& cells) const {
+    if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
+    json object = json::object();
+    const bool untyped = table_->is_untyped();
+    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) {
+      const bool text = std::holds_alternative<std::string>(cells[i]);
+      object[columns_.names[i]] = json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
+    }
+    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  const Archive& archive_;
+  const SampleColumns columns_;
+  const ClassPrompts* const prompts_;
+  const std::map<std::uint64_t, int>& repeated_;
+  const std::unique_ptr<Table> table_;
+  std::uint64_t next_;
+  const std::uint64_t stride_;
+  bool ended_ = false;
+};
+
+// Stands for a file of which nothing can be read.
+class BrokenReader final : public UnitReader {
+ public:
+  explicit BrokenReader(std::optional<Rejected> row) : row_(std::move(row)) {}
+  std::optional<RawRow> next() override {
+    std::optional<RawRow> row;
+    if (row_) row = std::move(*row_);
+    row_.reset();
+    return row;
+  }
+
+ private:
+  std::optional<Rejected> row_;
+};
+
+std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::string& key_column) {
+  const auto table = open_table(path, {key_column});
+  KeyCounter keys;
+  std::map<std::uint64_t, int> repeated;
+  for (std::uint64_t row = 0; const auto cells = table->next(); ++row) {
+    const auto key = text_of(cells->front());
+    if (const int occurrence = key ? keys.add(*key) : 1; occurrence > 1) repeated[row] = occurrence;
+  }
+  return repeated;
+}
+
+}  // namespace
+
+std::unique_ptr<UnitReader> TableSource::open(const Unit& unit, std::uint64_t first_row) const {
+  try {
+    return open_rows(unit, first_row);
+  } catch (const Error& error) {
+    if (error.exit() == Exit::bug) throw;
+    std::optional<Rejected> row;  // the archive's first
+    if (unit.lane == 0 && first_row == 0) row = broken_archive(manifest_.archives[unit.archive], error.what());
+    return std::make_unique<BrokenReader>(std::move(row));
+  }
+}
+
+std::unique_ptr<UnitReader> TableSource::open_rows(const Unit& unit, std::uint64_t first_row) const {
+  const Archive& archive = manifest_.archives.at(unit.archive);
+  const SampleColumns columns = choose_columns(table_columns(archive.path), config_, archive.path);
+  warn_of_missing_fields(columns, archive.path);
+  return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(unit.archive),
+                                       unit, first_row);
+}
+
+const TableSource::Repeated& TableSource::repeated_in(std::uint32_t archive) const {
+  std::unique_lock lock(mutex_);
+  Survey& survey = surveys_[archive];
+  lock.unlock();
+  if (config_.columns.key) {
+    std::call_once(survey.once,
+                   [&] { survey.repeated = find_repeated(manifest_.archives[archive].path, *config_.columns.key); });
+  }
+  return survey.repeated;
+}
+
+void TableSource::warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const {
+  if (columns.not_there.empty() || warned_.exchange(true)) return;
+  std::vector<std::string> there;
+  for (const TableColumn& column : table_columns(path)) there.push_back(column.name);
+  log::warning("data.train.filters ask for {}, which {} does not have, so all its rows are dropped; its columns are {}",
+               fmt::join(columns.not_there, ", "), path, fmt::join(there, ", "));
+}
+
+}  // namespace millrace
