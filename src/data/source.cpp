@@ -1,6 +1,7 @@
 #include "millrace/data/source.h"
 
 #include "millrace/core/error.h"
+#include "millrace/data/latent_cache.h"
 #include "synthetic_source.h"
 #include "webdataset_source.h"
 
@@ -27,7 +28,7 @@ std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Mani
     case SourceConfig::Type::class_labels:
       not_available("class");
     case SourceConfig::Type::latents:
-      not_available("latents");
+      return make_cached_source(config.path.front(), manifest, nullptr, CachedValues::load);
   }
   fail(Exit::bug, "unknown type of data source");
 }
