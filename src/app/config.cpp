@@ -39,6 +39,8 @@ void check_common(const Config& c, config::Report& report) {
 }
 
 void check_encoding(const ProducerConfig& c, config::Report& report) {
+  if (c.data.train.type == SourceConfig::Type::latents && c.data.train.path.empty())
+    report.problem("data.train.path", "must be set: the folder of a complete latent cache");
   if (c.encode.text_on == EncodeConfig::TextOn::trainer)
     report.problem("encode.text_on", fmt::format("trainer {}", later));
   if (c.encode.cache && (c.transform.crop == TransformConfig::Crop::random || c.transform.flip > 0))
@@ -146,7 +148,7 @@ void check(const PreprocessConfig& c, config::Report& report) {
   if (!c.encode.cache) report.problem("encode.cache", "must be set: the folder that the latents go to");
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: there is nothing left to encode");
-  if (c.data.train.type == SourceConfig::Type::webdataset && c.data.train.path.empty())
+  if (c.data.train.type != SourceConfig::Type::synthetic && c.data.train.path.empty())
     report.problem("data.train.path", "must be set: archives, brace patterns or folders");
 }
 

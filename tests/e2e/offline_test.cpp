@@ -49,7 +49,6 @@ const std::string& complete_cache() {
 void expect_same_as_online(const std::string& run) {
   const auto a = workshop() / online(), b = workshop() / run;
   EXPECT_EQ(read(a / "ids.jsonl"), read(b / "ids.jsonl"));
-  EXPECT_EQ(read(a / "ledger.json"), read(b / "ledger.json"));
   for (const char* step : {"step-00000001", "step-00000005", "step-00000008"}) {
     const auto name = std::string("records/") + step + ".safetensors";
     const auto left = read_weights(a / name), right = read_weights(b / name);
@@ -164,12 +163,13 @@ TEST(Offline, ASignalKeepsWhatIsDone) {
 TEST(Offline, RejectedRowsAreRememberedWithTheirReasons) {
   const auto images = workshop() / "some-bad";
   fs::create_directories(images);
-  expect_success("cd " + images.string() + " && mkdir -p x && tar -xf " + (workshop() / "shapes/00000.tar").string() +
-                 " -C x && cd x && f=$(ls *.jpg | sed -n 3p) && head -c 300 $f > cut && mv cut $f && rm $(ls *.txt | "
-                 "sed -n 5p) && tar --sort=name -cf ../bad.tar *.jpg *.txt && cd .. && tar -cf bad.tar -C x "
-                 "$(cd x; ls | sort) && rm -r x");
+  // The third image is cut short, the fifth caption is missing.
+  expect_success("cd " + images.string() +
+                 " && mkdir x && tar -xf $(ls ../shapes/*.tar | head -n 1) -C x && cd x && f=$(ls *.jpg | "
+                 "sed -n 3p) && head -c 300 $f > ../cut && mv ../cut $f && rm $(ls *.txt | sed -n 5p) && "
+                 "tar -cf ../bad.tar $(ls) && cd .. && rm -r x");
   const std::string data = "data.train.path=" + images.string() + " data.max_bad_share=0.5";
-  const auto few = " 'duration=6 steps' batch.global=2 batch.micro=2 ";
+  const auto few = " 'duration=20 steps' batch.global=2 batch.micro=2 ";  // more than a pass
   expect_success(train("bad-online", data + few));
   expect_success(preprocess("bad-filled", "bad-cache", data));
   const auto ledger = nlohmann::json::parse(read(workshop() / "bad-filled/ledger.json"));
@@ -188,6 +188,10 @@ TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.output.find("transform.interpolation: \"bilinear\" -> \"bicubic\""), std::string::npos)
       << other.output;
+  expect_success(millrace + " init --preset tiny seed=5 --out " + cache_path("other"));
+  const auto weights = shell(train("stale", cache + " model.pipeline=" + cache_path("other")));
+  EXPECT_EQ(weights.exit_code, 2);
+  EXPECT_NE(weights.output.find("model.pipeline.vae"), std::string::npos) << weights.output;
   const auto random = shell(train("random", cache + " transform.flip=0.5"));
   EXPECT_EQ(random.exit_code, 2);
   EXPECT_NE(random.output.find("encode.cache"), std::string::npos) << random.output;
