@@ -69,7 +69,6 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
   plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data.train, dtype);
   if (is_latent_cache(*plan.cache))
     check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
-  clear_latent_scratch(*plan.cache);
   return plan;
 }
 
@@ -132,6 +131,7 @@ torch::Tensor ProducerParts::make_null_text() {
   if (encoding_.encodes) {
     const auto state = encoder_->encode_text(tokenizer_->encode(""));
     if (encoding_.cache) {
+      clear_latent_scratch(*encoding_.cache);
       const auto* values = static_cast<const std::uint16_t*>(state.const_data_ptr());
       write_cache_description(*encoding_.cache,
                               {encoding_.fingerprint, encoding_.shape, {values, values + state.numel()}});

@@ -40,8 +40,8 @@ class ProducerParts {
   ProducerParts(const ProducerParts&) = delete;
   ProducerParts& operator=(const ProducerParts&) = delete;
 
-  // The text state of the empty caption, f16 (77, C). Where a new cache begins, this writes its description: one rank
-  // calls it before any other opens the cache.
+  // The text state of the empty caption, f16 (77, C). Makes a cache ready that is to be added to: one rank calls it,
+  // before any other opens the cache.
   torch::Tensor make_null_text();
 
   // Begins to read `stripes`, each from its cursor or from the start.
