@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "millrace/core/units.h"
+#include "millrace/data/latent_cache.h"
 #include "millrace/io/safetensors.h"
 #include "millrace/io/tar.h"
 #include "millrace/models/pipeline_folder.h"
@@ -83,6 +84,7 @@ json inspect_safetensors(const stdfs::path& path) {
 json inspect(const stdfs::path& path) {
   if (!stdfs::exists(path)) fail(Exit::io, "{}: no such file or folder", path.string());
   if (stdfs::is_directory(path)) {
+    if (is_latent_cache(path)) return inspect_latent_cache(path);
     if (stdfs::exists(path / "MANIFEST.json")) return inspect_checkpoint(path);
     if (stdfs::exists(path / "checkpoints")) return inspect_run(path);
     return inspect_pipeline(path);
@@ -91,7 +93,7 @@ json inspect(const stdfs::path& path) {
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
   if (name.find(".tar") != name.npos) return inspect_archive(path);
   throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()),
-              "tar archives, safetensors, checkpoints, runs and pipelines are");
+              "tar archives, safetensors, latent caches, checkpoints, runs and pipelines are");
 }
 
 void print(const stdfs::path& path, const json& report) {
@@ -135,7 +137,7 @@ int run_inspect(const CommandLine& line) {
 
 Command inspect_command() {
   return {"inspect",
-          "what an archive, checkpoint, run or pipeline holds",
+          "what an archive, latent cache, checkpoint, run or pipeline holds",
           "PATH... [--json]",
           {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}},
           true,

@@ -16,6 +16,7 @@
 #include "millrace/train/diffusion_task.h"
 #include "millrace/train/loop.h"
 #include "millrace/train/producer.h"
+#include "producer_parts.h"
 #include "run_folder.h"
 #include "session.h"
 
@@ -28,6 +29,7 @@ constexpr int handoff_slots = 4;
 struct Plan {
   const TrainConfig& config;
   PipelineFolder pipeline;
+  EncodingPlan encoding;
   DataPlan data;
   Roles roles;
   Routing routing;
@@ -47,23 +49,14 @@ nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& p
   return json;
 }
 
-int text_width(const PipelineFolder& pipeline) {
-  return static_cast<int>(CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size);
-}
-
-void check_shapes(const TrainConfig& config, const PipelineFolder& pipeline, config::Report& report) {
-  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
-  const auto unet = UNet2DConditionConfig::from_json(unet_config_of(config, pipeline));
-  if (config.transform.resolution % vae.factor() != 0)
-    report.problem("transform.resolution", fmt::format("{} is not a multiple of the VAE's factor {}",
-                                                       config.transform.resolution, vae.factor()));
-  if (unet.in_channels != vae.latent_channels)
-    report.problem("model.pipeline",
-                   fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, vae.latent_channels));
+void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encoding, config::Report& report) {
+  if (2 * unet.in_channels != encoding.moments[0])
+    report.problem("model.pipeline", fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels,
+                                                 encoding.moments[0] / 2));
   for (auto width : unet.cross_attention_dim)
-    if (width != text_width(pipeline)) {
+    if (width != encoding.text[1]) {
       report.problem("model.pipeline", fmt::format("the U-Net attends to states of width {}, the text encoder makes {}",
-                                                   width, text_width(pipeline)));
+                                                   width, encoding.text[1]));
       break;
     }
   report.throw_if_problems();
@@ -75,19 +68,17 @@ nlohmann::json identity_of(const Plan& plan) {
 
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, 1, 1, 1, 0, {}, {}};
-  check_shapes(config, plan.pipeline, report);
+  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, {}, 1, 1, 1, 0, {}, {}};
   plan.roles = plan_roles(gpu_names(session), config.roles);
   plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
+  plan.encoding = share_encoding_plan(world, config, plan.pipeline, parse_dtype(config.encode.dtype, session.device));
+  check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);
   plan.block = block_size(config.data.shuffle_buffer, stripes);
   plan.samples_per_stripe = config.batch.global / stripes;
   plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe);
-  const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
-  const auto side = config.transform.resolution / vae.factor();
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, {2 * vae.latent_channels, side, side},
-                                        {token_count, text_width(plan.pipeline)});
+  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, plan.encoding.shape.moments, plan.encoding.shape.text);
 
   open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
   plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
@@ -117,6 +108,7 @@ void print_start(const Session& session, const Plan& plan) {
                           plan.data.stripes.stripes, plan.data.stripes.units.size(), plan.block));
   row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers,
                            c.batch.global / (c.batch.micro * trainers)));
+  row("encodings", describe(plan.encoding));
   row("handoff",
       fmt::format("parcels of {} samples, at most {}", plan.parcel_samples, format_bytes(plan.parcel_bytes)));
   row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
@@ -128,50 +120,25 @@ void print_start(const Session& session, const Plan& plan) {
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
-// What a producer works with; one object, since the parts refer to each other.
-struct ProducerParts {
-  ClipTokenizer tokenizer;
-  Encoder encoder;
-  Filter filter;
-  std::unique_ptr<SampleSource> source;
-  Deal deal;
-  Preparation preparation;
-  std::unique_ptr<StripeStream> stream;
-
-  ProducerParts(const Plan& plan, torch::Device device)
-      : tokenizer(ClipTokenizer::load(plan.pipeline.component("tokenizer"), plan.config.tokenizer)),
-        encoder(plan.pipeline.load_vae(device, parse_dtype(plan.config.encode.dtype, device)),
-                plan.pipeline.load_text_encoder(device, parse_dtype(plan.config.encode.dtype, device)), device,
-                parse_dtype(plan.config.encode.dtype, device), plan.config.encode.batch_size),
-        filter(plan.config.data.train.filters),
-        source(make_source(plan.config.data.train, plan.data.manifest, plan.config.transform.resolution,
-                           plan.config.data.index)),
-        deal(plan.config.run.seed, plan.data.stripes),
-        preparation{plan.config.run.seed, plan.config.transform, &tokenizer, filter.empty() ? nullptr : &filter} {}
-
-  void start(const Plan& plan, const std::vector<std::uint32_t>& stripes, int threads) {
-    StreamOptions options;
-    options.threads = plan.config.data.threads.value_or(threads);
-    options.block = plan.block;
-    options.ahead = plan.parcel_samples;
-    stream = std::make_unique<StripeStream>(deal, *source, preparation, options);
-    for (auto stripe : stripes) {
-      const auto found = plan.start.cursors.find(stripe);
-      stream->add(stripe, found == plan.start.cursors.end() ? StripeCursor{} : found->second);
-    }
-  }
-};
+StripeStream& start_stream(ProducerParts& parts, const Session& session, const Plan& plan,
+                           const std::vector<std::uint32_t>& stripes) {
+  StreamOptions options;
+  options.threads = plan.config.data.threads.value_or(session.threads);
+  options.block = plan.block;
+  options.ahead = plan.parcel_samples;
+  return parts.start_stream(options, CachedValues::load, stripes, plan.start.cursors);
+}
 
 // The text state of the empty caption, made by the first producer for everybody: f16 (77, C).
 torch::Tensor share_null_text(const Session& session, const Plan& plan, ProducerParts* producer) {
   const int maker = plan.roles.producers.front();
   std::string bytes;
   if (session.world.rank() == maker) {
-    const auto state = producer->encoder.encode_text(producer->tokenizer.encode(""));
+    const auto state = producer->make_null_text();
     bytes.assign(static_cast<const char*>(state.data_ptr()), state.nbytes());
   }
   bytes = session.world.group().broadcast(bytes, maker);
-  auto null_text = torch::empty({token_count, text_width(plan.pipeline)}, torch::kHalf);
+  auto null_text = torch::empty(plan.encoding.shape.text, torch::kHalf);
   ensure(bytes.size() == null_text.nbytes(), "the null caption's state has the text encoder's shape");
   std::memcpy(null_text.data_ptr(), bytes.data(), bytes.size());
   return null_text;
@@ -202,16 +169,17 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 
 int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
   const int self = position_in(plan.roles.producers, session.world.rank());
-  ProducerParts parts(plan, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
   share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
-  parts.start(plan, stripes, session.threads);
+  auto& stream = start_stream(parts, session, plan, stripes);
+  auto encoder = parts.make_cached_encoder();
 
   const auto trainers = trainers_of(plan, self);
   std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
-  run_producer(*parts.stream, parts.encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+  run_producer(stream, encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
   return 0;
 }
 
@@ -296,17 +264,17 @@ int run_trainer_role(const Session& session, const Plan& plan, const Group& trai
 // One rank does both: the producer runs in a thread of its own, with the same parcels in between.
 int run_both_roles(const Session& session, const Plan& plan, const Group& trainers) {
   const int self = trainers.rank();
-  ProducerParts parts(plan, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
   const auto null_text = share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
-  parts.start(plan, stripes, session.threads);
+  auto& stream = start_stream(parts, session, plan, stripes);
+  auto encoder = parts.make_cached_encoder();
   auto ends = make_in_process_handoff({plan.parcel_bytes, handoff_slots});
   const std::vector<int> trainer_of(plan.routing.trainer_of.size(), 0);  // the only trainer this producer knows
   std::jthread producer([&] {
     try {
       at::set_num_threads(session.threads);
-      run_producer(*parts.stream, parts.encoder, *ends.sender, plan.data.manifest,
-                   {stripes, trainer_of, plan.parcel_samples});
+      run_producer(stream, encoder, *ends.sender, plan.data.manifest, {stripes, trainer_of, plan.parcel_samples});
     } catch (const std::exception& error) {
       log::error("producer: {}", error.what());  // the trainer has it from the handoff
     }

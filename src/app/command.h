@@ -58,6 +58,7 @@ Loaded<Root> load_config(const CommandLine& line) {
 // cmd_*.cpp
 Command init_command();
 Command download_command();
+Command preprocess_command();
 Command train_command();
 Command train_autoencoder_command();
 Command export_command();

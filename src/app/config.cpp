@@ -37,6 +37,16 @@ void check_common(const Config& c, config::Report& report) {
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
 }
 
+void check_encoding(const ProducerConfig& c, config::Report& report) {
+  if (c.data.train.type == SourceConfig::Type::latents && c.data.train.path.empty())
+    report.problem("data.train.path", "must be set: the folder of a complete latent cache");
+  if (c.encode.text_on == EncodeConfig::TextOn::trainer)
+    report.problem("encode.text_on", fmt::format("trainer {}", later));
+  if (c.encode.cache && (c.transform.crop == TransformConfig::Crop::random || c.transform.flip > 0))
+    report.problem("encode.cache",
+                   "needs transform.crop=center and transform.flip=0: random ones make a new image at every visit");
+}
+
 }  // namespace
 
 void RunConfig::describe(config::Section& section) {
@@ -59,13 +69,24 @@ void ModelConfig::describe(config::Section& section) {
   describe_dtype(section, dtype);
 }
 
-void TrainConfig::describe(config::Section& section) {
+void ProducerConfig::describe(config::Section& section) {
   section.section("run", run, "the run");
   section.section("model", model, "what is trained, and what encodes for it");
   section.section("data", data, "where samples come from, and in which order");
   section.section("transform", transform, "from image files to pixels");
   section.section("tokenizer", tokenizer, "from captions to ids");
   section.section("encode", encode, "from pixels and ids to latents and text states");
+}
+
+void PreprocessConfig::describe(config::Section& section) {
+  ProducerConfig::describe(section);
+  section.section("guard", guard, "what to do when a rank hangs");
+  section.ignore({"download", "validation", "generate", "bench", "autoencoder", "roles", "batch", "duration",
+                  "objective", "optim", "ema", "parallel", "checkpoint", "samples", "log", "record"});
+}
+
+void TrainConfig::describe(config::Section& section) {
+  ProducerConfig::describe(section);
   section.section("roles", roles, "which ranks produce and which train");
   section.section("batch", batch, "samples per step");
   section.key("duration", duration, "length of the run: steps, samples or time");
@@ -121,13 +142,22 @@ LoopConfig AutoencoderTrainConfig::loop() const {
   return loop_of(*this);
 }
 
+void check(const PreprocessConfig& c, config::Report& report) {
+  check_encoding(c, report);
+  if (!c.encode.cache) report.problem("encode.cache", "must be set: the folder that the latents go to");
+  if (c.data.train.type == SourceConfig::Type::latents)
+    report.problem("data.train.type", "is latents: there is nothing left to encode");
+  if (c.data.train.type != SourceConfig::Type::synthetic && c.data.train.path.empty())
+    report.problem("data.train.path", "must be set: archives, brace patterns or folders");
+}
+
 void check(const TrainConfig& c, config::Report& report) {
   check_common(c, report);
+  check_encoding(c, report);
   if (c.model.unet.ema_start) report.problem("model.unet.ema_start", later);
   if (c.samples.prompts) report.problem("samples.prompts", later);
-  if (c.encode.cache) report.problem("encode.cache", later);
-  if (c.encode.text_on == EncodeConfig::TextOn::trainer)
-    report.problem("encode.text_on", fmt::format("trainer {}", later));
+  if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
+    report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache");
   if (c.objective.zero_terminal_snr && c.objective.prediction == Prediction::epsilon)
     report.problem("objective.zero_terminal_snr",
                    "needs objective.prediction=v_prediction: at zero signal the noise cannot be told from the input");
@@ -135,6 +165,8 @@ void check(const TrainConfig& c, config::Report& report) {
 
 void check(const AutoencoderTrainConfig& c, config::Report& report) {
   check_common(c, report);
+  if (c.data.train.type == SourceConfig::Type::latents)
+    report.problem("data.train.type", "is latents: an autoencoder is trained on images");
 }
 
 }  // namespace millrace

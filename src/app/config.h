@@ -37,14 +37,27 @@ struct ModelConfig {
   void describe(config::Section& section);
 };
 
-// What `train` reads.
-struct TrainConfig {
+// What a producer reads: from archives to encodings.
+struct ProducerConfig {
   RunConfig run;
   ModelConfig model;
   DataConfig data;
   TransformConfig transform;
   TokenizerConfig tokenizer;
   EncodeConfig encode;
+
+  void describe(config::Section& section);
+};
+
+// What `preprocess` reads.
+struct PreprocessConfig : ProducerConfig {
+  GuardConfig guard;
+
+  void describe(config::Section& section);
+};
+
+// What `train` reads.
+struct TrainConfig : ProducerConfig {
   RolesConfig roles;
   BatchConfig batch;
   Duration duration = Duration::steps(550000);
@@ -90,6 +103,7 @@ struct AutoencoderTrainConfig {
 };
 
 // Settings that cannot go together, or ask for what this version lacks.
+void check(const PreprocessConfig& config, config::Report& report);
 void check(const TrainConfig& config, config::Report& report);
 void check(const AutoencoderTrainConfig& config, config::Report& report);
 

@@ -13,13 +13,13 @@ namespace millrace {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {init_command(),     download_command(), train_command(),   train_autoencoder_command(),
-          export_command(),   generate_command(), inspect_command(), probe_command(),
-          tokenize_command(), bench_command(),    env_command()};
+  return {init_command(),   download_command(), preprocess_command(), train_command(), train_autoencoder_command(),
+          export_command(), generate_command(), inspect_command(),    probe_command(), tokenize_command(),
+          bench_command(),  env_command()};
 }
 
 // Promised for later versions; asking for one says so.
-constexpr const char* later_commands[] = {"preprocess", "evaluate", "plan", "preflight"};
+constexpr const char* later_commands[] = {"evaluate", "plan", "preflight"};
 
 void print_overview(const std::vector<Command>& commands) {
   fmt::print(

@@ -113,6 +113,14 @@ void fsync_directory(const fs::path& path) {
   if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_errno("cannot sync directory", path);
 }
 
+AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name) {
+  const Descriptor file(temporary, O_RDONLY);
+  if (::fsync(file.get()) != 0) fail_errno("cannot write", temporary);
+  const AtomicFile::Written written{fs::file_size(temporary), hash_file(temporary)};
+  rename_durably(temporary, final_name);
+  return written;
+}
+
 void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   fsync_directory(temporary);
   rename_durably(temporary, final_name);

@@ -48,9 +48,7 @@ json counts_json(const RowCounts& counts) {
 }
 
 Reason reason_from_name(const std::string& name) {
-  for (int i = 0; i < reason_count; ++i) {
-    if (name == to_string(static_cast<Reason>(i))) return static_cast<Reason>(i);
-  }
+  if (const auto reason = try_parse_reason(name)) return *reason;
   fail(Exit::io, "the ledger in the checkpoint knows a reason '{}' that this version does not", name);
 }
 
@@ -127,6 +125,12 @@ void LedgerDelta::add_non_finite(std::uint32_t archive, std::uint64_t sample_has
 void LedgerDelta::append(const LedgerDelta& later) {
   runs_.insert(runs_.end(), later.runs_.begin(), later.runs_.end());
   non_finite_.insert(non_finite_.end(), later.non_finite_.begin(), later.non_finite_.end());
+}
+
+std::vector<RowRun> LedgerDelta::runs() const {
+  std::vector<RowRun> runs;
+  for (const Run& run : runs_) runs.push_back({run.unit, run.row, run.rows, reason_of(run.outcome)});
+  return runs;
 }
 
 LedgerDelta LedgerDelta::take(std::size_t max_bytes) {

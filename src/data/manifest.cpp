@@ -5,6 +5,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/data/latent_cache.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/urls.h"
 #include "sample_columns.h"
@@ -51,6 +52,12 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   } catch (const Error&) {
     return 0;
   }
+}
+
+fs::path latent_path(const SourceConfig& source) {
+  if (source.path.size() == 1) return source.path.front();
+  throw Error(Exit::usage, "data.train.type=latents reads one folder, data.train.path names several",
+              "millrace preprocess can put the latents of many archives into one cache");
 }
 
 // Keeps the first `limit` rows of the manifest.
@@ -118,6 +125,7 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
   if (source.path.empty())
     throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
+  if (source.type == SourceConfig::Type::latents) return make_latent_manifest(latent_path(source), source.limit);
   const std::vector<std::string> paths = expand_urls(source.path, archives_of(source.type));
   if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
   if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {

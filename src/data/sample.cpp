@@ -30,4 +30,10 @@ const char* to_string(Reason reason) {
   return "unknown";
 }
 
+std::optional<Reason> try_parse_reason(std::string_view name) {
+  for (int i = 0; i < reason_count; ++i)
+    if (name == to_string(static_cast<Reason>(i))) return static_cast<Reason>(i);
+  return std::nullopt;
+}
+
 }  // namespace millrace

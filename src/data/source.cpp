@@ -1,6 +1,7 @@
 #include "millrace/data/source.h"
 
 #include "millrace/core/error.h"
+#include "millrace/data/latent_cache.h"
 #include "synthetic_source.h"
 #include "table_source.h"
 #include "webdataset_source.h"
@@ -31,7 +32,7 @@ std::unique_ptr<SampleSource> make_source(const SourceConfig& config, const Mani
     case SourceConfig::Type::synthetic:
       return std::make_unique<SyntheticSource>(manifest, resolution);
     case SourceConfig::Type::latents:
-      throw Error(Exit::usage, "data.train.type=latents holds encoded samples, not images");
+      return make_cached_source(config.path.front(), manifest, nullptr, CachedValues::load);
   }
   const bool tables = !manifest.archives.empty() && is_table(manifest.archives.front().path);
   if (tables) return std::make_unique<TableSource>(config, manifest, load_prompts(config));

@@ -35,6 +35,13 @@ void allow_open_files(std::size_t stripes) {
   setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, opening an archive will say so
 }
 
+std::size_t bytes_of(const RawRow& row) {
+  if (const auto* sample = std::get_if<RawSample>(&row)) return sample->image.size();
+  if (const auto* encoded = std::get_if<EncodedSample>(&row))
+    return 2 * (encoded->encoding.moments.size() + encoded->encoding.text.size());
+  return 0;
+}
+
 // A row on its way through the pool.
 struct Slot {
   StripeRow row;
@@ -143,7 +150,7 @@ struct StripeStream::Impl {
         auto slot = std::make_unique<Slot>();
         slot->row = stripe->reader.next();
         ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
-        if (const auto* sample = std::get_if<RawSample>(&slot->row.row)) bytes += sample->image.size();
+        bytes += bytes_of(slot->row.row);
         slots.push_back(std::move(slot));
       }
     } catch (...) {
@@ -164,6 +171,12 @@ struct StripeStream::Impl {
     statistics.rows += !slot->row.epoch_ended;
     if (auto* rejected = std::get_if<Rejected>(&slot->row.row)) {
       slot->outcome = std::move(*rejected);
+      slot->done = true;
+    } else if (auto* encoded = std::get_if<EncodedSample>(&slot->row.row)) {
+      TransformedSample sample;
+      sample.ref = std::move(encoded->ref);
+      sample.encoding = std::move(encoded->encoding);
+      slot->outcome = std::move(sample);
       slot->done = true;
     } else if (slot->row.epoch_ended) {
       slot->done = true;

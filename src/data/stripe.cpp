@@ -42,11 +42,14 @@ StripeReader::StripeReader(const Deal& deal, const SampleSource& source, std::ui
 StripeRow StripeReader::next() {
   while (at_.unit < units_.size()) {
     const std::uint32_t unit = units_[at_.unit];
-    if (!reader_) reader_ = source_.open(deal_.plan().units[unit], at_.row);
+    const Unit& part = deal_.plan().units[unit];
+    if (!reader_) reader_ = source_.open(part, at_.row);
     if (std::optional<RawRow> row = reader_->next()) {
       SampleRef& ref = std::visit([](auto& content) -> SampleRef& { return content.ref; }, *row);
       ref.visit = at_.epoch;
       ref.stripe = stripe_;
+      ref.archive = part.archive;
+      ref.row = part.lane + at_.row * part.lanes;
       StripeRow result{at_, unit, false, std::move(*row)};
       ++at_.row;
       return result;

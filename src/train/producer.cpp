@@ -40,7 +40,7 @@ EncodedBatch join(std::vector<EncodedBatch> pieces) {
 
 class Producer {
  public:
-  Producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
            const ProducerPlan& plan)
       : stream_(stream), encoder_(encoder), sender_(sender), manifest_(manifest), plan_(plan) {
     for (auto stripe : plan.stripes) lines_[stripe].stripe = stripe;
@@ -49,24 +49,27 @@ class Producer {
   void run() {
     while (!sender_.all_stopped()) {
       if (stop::requested()) sender_.report_signal(stop::signal_number());
-      const auto samples = take_batch();
-      sort_into_lines(encoder_.encode(samples));
+      sort_into_lines(encoder_.encode(take_batch()));
       for (auto& [stripe, line] : lines_)
         if (line.waiting >= plan_.parcel_samples) send(line);
       sender_.poll();
     }
+    encoder_.finish();
   }
 
  private:
+  // An encoder batch of samples that need one, and the cached samples between them, up to as many again.
   std::vector<TransformedSample> take_batch() {
     std::vector<TransformedSample> samples;
-    while (static_cast<int>(samples.size()) < encoder_.batch_size()) {
+    int to_encode = 0;
+    while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
       Line& line = furthest_behind();
       auto sample = stream_.next(line.stripe);
       ensure(sample.has_value(), "training reads stripes without end");
       if (sample->ref.id.size() > longest_id_bytes)
         fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
       ++line.taken;
+      to_encode += !sample->encoding;
       samples.push_back(std::move(*sample));
     }
     return samples;
@@ -131,7 +134,7 @@ class Producer {
   }
 
   StripeStream& stream_;
-  Encoder& encoder_;
+  CachedEncoder& encoder_;
   ParcelSender& sender_;
   const Manifest& manifest_;
   const ProducerPlan& plan_;
@@ -150,7 +153,7 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
   return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, longest_id_bytes, ledger_bytes);
 }
 
-void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
                   const ProducerPlan& plan) {
   try {
     Producer(stream, encoder, sender, manifest, plan).run();

@@ -41,6 +41,8 @@ class AtomicFile {
 void write_file_atomically(const fs::path& path, std::string_view content);
 std::string read_file(const fs::path& path);  // Error(io) naming the path
 void fsync_directory(const fs::path& path);
+// The same for a file that a library has written under a temporary name in the same directory: fsync, hash, rename.
+AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name);
 // Renames a finished temporary directory to its final name and makes both names durable.
 void publish_directory(const fs::path& temporary, const fs::path& final_name);
 Hash128 hash_file(const fs::path& path);

@@ -27,6 +27,14 @@ struct RowCounts {
 // "1204 decode_error, 17 missing_caption": the three most frequent.
 std::string main_reasons(const RowCounts& counts);
 
+// Consecutive rows of one unit (an index into the plan's units) with one outcome: accepted, or the reason why not.
+struct RowRun {
+  std::uint32_t unit = 0;
+  std::uint64_t first = 0;
+  std::uint32_t rows = 0;
+  std::optional<Reason> reason;
+};
+
 // News for the ledger: what producers saw, in reading order of each unit. Travels with parcels.
 class LedgerDelta {
  public:
@@ -36,6 +44,7 @@ class LedgerDelta {
   void add_non_finite(std::uint32_t archive, std::uint64_t sample_hash);
   void append(const LedgerDelta& later);
   bool empty() const { return runs_.empty() && non_finite_.empty(); }
+  std::vector<RowRun> runs() const;
 
   // Moves the oldest news that fit into `max_bytes` of to_bytes() out of this one.
   LedgerDelta take(std::size_t max_bytes);

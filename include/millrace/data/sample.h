@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // The words of the data flow: SampleRef -> RawSample -> TransformedSample or Rejected.
@@ -24,6 +26,9 @@ struct SampleRef {
   std::uint32_t visit = 0;  // 0 for the first use
   std::uint32_t stripe = 0;
   StripeCursor after;  // the stripe's cursor once this sample has been used
+  // Where it lies, known to the process that reads it: index into the manifest, row of the archive (all lanes counted).
+  std::uint32_t archive = 0;
+  std::uint64_t row = 0;
 };
 
 // One sample as it lies in an archive.
@@ -63,6 +68,7 @@ enum class Reason : std::uint8_t {
 };
 inline constexpr int reason_count = 11;
 const char* to_string(Reason reason);
+std::optional<Reason> try_parse_reason(std::string_view name);
 
 // A sample that cannot be used: a value, counted in the ledger, never thrown.
 struct Rejected {
@@ -73,12 +79,24 @@ struct Rejected {
 
 inline constexpr int token_count = 77;
 
-// One sample ready for the encoders.
+// What the encoders make of a sample, as bits of IEEE half precision; shapes as in EncodedBatch, without B.
+struct Encoding {
+  std::vector<std::uint16_t> moments, text;
+};
+
+// A row whose encoding is at hand, so that nothing has to be read from its archive.
+struct EncodedSample {
+  SampleRef ref;
+  Encoding encoding;
+};
+
+// One sample ready for the encoders, or past them: then it has neither image nor tokens.
 struct TransformedSample {
   SampleRef ref;
   Image image;                       // (resolution, resolution)
   std::vector<std::int32_t> tokens;  // [77]
   std::string caption;
+  std::optional<Encoding> encoding = {};
 };
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// A row of an archive: a sample, or the reason why there is none. Of `ref`, id and hash are set.
-using RawRow = std::variant<RawSample, Rejected>;
+// A row of an archive: a sample, its encoding, or the reason why there is none. Of `ref`, id and hash are set.
+using RawRow = std::variant<RawSample, Rejected, EncodedSample>;
 
 // One unit being read, front to back.
 class UnitReader {

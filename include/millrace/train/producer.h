@@ -4,7 +4,7 @@
 
 #include "millrace/data/manifest.h"
 #include "millrace/data/stream.h"
-#include "millrace/encode/encoder.h"
+#include "millrace/encode/cached_encoder.h"
 #include "millrace/handoff/parcel_sender.h"
 
 namespace millrace {
@@ -25,7 +25,7 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
 
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. Always works on the stripe
 // that is furthest behind, so a trainer never holds much more of one stripe than of another.
-void run_producer(StripeStream& stream, Encoder& encoder, ParcelSender& sender, const Manifest& manifest,
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
                   const ProducerPlan& plan);
 
 }  // namespace millrace

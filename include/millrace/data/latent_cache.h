@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/core/files.h"
+#include "millrace/data/manifest.h"
+#include "millrace/data/sample.h"
+#include "millrace/data/source.h"
+
+// A folder of encodings (docs/formats.md, "Latent cache").
+//
+// NOTE [A cache without locks]: rows are named by (archive, row of the archive), never by lanes or ranks. Each writer
+// makes files of its own: NAME.h5 first, then NAME.json, which says what the file holds and its digest. A file counts
+// from the moment its NAME.json is there; NAME is made of the rows, so whoever encodes the same rows again replaces a
+// file by the same file. A killed writer loses what it had not published, and nothing has to be repaired.
+namespace millrace {
+
+// Of one sample's encoding.
+struct EncodingShape {
+  std::vector<std::int64_t> moments;  // (channels, h, w)
+  std::vector<std::int64_t> text;     // (77, C)
+  bool operator==(const EncodingShape&) const = default;
+};
+
+// What all rows of a cache have in common: CACHE.json, which is written first and never changes.
+struct CacheDescription {
+  nlohmann::json fingerprint;  // of everything that encodings depend on
+  EncodingShape shape;
+  std::vector<std::uint16_t> null_text;  // text state of the empty caption, half precision
+};
+
+bool is_latent_cache(const fs::path& folder);
+CacheDescription read_cache_description(const fs::path& folder);
+// Makes the folder. A description that is there already stays.
+void write_cache_description(const fs::path& folder, const CacheDescription& description);
+
+// The archives that a finished preprocess run has read: MANIFEST.json.
+struct CacheManifest {
+  struct Entry {
+    Archive archive;          // as the run saw it; `rows` as plan_stripes wants them
+    std::uint64_t total = 0;  // rows, a broken end included
+    bool broken = false;      // the last row stands for a broken end
+  };
+  std::vector<Entry> entries;  // sorted by name
+};
+std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
+void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
+
+// The manifest of `data.train.type=latents`: names, sizes and rows as online, so that the stripes come out the same.
+// Error(io) for a folder that is no complete cache.
+Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit);
+
+// Where the latent files of an archive lie.
+fs::path latent_folder(const fs::path& cache, const std::string& archive);
+
+// Where files lie until they are complete. What a killed run has left there is of no use.
+fs::path latent_scratch(const fs::path& cache);
+void clear_latent_scratch(const fs::path& cache);
+
+enum class CachedValues {
+  load,   // encodings with ids, for training
+  leave,  // only the fact that a row is there, for filling the cache
+};
+
+// Rows that the cache holds (rejected ones too) come from there, all others from `original`; without `original` a row
+// that is missing or in a damaged file is an Error(io). Files are looked for whenever a unit is opened, and their
+// digests checked before anything else reads them. With an `original` a damaged file is a warning and its rows are
+// missing.
+std::unique_ptr<SampleSource> make_cached_source(const fs::path& cache, const Manifest& manifest,
+                                                 std::unique_ptr<SampleSource> original, CachedValues values);
+
+// {"kind": "cache", "complete", "archives", "rows", "accepted", "rejected", "files", "bytes", "fingerprint",
+// "problems"}; checks every digest.
+nlohmann::json inspect_latent_cache(const fs::path& folder);
+
+}  // namespace millrace

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <list>
+#include <utility>
+
+#include "millrace/data/latent_cache.h"
+#include "millrace/data/latent_file.h"
+#include "millrace/encode/batch.h"
+
+namespace millrace {
+
+// Adds encodings to a latent cache: one open file per archive, published with `rows_per_file` rows, when more than
+// `most_open` archives are at work (the one that got a row longest ago goes first), or by `publish`. Errors: Error(io).
+class CacheWriter {
+ public:
+  // The cache has its description; `manifest` must outlive the writer.
+  CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t most_open);
+
+  // Row `row` of `batch` is the encoding of `sample`.
+  void add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite);
+  void reject(std::uint32_t archive, std::uint64_t row, Reason reason);
+  void publish();
+
+ private:
+  LatentFileWriter& writer_of(std::uint32_t archive);
+
+  const fs::path cache_;
+  const Manifest& manifest_;
+  const std::size_t rows_per_file_, most_open_;
+  const CacheDescription description_;
+  std::list<std::pair<std::uint32_t, LatentFileWriter>> open_;  // latest first
+};
+
+}  // namespace millrace

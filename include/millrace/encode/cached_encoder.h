@@ -1,0 +1,39 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "millrace/data/latent_cache.h"
+#include "millrace/encode/cache_writer.h"
+#include "millrace/encode/encoder.h"
+
+namespace millrace {
+
+// The encoding stage of a producer: samples that bring their encoding pass through, the others go through the encoder
+// and from there into the cache, too.
+class CachedEncoder {
+ public:
+  // Without `encoder` every sample must bring its encoding, of `shape`; without `cache` nothing is kept.
+  CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, EncodingShape shape, int batch_size);
+
+  // At most batch_size() samples without encoding among them; the result has the order of the samples. A cache that
+  // cannot be written (a full disk) is given up with a warning.
+  EncodedBatch encode(std::vector<TransformedSample> samples);
+  // Publishes what the cache has collected.
+  void finish();
+
+  int batch_size() const { return batch_size_; }
+  double seconds() const { return encoder_ ? encoder_->seconds() : 0; }
+  std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
+
+ private:
+  EncodedBatch encode_fresh(const std::vector<TransformedSample>& samples);
+  template <class Write>
+  void write_cache(Write&& write);
+
+  Encoder* encoder_;
+  std::unique_ptr<CacheWriter> cache_;
+  EncodingShape shape_;
+  int batch_size_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,23 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "millrace/data/config.h"
+#include "millrace/data/tokenizer.h"
+#include "millrace/data/transform.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+
+// Everything that encodings depend on: digests of both networks' weights and settings and of the tokenizer's files,
+// `transform`, `tokenizer`, `encode.dtype`, and what chooses rows and captions (filters, columns, idx_to_prompt). Reads
+// all weights once.
+nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
+                                const TokenizerConfig& tokenizer, const SourceConfig& source, torch::Dtype dtype);
+
+// "transform.resolution: 256 -> 512", one text per difference.
+std::vector<std::string> fingerprint_differences(const nlohmann::json& before, const nlohmann::json& now);
+
+}  // namespace millrace

@@ -1,0 +1,334 @@
+// preprocess: every row of data.train once, through the encoders into the latent cache.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "command.h"
+#include "config.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/data/cached_archive.h"
+#include "millrace/nn/device.h"
+#include "producer_parts.h"
+#include "session.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double passed_seconds(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct PreprocessPlan {
+  const PreprocessConfig& config;
+  PipelineFolder pipeline;
+  DataPlan data;  // as many stripes as there are ranks, or fewer
+  EncodingPlan encoding;
+};
+
+PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& config) {
+  const auto& world = session.world.group();
+  PreprocessPlan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}};
+  auto data = config.data;
+  data.stripes = {};
+  plan.data = share_data_plan(world, data.train, data, world.size());
+  plan.encoding = share_encoding_plan(world, config, plan.pipeline, parse_dtype(config.encode.dtype, session.device));
+  return plan;
+}
+
+// One rank's share: its stripe's rows in order, those that the cache lacks encoded and written.
+class Worker {
+ public:
+  Worker(const PreprocessPlan& plan, ProducerParts& parts, std::vector<std::uint32_t> stripes, const StreamOptions& options)
+      : plan_(plan),
+        parts_(parts),
+        stream_(parts.start_stream(options, CachedValues::leave, stripes)),
+        stripes_(std::move(stripes)),
+        writer_(*plan.encoding.cache, plan.data.manifest, plan.config.encode.rows_per_file, /*most_open=*/1) {}
+
+  bool done() const { return stripes_.empty(); }
+
+  // Reads on until one batch of samples is encoded, or all is read.
+  void work() {
+    while (static_cast<int>(fresh_.size()) < parts_.encoder().batch_size() && !done()) take_sample();
+    write_batch();
+  }
+
+  void publish() { writer_.publish(); }
+  LedgerDelta take_news() { return std::exchange(news_, {}); }
+  std::int64_t encoded() const { return parts_.encoder().images(); }
+
+ private:
+  // What happened to a row that is not in the cache yet, in reading order; without a reason it is the next of `fresh_`.
+  struct Event {
+    std::uint32_t archive;
+    std::uint64_t row;
+    std::optional<Reason> reason;
+  };
+
+  void take_sample() {
+    const auto stripe = stripes_.back();
+    auto sample = stream_.next(stripe);
+    note_rejected(stream_.take_ledger_delta(stripe));
+    if (!sample) {
+      stripes_.pop_back();
+      return;
+    }
+    const auto& ref = sample->ref;
+    if (!sample->encoding) {
+      events_.push_back({ref.archive, ref.row, std::nullopt});
+      fresh_.push_back(std::move(*sample));
+    } else if (!ref.id.empty()) {
+      news_.add_non_finite(ref.archive, hash64(ref.id));
+    }
+  }
+
+  void note_rejected(LedgerDelta news) {
+    for (const auto& run : news.runs()) {
+      if (!run.reason) continue;
+      const Unit& unit = plan_.data.stripes.units[run.unit];
+      for (std::uint64_t i = run.first; i < run.first + run.rows; ++i) {
+        const std::uint64_t row = unit.lane + i * unit.lanes;
+        if (!is_cached(unit.archive, row)) events_.push_back({unit.archive, row, run.reason});
+      }
+    }
+    news_.append(std::move(news));
+  }
+
+  // In the cache before this run came to the archive.
+  bool is_cached(std::uint32_t archive, std::uint64_t row) {
+    if (!cached_ || cached_of_ != archive) {
+      cached_ = std::make_unique<CachedArchive>(*plan_.encoding.cache, plan_.data.manifest.archives[archive],
+                                                plan_.encoding.shape);
+      cached_of_ = archive;
+    }
+    return cached_->find(row) != nullptr;
+  }
+
+  void write_batch() {
+    EncodedBatch batch;
+    std::vector<bool> finite(fresh_.size(), false);
+    if (!fresh_.empty()) {
+      batch = parts_.encoder().encode(fresh_);
+      for (const int row : finite_rows(batch)) finite[row] = true;
+    }
+    std::size_t next = 0;
+    for (const Event& event : events_) {
+      if (event.reason) {
+        writer_.reject(event.archive, event.row, *event.reason);
+        continue;
+      }
+      const auto& sample = fresh_[next];
+      writer_.add(sample, batch, static_cast<std::int64_t>(next), finite[next]);
+      if (!finite[next]) {
+        log::warning("{}: its encoding is not finite; the sample will be left out", sample.ref.id);
+        news_.add_non_finite(event.archive, sample.ref.hash);
+      }
+      ++next;
+    }
+    fresh_.clear();
+    events_.clear();
+  }
+
+  const PreprocessPlan& plan_;
+  ProducerParts& parts_;
+  StripeStream& stream_;
+  std::vector<std::uint32_t> stripes_;  // still to be read
+  CacheWriter writer_;
+  std::vector<TransformedSample> fresh_;
+  std::vector<Event> events_;
+  LedgerDelta news_;
+  std::unique_ptr<CachedArchive> cached_;
+  std::uint32_t cached_of_ = 0;
+};
+
+// Rank 0's account; the other ranks only send their news.
+class Account {
+ public:
+  Account(const Session& session, const PreprocessPlan& plan)
+      : group_(session.world.group()), plan_(plan), ledger_(plan.data), started_(Clock::now()) {}
+
+  const Ledger& ledger() const { return ledger_; }
+
+  // Collective: brings together what the ranks did since the last call, and judges the data.
+  void share(LedgerDelta news, std::int64_t encoded_here, bool ended = false) {
+    encoded_ = encoded_here;
+    group_.all_reduce_sum(std::span(&encoded_, 1));
+    const auto parts = group_.gather_strings(news.to_bytes());
+    std::optional<Error> error;
+    if (group_.rank() == 0) {
+      try {
+        for (const auto& part : parts) ledger_.merge(LedgerDelta::from_bytes(part));
+        if (ended) write_ledger();
+        check_bad_share(ledger_, plan_.data, plan_.config.data.max_bad_share, ended);
+      } catch (const Error& failed) {
+        error = failed;
+        write_ledger();
+      }
+    }
+    agree(group_, error);
+  }
+
+  void print_progress() {
+    if (group_.rank() != 0) return;
+    const auto text = describe();
+    if (log::on_terminal()) {
+      log::progress(text);
+    } else if (++lines_ <= 3 || passed_seconds(last_line_) >= 10) {
+      log::info("{}", text);
+      last_line_ = Clock::now();
+    }
+  }
+
+  std::string describe() const {
+    const auto& total = ledger_.total();
+    const double seconds = passed_seconds(started_);
+    return fmt::format("rows {} accepted {} rejected {} | encoded {} {:.1f} img/s | elapsed {}", total.rows(),
+                       total.accepted, total.rejected_rows(), encoded_, encoded_ / std::max(seconds, 1e-9),
+                       format_time(seconds));
+  }
+
+  void write_ledger() const {
+    write_file_atomically(std::filesystem::path(plan_.config.run.dir.value) / "ledger.json", ledger_.report_json());
+  }
+
+  void write_state(const char* word) const {
+    const auto& total = ledger_.total();
+    const nlohmann::ordered_json state = {{"state", word},
+                                          {"cache", plan_.encoding.cache->string()},
+                                          {"rows", total.rows()},
+                                          {"accepted", total.accepted}};
+    const std::filesystem::path dir = plan_.config.run.dir.value;
+    write_file_atomically(dir / "STATE", state.dump(2) + "\n");
+    if (std::string_view(word) == "done") write_file_atomically(dir / "DONE", state.dump(2) + "\n");
+  }
+
+ private:
+  const Group& group_;
+  const PreprocessPlan& plan_;
+  Ledger ledger_;
+  Clock::time_point started_, last_line_{};
+  std::int64_t encoded_ = 0;
+  std::int64_t lines_ = 0;
+};
+
+// The archives as a training run on the images would see them, so that its stripes come out the same.
+CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
+  if (manifest.archives.size() < max_stripes) count_rows(manifest);
+  CacheManifest finished;
+  for (std::size_t i = 0; i < manifest.archives.size(); ++i) {
+    const auto& counts = ledger.archives()[i];
+    const bool broken = counts.rejected[static_cast<int>(Reason::archive_error)] > 0;
+    finished.entries.push_back({manifest.archives[i], counts.rows(), broken});
+  }
+  return finished;
+}
+
+void open_folder(const Session& session, const PreprocessPlan& plan) {
+  const std::filesystem::path dir = plan.config.run.dir.value;
+  std::optional<Error> error;
+  if (session.is_root()) {
+    std::error_code code;
+    std::filesystem::create_directories(dir / "log", code);
+    std::filesystem::remove(dir / "DONE", code);
+    if (code) error = Error(Exit::io, fmt::format("run.dir: cannot make {}: {}", dir.string(), code.message()));
+  }
+  agree(session.world.group(), error);
+  log::init({"", session.world.rank(), session.is_root(),
+             (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
+}
+
+void print_start(const Session& session, const PreprocessPlan& plan) {
+  auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
+  log::info("millrace {} preprocess", MILLRACE_VERSION);
+  row("ranks",
+      fmt::format("{}, on {}, {} threads each", session.world.size(), device_name(session.device), session.threads));
+  row("pipeline", fmt::format("{}, encoders in {}", plan.config.model.pipeline.value,
+                              dtype_name(parse_dtype(plan.config.encode.dtype, session.device))));
+  row("data", fmt::format("{} archives in {} units for {} ranks", plan.data.manifest.archives.size(),
+                          plan.data.stripes.units.size(), plan.data.stripes.stripes));
+  row("encodings", describe(plan.encoding));
+  row("run", plan.config.run.dir.value);
+}
+
+// Rounds of about a second: every rank encodes at least one batch, then all tell what they did. True when all is done,
+// false when a signal to any rank asks to stop.
+bool run_rounds(const Group& group, Worker& worker, Account& account) {
+  constexpr double round_seconds = 1;
+  while (true) {
+    const auto started = Clock::now();
+    do {
+      worker.work();
+    } while (!worker.done() && !stop::requested() && passed_seconds(started) < round_seconds);
+    std::int64_t state[] = {worker.done() ? 0 : 1, stop::signal_number()};
+    group.all_reduce_max(std::span<std::int64_t>(state));
+    account.share(worker.take_news(), worker.encoded());
+    account.print_progress();
+    if (state[0] == 0) return true;
+    if (state[1] != 0) return false;
+  }
+}
+
+int preprocess(const Session& session, const PreprocessPlan& plan) {
+  const auto& group = session.world.group();
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  if (session.is_root()) parts.make_null_text();  // begins the cache
+  group.barrier();
+
+  std::vector<std::uint32_t> stripes;
+  const auto own = static_cast<std::uint32_t>(session.world.rank());
+  if (own < plan.data.stripes.stripes) stripes.push_back(own);
+  StreamOptions options;
+  options.threads = plan.config.data.threads.value_or(session.threads);
+  options.ahead = 2 * plan.config.encode.batch_size;
+  options.epochs = 1;
+  Worker worker(plan, parts, stripes, options);
+  Account account(session, plan);
+  const bool finished = run_rounds(group, worker, account);
+  worker.publish();
+  account.share(worker.take_news(), worker.encoded(), finished);
+  if (session.is_root()) {
+    account.write_ledger();
+    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, account.ledger()));
+    account.write_state(finished ? "done" : "requeue");
+    log::progress("");
+    fmt::print("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped",
+               account.describe(), plan.encoding.cache->string(),
+               finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
+                                      plan.encoding.cache->string())
+                        : "the same command again: it goes on where it stopped");
+    std::fflush(stdout);
+  }
+  return static_cast<int>(finished ? Exit::done : Exit::requeue);
+}
+
+int run_preprocess(const CommandLine& line) {
+  auto loaded =
+      load_config<PreprocessConfig>(line, [](const PreprocessConfig& c, config::Report& report) { check(c, report); });
+  if (loaded.printed) return 0;
+  World world;
+  const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
+  return run_role(session, [&] {
+    const PreprocessPlan plan = plan_preprocess(session, loaded.root);
+    open_folder(session, plan);
+    if (session.is_root()) print_start(session, plan);
+    return line.dry_run ? 0 : preprocess(session, plan);
+  });
+}
+
+}  // namespace
+
+Command preprocess_command() {
+  return {"preprocess",
+          "encode data sets into a latent cache, alone or under mpirun/srun",
+          "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES encode.cache=DIR [key=value]...",
+          {},
+          false,
+          run_preprocess,
+          schema_of<PreprocessConfig>};
+}
+
+}  // namespace millrace

@@ -1,0 +1,174 @@
+#include "producer_parts.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/encode/fingerprint.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+// Of one training producer: each may hold `encode.rows_per_file` encodings on disk.
+constexpr std::size_t open_cache_files = 64;
+
+EncodingShape shape_of_pipeline(const ProducerConfig& config, const PipelineFolder& pipeline) {
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  if (config.transform.resolution % vae.factor() != 0)
+    throw Error(Exit::usage, fmt::format("transform.resolution: {} is not a multiple of the VAE's factor {}",
+                                         config.transform.resolution, vae.factor()));
+  const auto side = config.transform.resolution / vae.factor();
+  const auto width = CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size;
+  return {{2 * vae.latent_channels, side, side}, {token_count, width}};
+}
+
+void check_fingerprint(const std::filesystem::path& cache, const json& made_with, const json& present) {
+  const auto differences = fingerprint_differences(made_with, present);
+  if (differences.empty()) return;
+  throw Error(Exit::usage,
+              fmt::format("encode.cache: the latents in {} were made in another way:\n  {}", cache.string(),
+                          fmt::join(differences, "\n  ")),
+              "set these back, or choose another encode.cache");
+}
+
+// Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
+void warn_of_other_networks(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
+                            torch::Dtype dtype) {
+  json present;
+  try {
+    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data.train, dtype);
+  } catch (const Error&) {
+    return;  // a pipeline without the encoders' weights is all that such a run needs
+  }
+  for (const char* name : {"vae", "text_encoder"}) {
+    const auto pointer = json::json_pointer(fmt::format("/model.pipeline/{}", name));
+    if (made_with.contains(pointer) && made_with.at(pointer) != present.at(pointer))
+      log::warning("the latents in {} were made by another {} than that of model.pipeline", config.data.train.path[0],
+                   name);
+  }
+}
+
+EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, torch::Dtype dtype) {
+  EncodingPlan plan;
+  if (config.data.train.type == SourceConfig::Type::latents) {
+    plan.encodes = false;
+    plan.cache = config.data.train.path.at(0);
+    const auto description = read_cache_description(*plan.cache);
+    plan.shape = description.shape;
+    warn_of_other_networks(description.fingerprint, config, pipeline, dtype);
+    return plan;
+  }
+  plan.shape = shape_of_pipeline(config, pipeline);
+  if (!config.encode.cache) return plan;
+  plan.cache = *config.encode.cache;
+  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data.train, dtype);
+  if (is_latent_cache(*plan.cache))
+    check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
+  return plan;
+}
+
+}  // namespace
+
+EncodingPlan share_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
+                                 torch::Dtype dtype) {
+  EncodingPlan plan;
+  std::optional<Error> error;
+  if (world.rank() == 0) {
+    try {
+      plan = plan_encoding(config, pipeline, dtype);
+    } catch (const Error& failed) {
+      error = failed;
+    }
+  }
+  agree(world, error);
+  const json mine = {{"moments", plan.shape.moments},
+                     {"text", plan.shape.text},
+                     {"encodes", plan.encodes},
+                     {"cache", plan.cache ? json(plan.cache->string()) : json(nullptr)},
+                     {"fingerprint", plan.fingerprint}};
+  const json shared = json::from_cbor(world.broadcast([&] {
+    std::string bytes;
+    json::to_cbor(mine, bytes);
+    return bytes;
+  }()));
+  plan.shape = {shared.at("moments"), shared.at("text")};
+  plan.encodes = shared.at("encodes");
+  if (!shared.at("cache").is_null()) plan.cache = shared.at("cache").get<std::string>();
+  plan.fingerprint = shared.at("fingerprint");
+  return plan;
+}
+
+std::string describe(const EncodingPlan& plan) {
+  auto text =
+      fmt::format("moments {} and text {}, ", fmt::join(plan.shape.moments, " x "), fmt::join(plan.shape.text, " x "));
+  if (!plan.cache) return text + "made while training";
+  text += "read from " + plan.cache->string();
+  return plan.encodes ? text + ", the missing ones made and added" : text;
+}
+
+ProducerParts::ProducerParts(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
+                             const EncodingPlan& encoding, torch::Device device)
+    : config_(config),
+      data_(data),
+      encoding_(encoding),
+      filter_(config.data.train.filters),
+      deal_(config.run.seed, data.stripes),
+      preparation_{config.run.seed, config.transform, nullptr, filter_.empty() ? nullptr : &filter_} {
+  if (!encoding.encodes) return;
+  const auto dtype = parse_dtype(config.encode.dtype, device);
+  tokenizer_.emplace(ClipTokenizer::load(pipeline.component("tokenizer"), config.tokenizer));
+  preparation_.tokenizer = &*tokenizer_;
+  encoder_.emplace(pipeline.load_vae(device, dtype), pipeline.load_text_encoder(device, dtype), device, dtype,
+                   config.encode.batch_size);
+}
+
+torch::Tensor ProducerParts::make_null_text() {
+  if (encoding_.encodes) {
+    const auto state = encoder_->encode_text(tokenizer_->encode(""));
+    if (encoding_.cache) {
+      clear_latent_scratch(*encoding_.cache);
+      const auto* values = static_cast<const std::uint16_t*>(state.const_data_ptr());
+      write_cache_description(*encoding_.cache,
+                              {encoding_.fingerprint, encoding_.shape, {values, values + state.numel()}});
+    }
+    return state;
+  }
+  const auto values = read_cache_description(*encoding_.cache).null_text;
+  auto state = torch::empty(encoding_.shape.text, torch::kHalf);
+  std::memcpy(state.data_ptr(), values.data(), state.nbytes());
+  return state;
+}
+
+std::unique_ptr<SampleSource> ProducerParts::make_source_with_cache(CachedValues values) const {
+  auto source =
+      make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
+  if (!encoding_.encodes || !encoding_.cache) return source;
+  return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);
+}
+
+StripeStream& ProducerParts::start_stream(const StreamOptions& options, CachedValues values,
+                                          const std::vector<std::uint32_t>& stripes,
+                                          const std::map<std::uint32_t, StripeCursor>& from) {
+  source_ = make_source_with_cache(values);
+  stream_.emplace(deal_, *source_, preparation_, options);
+  for (const auto stripe : stripes) {
+    const auto found = from.find(stripe);
+    stream_->add(stripe, found == from.end() ? StripeCursor{} : found->second);
+  }
+  return *stream_;
+}
+
+CachedEncoder ProducerParts::make_cached_encoder() {
+  std::unique_ptr<CacheWriter> writer;
+  if (encoding_.encodes && encoding_.cache)
+    writer =
+        std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file, open_cache_files);
+  return {encoder_ ? &*encoder_ : nullptr, std::move(writer), encoding_.shape, config_.encode.batch_size};
+}
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#include "millrace/encode/cache_writer.h"
+
+#include <algorithm>
+#include <span>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+std::span<const std::uint16_t> row_of(const torch::Tensor& values, std::int64_t row) {
+  const auto size = static_cast<std::size_t>(values.numel() / values.size(0));
+  return {static_cast<const std::uint16_t*>(values.const_data_ptr()) + static_cast<std::size_t>(row) * size, size};
+}
+
+}  // namespace
+
+CacheWriter::CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t most_open)
+    : cache_(cache),
+      manifest_(manifest),
+      rows_per_file_(static_cast<std::size_t>(rows_per_file)),
+      most_open_(most_open),
+      description_(read_cache_description(cache)) {}
+
+void CacheWriter::add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite) {
+  ensure(batch.moments.is_contiguous() && batch.text.is_contiguous(), "a cache takes dense rows");
+  const auto& ref = sample.ref;
+  auto& writer = writer_of(ref.archive);
+  writer.add({ref.row, ref.id, sample.caption, row_of(batch.moments, row), row_of(batch.text, row), finite});
+  if (writer.rows() < rows_per_file_) return;
+  writer.publish();
+  open_.pop_front();
+}
+
+void CacheWriter::reject(std::uint32_t archive, std::uint64_t row, Reason reason) {
+  writer_of(archive).reject(row, reason);
+}
+
+LatentFileWriter& CacheWriter::writer_of(std::uint32_t archive) {
+  const auto found =
+      std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return entry.first == archive; });
+  if (found != open_.end()) {
+    open_.splice(open_.begin(), open_, found);
+  } else {
+    open_.emplace_front(archive, LatentFileWriter(cache_, manifest_.archives.at(archive), description_));
+  }
+  if (open_.size() > most_open_) {
+    open_.back().second.publish();
+    open_.pop_back();
+  }
+  return open_.front().second;
+}
+
+void CacheWriter::publish() {
+  for (; !open_.empty(); open_.pop_front()) open_.front().second.publish();
+}
+
+}  // namespace millrace

@@ -1,0 +1,81 @@
+#include "millrace/encode/cached_encoder.h"
+
+#include <cstring>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+namespace {
+
+torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape) {
+  shape.insert(shape.begin(), rows);
+  return torch::empty(shape, torch::kHalf);
+}
+
+void copy_row(const std::vector<std::uint16_t>& from, torch::Tensor& to, std::int64_t row) {
+  const auto size = static_cast<std::size_t>(to.numel() / to.size(0));
+  ensure(from.size() == size, "a cached encoding has the shape of the run's");
+  std::memcpy(static_cast<std::uint16_t*>(to.data_ptr()) + static_cast<std::size_t>(row) * size, from.data(), 2 * size);
+}
+
+}  // namespace
+
+CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, EncodingShape shape, int batch_size)
+    : encoder_(encoder), cache_(std::move(cache)), shape_(std::move(shape)), batch_size_(batch_size) {}
+
+EncodedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  EncodedBatch batch;
+  batch.moments = make_rows(count, shape_.moments);
+  batch.text = make_rows(count, shape_.text);
+  std::vector<TransformedSample> fresh;
+  std::vector<std::int64_t> fresh_rows;
+  for (std::int64_t row = 0; row < count; ++row) {
+    auto& sample = samples[row];
+    batch.refs.push_back(sample.ref);
+    if (sample.encoding) {
+      copy_row(sample.encoding->moments, batch.moments, row);
+      copy_row(sample.encoding->text, batch.text, row);
+    } else {
+      fresh_rows.push_back(row);
+      fresh.push_back(std::move(sample));
+    }
+  }
+  if (fresh.empty()) return batch;
+  const auto encoded = encode_fresh(fresh);
+  const auto rows = torch::tensor(fresh_rows, torch::kInt64);
+  batch.moments.index_copy_(0, rows, encoded.moments);
+  batch.text.index_copy_(0, rows, encoded.text);
+  return batch;
+}
+
+EncodedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& samples) {
+  ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
+  auto encoded = encoder_->encode(samples);
+  write_cache([&] {
+    std::vector<bool> finite(samples.size(), false);
+    for (const int row : finite_rows(encoded)) finite[row] = true;
+    for (std::size_t row = 0; row < samples.size(); ++row)
+      cache_->add(samples[row], encoded, static_cast<std::int64_t>(row), finite[row]);
+  });
+  return encoded;
+}
+
+void CachedEncoder::finish() {
+  write_cache([&] { cache_->publish(); });
+}
+
+template <class Write>
+void CachedEncoder::write_cache(Write&& write) {
+  if (!cache_) return;
+  try {
+    write();
+  } catch (const Error& error) {
+    if (error.exit() != Exit::io) throw;
+    log::warning("encode.cache: {}; training goes on, and adds nothing more to the cache", error.what());
+    cache_.reset();
+  }
+}
+
+}  // namespace millrace

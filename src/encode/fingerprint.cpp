@@ -1,0 +1,91 @@
+#include "millrace/encode/fingerprint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "millrace/core/config.h"
+#include "millrace/core/hash.h"
+#include "millrace/io/weights.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+namespace {
+
+// Keys of a config.json that change nothing about what the network computes from given weights.
+const std::vector<std::string> idle_keys = {"transformers_version", "torch_dtype",    "dtype",
+                                            "architectures",        "scaling_factor", "shift_factor",
+                                            "sample_size",          "force_upcast",   "use_cache"};
+
+void add(Hasher128& hasher, std::string_view text) {
+  hasher.update(text.data(), text.size());
+}
+
+// Of names, shapes and values, however they are packed into files, and of the settings.
+std::string digest_of_network(const PipelineFolder& pipeline, std::string_view component, std::string_view stem) {
+  json settings = pipeline.config(component);
+  for (const auto& key : idle_keys) settings.erase(key);
+  for (auto entry = settings.begin(); entry != settings.end();)
+    entry = entry.key().starts_with('_') ? settings.erase(entry) : std::next(entry);
+  Hasher128 hasher;
+  add(hasher, settings.dump());
+  const Weights weights = open_weights(pipeline.component(component), stem);
+  for (const auto& name : weights.names()) {
+    const auto& info = weights.info(name);
+    add(hasher, fmt::format("{} {} {}\n", name, to_string(info.dtype), json(info.shape).dump()));
+    const auto bytes = weights.bytes(name);
+    hasher.update(bytes.data(), bytes.size());
+  }
+  return hasher.digest().hex();
+}
+
+std::string digest_of_tokenizer(const fs::path& folder) {
+  Hasher128 hasher;
+  for (const char* name :
+       {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(folder / name, ignored)) continue;
+    add(hasher, name);
+    add(hasher, read_file(folder / name));
+  }
+  return hasher.digest().hex();
+}
+
+}  // namespace
+
+json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
+                      const TokenizerConfig& tokenizer, const SourceConfig& source, torch::Dtype dtype) {
+  const json data = json::parse(config::print_json(source));
+  json prompts = nullptr;
+  if (source.idx_to_prompt) prompts = hash_file(*source.idx_to_prompt).hex();
+  return {
+      {"model.pipeline",
+       {{"vae", digest_of_network(pipeline, "vae", diffusers_stem)},
+        {"text_encoder", digest_of_network(pipeline, "text_encoder", transformers_stem)},
+        {"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}}},
+      {"transform", json::parse(config::print_json(transform))},
+      {"tokenizer", json::parse(config::print_json(tokenizer))},
+      {"encode.dtype", dtype_name(dtype)},
+      {"data.train", {{"filters", data.at("filters")}, {"columns", data.at("columns")}, {"idx_to_prompt", prompts}}}};
+}
+
+std::vector<std::string> fingerprint_differences(const json& before, const json& now) {
+  const json old_keys = before.flatten(), new_keys = now.flatten();
+  json all = old_keys;
+  all.update(new_keys);
+  std::vector<std::string> differences;
+  for (const auto& [pointer, value] : all.items()) {
+    const auto word = [&, key = pointer](const json& keys) {
+      return keys.contains(key) ? keys.at(key).dump() : "none";
+    };
+    if (word(old_keys) == word(new_keys)) continue;
+    std::string name = pointer.substr(1);
+    std::replace(name.begin(), name.end(), '/', '.');
+    differences.push_back(fmt::format("{}: {} -> {}", name, word(old_keys), word(new_keys)));
+  }
+  return differences;
+}
+
+}  // namespace millrace

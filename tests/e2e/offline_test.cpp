@@ -1,0 +1,209 @@
+// The latent cache through the real binary: online, offline and mixed training are the same, tensor for tensor.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "e2e/program.h"
+#include "e2e/weights.h"
+
+namespace millrace::e2e {
+namespace {
+
+constexpr const char* steps = "'duration=8 steps' 'record.steps=[1,5,8]' ";
+
+std::string cache_path(const std::string& name) {
+  return (workshop() / name).string();
+}
+
+// The settings of train(), as far as they concern encodings.
+std::string preprocess(const std::string& run, const std::string& cache, const std::string& settings = "") {
+  const auto& w = workshop();
+  return millrace + " preprocess run.dir=" + (w / run).string() +
+         " run.device=cpu model.pipeline=" + (w / "tiny").string() + " data.train.path=" + (w / "shapes").string() +
+         " transform.resolution=32 encode.batch_size=8 encode.cache=" + cache_path(cache) + " " + settings;
+}
+
+Outcome expect_success(const std::string& command) {
+  const auto outcome = shell(command);
+  EXPECT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.output;
+  return outcome;
+}
+
+const std::string& online() {
+  static const std::string run = [] {
+    expect_success(train("online", steps));
+    return std::string("online");
+  }();
+  return run;
+}
+
+// A cache of all 96 rows, made by three ranks.
+const std::string& complete_cache() {
+  static const std::string cache = [] {
+    expect_success(mpirun(3) + preprocess("filled", "complete", "encode.rows_per_file=10"));
+    return std::string("complete");
+  }();
+  return cache;
+}
+
+void expect_same_as_online(const std::string& run) {
+  const auto a = workshop() / online(), b = workshop() / run;
+  EXPECT_EQ(read(a / "ids.jsonl"), read(b / "ids.jsonl"));
+  for (const char* step : {"step-00000001", "step-00000005", "step-00000008"}) {
+    const auto name = std::string("records/") + step + ".safetensors";
+    const auto left = read_weights(a / name), right = read_weights(b / name);
+    ASSERT_TRUE(left.contains("latents") && left.contains("text"));
+    EXPECT_EQ(left, right) << run << " " << step;
+  }
+}
+
+std::set<std::string> json_files(const std::string& cache) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(cache_path(cache) + "/rows"))
+    if (entry.path().extension() == ".json") names.insert(entry.path().filename().string());
+  return names;
+}
+
+nlohmann::json inspect(const std::string& cache) {
+  return nlohmann::json::parse(shell(millrace + " inspect --json " + cache_path(cache)).output);
+}
+
+TEST(Offline, PreprocessFillsACacheThatInspectFindsSound) {
+  const auto report = inspect(complete_cache());
+  EXPECT_EQ(report["kind"], "cache");
+  EXPECT_EQ(report["complete"], true);
+  EXPECT_EQ(report["rows"], 96);
+  EXPECT_EQ(report["accepted"], 96);
+  EXPECT_TRUE(report["problems"].empty()) << report;
+  const auto ledger = nlohmann::json::parse(read(workshop() / "filled/ledger.json"));
+  EXPECT_EQ(ledger["rows"], 96);
+  EXPECT_EQ(ledger["archives"].size(), 4u);
+}
+
+TEST(Offline, WithTheFilledCacheAsOnline) {
+  expect_success(train("with-cache", steps + ("encode.cache=" + cache_path(complete_cache()))));
+  expect_same_as_online("with-cache");
+}
+
+TEST(Offline, FromTheCacheAloneAsOnline) {
+  expect_success(train("alone", steps + ("data.train.type=latents data.train.path=" + cache_path(complete_cache()))));
+  expect_same_as_online("alone");
+  expect_success(mpirun(3) +
+                 train("alone-on-three", steps + ("roles.producers=1 data.train.type=latents data.train.path=" +
+                                                  cache_path(complete_cache()))));
+  EXPECT_EQ(read(workshop() / "alone-on-three/ids.jsonl"), read(workshop() / online() / "ids.jsonl"));
+}
+
+TEST(Offline, AHalfFilledCacheAsOnlineAndFullerAfterwards) {
+  expect_success(preprocess("half-filled", "half", "data.train.limit=40 encode.rows_per_file=16"));
+  EXPECT_EQ(inspect("half")["rows"], 40);
+  expect_success(train("mixed", steps + ("encode.cache=" + cache_path("half"))));
+  expect_same_as_online("mixed");
+  EXPECT_GE(inspect("half")["rows"], 64);  // what training has read and a little more
+}
+
+TEST(Offline, AnEmptyCacheFillsWhileTraining) {
+  expect_success(train("filling", steps + ("encode.cache=" + cache_path("filling-cache"))));
+  expect_same_as_online("filling");
+  expect_success(train("filled-again", steps + ("encode.cache=" + cache_path("filling-cache"))));
+  expect_same_as_online("filled-again");
+}
+
+TEST(Offline, ADamagedFileIsEncodedAnewAndAnErrorWithoutImages) {
+  const auto cache = workshop() / "damaged-cache";
+  fs::copy(cache_path(complete_cache()), cache, fs::copy_options::recursive);
+  for (const auto& entry : fs::recursive_directory_iterator(cache / "rows")) {
+    if (entry.path().extension() != ".h5") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(entry.path()) / 2)).put('\x55').put('\xAA');
+  }
+  EXPECT_EQ(shell(millrace + " inspect " + cache.string()).exit_code, 74);
+  const auto alone =
+      shell(train("damaged-alone", steps + ("data.train.type=latents data.train.path=" + cache.string())));
+  EXPECT_EQ(alone.exit_code, 74) << alone.output;
+  EXPECT_NE(alone.output.find("digest"), std::string::npos) << alone.output;
+  expect_success(train("damaged-mixed", steps + ("encode.cache=" + cache.string())));
+  expect_same_as_online("damaged-mixed");
+}
+
+TEST(Offline, KilledPreprocessLosesAndDoublesNothing) {
+  const auto command = preprocess("killed", "killed-cache", "encode.rows_per_file=4 encode.batch_size=4");
+  const auto rows = cache_path("killed-cache") + "/rows";
+  const auto killed =
+      shell(command + " & pid=$!; for i in $(seq 3000); do [ \"$(find " + rows +
+            " -name '*.json' 2>/dev/null | wc -l)\" -ge 3 ] && break; sleep 0.01; done; kill -KILL $pid; "
+            "wait $pid");
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  const auto before = json_files("killed-cache");
+  expect_success(mpirun(2) + command);
+  const auto report = inspect("killed-cache");
+  EXPECT_EQ(report["rows"], 96);
+  EXPECT_EQ(report["complete"], true);
+  EXPECT_TRUE(fs::is_empty(cache_path("killed-cache") + "/tmp"));
+  const auto after = json_files("killed-cache");
+  for (const auto& name : before) EXPECT_TRUE(after.contains(name)) << name;
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "killed/ledger.json"))["accepted"], 96);
+  expect_success(preprocess("again", "killed-cache", "encode.batch_size=4"));  // nothing left to do
+  EXPECT_EQ(json_files("killed-cache"), after);
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "again/ledger.json"))["rows"], 96);
+}
+
+TEST(Offline, ASignalKeepsWhatIsDone) {
+  const auto command = preprocess("signalled", "signalled-cache", "encode.rows_per_file=2 encode.batch_size=1");
+  const auto rows = cache_path("signalled-cache") + "/rows";
+  const auto stopped = shell(command + " & pid=$!; for i in $(seq 3000); do [ \"$(find " + rows +
+                             " -name '*.json' 2>/dev/null | wc -l)\" -ge 1 ] && break; sleep 0.01; done; kill -USR1 "
+                             "$pid; wait $pid");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "signalled/STATE"))["state"], "requeue");
+  expect_success(command);
+  EXPECT_EQ(inspect("signalled-cache")["rows"], 96);
+}
+
+TEST(Offline, RejectedRowsAreRememberedWithTheirReasons) {
+  const auto images = workshop() / "some-bad";
+  fs::create_directories(images);
+  // The third image is cut short, the fifth caption is missing.
+  expect_success("cd " + images.string() +
+                 " && mkdir x && tar -xf $(ls ../shapes/*.tar | head -n 1) -C x && cd x && f=$(ls *.jpg | "
+                 "sed -n 3p) && head -c 300 $f > ../cut && mv ../cut $f && rm $(ls *.txt | sed -n 5p) && "
+                 "tar -cf ../bad.tar $(ls) && cd .. && rm -r x");
+  const std::string data = "data.train.path=" + images.string() + " data.max_bad_share=0.5";
+  const auto few = " 'duration=20 steps' batch.global=2 batch.micro=2 ";  // more than a pass
+  expect_success(train("bad-online", data + few));
+  expect_success(preprocess("bad-filled", "bad-cache", data));
+  const auto ledger = nlohmann::json::parse(read(workshop() / "bad-filled/ledger.json"));
+  EXPECT_EQ(ledger["rejected"]["missing_caption"], 1);
+  expect_success(train("bad-offline", "data.max_bad_share=0.5 data.train.type=latents data.train.path=" +
+                                          cache_path("bad-cache") + few));
+  EXPECT_EQ(read(workshop() / "bad-online/ids.jsonl"), read(workshop() / "bad-offline/ids.jsonl"));
+  EXPECT_EQ(read(workshop() / "bad-online/ledger.json"), read(workshop() / "bad-offline/ledger.json"));
+  expect_success(preprocess("bad-again", "bad-cache", data));
+  EXPECT_EQ(read(workshop() / "bad-again/ledger.json"), read(workshop() / "bad-filled/ledger.json"));
+}
+
+TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
+  const auto cache = "encode.cache=" + cache_path(complete_cache());
+  const auto other = shell(train("stale", cache + " transform.interpolation=bicubic"));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.output.find("transform.interpolation: \"bilinear\" -> \"bicubic\""), std::string::npos)
+      << other.output;
+  expect_success(millrace + " init --preset tiny seed=5 --out " + cache_path("other"));
+  const auto weights = shell(train("stale", cache + " model.pipeline=" + cache_path("other")));
+  EXPECT_EQ(weights.exit_code, 2);
+  EXPECT_NE(weights.output.find("model.pipeline.vae"), std::string::npos) << weights.output;
+  const auto random = shell(train("random", cache + " transform.flip=0.5"));
+  EXPECT_EQ(random.exit_code, 2);
+  EXPECT_NE(random.output.find("encode.cache"), std::string::npos) << random.output;
+  EXPECT_EQ(shell(train("both", cache + " data.train.type=latents data.train.path=" + cache_path(complete_cache())))
+                .exit_code,
+            2);
+  EXPECT_EQ(shell(train("no-cache", "data.train.type=latents data.train.path=" + cache_path("nowhere"))).exit_code, 74);
+  const auto without = shell(millrace + " preprocess run.dir=" + cache_path("no-cache-given") +
+                             " model.pipeline=" + cache_path("tiny") + " data.train.path=" + cache_path("shapes"));
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_NE(without.output.find("encode.cache"), std::string::npos) << without.output;
+}
+
+}  // namespace
+}  // namespace millrace::e2e

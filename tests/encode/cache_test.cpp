@@ -1,0 +1,139 @@
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "millrace/core/error.h"
+#include "millrace/data/cached_archive.h"
+#include "millrace/encode/cached_encoder.h"
+#include "millrace/encode/fingerprint.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/presets.h"
+#include "samples.h"
+
+namespace millrace {
+namespace {
+
+constexpr int cache_batch = 4;
+
+class CacheTest : public testing::Test {
+ protected:
+  CacheTest() {
+    const auto configs = preset_configs(Preset::tiny);
+    encoder.emplace(make_vae(configs.vae, 1), make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std),
+                    torch::kCPU, torch::kFloat32, cache_batch);
+    const auto probe = encoder->encode(std::vector{test::noise_sample(0, 32)});
+    shape = {probe.moments.sizes().slice(1).vec(), probe.text.sizes().slice(1).vec()};
+    std::string pattern = fs::temp_directory_path() / "millrace-encode-XXXXXX";
+    folder = ::mkdtemp(pattern.data());
+    write_cache_description(
+        folder, {{{"made_with", "tiny"}}, shape, std::vector<std::uint16_t>(shape.text[0] * shape.text[1])});
+    for (const char* name : {"a", "b", "c"}) {
+      Archive archive;
+      archive.path = archive.name = name;
+      manifest.archives.push_back(archive);
+    }
+  }
+  ~CacheTest() override { fs::remove_all(folder); }
+
+  static TransformedSample sample(std::uint32_t archive, std::uint64_t row) {
+    auto sample = test::noise_sample(static_cast<int>(100 * archive + row), 32);
+    sample.ref.archive = archive;
+    sample.ref.row = row;
+    sample.caption = "caption " + std::to_string(row);
+    return sample;
+  }
+  static std::vector<std::uint16_t> bits(const torch::Tensor& values) {
+    std::vector<std::uint16_t> bits(static_cast<std::size_t>(values.numel()));
+    std::memcpy(bits.data(), values.contiguous().data_ptr(), 2 * bits.size());
+    return bits;
+  }
+  CachedEncoder writing(int rows_per_file, std::size_t most_open = 8) {
+    return {&*encoder, std::make_unique<CacheWriter>(folder, manifest, rows_per_file, most_open), shape, cache_batch};
+  }
+  std::size_t files(const char* archive) {
+    std::error_code none;
+    std::size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(latent_folder(folder, archive), none))
+      count += entry.path().extension() == ".json";
+    return count;
+  }
+
+  std::optional<Encoder> encoder;
+  EncodingShape shape;
+  fs::path folder;
+  Manifest manifest;
+};
+
+TEST_F(CacheTest, CachedAndFreshSamplesKeepTheirPlaces) {
+  const auto expected = encoder->encode(std::vector{sample(0, 0), sample(0, 1), sample(0, 2), sample(0, 3)});
+  std::vector<TransformedSample> samples;
+  for (std::uint64_t row = 0; row < 4; ++row) {
+    samples.push_back(sample(0, row));
+    if (row % 2) continue;
+    const auto number = static_cast<std::int64_t>(row);
+    samples.back().encoding = Encoding{bits(expected.moments[number]), bits(expected.text[number])};
+    samples.back().image = {};
+  }
+  CachedEncoder mixed(&*encoder, nullptr, shape, cache_batch);
+  const auto batch = mixed.encode(samples);
+  EXPECT_TRUE(torch::equal(batch.moments, expected.moments));
+  EXPECT_TRUE(torch::equal(batch.text, expected.text));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(batch.refs[i].row, static_cast<std::uint64_t>(i));
+
+  CachedEncoder without(nullptr, nullptr, shape, cache_batch);
+  EXPECT_TRUE(torch::equal(without.encode({samples[0], samples[2]}).moments,
+                           expected.moments.index({torch::indexing::Slice(0, 4, 2)})));
+  EXPECT_THROW(without.encode({sample(0, 1)}), Error);
+}
+
+TEST_F(CacheTest, WhatIsEncodedCanBeReadBackBitForBit) {
+  auto encoder = writing(100);
+  const auto batch = encoder.encode({sample(0, 7), sample(1, 3), sample(0, 2), sample(2, 0)});
+  EXPECT_EQ(files("a"), 0u) << "nothing counts before it is published";
+  encoder.finish();
+  const CachedArchive cached(folder, manifest.archives[0], shape);
+  CachedArchive::Opened opened;
+  for (const auto& [row, place] : {std::pair{7u, 0}, std::pair{2u, 2}}) {
+    const auto read = cached.load(*cached.find(row), opened);
+    EXPECT_EQ(read.ref.id, sample(0, row).ref.id);
+    EXPECT_EQ(read.encoding.moments, bits(batch.moments[place]));
+    EXPECT_EQ(read.encoding.text, bits(batch.text[place]));
+  }
+  EXPECT_EQ(cached.find(3), nullptr);
+}
+
+TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
+  auto encoder = writing(2, 2);
+  encoder.encode({sample(0, 0), sample(1, 0), sample(0, 1), sample(0, 2)});
+  EXPECT_EQ(files("a"), 1u) << "two rows make a file";
+  encoder.encode({sample(2, 0)});
+  EXPECT_EQ(files("b"), 1u) << "the one that waited longest goes";
+  EXPECT_EQ(files("a") + files("c"), 1u);
+  encoder.finish();
+  EXPECT_EQ(files("a"), 2u);
+  EXPECT_EQ(files("c"), 1u);
+}
+
+TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
+  std::ofstream(folder / "rows") << "in the way";
+  auto encoder = writing(1);
+  const auto batch = encoder.encode({sample(0, 0)});
+  EXPECT_EQ(batch.refs.size(), 1u);
+  EXPECT_EQ(encoder.encode({sample(0, 1)}).refs.size(), 1u);
+  encoder.finish();
+}
+
+TEST(FingerprintDifferences, NamesEveryKeyThatDiffers) {
+  const nlohmann::json before = {{"transform", {{"resolution", 256}, {"crop", "center"}}}, {"encode.dtype", "float32"}};
+  auto now = before;
+  EXPECT_TRUE(fingerprint_differences(before, now).empty());
+  now["transform"]["resolution"] = 512;
+  now["tokenizer"] = {{"mode", "hf"}};
+  EXPECT_THAT(fingerprint_differences(before, now),
+              testing::ElementsAre("tokenizer.mode: none -> \"hf\"", "transform.resolution: 256 -> 512"));
+}
+
+}  // namespace
+}  // namespace millrace
