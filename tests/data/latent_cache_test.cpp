@@ -334,8 +334,10 @@ TEST_F(LatentCache, AChangedArchiveIsNoticed) {
 
 TEST(LatentFolder, StaysInsideTheCacheWhateverAnArchiveIsCalled) {
   std::set<fs::path> folders;
-  for (const std::string name : {"00000", "a/00000", "b/00000", "..", ".", "../../etc", "x y", std::string(300, 'z'),
-                                 std::string(301, 'z'), "größe"}) {
+  const std::vector<std::string> names{
+      "00000", "a/00000", "b/00000", "..", ".", "../../etc", "x y", std::string(300, 'z'), std::string(301, 'z'),
+      "größe"};
+  for (const std::string& name : names) {
     const auto folder = latent_folder("/cache", name);
     EXPECT_EQ(folder.parent_path(), "/cache/rows") << name;
     EXPECT_EQ(folder.lexically_normal(), folder) << name;
