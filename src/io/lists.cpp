@@ -249,8 +249,10 @@ Cell number_or_text(Cell cell) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (text->empty() || !(is_digit(text->front()) || text->front() == '-') || !is_digit(text->back())) return cell;
   const nlohmann::json number = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (number.is_number_float() && text->find_first_of(".eE") == text->npos) return cell;  // too many digits for 64 bits
-  return number.is_number() ? cell_of(number) : cell;
+  if (!number.is_number()) return cell;
+  Cell value = cell_of(number);
+  const bool too_many_digits = std::holds_alternative<double>(value) && text->find_first_of(".eE") == text->npos;
+  return too_many_digits ? cell : value;
 }
 
 }  // namespace millrace

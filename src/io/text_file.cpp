@@ -19,6 +19,7 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), archive_(archiv
   const bool opened = archive_read_open_filename(archive_.get(), name_.c_str(), 256 << 10) == ARCHIVE_OK;
   const int first = opened ? archive_read_next_header(archive_.get(), &entry) : ARCHIVE_FATAL;
   if (first < ARCHIVE_WARN) fail(Exit::io, "cannot read {}: {}", name_, archive_error_string(archive_.get()));
+  if (first == ARCHIVE_EOF) archive_.reset();      // an empty file
   for (const int expected : {0xEF, 0xBB, 0xBF}) {  // a byte order mark
     if (get() == expected) continue;
     next_ = 0;
@@ -28,6 +29,7 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), archive_(archiv
 }
 
 bool TextFile::fill() {
+  if (!archive_) return false;
   const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
   if (got < 0) fail(Exit::io, "{}: {}", place(line()), archive_error_string(archive_.get()));
   next_ = 0;

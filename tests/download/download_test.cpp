@@ -196,11 +196,11 @@ TEST(Download, OtherSettingsForTheSameFolderAreRefused) {
 TEST(Download, HashesAndOptOutsAreCounted) {
   const TempDir dir;
   TestServer server([](const std::string& path, Client& client) {
-    if (path == "/robots.txt") return client.answer(200, "User-agent: millrace\nDisallow: /no\n");
+    if (path == "/robots.txt") return client.answer(200, "User-agent: millrace\nDisallow: /private\n");
     client.answer(200, golden_image("gray.jpg"), path == "/noai" ? "X-Robots-Tag: noai\r\n" : "");
   });
   const fs::path list = dir.write("list.tsv", "url\tsha\n" + server.url("/a") + "\t" + std::string(64, '0') + "\n" +
-                                                  server.url("/no") + "\t\n" + server.url("/noai") + "\t\n");
+                                                  server.url("/private") + "\t\n" + server.url("/noai") + "\t\n");
   DownloadConfig config = local_config(list, dir / "out");
   config.columns.caption.reset();
   config.columns.hash = "sha";

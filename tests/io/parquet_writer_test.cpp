@@ -25,7 +25,8 @@ TEST(ParquetWriter, RowsComeBackAsTheyWere) {
                           {"bytes", Type::bytes}},
                          group_rows);
     for (const auto& row : rows) writer.write(row);
-    EXPECT_EQ(writer.commit().bytes, fs::file_size(path));
+    const auto written = writer.commit();
+    EXPECT_EQ(written.bytes, fs::file_size(path));
 
     ParquetReader reader(path);
     EXPECT_EQ(reader.rows(), rows.size());
