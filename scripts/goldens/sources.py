@@ -127,7 +127,8 @@ def make_tables():
         "status": ["failed_to_download" if i % 7 == 3 else "success" for i in range(n)], "error_message": holes(["e"] * n, 2, 1),
         "width": holes(list(range(200, 200 + n)), 7, 3), "punsafe": [i / n for i in range(n)],
         "jpg": pyarrow.array(holes(images, 7, 3), pyarrow.binary())})
-    pyarrow.parquet.write_table(img2dataset, OUT / "00007.parquet", row_group_size=9)
+    # Plain values, so that a test finds a page to damage.
+    pyarrow.parquet.write_table(img2dataset, OUT / "00007.parquet", row_group_size=9, compression="none", use_dictionary=False)
     # hash, caption, height, width, jpg: a failed download left no bytes and no size.
     reference = pyarrow.table({
         "hash": list(range(1000, 1000 + n)), "caption": captions, "height": [float("nan") if i % 5 == 4 else 256.0 for i in range(n)],

@@ -48,8 +48,8 @@ std::string resolve_place(std::string_view place, const std::string& list) {
   if (is_address(place)) return std::string(place);
   if (place.starts_with("file:")) place = place.substr(place.starts_with("file://") ? 7 : 5);
   if (place.starts_with('/')) return std::string(place);
-  const std::string folder = list.substr(0, list.rfind('/') + 1);  // as text: a list may lie behind an address
-  return folder.append(place);
+  // As text, since a list may lie behind an address.
+  return list.substr(0, list.rfind('/') + 1).append(place);
 }
 
 std::variant<std::string, NoImage> load_image(const std::string& place) try {

@@ -66,8 +66,8 @@ std::vector<TableColumn> table_columns(const std::string& path) {
   if (is_parquet(path)) {
     for (const ParquetColumn& column : parquet_schema(path)) columns.push_back(to_table_column(column));
   } else {
-    for (const std::string& name : ListReader(local_path(path)).schema())
-      columns.push_back({name, TableColumn::Holds::text});
+    const ListReader list(local_path(path));
+    for (const std::string& name : list.schema()) columns.push_back({name, TableColumn::Holds::text});
   }
   return columns;
 }

@@ -57,8 +57,8 @@ std::size_t HttpBody::read(std::span<std::byte> buffer) {
 void HttpBody::wait_for_bytes() {
   if (options_.time_limit && Clock::now() - begun_ > *options_.time_limit)
     give_up(fmt::format("not all there after {} s", options_.time_limit->count()));
-  if (!easy_ && Clock::now() < next_attempt_) {
-    curl_multi_poll(multi_, nullptr, 0, poll_ms, nullptr);
+  if (const auto rest = std::chrono::ceil<milliseconds>(next_attempt_ - Clock::now()); !easy_ && rest.count() > 0) {
+    curl_multi_poll(multi_, nullptr, 0, static_cast<int>(std::min<std::int64_t>(rest.count(), poll_ms)), nullptr);
     return;
   }
   if (!easy_) start();

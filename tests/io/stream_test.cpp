@@ -19,7 +19,7 @@ std::string read_all(ByteStream& stream) {
 // Quick retries, so that tests do not wait.
 const TransferOptions quick{.retries = 5,
                             .first_wait = std::chrono::milliseconds(1),
-                            .stall_limit = std::chrono::seconds(1),
+                            .stall_limit = std::chrono::seconds(30),
                             .time_limit = std::nullopt};
 
 TEST(Http, ABrokenTransferGoesOnWhereItStopped) {
@@ -80,8 +80,8 @@ TEST(Http, ATransferThatBreaksTooOftenIsAnError) {
 }
 
 TEST(Http, ProgressMakesUpForFailures) {
-  const std::string body(20u << 20, 'x');
-  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, 2u << 20); });
+  const std::string body(9u << 20, 'x');
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, (1u << 20) + 1000); });
   EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)).size(), body.size());
 }
 
@@ -92,9 +92,9 @@ TEST(Http, AStalledServerAndASlowOneAreGivenUp) {
   });
   TransferOptions options = quick;
   options.retries = 0;
+  options.stall_limit = std::chrono::seconds(1);
   EXPECT_EQ(error_of([&] { read_all(*open_stream(server.url() + "/x", options)); }).exit(), Exit::io);
   options = quick;
-  options.stall_limit = std::chrono::seconds(60);
   options.time_limit = std::chrono::seconds(1);
   const Error error = error_of([&] { read_all(*open_stream(server.url() + "/x", options)); });
   EXPECT_NE(std::string(error.what()).find("not all there after 1 s"), std::string::npos) << error.what();
