@@ -42,7 +42,8 @@ PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& c
 // One rank's share: its stripe's rows in order, those that the cache lacks encoded and written.
 class Worker {
  public:
-  Worker(const PreprocessPlan& plan, ProducerParts& parts, std::vector<std::uint32_t> stripes, const StreamOptions& options)
+  Worker(const PreprocessPlan& plan, ProducerParts& parts, std::vector<std::uint32_t> stripes,
+         const StreamOptions& options)
       : plan_(plan),
         parts_(parts),
         stream_(parts.start_stream(options, CachedValues::leave, stripes)),

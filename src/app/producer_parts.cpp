@@ -145,8 +145,7 @@ torch::Tensor ProducerParts::make_null_text() {
 }
 
 std::unique_ptr<SampleSource> ProducerParts::make_source_with_cache(CachedValues values) const {
-  auto source =
-      make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
+  auto source = make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
   if (!encoding_.encodes || !encoding_.cache) return source;
   return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);
 }

@@ -1,5 +1,6 @@
 // The latent cache through the real binary: online, offline and mixed training are the same, tensor for tensor.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <set>
 
@@ -10,6 +11,18 @@ namespace millrace::e2e {
 namespace {
 
 constexpr const char* steps = "'duration=8 steps' 'record.steps=[1,5,8]' ";
+
+// Everything runs on one core, so that every rank has one thread: the last bits of an encoding depend on how many
+// threads make it.
+[[maybe_unused]] const bool on_one_core = [] {
+  cpu_set_t allowed;
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  int core = 0;
+  while (!CPU_ISSET(core, &allowed)) ++core;
+  CPU_ZERO(&allowed);
+  CPU_SET(core, &allowed);
+  return sched_setaffinity(0, sizeof allowed, &allowed) == 0;
+}();
 
 std::string cache_path(const std::string& name) {
   return (workshop() / name).string();

@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
         Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "trian"},
-        Mistake{"later_command", m + " download", 2, "not available"},
+        Mistake{"later_command", m + " evaluate", 2, "not available"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
         Mistake{"missing_option", m + " init --preset tiny", 2, "--out"},
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"no_gpu", base + "run.device=cuda", 2, "cuda"},
         Mistake{"zero_terminal_epsilon", base + "objective.zero_terminal_snr=true", 2, "objective.zero_terminal_snr"},
         Mistake{"strategy_later", base + "parallel.strategy=full_shard", 2, "full_shard"},
-        Mistake{"source_later", base + "data.train.type=parquet", 2, "parquet"},
+        Mistake{"parquet_without_files", base + "data.train.type=parquet", 74, "parquet"},
         Mistake{"validation_later", base + "data.validation.path=x", 2, "data.validation"},
         Mistake{"producers_too_many", base + "roles.producers=4", 2, "roles.producers"},
         Mistake{"resume_path_missing", base + "checkpoint.resume=@/gone", 74, "gone"},
