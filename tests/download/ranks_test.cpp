@@ -30,7 +30,9 @@ TEST(DownloadRanks, ShardsAreDealtInTurn) {
   for (int shard = 0; shard < 7; ++shard)
     EXPECT_EQ(members_of(fs::path(out) / fmt::format("{:05}.tar", shard)).size(), shard == 6 ? 6u : 9u);
   EXPECT_EQ(result.counts.rows(), 20);
-  if (group.rank() == 0) EXPECT_EQ(server.requests().size(), 21u);  // each once, and robots.txt
+  if (group.rank() == 0) {
+    EXPECT_EQ(server.requests().size(), 21u);  // each once, and robots.txt
+  }
   group.barrier();
 }
 
