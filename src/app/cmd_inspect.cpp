@@ -4,6 +4,8 @@
 #include "command.h"
 #include "millrace/core/units.h"
 #include "millrace/data/latent_cache.h"
+#include "millrace/io/lists.h"
+#include "millrace/io/parquet.h"
 #include "millrace/io/safetensors.h"
 #include "millrace/io/tar.h"
 #include "millrace/models/pipeline_folder.h"
@@ -30,6 +32,43 @@ json inspect_archive(const stdfs::path& path) {
     }
   }
   if (reader.error()) report["problems"].push_back(reader.error()->message);
+  return report;
+}
+
+// Reads all rows: a count of the cells that are not null for every column.
+template <class Reader>
+void count_rows(Reader& reader, const std::vector<std::string>& columns, json& report) {
+  std::vector<std::int64_t> filled(columns.size());
+  std::int64_t rows = 0;
+  try {
+    for (; const auto row = reader.next(); ++rows)
+      for (std::size_t i = 0; i < columns.size(); ++i) filled[i] += !std::holds_alternative<std::monostate>((*row)[i]);
+  } catch (const Error& error) {
+    report["problems"].push_back(error.what());
+  }
+  report["rows"] = rows;
+  for (std::size_t i = 0; i < columns.size(); ++i) report["fields"][columns[i]] = filled[i];
+}
+
+json inspect_parquet(const stdfs::path& path) {
+  json report = {{"kind", "parquet"}, {"bytes", stdfs::file_size(path)}, {"problems", json::array()}};
+  ParquetReader reader(path);
+  std::vector<std::string> columns;
+  for (const auto& column : reader.schema()) {
+    columns.push_back(column.name);
+    report["types"][column.name] = column.type;
+  }
+  count_rows(reader, columns, report);
+  return report;
+}
+
+json inspect_list(const stdfs::path& path) {
+  json report = {{"kind", "list"}, {"bytes", stdfs::file_size(path)}, {"problems", json::array()}};
+  ListReader reader(path);
+  count_rows(reader, reader.schema(), report);
+  if (const auto damaged = reader.damaged_rows())
+    report["problems"].push_back(
+        fmt::format("{} damaged rows: too few or too many fields, or no JSON object", damaged));
   return report;
 }
 
@@ -91,9 +130,11 @@ json inspect(const stdfs::path& path) {
   }
   const auto name = path.filename().string();
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
+  if (name.ends_with(".parquet")) return inspect_parquet(path);
+  if (list_format(name)) return inspect_list(path);
   if (name.find(".tar") != name.npos) return inspect_archive(path);
   throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()),
-              "tar archives, safetensors, latent caches, checkpoints, runs and pipelines are");
+              "tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines are");
 }
 
 void print(const stdfs::path& path, const json& report) {
@@ -137,7 +178,7 @@ int run_inspect(const CommandLine& line) {
 
 Command inspect_command() {
   return {"inspect",
-          "what an archive, latent cache, checkpoint, run or pipeline holds",
+          "what an archive, list, latent cache, checkpoint, run or pipeline holds",
           "PATH... [--json]",
           {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing}},
           true,

@@ -96,7 +96,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{
             "broken_tar",
             "sh -c \"mkdir -p @/cut; head -c 3000 @/shapes/00000.tar > @/cut/a.tar; " + m + " inspect @/cut/a.tar\"",
-            74, "a.tar"}),
+            74, "a.tar"},
+        Mistake{"broken_parquet", "sh -c \"printf PAR1junkPAR1 > @/cut.parquet; " + m + " inspect @/cut.parquet\"", 74,
+                "cut.parquet"},
+        Mistake{"damaged_list", "sh -c \"printf 'a,b\\n1,2\\n3\\n' > @/cut.csv; " + m + " inspect @/cut.csv\"", 74,
+                "1 damaged rows"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
