@@ -56,6 +56,9 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
       "image", wanted.image, {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL"});
   if (image.holds == TableColumn::Holds::other)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
+  // A table of metadata beside archives has addresses, too: nobody asked to fetch those.
+  if (path.ends_with(".parquet") && !wanted.image && image.holds != TableColumn::Holds::bytes)
+    chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
   columns.image_is_place = image.holds == TableColumn::Holds::text;
   const TableColumn& caption = config.type == SourceConfig::Type::class_labels

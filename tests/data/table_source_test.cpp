@@ -3,6 +3,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/data/prepare.h"
+#include "millrace/io/parquet_writer.h"
 #include "rows_of.h"
 #include "temp_archives.h"
 
@@ -68,6 +69,18 @@ TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
   config.columns = {};
   config.columns.image = "width";
   EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("neither bytes nor text"));
+}
+
+// img2dataset lays tables with addresses beside its tars: reading images from there would mean fetching them again.
+TEST(ParquetSource, AddressesAreOnlyFetchedWhereTheColumnIsNamed) {
+  TempFolder folder;
+  ParquetWriter writer(folder.path("meta.parquet"), {{"url"}, {"caption"}});
+  writer.write({std::string("http://127.0.0.1:1/a.jpg"), std::string("a")});
+  writer.commit();
+  SourceConfig config = config_of(Type::parquet, folder.path("meta.parquet"));
+  EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("no column with the bytes of images"));
+  config.columns.image = "url";
+  EXPECT_EQ(first_sample(config).image_place, "http://127.0.0.1:1/a.jpg");
 }
 
 TEST(ParquetSource, ABrokenFileIsOneRowWhoeverReads) {
