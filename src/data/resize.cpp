@@ -172,16 +172,24 @@ void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filte
   // A pass with equal sizes has single weights of one, so it copies exactly.
   thread_local Scratch scratch;
   plan_axis(source.width, target.full_width, target.left, target.width, target.mirrored, filter, scratch.across);
+  passes.plan_horizontal(scratch.across);
   plan_axis(source.height, target.full_height, target.top, target.height, false, filter, scratch.down);
   const int top = scratch.down.first.front();
   const int bottom = scratch.down.first.back() + scratch.down.inputs;
   for (int& first : scratch.down.first) first -= top;
 
+  // Row by row, so that rows go from one pass to the other within the first-level cache.
   const std::size_t row_bytes = static_cast<std::size_t>(target.width) * 3, stride = row_bytes + row_padding;
   scratch.rows.resize((bottom - top) * stride);
-  passes.horizontal(readable_rows(source, top, bottom - top, scratch), bottom - top, scratch.across,
-                    scratch.rows.data(), stride);
+  const std::uint8_t* const* in_rows = readable_rows(source, top, bottom - top, scratch);
+  int done = 0;
   for (int y = 0; y < target.height; ++y) {
+    const int needed = scratch.down.first[y] + scratch.down.inputs;
+    if (needed > done) {
+      const int end = std::min(std::max(needed, done + 4), bottom - top);
+      passes.horizontal(in_rows + done, end - done, scratch.across, scratch.rows.data() + done * stride, stride);
+      done = end;
+    }
     passes.vertical(scratch.rows.data(), stride, scratch.down, y, row_bytes, out + y * row_bytes);
   }
 }

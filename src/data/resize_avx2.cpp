@@ -85,15 +85,8 @@ __attribute__((target("avx2"))) void horizontal_four(const std::uint8_t* const* 
 // register g the lower lane makes bytes 4g..4g+3, the upper lane bytes 16+4g..16+4g+3: packing puts them in order.
 constexpr int block_bytes = 32, block_registers = 4, lane_bytes = 4;
 
-struct DensePlan {
-  int blocks = 0;
-  std::vector<int> offsets;              // [blocks][4][2 lanes]: where a lane's 16 input bytes start
-  std::vector<std::uint8_t> order;       // [blocks][4][32]: which of them feed its sums, as 16-bit pairs
-  std::vector<std::uint32_t> low, high;  // [blocks][4][pairs][8 sums]
-};
-
-// False when the outputs lie too far apart.
-bool plan_dense(const AxisWeights& axis, DensePlan& plan) {
+void plan_horizontal(AxisWeights& axis) {
+  DenseLanes& plan = axis.dense;
   const int bytes = axis.size * 3, pairs = axis.taps / 2;
   plan.blocks = (bytes + block_bytes - 1) / block_bytes;
   const std::size_t lanes = static_cast<std::size_t>(plan.blocks) * block_registers * 2;
@@ -108,7 +101,10 @@ bool plan_dense(const AxisWeights& axis, DensePlan& plan) {
     int from[lane_bytes];  // bytes behind the last output repeat it
     for (int i = 0; i < lane_bytes; ++i) from[i] = std::min(start + i, bytes - 1);
     const auto [left, right] = std::minmax(axis.first[from[0] / 3], axis.first[from[lane_bytes - 1] / 3]);
-    if (right - left > 3) return false;
+    if (right - left > 3) {
+      plan.blocks = 0;
+      return;
+    }
     plan.offsets[lane] = left * 3;
     for (int i = 0; i < lane_bytes; ++i) {
       const int x = from[i] / 3, at = (axis.first[x] - left) * 3 + from[i] % 3;
@@ -121,7 +117,6 @@ bool plan_dense(const AxisWeights& axis, DensePlan& plan) {
       }
     }
   }
-  return true;
 }
 
 MILLRACE_AVX2 __m256i load(const void* bytes) {
@@ -135,7 +130,7 @@ MILLRACE_AVX2 __m256i load_lanes(const std::uint8_t* lower, const std::uint8_t* 
 
 // `Pairs` = pairs of taps where it is known, so that their loop unrolls, else 0.
 template <int Pairs>
-__attribute__((target("avx2"))) void horizontal_dense(const std::uint8_t* row, const DensePlan& plan, int any_pairs,
+__attribute__((target("avx2"))) void horizontal_dense(const std::uint8_t* row, const DenseLanes& plan, int any_pairs,
                                                       std::uint8_t* out) {
   const int pairs = Pairs ? Pairs : any_pairs;
   const int* offsets = plan.offsets.data();
@@ -164,7 +159,7 @@ __attribute__((target("avx2"))) void horizontal_dense(const std::uint8_t* row, c
   }
 }
 
-using HorizontalDense = void (*)(const std::uint8_t*, const DensePlan&, int, std::uint8_t*);
+using HorizontalDense = void (*)(const std::uint8_t*, const DenseLanes&, int, std::uint8_t*);
 
 HorizontalDense horizontal_dense_for(int taps) {
   switch (taps) {
@@ -179,10 +174,9 @@ HorizontalDense horizontal_dense_for(int taps) {
 
 void horizontal(const std::uint8_t* const* rows, int row_count, const AxisWeights& axis, std::uint8_t* out,
                 std::size_t out_stride) {
-  thread_local DensePlan plan;
-  if (plan_dense(axis, plan)) {
+  if (axis.dense.blocks > 0) {
     const HorizontalDense dense = horizontal_dense_for(axis.taps);
-    for (int y = 0; y < row_count; ++y) dense(rows[y], plan, axis.taps / 2, out + y * out_stride);
+    for (int y = 0; y < row_count; ++y) dense(rows[y], axis.dense, axis.taps / 2, out + y * out_stride);
     return;
   }
   for (int y = 0; y < row_count; y += 4) {
@@ -242,7 +236,7 @@ __attribute__((target("avx2"))) void vertical(const std::uint8_t* in, std::size_
 }  // namespace
 
 const ResizePasses& best_passes() {
-  static constexpr ResizePasses avx2{horizontal, vertical};
+  static constexpr ResizePasses avx2{plan_horizontal, horizontal, vertical};
   static const bool available = __builtin_cpu_supports("avx2");
   return available ? avx2 : portable_passes();
 }

@@ -43,7 +43,7 @@ void vertical(const std::uint8_t* in, std::size_t in_stride, const AxisWeights& 
 }  // namespace
 
 const ResizePasses& portable_passes() {
-  static constexpr ResizePasses passes{horizontal, vertical};
+  static constexpr ResizePasses passes{[](AxisWeights&) {}, horizontal, vertical};
   return passes;
 }
 

@@ -39,7 +39,7 @@ std::optional<Failure> check_hash(std::string_view body, const std::string& expe
 }
 
 Image crop_center(const Image& image, int side) {
-  Image out{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side) * side * 3)};
+  Image out{side, side, Pixels(static_cast<std::size_t>(side) * side * 3)};
   const int left = (image.width - side) / 2, top = (image.height - side) / 2;
   for (int y = 0; y < side; ++y) {
     std::memcpy(&out.pixels[static_cast<std::size_t>(y) * side * 3],
@@ -50,7 +50,7 @@ Image crop_center(const Image& image, int side) {
 }
 
 Image pad_white(const Image& image, int side) {
-  Image out{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side) * side * 3, 255)};
+  Image out{side, side, Pixels(static_cast<std::size_t>(side) * side * 3, 255)};
   const int left = (side - image.width) / 2, top = (side - image.height) / 2;
   for (int y = 0; y < image.height; ++y) {
     std::memcpy(&out.pixels[(static_cast<std::size_t>(top + y) * side + left) * 3],

@@ -47,7 +47,7 @@ Image make_grid(std::span<const Image> images, int columns) {
   Image grid;
   grid.width = columns * (cell_width + gap) - gap;
   grid.height = rows * (cell_height + gap) - gap;
-  grid.pixels.resize(std::size_t{3} * grid.width * grid.height);
+  grid.pixels.assign(std::size_t{3} * grid.width * grid.height, 0);
   for (int i = 0; i < count; ++i) {
     const int left = i % columns * (cell_width + gap), top = i / columns * (cell_height + gap);
     const std::size_t row_bytes = std::size_t{3} * images[i].width;

@@ -28,7 +28,7 @@ Interpolation interpolation_of(const std::string& name) {
 
 // Reproducible values without a pattern.
 Image noise_image(int width, int height) {
-  Image image{width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(width) * height * 3)};
+  Image image{width, height, Pixels(static_cast<std::size_t>(width) * height * 3)};
   std::uint32_t state = 1;
   for (auto& value : image.pixels) value = static_cast<std::uint8_t>((state = state * 1664525 + 1013904223) >> 24);
   return image;

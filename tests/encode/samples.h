@@ -13,8 +13,7 @@ inline TransformedSample noise_sample(int number, int resolution) {
   TransformedSample sample;
   sample.ref.id = "archive.tar/" + std::to_string(number);
   sample.ref.hash = 1000u + static_cast<unsigned>(number);
-  sample.image = {resolution, resolution,
-                  std::vector<std::uint8_t>(static_cast<std::size_t>(resolution) * resolution * 3)};
+  sample.image = {resolution, resolution, Pixels(static_cast<std::size_t>(resolution) * resolution * 3)};
   for (auto& value : sample.image.pixels) value = static_cast<std::uint8_t>(random());
   sample.tokens.assign(token_count, 49407);
   sample.tokens[0] = 49406;

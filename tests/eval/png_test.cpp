@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 Image plain(int width, int height, std::uint8_t level) {
-  return {width, height, std::vector<std::uint8_t>(std::size_t{3} * width * height, level)};
+  return {width, height, Pixels(std::size_t{3} * width * height, level)};
 }
 
 TEST(Png, ReadsBackPixelForPixel) {

@@ -76,7 +76,7 @@ Image draw(const Scene& scene, int side) {
   std::vector<char> corners(line * line);
   for (std::size_t i = 0; i < corners.size(); ++i)
     corners[i] = inside(scene, static_cast<float>(i % line) / side, static_cast<float>(i / line) / side);
-  Image image{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side) * side * 3)};
+  Image image{side, side, Pixels(static_cast<std::size_t>(side) * side * 3)};
   for (int y = 0; y < side; ++y)
     for (int x = 0; x < side; ++x) {
       const char* corner = corners.data() + static_cast<std::size_t>(y) * line + x;
