@@ -35,6 +35,11 @@ function(millrace_module name)
   endif()
 endfunction()
 
+# Read by the sanitizers of the debug and tsan presets, by nothing else.
+set(millrace_test_environment
+  "ASAN_OPTIONS=detect_stack_use_after_return=1" "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/lsan.supp"
+  "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/sanitizers/tsan.supp:second_deadlock_stack=1")
+
 function(millrace_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LINK;LABELS;RANKS" ${ARGN})
   if(ARG_TORCH AND NOT MILLRACE_TORCH)
@@ -42,6 +47,9 @@ function(millrace_test name)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(MILLRACE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "8 * ${ARG_TIMEOUT}")
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
@@ -58,11 +66,12 @@ function(millrace_test name)
     foreach(ranks ${ARG_RANKS})
       add_test(NAME ${name}.${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${name}>)
       set_tests_properties(${name}.${ranks} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ranks}
-        ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
+        ENVIRONMENT "${millrace_test_environment};OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
     endforeach()
   else()
     target_link_libraries(${name} PRIVATE GTest::gmock_main)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+      ENVIRONMENT "${millrace_test_environment}")
   endif()
 endfunction()

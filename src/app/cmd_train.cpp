@@ -185,12 +185,12 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
-UNet2DConditionModel start_unet(const Session& session, const Plan& plan) {
+// In float32 on the host.
+UNet2DConditionModel start_unet(const Plan& plan) {
   const auto& c = plan.config;
   auto unet = make_unet(unet_config_of(c, plan.pipeline), c.run.seed);
   if (c.model.unet.init == ModelConfig::Init::pretrained)
     load_weights(*unet, plan.pipeline.component("unet"), diffusers_stem);
-  unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   unet->train();
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   return unet;
@@ -199,11 +199,14 @@ UNet2DConditionModel start_unet(const Session& session, const Plan& plan) {
 LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver,
                  const std::vector<int>& producers, const torch::Tensor& null_text) {
   const auto& c = plan.config;
-  auto unet = start_unet(session, plan);
+  auto unet = start_unet(plan);
+  auto originals = weights_of(*unet);
+  unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
   ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  if (plan.checkpoint) restore(*plan.checkpoint, model, optimizer);
+  optimizer.start_from(std::move(originals));
+  if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
 
   std::map<std::uint32_t, int> producer_of;  // per stripe, position in the receiver's list
   const auto stripes = plan.routing.stripes_of_trainer(trainers.rank());

@@ -17,10 +17,10 @@
 namespace millrace {
 namespace {
 
-AutoencoderKL start_vae(const Session& session, const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
+// In float32 on the host.
+AutoencoderKL start_vae(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
   auto vae = make_vae(pipeline.config("vae"), c.run.seed);
   if (c.model.init == ModelConfig::Init::pretrained) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
-  vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   vae->train();
   return vae;
 }
@@ -59,11 +59,14 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   const RunState start = checkpoint ? checkpoint->state() : RunState{};
   write_archives(group, dir, data.manifest);
 
-  auto vae = start_vae(session, c, pipeline);
+  auto vae = start_vae(c, pipeline);
+  auto originals = weights_of(*vae);
+  vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
                      c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  if (checkpoint) restore(*checkpoint, model, optimizer);
+  optimizer.start_from(std::move(originals));
+  if (checkpoint) restore(*checkpoint, optimizer);
 
   const Filter filter(c.data.train.filters);
   const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);

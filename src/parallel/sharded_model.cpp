@@ -73,6 +73,16 @@ std::string prefix_of(const std::string& name, int depth) {
 
 }  // namespace
 
+torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last) {
+  return (channels_last ? logical.permute({0, 2, 3, 1}) : logical).contiguous().flatten();
+}
+
+std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> weights;
+  for (const auto& item : module.named_parameters()) weights[item.key()] = item.value().detach();
+  return weights;
+}
+
 std::vector<ParameterBlock> blocks_of(const torch::nn::Module& module, int depth) {
   std::vector<ParameterBlock> blocks;
   for (const auto& item : module.named_parameters()) {

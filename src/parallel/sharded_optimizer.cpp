@@ -46,6 +46,25 @@ void ShardedAdamW::set_updates(std::int64_t updates, std::int64_t ema_updates) {
   ema_updates_ = ema_updates;
 }
 
+void ShardedAdamW::start_from(std::map<std::string, torch::Tensor> originals) {
+  if (!has_separate_masters()) return;
+  const auto original = [&](const std::string& name) { return originals.at(name); };
+  load("weights", "the weights before the cast", original);
+  if (has_ema()) load("ema", "the weights before the cast", original);
+}
+
+void ShardedAdamW::load(const std::string& kind, const std::string& origin,
+                        const std::function<torch::Tensor(const std::string& name)>& tensor_of) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {
+    const auto tensor = tensor_of(slice.name);
+    if (tensor.sizes() != at::IntArrayRef(slice.shape))
+      fail(Exit::io, "{}: {} has another shape than the model's", origin, slice.name);
+    const auto flat = in_storage_order(tensor, slice.channels_last).slice(0, slice.begin, slice.end);
+    state_.at(kind)[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin).copy_(flat);
+  }
+}
+
 bool ShardedAdamW::has_separate_masters() const {
   return !state_.at("weights")[0].is_alias_of(model_.parameter_shard(0));
 }

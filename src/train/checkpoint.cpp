@@ -55,10 +55,6 @@ std::string table_key(const std::string& kind, const std::string& name) {
 }
 
 // A parameter's elements in the order of its storage, flat.
-torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last) {
-  return (channels_last ? logical.permute({0, 2, 3, 1}) : logical).contiguous().flatten();
-}
-
 torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape,
                                  bool channels_last) {
   if (!channels_last) return flat.view(shape);
@@ -190,18 +186,13 @@ std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path
   return found;
 }
 
-void restore(const CheckpointReader& checkpoint, ShardedModel& model, ShardedAdamW& optimizer) {
+void restore(const CheckpointReader& checkpoint, ShardedAdamW& optimizer) {
   for (const auto& [kind, shards] : optimizer.state()) {
     const bool from_weights = kind == "ema" && !checkpoint.has("ema");
     if (from_weights) log::info("the checkpoint has no EMA: it starts from the weights");
-    for (const auto& slice : slices_of_shard(model.layout(), model.shard())) {
-      const auto tensor = checkpoint.tensor(from_weights ? "weights" : kind, slice.name);
-      if (tensor.sizes() != at::IntArrayRef(slice.shape))
-        fail(Exit::io, "{}: {} has another shape than the model's", checkpoint.path().string(), slice.name);
-      const auto flat = in_storage_order(tensor, slice.channels_last);
-      auto target = shards[slice.bucket];
-      target.narrow(0, slice.shard_offset, slice.end - slice.begin).copy_(flat.slice(0, slice.begin, slice.end));
-    }
+    const std::string source = from_weights ? "weights" : kind;
+    optimizer.load(kind, checkpoint.path().string(),
+                   [&](const std::string& name) { return checkpoint.tensor(source, name); });
   }
   const auto state = checkpoint.state();
   optimizer.set_updates(state.updates, state.ema_updates);

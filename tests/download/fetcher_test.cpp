@@ -347,14 +347,6 @@ TEST(Fetcher, RobotsCountsAtEveryHop) {
 }
 
 TEST(Fetcher, NoRobotsMeansYesAndABrokenOneMeansNo) {
-  int status = 0;
-  std::string moved;
-  TestServer server([&](const std::string& path, Client& client) {
-    if (path == "/elsewhere") return client.answer(200, "User-agent: *\nDisallow: /\n");
-    if (path != "/robots.txt") return client.answer(200, "image");
-    if (status == 0) return client.reset();
-    client.answer(status, std::string(600'000, '#'), moved);
-  });
   FetchOptions how = options();
   how.opt_out = true;
   struct {
@@ -370,8 +362,12 @@ TEST(Fetcher, NoRobotsMeansYesAndABrokenOneMeansNo) {
                      {302, "Location: /elsewhere\r\n", "robots.txt"},
                      {302, "Location: /robots.txt\r\n", "body"}};
   for (const auto& c : cases) {
-    status = c.status;
-    moved = c.moved;
+    TestServer server([&](const std::string& path, Client& client) {
+      if (path == "/elsewhere") return client.answer(200, "User-agent: *\nDisallow: /\n");
+      if (path != "/robots.txt") return client.answer(200, "image");
+      if (c.status == 0) return client.reset();
+      client.answer(c.status, std::string(600'000, '#'), c.moved);
+    });
     EXPECT_EQ(kind(fetch(server.url("/image"), how)), c.expected) << c.status << c.moved;
   }
 }

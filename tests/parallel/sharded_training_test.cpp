@@ -195,6 +195,27 @@ TEST(ShardedTrainingBits, MastersStayFloat32UnderBfloat16) {
   EXPECT_TRUE(torch::equal(flat_parameters(training.net), before));
 }
 
+TEST(ShardedTrainingBits, MastersStartFromTheWeightsBeforeTheCast) {
+  auto net = make_net(1);
+  auto originals = weights_of(*net);
+  net->to(torch::kBFloat16);
+  const ParallelConfig parallel{.bucket_mb = 0.001};
+  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, test_world().size(), test_world().size()),
+                     parallel, test_world().group());
+  ShardedAdamW optimizer(model, optim_config(1.0), ema_config);
+  optimizer.start_from(originals);
+  for (const auto& slice : slices_of_shard(model.layout(), model.shard())) {
+    auto original = originals.at(slice.name);
+    if (slice.channels_last) original = original.permute({0, 2, 3, 1});
+    const auto expected = original.reshape(-1).slice(0, slice.begin, slice.end);
+    for (const auto* kind : {"weights", "ema"}) {
+      const auto& shard = optimizer.state().at(kind)[slice.bucket];
+      EXPECT_TRUE(torch::equal(shard.slice(0, slice.shard_offset, slice.shard_offset + expected.numel()), expected))
+          << kind << " of " << slice.name;
+    }
+  }
+}
+
 TEST(ShardedTrainingBits, StateMovesToAnotherOptimizer) {
   Training first, second;
   for (int step = 1; step <= 2; ++step) first.step(step);

@@ -166,8 +166,8 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
 
   const auto reader = CheckpointReader::open(run.checkpoint(1));
   Training together(test_world().group(), 2), alone(Group(), 3);
-  restore(reader, together.model, together.optimizer);
-  restore(reader, alone.model, alone.optimizer);
+  restore(reader, together.optimizer);
+  restore(reader, alone.optimizer);
   together.step(2);
   alone.step(2);
   EXPECT_TRUE(published);
@@ -186,7 +186,7 @@ TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
     EXPECT_TRUE(save(writer, alone, 1));
   });
   Training together(test_world().group(), 2);
-  restore(CheckpointReader::open(run.checkpoint(1)), together.model, together.optimizer);
+  restore(CheckpointReader::open(run.checkpoint(1)), together.optimizer);
   together.step(2);
   alone.step(2);
   EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
@@ -199,7 +199,7 @@ TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
   CheckpointWriter writer(run.path(), test_world().group(), {});
   save(writer, plain, 1);
   const auto reader = CheckpointReader::open(run.checkpoint(1));
-  restore(reader, with_ema.model, with_ema.optimizer);
+  restore(reader, with_ema.optimizer);
   EXPECT_FALSE(reader.has("ema"));
   const auto& state = with_ema.optimizer.state();
   for (int bucket = 0; bucket < with_ema.model.buckets(); ++bucket)
@@ -280,7 +280,7 @@ TEST(Checkpoint, AnotherModelIsRefused) {
     ParallelConfig parallel;
     ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, 1, 1), parallel, Group());
     ShardedAdamW optimizer(model, {}, {});
-    EXPECT_CONTAINS(io_error([&] { restore(reader, model, optimizer); }), name);
+    EXPECT_CONTAINS(io_error([&] { restore(reader, optimizer); }), name);
   }
 }
 

@@ -24,6 +24,12 @@ std::vector<ParameterBlock> blocks_of(const torch::nn::Module& module, int depth
 // The same from lists of names, as models with an execution order of their own give them.
 std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> names);
 
+// The elements of a parameter as a bucket holds them: flat, those of a `channels_last` weight in the order O, H, W, I.
+torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last);
+
+// The weights a module has now, by name. They stay what they are when the module is cast or moved.
+std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module);
+
 // A module whose parameters are views into flat buckets, and whose gradients are views into flat gradient buckets that
 // autograd adds to in place. The module must outlive this object and keep its dtype and device.
 class ShardedModel {

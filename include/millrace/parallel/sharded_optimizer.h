@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,8 +17,8 @@ namespace millrace {
 // float32; the master weights are the model's own parameters when these are float32.
 class ShardedAdamW {
  public:
-  // Starts both the masters and the EMA from the model's present weights; for a model in another dtype, write the
-  // float32 originals into state().at("weights") and "ema" and publish. The model must outlive the optimizer.
+  // Starts both the masters and the EMA from the model's present weights, which are rounded where it has another dtype
+  // (`start_from` knows better). The model must outlive the optimizer.
   ShardedAdamW(ShardedModel& model, const OptimConfig& config, const EmaConfig& ema);
 
   // One update of weights, moments and EMA from the reduced gradients times `gradient_scale` (the clip factor), then
@@ -28,6 +29,14 @@ class ShardedAdamW {
   std::int64_t updates() const { return updates_; }
   std::int64_t ema_updates() const { return ema_updates_; }
   void set_updates(std::int64_t updates, std::int64_t ema_updates);
+
+  // Starts the masters and the EMA from the float32 weights that the model had before it was cast, by name and equal on
+  // all ranks; lets go of them.
+  void start_from(std::map<std::string, torch::Tensor> originals);
+  // Fills this rank's shards of one kind of state from whole tensors in the module's order of dimensions. Error(io)
+  // names the origin when one has another shape. `publish_weights` makes new weights count.
+  void load(const std::string& kind, const std::string& origin,
+            const std::function<torch::Tensor(const std::string& name)>& tensor_of);
 
   // "weights", "exp_avg", "exp_avg_sq" and, when enabled, "ema": this rank's shard of every bucket, float32, laid out
   // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; `publish_weights` then makes it

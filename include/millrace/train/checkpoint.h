@@ -51,7 +51,7 @@ class CheckpointReader {
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers);
 
 // Copies a checkpoint's tensors into this rank's shards. Error(io) when a tensor is missing or has another shape.
-void restore(const CheckpointReader& checkpoint, ShardedModel& model, ShardedAdamW& optimizer);
+void restore(const CheckpointReader& checkpoint, ShardedAdamW& optimizer);
 
 struct Retention {
   int keep = 3;
