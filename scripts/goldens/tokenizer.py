@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Goldens of the CLIP tokenizer: odd captions and their ids by transformers' CLIPTokenizer, for SD 1's and SD 2's folders.
+"""Goldens of the CLIP tokenizer: odd captions and their ids by transformers' CLIPTokenizer, for SD 1's and SD 2's folders,
+and by open_clip's SimpleTokenizer.
 
-Writes tests/golden/tokenizer/expected.json; ids without padding (the pad id stands beside them).
+Writes tests/golden/tokenizer/expected.json (ids without padding, the pad id stands beside them) and open_clip.json (ids
+without padding, which is 0; "mojibake" = captions that ftfy also decodes anew, which millrace does not).
     .venv-goldens/bin/python scripts/goldens/tokenizer.py
 """
 import gzip
+import html.entities
 import json
 import random
 import tempfile
+import unicodedata
 from pathlib import Path
 
+import ftfy
 import open_clip
 import tokenizers
 import transformers
@@ -78,6 +83,71 @@ don't DON'T Don'T won’t ’s ’S 'S's'S
 dvd'll'll 're're 've've'd'd'm'm
 """
 
+CLEANED = """Tom &amp; Jerry&#39;s Dog&rsquo;s &quot;Bone&quot;
+&amp;amp;amp;amp; &amp;lt;b&amp;gt; &amp;amp;eacute; &amp;#233; &amp;amp;#x27;
+&AMP &amp &ampx &lt &ltx &gt; &copy2020 &reg &notit; &not &notin; &para &parallel; &sect1
+&EACUTE; &NTILDE; &SZLIG; &FFILIG; &HEARTS; &HELLIP; &nTILDE; &QUOT; &APOS; &FRAC12; &GTDOT; &LTX; &AMPX;
+&#65; &#x41; &#X41; &#0065 &#x00041; &#; &#x; &# &#xg; &#12ab; &#59; &#38; &#38;amp; &#0; &#13; &#10; &#9;
+&#128; &#130; &#145;x&#146; &#147;y&#148; &#150; &#151; &#153; &#129; &#141; &#159; &#1; &#11; &#28; &#127; &#160;
+&#55296; &#xDFFF; &#1114111; &#1114112; &#99999999999999999999; &#xFFFFFFFFFFF; &#xFDD0; &#xFFFE; &#128512; &#x1F600;
+&CounterClockwiseContourIntegral; &DoubleLongLeftRightArrow; &ClockwiseContourIntegral; &ThickSpace; &fjlig; &NotEqualTilde;
+&nosuchname; &eacute &Eacute; &EaCute; &frac12 &frac1; &sup2x &there4; &there4 &zwj; &zwnj; &shy; &nbsp;&ensp;&emsp;x
+&amp;&amp;&amp;amp;&& & && &&amp; &;amp; &amp ;; a&b a&ampb AT&T R&D Q&A &b; &amp;quot;twice&amp;quot;
+<b>&eacute;&amp;eacute;</b> &lt;b&gt;&rsquo; a < b &amp; c &ldquo;q&rdquo;
+first &eacute;&rsquo;\\nsecond < &eacute;&rsquo;\\nthird &eacute;&rsquo;
+“curly” ‘single’ ‚low‛ „low‟ «angle» ‹single› ′prime″ ʼokina ʻokina ´acute `grave
+it’s don’t ‘s ’S ’re ’VE rock ’n’ roll’s 90’s
+ﬁne ﬂow ﬀ ﬃ ﬄ ﬅ ﬆ ŉ Ĳ ĳ Ǳ ǲ ǳ Ǆ ǅ ǆ Ǉ ǈ ǉ Ǌ ǋ ǌ æ œ Æ Œ
+Ｆｕｌｌ　Ｗｉｄｔｈ！？ （１２３） ＂ｑ＂ ＆ａｍｐ； ＜ｂ＞ ～ ￥ ￦ ￠ ￡ ￢ ￣ ￤
+ﾊﾝｶｸ ｶﾞｷﾞ ﾊﾟﾋﾟ ｱｲｳｴｵ ﾟ ﾞ ｡｢｣､･ ﾡﾢﾣ ￩￪￫￬￭￮
+\x1b[31mred\x1b[0m \x1b[1;32;40mx \x1b[mz \x1bq \x1b[ \x1b[31 \x1b
+ctrl\x00nul \x01\x02 a\x08b vt\x0bvt ff\x0cff fs\x1cgs\x1drs\x1eus\x1f del\x7f
+c1 \x80euro \x85 \x92s \x93q\x94 \x96 \x97 \x99 \x81\x8d\x8f\x90\x9d
+bom\ufeffbom \u206a\u206f interlinear\ufff9x\ufffa\ufffb object\ufffc nonchar\ufffe
+crlf\r\\ncr\rls\u2028ps\u2029nel\u0085end \x0b\x0c
+İSTANBUL ΣΊΣΥΦΟΣ ΟΔΥΣΣΕΥΣ ΑΣ. ΑΣ Σ Σ' aΣ aΣb ΑΣ\u0301 Σ\u0301Σ ÀÉ ẞ ǅ ᾈ ᾼ Ⅷ ℵ K Å Ω
+'ſ 'ſx ſ 'S 'ſt <ſtart_of_text> a\u0345b \u0345 \u03b1\u0345
+<start_of_text> <end_of_text> <START_OF_TEXT> <End_Of_Text>x a<start_of_text>b !<end_of_text> <end_of_text>'s <end_of_text><end_of_text>
+<|startoftext|> <|endoftext|> <|STARTOFTEXT|>x <start_of_text <end_of_text>> <<start_of_text>> &lt;end_of_text&gt;
+! !! !!! !!!! !!!!! a! b!! !c! !'s '!' !1 ?! &excl; ！ ！！
+e\u0301 E\u0301 a\u0323\u0301 \u1100\u1161\u11a8 \u212b \u2126 \uf900 \u0958 \u0344 o\u0308\u0304
+naïve café – résumé… “Ünïcödé” ½ cup, 5 °C, 3 × 4, №5, 100 €, £5, ¥, © 2020 Company™ ®
+😀 👩‍👩‍👧 🏳️‍🌈 🇩🇪 ❤️ 1️⃣ ✔️ ★★★★☆ ♥ → • · ▲ ◄ █ ░
+مرحبا بالعالم ١٢٣ ـ 你好，世界。 こんにちは。 안녕하세요 ไทย हिन्दी עברית Ελληνικά Русский
+\u200b\u200czero\u200dwidth\u200e\u200f\u202a\u202e \u2060\u00ad \u180e \u3164 \u115f
+1,234.56 ½ ² ³ ① ⅳ 一 ௧ 𝟘 ٣ 1st 2nd 1980's '90s 10:30pm 50% $5.00 #1 @2x
+Stock Photo | 4K – Wallpaper: “Sunset @ Sea” (1920×1080) &#8211; Free&nbsp;Download &raquo; Site.com
+&lt;p&gt;Men&#8217;s &#38; Women&#8217;s T-Shirt&lt;/p&gt; &#x2013; &pound;9.99 &euro;12 &trade;
+"""
+MOJIBAKE = """sÃ³ el cafÃ© estÃ¡ cerrado
+Itâ€™s a dogâ€™s life â€“ really â€œtrulyâ€\x9d
+Beyonc\u00c3\u00a9 &Atilde;&copy; l&Atilde;&copy;gende
+ÐŸÑ€Ð¸Ð²ÐµÑ‚ Ð¼Ð¸Ñ€
+voilÃ  le travail, dÃ©jÃ\xa0 vu
+Ã¼ber Â£5 Â© 2020 Â« Â» Â½
+å¤ªé™½ ã“ã‚“ã«ã¡ã¯
+Ã¢â‚¬Å“doubleÃ¢â‚¬\x9d
+naÃ¯ve rÃ©sumÃ© ðŸ˜€ â¤
+â€œ like this â€�
+"""
+
+
+def cleaned_captions():
+    """What open_clip's cleaning meets: captions() and more, all of HTML's names, random mixtures."""
+    lines = lambda text: [line.replace("\\n", "\n") for line in text.split("\n") if line]
+    made = captions() + lines(CLEANED) + lines(MOJIBAKE)
+    names = sorted(html.entities.html5)
+    made += [" ".join("&" + name for name in names[i::75]) for i in range(75)]
+    made += ["&" + "amp;" * n + "lt;" for n in (1, 2, 3, 5, 9)] + ["&amp;" * 40, "x\n" * 50, "“" * 90, "Ａ" * 90, "ﬁ" * 60]
+    generator = random.Random(421)
+    pieces = [piece for line in lines(CLEANED) for piece in line.split(" ") if piece]
+    for _ in range(120):
+        separators = generator.choices([" ", "", "  ", "\u3000", "\n", "&amp;", "'", "\u00a0"], k=12)
+        made.append("".join(piece + space for piece, space in zip(generator.choices(pieces, k=generator.randint(2, 10)), separators)))
+    # Characters that a later Unicode has made letters would make the ids depend on versions.
+    is_known = lambda c: unicodedata.category(c) != "Cn" or c in "\ufffe\uffff"
+    return [text for text in made if all(map(is_known, text))]
+
 
 def captions():
     made = ["", " ", "   ", "\n", "\t\n ", "!", "!!", " ! ", "'", "'s", "a", "A", "1", "\u00a0", "\u200b", "é", "İ", "😀", "\u0301"]
@@ -135,11 +205,24 @@ def encode_all(pad):
         return {"pad_token": pad, "pad_id": tokenizer.pad_token_id, "ids": ids}
 
 
+def open_clip_golden():
+    tokenizer = open_clip.tokenizer.SimpleTokenizer()
+    plain = {"captions": [], "ids": []}
+    mojibake = {"captions": [], "ids": []}
+    for caption in cleaned_captions():
+        ids = tokenizer(caption)[0].tolist()
+        part = plain if ftfy.fix_text(caption) == ftfy.fix_text(caption, fix_encoding=False) else mojibake
+        part["captions"].append(caption)
+        part["ids"].append(ids[:len(ids) - ids[::-1].index(tokenizer.eot_token_id)])
+    return {"versions": {"open_clip_torch": open_clip.__version__, "ftfy": ftfy.__version__}, **plain, "mojibake": mojibake}
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     expected = {"versions": {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__},
                 "captions": captions(), "folders": {"sd1": encode_all(END), "sd2": encode_all("!")}}
     (OUT / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
+    (OUT / "open_clip.json").write_text(json.dumps(open_clip_golden(), separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

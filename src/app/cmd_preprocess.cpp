@@ -35,7 +35,8 @@ PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& c
   auto data = config.data;
   data.stripes = {};
   plan.data = share_data_plan(world, data.train, data, world.size());
-  plan.encoding = share_encoding_plan(world, config, plan.pipeline, parse_dtype(config.encode.dtype, session.device));
+  plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
+                                      parse_dtype(config.encode.dtype, session.device));
   return plan;
 }
 

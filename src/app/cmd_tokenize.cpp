@@ -39,7 +39,7 @@ Command tokenize_command() {
           "captions -> CLIP ids, line by line",
           "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
           {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"},
-           {"mode", "MODE", "auto = hf: as transformers' fast tokenizer"}},
+           {"mode", "MODE", "hf = as transformers' fast tokenizer; open_clip = as open_clip's; auto = hf"}},
           false,
           run_tokenize,
           nullptr};

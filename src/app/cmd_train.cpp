@@ -71,7 +71,8 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, {}, 1, 1, 1, 0, {}, {}};
   plan.roles = plan_roles(gpu_names(session), config.roles);
   plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
-  plan.encoding = share_encoding_plan(world, config, plan.pipeline, parse_dtype(config.encode.dtype, session.device));
+  plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
+                                      parse_dtype(config.encode.dtype, session.device));
   check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);

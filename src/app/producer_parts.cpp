@@ -6,6 +6,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/data/latent_table.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/nn/device.h"
 
@@ -53,10 +54,22 @@ void warn_of_other_networks(const json& made_with, const ProducerConfig& config,
   }
 }
 
-EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, torch::Dtype dtype) {
+LatentTableOptions latent_table_options(const ProducerConfig& config, const PipelineFolder& pipeline,
+                                        const EncodingShape& shape) {
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  return {shape, config.transform.resolution, vae.scaling_factor, vae.shift_factor.value_or(0)};
+}
+
+EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, const Manifest& manifest,
+                           torch::Dtype dtype) {
   EncodingPlan plan;
   if (config.data.train.type == SourceConfig::Type::latents) {
     plan.encodes = false;
+    if (names_latent_tables(config.data.train)) {
+      plan.shape = shape_of_pipeline(config, pipeline);
+      check_latent_tables(config.data.train, manifest, latent_table_options(config, pipeline, plan.shape));
+      return plan;
+    }
     plan.cache = config.data.train.path.at(0);
     const auto description = read_cache_description(*plan.cache);
     plan.shape = description.shape;
@@ -75,12 +88,12 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
 }  // namespace
 
 EncodingPlan share_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
-                                 torch::Dtype dtype) {
+                                 const Manifest& manifest, torch::Dtype dtype) {
   EncodingPlan plan;
   std::optional<Error> error;
   if (world.rank() == 0) {
     try {
-      plan = plan_encoding(config, pipeline, dtype);
+      plan = plan_encoding(config, pipeline, manifest, dtype);
     } catch (const Error& failed) {
       error = failed;
     }
@@ -106,7 +119,7 @@ EncodingPlan share_encoding_plan(const Group& world, const ProducerConfig& confi
 std::string describe(const EncodingPlan& plan) {
   auto text =
       fmt::format("moments {} and text {}, ", fmt::join(plan.shape.moments, " x "), fmt::join(plan.shape.text, " x "));
-  if (!plan.cache) return text + "made while training";
+  if (!plan.cache) return text + (plan.encodes ? "made while training" : "read from Parquet files");
   text += "read from " + plan.cache->string();
   return plan.encodes ? text + ", the missing ones made and added" : text;
 }
@@ -114,8 +127,10 @@ std::string describe(const EncodingPlan& plan) {
 ProducerParts::ProducerParts(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
                              const EncodingPlan& encoding, torch::Device device)
     : config_(config),
+      pipeline_(pipeline),
       data_(data),
       encoding_(encoding),
+      device_(device),
       filter_(config.data.train.filters),
       deal_(config.run.seed, data.stripes),
       preparation_{config.run.seed, config.transform, nullptr, filter_.empty() ? nullptr : &filter_} {
@@ -138,13 +153,26 @@ torch::Tensor ProducerParts::make_null_text() {
     }
     return state;
   }
+  if (!encoding_.cache) return encode_null_text();
   const auto values = read_cache_description(*encoding_.cache).null_text;
   auto state = torch::empty(encoding_.shape.text, torch::kHalf);
   std::memcpy(state.data_ptr(), values.data(), state.nbytes());
   return state;
 }
 
+// By a text encoder that is let go at once: all other text states are read. The shape is Encoder's, so are the bits.
+torch::Tensor ProducerParts::encode_null_text() const {
+  const torch::InferenceMode no_gradients;
+  const auto tokenizer = ClipTokenizer::load(pipeline_.component("tokenizer"), config_.tokenizer);
+  auto encoder = pipeline_.load_text_encoder(device_, parse_dtype(config_.encode.dtype, device_));
+  const auto ids = torch::tensor(tokenizer.encode(""), torch::kInt64).repeat({config_.encode.batch_size, 1});
+  return encoder->forward(ids.to(device_))[0].to(torch::kHalf).cpu().contiguous();
+}
+
 std::unique_ptr<SampleSource> ProducerParts::make_source_with_cache(CachedValues values) const {
+  if (!encoding_.encodes && !encoding_.cache)
+    return make_latent_table_source(config_.data.train, data_.manifest,
+                                    latent_table_options(config_, pipeline_, encoding_.shape));
   auto source = make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
   if (!encoding_.encodes || !encoding_.cache) return source;
   return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);

@@ -20,14 +20,14 @@ namespace millrace {
 struct EncodingPlan {
   EncodingShape shape;
   bool encodes = true;                         // false: data.train.type=latents, all encodings are read
-  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to
+  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
   nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
 };
 
-// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way.
-// Collective.
+// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, or
+// when Parquet files do not hold what the model takes. Collective.
 EncodingPlan share_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
-                                 torch::Dtype dtype);
+                                 const Manifest& manifest, torch::Dtype dtype);
 
 // "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
 std::string describe(const EncodingPlan& plan);
@@ -55,10 +55,13 @@ class ProducerParts {
 
  private:
   std::unique_ptr<SampleSource> make_source_with_cache(CachedValues values) const;
+  torch::Tensor encode_null_text() const;
 
   const ProducerConfig& config_;
+  const PipelineFolder& pipeline_;
   const DataPlan& data_;
   const EncodingPlan& encoding_;
+  const torch::Device device_;
   std::optional<ClipTokenizer> tokenizer_;  // these two only where something is encoded
   std::optional<Encoder> encoder_;
   Filter filter_;

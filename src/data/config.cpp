@@ -3,8 +3,9 @@
 namespace millrace {
 
 void SourceColumns::describe(config::Section& s) {
-  s.key("image", image, "column of image bytes (Parquet) or of paths and addresses (lists); null = the usual names");
-  s.key("caption", caption, "column of captions; null = the usual names");
+  s.key("image", image,
+        "column of image bytes (Parquet), of paths and addresses (lists), or of latents; null = the usual names");
+  s.key("caption", caption, "column of captions, or of their text states (latents); null = the usual names");
   s.key("key", key, "column that names a row in ids; null = the row number");
   s.key("cls", cls, "column of class numbers (type class)");
 }

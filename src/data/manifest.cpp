@@ -6,6 +6,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/data/latent_cache.h"
+#include "millrace/data/latent_table.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/urls.h"
 #include "sample_columns.h"
@@ -56,7 +57,7 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
 
 fs::path latent_path(const SourceConfig& source) {
   if (source.path.size() == 1) return source.path.front();
-  throw Error(Exit::usage, "data.train.type=latents reads one folder, data.train.path names several",
+  throw Error(Exit::usage, "data.train.type=latents reads one cache or Parquet files, data.train.path names several",
               "millrace preprocess can put the latents of many archives into one cache");
 }
 
@@ -79,7 +80,7 @@ void apply_limit(Manifest& manifest, std::uint64_t limit) {
 }
 
 Archives archives_of(SourceConfig::Type type) {
-  if (type == SourceConfig::Type::parquet) return Archives::parquet;
+  if (type == SourceConfig::Type::parquet || type == SourceConfig::Type::latents) return Archives::parquet;
   return type == SourceConfig::Type::csv ? Archives::list : Archives::tar;
 }
 
@@ -93,15 +94,15 @@ void check_kind(const std::vector<std::string>& paths, const SourceConfig& sourc
       throw Error(Exit::usage, fmt::format("data.train.path: {} cannot be read from where it is", path),
                   "lists have to be files, Parquet files or s3://");
     }
-    const bool wanted = source.type == Type::parquet        ? parquet
-                        : source.type == Type::csv          ? table && !parquet
-                        : source.type == Type::class_labels ? table == class_tables
-                                                            : !table;
+    const bool wanted = archives_of(source.type) == Archives::parquet ? parquet
+                        : source.type == Type::csv                    ? table && !parquet
+                        : source.type == Type::class_labels           ? table == class_tables
+                                                                      : !table;
     if (wanted) continue;
-    throw Error(
-        Exit::usage, fmt::format("data.train.type={} does not go with {}", to_string(source.type), path),
-        "webdataset reads tars, parquet *.parquet, csv *.csv, *.tsv, *.jsonl and these with .gz, class one kind of "
-        "them");
+    throw Error(Exit::usage, fmt::format("data.train.type={} does not go with {}", to_string(source.type), path),
+                "webdataset reads tars, parquet and latents *.parquet, csv *.csv, *.tsv, *.jsonl and these with .gz, "
+                "class one kind of "
+                "them");
   }
 }
 
@@ -125,7 +126,8 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
   if (source.path.empty())
     throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
-  if (source.type == SourceConfig::Type::latents) return make_latent_manifest(latent_path(source), source.limit);
+  const bool latents = source.type == SourceConfig::Type::latents;
+  if (latents && !names_latent_tables(source)) return make_latent_manifest(latent_path(source), source.limit);
   const std::vector<std::string> paths = expand_urls(source.path, archives_of(source.type));
   if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
   if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
@@ -138,7 +140,7 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
   std::sort(manifest.archives.begin(), manifest.archives.end(),
             [](const Archive& a, const Archive& b) { return a.name < b.name; });
-  check_columns(manifest, source);
+  if (!latents) check_columns(manifest, source);
   if (source.limit) apply_limit(manifest, static_cast<std::uint64_t>(*source.limit));
   return manifest;
 }

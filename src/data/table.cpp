@@ -11,7 +11,8 @@ namespace {
 
 class ParquetTable final : public Table {
  public:
-  ParquetTable(const std::string& path, const std::vector<std::string>& columns) : reader_(path, columns) {}
+  ParquetTable(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
+      : reader_(path, columns, lists) {}
   std::optional<std::vector<Cell>> next() override { return reader_.next(); }
   std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
   std::uint64_t row() const override { return reader_.row(); }
@@ -72,8 +73,9 @@ std::vector<TableColumn> table_columns(const std::string& path) {
   return columns;
 }
 
-std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns) {
-  if (is_parquet(path)) return std::make_unique<ParquetTable>(path, columns);
+std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns,
+                                  ParquetLists lists) {
+  if (is_parquet(path)) return std::make_unique<ParquetTable>(path, columns, lists);
   return std::make_unique<ListTable>(local_path(path), columns);
 }
 

@@ -34,7 +34,8 @@ class Table {
 bool is_table(std::string_view path);
 
 std::vector<TableColumn> table_columns(const std::string& path);
-std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns);
+std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns,
+                                  ParquetLists lists = ParquetLists::text);
 // Rows of the file, at most `most`: Parquet tells, a list is read so far.
 std::uint64_t count_table_rows(const std::string& path, std::uint64_t most);
 

@@ -12,6 +12,7 @@
 #include "millrace/core/log.h"
 #include "millrace/io/lists.h"
 #include "row.h"
+#include "table_lane.h"
 
 namespace millrace {
 
@@ -59,31 +60,17 @@ class TableReader final : public UnitReader {
         columns_(columns),
         prompts_(prompts),
         repeated_(repeated),
-        table_(open_table(archive.path, columns.names)),
-        next_(unit.lane + first_row * unit.lanes),
-        stride_(unit.lanes) {}
+        lane_(archive, open_table(archive.path, columns.names), unit, first_row) {}
 
   std::optional<RawRow> next() override {
-    if (ended_ || (archive_.limit && next_ >= *archive_.limit)) return std::nullopt;
-    try {
-      table_->skip(next_ - table_->row());
-      if (std::optional<std::vector<Cell>> cells = table_->next())
-        return to_row(std::move(*cells), std::exchange(next_, next_ + stride_));
-      ended_ = true;
-      return std::nullopt;
-    } catch (const Error& error) {
-      return broken_at(table_->row(), error.what());
-    }
+    auto row = lane_.next();
+    if (!row) return std::nullopt;
+    if (auto* rejected = std::get_if<Rejected>(&*row)) return std::move(*rejected);
+    auto& [number, cells] = std::get<TableLane::Row>(*row);
+    return to_row(std::move(cells), number);
   }
 
  private:
-  // What is broken is one row, in the lane whose turn it is.
-  std::optional<RawRow> broken_at(std::uint64_t row, const char* why) {
-    ended_ = true;
-    if (row != next_) return std::nullopt;
-    return broken_archive(archive_, why);
-  }
-
   RawRow to_row(std::vector<Cell> cells, std::uint64_t row) const {
     RawSample sample;
     sample.ref = name(cells, row);
@@ -119,7 +106,7 @@ class TableReader final : public UnitReader {
   std::string metadata(const std::vector<Cell>& cells) const {
     if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
     json object = json::object();
-    const bool untyped = table_->is_untyped();
+    const bool untyped = lane_.is_untyped();
     for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) {
       const bool text = std::holds_alternative<std::string>(cells[i]);
       object[columns_.names[i]] = json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
@@ -131,25 +118,7 @@ class TableReader final : public UnitReader {
   const SampleColumns columns_;
   const ClassPrompts* const prompts_;
   const std::map<std::uint64_t, int>& repeated_;
-  const std::unique_ptr<Table> table_;
-  std::uint64_t next_;
-  const std::uint64_t stride_;
-  bool ended_ = false;
-};
-
-// Stands for a file of which nothing can be read.
-class BrokenReader final : public UnitReader {
- public:
-  explicit BrokenReader(std::optional<Rejected> row) : row_(std::move(row)) {}
-  std::optional<RawRow> next() override {
-    std::optional<RawRow> row;
-    if (row_) row = std::move(*row_);
-    row_.reset();
-    return row;
-  }
-
- private:
-  std::optional<Rejected> row_;
+  TableLane lane_;
 };
 
 std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::string& key_column) {
@@ -170,9 +139,7 @@ std::unique_ptr<UnitReader> TableSource::open(const Unit& unit, std::uint64_t fi
     return open_rows(unit, first_row);
   } catch (const Error& error) {
     if (error.exit() == Exit::bug) throw;
-    std::optional<Rejected> row;  // the archive's first
-    if (unit.lane == 0 && first_row == 0) row = broken_archive(manifest_.archives[unit.archive], error.what());
-    return std::make_unique<BrokenReader>(std::move(row));
+    return make_broken_reader(manifest_.archives[unit.archive], unit, first_row, error.what());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "unicode.h"
 
+#include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
@@ -67,7 +68,7 @@ class CaptionWriter {
 
  private:
   void append(std::u16string_view characters) {
-    icu::UnicodeString(characters.data(), static_cast<int>(characters.size())).toUTF8String(text_);
+    text_ += to_utf8({characters.data(), static_cast<int>(characters.size())});
     after_space_ = false;
   }
   void add_space() {
@@ -79,16 +80,26 @@ class CaptionWriter {
   bool after_space_ = false;
 };
 
-icu::UnicodeString compose(std::string_view utf8) {
+using Normalizer = const icu::Normalizer2* (*)(UErrorCode&);
+
+icu::UnicodeString normalize(const icu::UnicodeString& text, Normalizer get_normalizer) {
   UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
-  const auto text = icu::UnicodeString::fromUTF8({utf8.data(), static_cast<std::int32_t>(utf8.size())});
-  icu::UnicodeString composed = nfc ? nfc->normalize(text, status) : text;
+  const icu::Normalizer2* normalizer = get_normalizer(status);
+  icu::UnicodeString normalized = normalizer ? normalizer->normalize(text, status) : text;
   ensure(U_SUCCESS(status), "ICU has its normalization data");
-  return composed;
+  return normalized;
 }
 
 }  // namespace
+
+icu::UnicodeString from_utf8(std::string_view utf8) {
+  return icu::UnicodeString::fromUTF8({utf8.data(), static_cast<std::int32_t>(utf8.size())});
+}
+
+std::string to_utf8(const icu::UnicodeString& text) {
+  std::string utf8;
+  return text.toUTF8String(utf8);
+}
 
 std::string normalize_caption(std::string_view utf8) {
   CaptionWriter writer;
@@ -97,9 +108,34 @@ std::string normalize_caption(std::string_view utf8) {
     for (char c : utf8) writer.add_ascii(static_cast<unsigned char>(c));
     return writer.take();
   }
-  const icu::UnicodeString text = compose(utf8);
+  const icu::UnicodeString text = compose(from_utf8(utf8));
   for (std::int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) writer.add(text.char32At(i));
   return writer.take();
+}
+
+icu::UnicodeString compose(const icu::UnicodeString& text) {
+  return normalize(text, icu::Normalizer2::getNFCInstance);
+}
+
+icu::UnicodeString compatible_form(UChar32 c) {
+  return normalize(icu::UnicodeString(c), icu::Normalizer2::getNFKCInstance);
+}
+
+// NOTE [The iota below]: its case folding is a letter, so open_clip's pattern, which ignores case, finds it neither a
+// letter nor anything else and passes over it.
+std::string collapse_and_lower(std::string_view utf8) {
+  constexpr UChar32 iota_below = 0x345;
+  icu::UnicodeString collapsed;
+  const icu::UnicodeString text = from_utf8(utf8);
+  bool after_space = false;
+  for (std::int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) {
+    const UChar32 c = text.char32At(i);
+    const bool space = u_isUWhiteSpace(c) || c == iota_below;
+    if (!space) collapsed.append(c);
+    if (space && !after_space) collapsed.append(u' ');
+    after_space = space;
+  }
+  return to_utf8(collapsed.toLower(icu::Locale::getRoot()));
 }
 
 CharacterClass next_class(std::string_view utf8, std::size_t& position) {

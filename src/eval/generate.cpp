@@ -95,11 +95,13 @@ torch::Tensor denoise(ImageModel& model, const Plan& plan, const torch::Tensor& 
   return sample;
 }
 
-// Latents (B, C, h, w) -> u8 pixels (B, H, W, 3) on the host; halves round to even, as numpy does.
+torch::Tensor unscale(const torch::Tensor& latents, const AutoencoderKLConfig& config) {
+  return latents / config.scaling_factor + config.shift_factor.value_or(0);
+}
+
+// Latents (B, C, h, w), not scaled -> u8 pixels (B, H, W, 3) on the host; halves round to even, as numpy does.
 torch::Tensor decode_pixels(AutoencoderKL& vae, const torch::Tensor& latents) {
-  const auto& config = vae->config();
-  const torch::Tensor unscaled = latents / config.scaling_factor + config.shift_factor.value_or(0);
-  const torch::Tensor image = vae->decode(unscaled.to(dtype_of(*vae))).to(torch::kFloat32);
+  const torch::Tensor image = vae->decode(latents.to(dtype_of(*vae))).to(torch::kFloat32);
   const torch::Tensor levels = ((image * 0.5 + 0.5).clamp(0, 1) * 255).round();
   return levels.to(torch::kUInt8).permute({0, 2, 3, 1}).to(torch::kCPU).contiguous();
 }
@@ -154,11 +156,18 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
         initial_latents ? initial_latents->slice(0, begin, begin + std::ssize(batch)) : initial_noise(batch, plan);
     const torch::Tensor text = encode_prompts(model, batch, plan.guided).to(dtype_of(*model.unet));
     const torch::Tensor latents = denoise(model, plan, noise.to(device_of(*model.unet), torch::kFloat32), text);
-    const torch::Tensor pixels = decode_pixels(model.vae, latents);
+    const torch::Tensor pixels = decode_pixels(model.vae, unscale(latents, model.vae->config()));
     const torch::Tensor host_latents = latents.to(torch::kCPU);
     for (std::int64_t i = 0; i < std::ssize(batch); ++i)
       on_image({first + static_cast<std::size_t>(i), to_image(pixels[i]), host_latents[i]});
   }
+}
+
+std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
+  const torch::NoGradGuard no_grad;
+  std::vector<Image> images;
+  for (const torch::Tensor& latent : latents.split(1)) images.push_back(to_image(decode_pixels(vae, latent)[0]));
+  return images;
 }
 
 torch::Tensor load_latents(const std::filesystem::path& file) {

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "millrace/core/error.h"
+#include "millrace/io/half.h"
 #include "millrace/io/urls.h"
 #include "s3.h"
 
@@ -18,8 +19,8 @@ namespace millrace {
 
 namespace {
 
-// Rows decoded at once: enough to amortise a call, few enough for columns of images.
-constexpr std::int64_t batch_rows = 64;
+// Rows decoded at once: enough to amortise a call, few enough for columns of images, and of tensors.
+constexpr std::int64_t batch_rows = 64, tensor_batch_rows = 8;
 
 void check(const arrow::Status& status, const std::string& path) {
   if (!status.ok()) fail(Exit::io, "{}: {}", path, status.message());
@@ -109,11 +110,64 @@ Cell cell_of(const arrow::Array& array, std::int64_t row) {
   }
 }
 
+// The numbers of elements [begin, end), lists in them unfolded; false for what holds no floating-point numbers.
+bool append_floats(const arrow::Array& array, std::int64_t begin, std::int64_t end, std::vector<float>& floats);
+
+template <class List>
+bool append_items(const arrow::Array& array, std::int64_t begin, std::int64_t end, std::vector<float>& floats) {
+  const auto& list = static_cast<const List&>(array);
+  return append_floats(*list.values(), list.value_offset(begin), list.value_offset(end), floats);
+}
+
+template <class Array, class ToFloat>
+bool append_values(const arrow::Array& array, std::int64_t begin, std::int64_t end, std::vector<float>& floats,
+                   ToFloat to_float) {
+  const auto& values = static_cast<const Array&>(array);
+  for (std::int64_t i = begin; i < end; ++i)
+    floats.push_back(values.IsNull(i) ? std::numeric_limits<float>::quiet_NaN() : to_float(values.Value(i)));
+  return true;
+}
+
+bool append_floats(const arrow::Array& array, std::int64_t begin, std::int64_t end, std::vector<float>& floats) {
+  const auto narrow = [](auto value) { return static_cast<float>(value); };
+  switch (array.type_id()) {
+    case arrow::Type::LIST:
+      return append_items<arrow::ListArray>(array, begin, end, floats);
+    case arrow::Type::LARGE_LIST:
+      return append_items<arrow::LargeListArray>(array, begin, end, floats);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return append_items<arrow::FixedSizeListArray>(array, begin, end, floats);
+    case arrow::Type::EXTENSION:
+      return append_floats(*static_cast<const arrow::ExtensionArray&>(array).storage(), begin, end, floats);
+    case arrow::Type::STRUCT: {  // Ray's tensors of varying shape: data and shape
+      const auto data = static_cast<const arrow::StructArray&>(array).GetFieldByName("data");
+      return data && append_floats(*data, begin, end, floats);
+    }
+    case arrow::Type::HALF_FLOAT:
+      return append_values<arrow::HalfFloatArray>(array, begin, end, floats, from_half);
+    case arrow::Type::FLOAT:
+      return append_values<arrow::FloatArray>(array, begin, end, floats, narrow);
+    case arrow::Type::DOUBLE:
+      return append_values<arrow::DoubleArray>(array, begin, end, floats, narrow);
+    default:
+      return false;
+  }
+}
+
+// A list as the bytes of its numbers, everything else as it is.
+Cell tensor_or_cell_of(const arrow::Array& array, std::int64_t row) {
+  std::vector<float> floats;
+  const bool single = arrow::is_floating(array.type_id());
+  if (single || array.IsNull(row) || !append_floats(array, row, row + 1, floats)) return cell_of(array, row);
+  return std::string(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
+}
+
 }  // namespace
 
 class ParquetReader::Impl {
  public:
-  Impl(const std::string& path, const std::vector<std::string>& columns) : path_(path) {
+  Impl(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
+      : path_(path), lists_(lists) {
     open();
     std::shared_ptr<arrow::Schema> schema;
     check(reader_->GetSchema(&schema), path_);
@@ -130,7 +184,8 @@ class ParquetReader::Impl {
   std::optional<std::vector<Cell>> next() {
     if (!fill()) return std::nullopt;
     std::vector<Cell> cells;
-    for (const int column : batch_columns_) cells.push_back(cell_of(*batch_->column(column), row_));
+    const auto read = lists_ == ParquetLists::floats ? tensor_or_cell_of : cell_of;
+    for (const int column : batch_columns_) cells.push_back(read(*batch_->column(column), row_));
     ++row_;
     ++passed_;
     return cells;
@@ -174,7 +229,7 @@ class ParquetReader::Impl {
       properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
       properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
       parquet::ArrowReaderProperties arrow_properties(false);
-      arrow_properties.set_batch_size(batch_rows);
+      arrow_properties.set_batch_size(lists_ == ParquetLists::floats ? tensor_batch_rows : batch_rows);
       arrow_properties.set_pre_buffer(false);
       parquet::arrow::FileReaderBuilder builder;
       check(builder.Open(open_file(pool), properties), path_);
@@ -254,6 +309,7 @@ class ParquetReader::Impl {
   }
 
   std::string path_;
+  const ParquetLists lists_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> schema_;
@@ -266,8 +322,8 @@ class ParquetReader::Impl {
   std::uint64_t passed_ = 0;  // rows of the file before it
 };
 
-ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns)
-    : impl_(std::make_unique<Impl>(path, columns)) {}
+ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns, ParquetLists lists)
+    : impl_(std::make_unique<Impl>(path, columns, lists)) {}
 ParquetReader::~ParquetReader() = default;
 ParquetReader::ParquetReader(ParquetReader&&) noexcept = default;
 ParquetReader& ParquetReader::operator=(ParquetReader&&) noexcept = default;

@@ -14,8 +14,11 @@ namespace millrace {
 
 struct TokenizerConfig {
   enum class Mode { automatic, hf, open_clip };
-  Mode mode = Mode::automatic;  // automatic = hf: as transformers' fast tokenizer runs the folder's files
-  config::Auto<int> pad_id;     // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary
+  // automatic = hf: as transformers' fast tokenizer runs the folder's files. open_clip: as open_clip's SimpleTokenizer,
+  // which cleans captions and knows neither the folder's pad token nor its spelling of the specials.
+  Mode mode = Mode::automatic;
+  // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary; in open_clip 0
+  config::Auto<int> pad_id;
 
   void describe(config::Section& section);
 };
@@ -30,6 +33,8 @@ class ClipTokenizer {
 
   // Caption (UTF-8) -> 77 ids: start, tokens cut to 75, end, padding.
   std::vector<std::int32_t> encode(std::string_view caption) const;
+  // Tokens of a caption between start and end; of one that encode() cuts, some number above the 75 that it keeps.
+  int count(std::string_view caption) const;
   int pad_id() const;
   int vocabulary_size() const;
 

@@ -61,6 +61,9 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image);
 
+// Latents (N, C, h, w), not scaled, one by one through the VAE's decoder.
+std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents);
+
 // Tensor "latents", f32 (N, C, h, w), of a safetensors file; Error(io) naming the file when there is no such one.
 torch::Tensor load_latents(const std::filesystem::path& file);
 // The reverse.

@@ -19,13 +19,18 @@ struct ParquetColumn {
   bool holds_bytes = false;  // text, binary or struct with `bytes`: what an image column can be
 };
 
+// What a list of numbers is as a Cell: text, or the bytes of its values as f32, whatever their type and however deep
+// the list is nested (null = NaN). Tensors of Ray and Arrow are such lists.
+enum class ParquetLists { text, floats };
+
 // Reads a file front to back, a few rows at a time (a row group can be gigabytes). Errors are Error(io) naming the
 // file.
 class ParquetReader {
  public:
   // `path` may be s3://BUCKET/KEY. `columns` = the columns that rows bring, in that order; empty = all. Error(io) when
   // one is not there.
-  explicit ParquetReader(const std::string& path, std::vector<std::string> columns = {});
+  explicit ParquetReader(const std::string& path, std::vector<std::string> columns = {},
+                         ParquetLists lists = ParquetLists::text);
   ~ParquetReader();
   ParquetReader(ParquetReader&&) noexcept;
   ParquetReader& operator=(ParquetReader&&) noexcept;
