@@ -19,11 +19,17 @@
 #include "producer_parts.h"
 #include "run_folder.h"
 #include "session.h"
+#include "validation_set.h"
 
 namespace millrace {
 namespace {
 
 constexpr int handoff_slots = 4;
+
+// What a trainer may wait for samples: the first ones come only after everything has started.
+double start_seconds(const TrainConfig& config) {
+  return 5 * hang_seconds(config.guard.hang_timeout);
+}
 
 // What every rank of the run knows before anything starts.
 struct Plan {
@@ -39,6 +45,7 @@ struct Plan {
   std::size_t parcel_bytes;
   RunState start;
   std::optional<CheckpointReader> checkpoint;
+  std::optional<ValidationPlan> validation;
 };
 
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
@@ -68,7 +75,7 @@ nlohmann::json identity_of(const Plan& plan) {
 
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, {}, 1, 1, 1, 0, {}, {}};
+  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, {}, 1, 1, 1, 0, {}, {}, {}};
   plan.roles = plan_roles(gpu_names(session), config.roles);
   plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
   plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
@@ -80,6 +87,7 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   plan.samples_per_stripe = config.batch.global / stripes;
   plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, plan.encoding.shape.moments, plan.encoding.shape.text);
+  plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
 
   open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
   plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
@@ -115,6 +123,7 @@ void print_start(const Session& session, const Plan& plan) {
   row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
   row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                                to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
+  if (plan.validation) row("validation", describe(*plan.validation, c.validation));
   row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.step));
   row("run", c.run.dir.value);
 }
@@ -145,19 +154,6 @@ torch::Tensor share_null_text(const Session& session, const Plan& plan, Producer
   return null_text;
 }
 
-// Positions of the trainers that a producer serves, and of the producers that serve a trainer.
-std::vector<int> trainers_of(const Plan& plan, int producer) {
-  std::set<int> found;
-  for (auto stripe : plan.routing.stripes_of_producer(producer)) found.insert(plan.routing.trainer_of[stripe]);
-  return {found.begin(), found.end()};
-}
-
-std::vector<int> producers_of(const Plan& plan, int trainer) {
-  std::set<int> found;
-  for (auto stripe : plan.routing.stripes_of_trainer(trainer)) found.insert(plan.routing.producer_of[stripe]);
-  return {found.begin(), found.end()};
-}
-
 int position_in(const std::vector<int>& list, int value) {
   return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
 }
@@ -169,6 +165,7 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 }
 
 int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
+  if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
   ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
   share_null_text(session, plan, &parts);
@@ -176,7 +173,7 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
   auto& stream = start_stream(parts, session, plan, stripes);
   auto encoder = parts.make_cached_encoder();
 
-  const auto trainers = trainers_of(plan, self);
+  const auto trainers = plan.routing.trainers_of(self);
   std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
@@ -197,8 +194,25 @@ UNet2DConditionModel start_unet(const Plan& plan) {
   return unet;
 }
 
+// Of this trainer's share, which was encoded before.
+Validation start_validation(const Session& session, const Plan& plan, const UNet2DConditionModel& unet,
+                            const DiffusionTask::Options& training, std::vector<EncodedBatch> shares) {
+  Validation::Options options;
+  options.every = plan.config.validation.every;
+  options.objective = training.objective;
+  options.samples = std::int64_t{plan.validation->batches} * plan.validation->global_batch;
+  options.micro_batch = plan.config.batch.micro;
+  options.scaling_factor = training.scaling_factor;
+  options.shift_factor = training.shift_factor;
+  options.device = session.device;
+  options.dtype = training.dtype;
+  return {unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), training.objective)), std::move(shares),
+          options};
+}
+
 LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver,
-                 const std::vector<int>& producers, const torch::Tensor& null_text) {
+                 const std::vector<int>& producers, const torch::Tensor& null_text,
+                 std::vector<EncodedBatch> validation_shares) {
   const auto& c = plan.config;
   auto unet = start_unet(plan);
   auto originals = weights_of(*unet);
@@ -225,10 +239,11 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   options.dtype = parse_dtype(c.model.dtype, session.device);
   options.producers = producers;
   options.slots = handoff_slots;
-  DiffusionTask task(
-      unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-      HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, 5 * hang_seconds(c.guard.hang_timeout)),
-      receiver, options);
+  DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
+                     HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, start_seconds(c)), receiver,
+                     options);
+  std::optional<Validation> validation;
+  if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_shares));
   const auto loop = c.loop();
   LoopParts parts{task,
                   model,
@@ -240,7 +255,8 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
                   c.data.max_bad_share,
                   static_cast<int>(plan.roles.producers.size()),
                   session.device,
-                  identity_of(plan)};
+                  identity_of(plan),
+                  validation ? &*validation : nullptr};
   return run_loop(std::move(parts), plan.start);
 }
 
@@ -257,10 +273,13 @@ int finish(const Session& session, const Plan& plan, const LoopResult& result) {
 }
 
 int run_trainer_role(const Session& session, const Plan& plan, const Group& trainers, const Group& handoff) {
+  std::vector<EncodedBatch> validation;
+  if (plan.validation)
+    validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
   const auto null_text = share_null_text(session, plan, nullptr);
-  const auto producers = producers_of(plan, trainers.rank());
+  const auto producers = plan.routing.producers_of(trainers.rank());
   auto receiver = make_mpi_receiver(handoff, pick(plan.roles.producers, producers), {plan.parcel_bytes, handoff_slots});
-  const auto result = train(session, plan, trainers, *receiver, producers, null_text);
+  const auto result = train(session, plan, trainers, *receiver, producers, null_text, std::move(validation));
   receiver->finish();
   return finish(session, plan, result);
 }
@@ -268,6 +287,9 @@ int run_trainer_role(const Session& session, const Plan& plan, const Group& trai
 // One rank does both: the producer runs in a thread of its own, with the same parcels in between.
 int run_both_roles(const Session& session, const Plan& plan, const Group& trainers) {
   const int self = trainers.rank();
+  std::vector<EncodedBatch> validation;
+  if (plan.validation)
+    validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
   ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
   const auto null_text = share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
@@ -284,7 +306,7 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
     }
   });
   try {
-    const auto result = train(session, plan, trainers, *ends.receiver, {self}, null_text);
+    const auto result = train(session, plan, trainers, *ends.receiver, {self}, null_text, std::move(validation));
     ends.receiver->finish();
     return finish(session, plan, result);
   } catch (...) {

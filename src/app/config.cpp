@@ -27,7 +27,6 @@ void check_common(const Config& c, config::Report& report) {
   if (c.batch.global % c.batch.micro != 0)
     report.problem("batch.global",
                    fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro));
-  if (c.data.validation) report.problem("data.validation", later);
   if (c.log.prometheus) report.problem("log.prometheus", later);
   c.data.train.check("data.train", report);
   if (c.optim.schedule != Schedule::constant && c.duration.unit == Duration::Unit::seconds)
@@ -96,10 +95,11 @@ void TrainConfig::describe(config::Section& section) {
   section.section("parallel", parallel, "how trainers share the model");
   section.section("checkpoint", checkpoint, "saving and resuming");
   section.section("samples", samples, "pictures during training");
+  section.section("validation", validation, "the loss on data.validation");
   section.section("log", log, "metrics");
   section.section("record", record, "tensors of single steps");
   section.section("guard", guard, "what to do when numbers go wrong");
-  section.ignore({"download", "validation", "generate", "bench", "autoencoder"});
+  section.ignore({"download", "generate", "bench", "autoencoder"});
 }
 
 LoopConfig TrainConfig::loop() const {
@@ -154,6 +154,8 @@ void check(const PreprocessConfig& c, config::Report& report) {
 void check(const TrainConfig& c, config::Report& report) {
   check_common(c, report);
   check_encoding(c, report);
+  if (c.data.validation) c.data.validation->check("data.validation", report);
+  if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
   if (c.model.unet.ema_start) report.problem("model.unet.ema_start", later);
   if (c.samples.prompts) report.problem("samples.prompts", later);
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
@@ -165,6 +167,7 @@ void check(const TrainConfig& c, config::Report& report) {
 
 void check(const AutoencoderTrainConfig& c, config::Report& report) {
   check_common(c, report);
+  if (c.data.validation) report.problem("data.validation", fmt::format("for train-autoencoder {}", later));
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
 }

@@ -67,6 +67,7 @@ struct TrainConfig : ProducerConfig {
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
   SamplesConfig samples;
+  ValidationConfig validation;
   LogConfig log;
   RecordConfig record;
   GuardConfig guard;

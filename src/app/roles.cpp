@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
+#include <set>
 
 #include "millrace/core/error.h"
 
@@ -80,6 +81,18 @@ std::vector<std::uint32_t> Routing::stripes_of_producer(int producer) const {
   for (std::uint32_t stripe = 0; stripe < producer_of.size(); ++stripe)
     if (producer_of[stripe] == producer) stripes.push_back(stripe);
   return stripes;
+}
+
+std::vector<int> Routing::trainers_of(int producer) const {
+  std::set<int> found;
+  for (const auto stripe : stripes_of_producer(producer)) found.insert(trainer_of[stripe]);
+  return {found.begin(), found.end()};
+}
+
+std::vector<int> Routing::producers_of(int trainer) const {
+  std::set<int> found;
+  for (const auto stripe : stripes_of_trainer(trainer)) found.insert(producer_of[stripe]);
+  return {found.begin(), found.end()};
 }
 
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {

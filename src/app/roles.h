@@ -33,6 +33,9 @@ struct Routing {
   std::vector<int> trainer_of, producer_of;  // per stripe, positions in Roles
   std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
   std::vector<std::uint32_t> stripes_of_producer(int producer) const;
+  // Positions of the trainers that a producer serves, and of the producers that serve a trainer.
+  std::vector<int> trainers_of(int producer) const;
+  std::vector<int> producers_of(int trainer) const;
 };
 
 // Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the

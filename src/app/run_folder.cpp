@@ -135,11 +135,12 @@ void write_state(const std::filesystem::path& run_dir, const std::string& word, 
 }
 
 // Who holds the run back, from the shares of time (percent) that trainers and producers spent waiting for each other.
-static std::string balance(double trainers_wait, double producers_wait, double images_per_second) {
+static std::string balance(double trainers_wait, const StageShares& stages, double images_per_second) {
   if (trainers_wait <= 5) return "producers keep up with the trainers";
-  if (producers_wait > trainers_wait) return "both waited for each other: do they share cores, or is the network slow?";
-  return fmt::format("trainers wait for producers: they could take {:.1f} img/s",
-                     images_per_second / std::max(0.01, 1 - trainers_wait / 100));
+  if (100 * stages.send_wait > trainers_wait)
+    return "both waited for each other: do they share cores, or is the network slow?";
+  return fmt::format("trainers wait for producers: they could take {:.1f} img/s; {} holds the producers back",
+                     images_per_second / std::max(0.01, 1 - trainers_wait / 100), limiting_stage(stages));
 }
 
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
@@ -152,10 +153,10 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
              t.images_per_second, t.step_ms, wait);
   if (has_producers) {
-    const double stall = 100 * t.producer_stall_share;
     fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
-               t.encode_images_per_second, stall);
-    fmt::print("  balance         {}\n", balance(wait, stall, t.images_per_second));
+               t.encode_images_per_second, 100 * t.stages.send_wait);
+    fmt::print("  their stages    {}\n", describe(t.stages));
+    fmt::print("  balance         {}\n", balance(wait, t.stages, t.images_per_second));
   }
   if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);

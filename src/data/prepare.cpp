@@ -1,39 +1,88 @@
 #include "millrace/data/prepare.h"
 
+#include <chrono>
+#include <optional>
 #include <utility>
 
 #include "image_place.h"
 #include "millrace/data/decode.h"
 
 namespace millrace {
+namespace {
 
-std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation) {
-  if (preparation.filter && !preparation.filter->empty()) {
-    const Filter::Verdict verdict = preparation.filter->judge(sample.json);
-    if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
-    if (verdict == Filter::Verdict::bad_json) {
-      return Rejected{std::move(sample.ref), Reason::bad_json,
-                      "the filters need its metadata, which are missing or broken"};
-    }
-    if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
-  }
-  if (!sample.image_place.empty()) {
-    auto loaded = load_image(sample.image_place);
-    if (auto* none = std::get_if<NoImage>(&loaded))
-      return Rejected{std::move(sample.ref), Reason::missing_image, std::move(none->why)};
-    sample.image = std::move(std::get<std::string>(loaded));
-  }
-  thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
-  const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
+// Adds the time from its construction to its end to a sum.
+class Timer {
+ public:
+  explicit Timer(double& sum) : sum_(sum) {}
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  ~Timer() { sum_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& sum_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+struct Refusal {
+  Reason reason;
+  std::string detail;
+};
+
+std::optional<Refusal> judge(const RawSample& sample, const Preparation& preparation) {
+  if (!preparation.filter || preparation.filter->empty()) return std::nullopt;
+  const Filter::Verdict verdict = preparation.filter->judge(sample.json);
+  if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
+  if (verdict == Filter::Verdict::bad_json)
+    return Refusal{Reason::bad_json, "the filters need its metadata, which are missing or broken"};
+  if (verdict == Filter::Verdict::drop) return Refusal{Reason::filtered, ""};
+  return std::nullopt;
+}
+
+std::optional<Refusal> read_image(RawSample& sample) {
+  if (sample.image_place.empty()) return std::nullopt;
+  auto loaded = load_image(sample.image_place);
+  if (auto* none = std::get_if<NoImage>(&loaded)) return Refusal{Reason::missing_image, std::move(none->why)};
+  sample.image = std::move(std::get<std::string>(loaded));
+  return std::nullopt;
+}
+
+std::optional<Refusal> decode(const RawSample& sample, const Preparation& preparation, const RngKey& key,
+                              Image& pixels) {
   const auto wanted = [&](int width, int height) {
     return columns_of_transform(width, height, preparation.transform, key);
   };
-  if (auto failure = decode_image_into(decoded, sample.image, {}, wanted)) {
-    return Rejected{std::move(sample.ref), failure->reason, std::move(failure->detail)};
-  }
+  if (auto failure = decode_image_into(pixels, sample.image, {}, wanted))
+    return Refusal{failure->reason, std::move(failure->detail)};
+  return std::nullopt;
+}
+
+}  // namespace
+
+void PrepareSeconds::add(const PrepareSeconds& other, double factor) {
+  read += factor * other.read;
+  decode += factor * other.decode;
+  transform += factor * other.transform;
+  tokenise += factor * other.tokenise;
+}
+
+std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation,
+                                                         PrepareSeconds& spent) {
+  thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
+  const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
+  const auto timed = [](double& sum, auto&& stage) {
+    const Timer timer(sum);
+    return stage();
+  };
+  auto refusal = timed(spent.decode, [&] { return judge(sample, preparation); });
+  if (!refusal) refusal = timed(spent.read, [&] { return read_image(sample); });
+  if (!refusal) refusal = timed(spent.decode, [&] { return decode(sample, preparation, key, decoded); });
+  if (refusal) return Rejected{std::move(sample.ref), refusal->reason, std::move(refusal->detail)};
+
   TransformedSample result;
-  result.image = transform_image(decoded, preparation.transform, key);
-  if (preparation.tokenizer) result.tokens = preparation.tokenizer->encode(sample.caption);
+  result.image = timed(spent.transform, [&] { return transform_image(decoded, preparation.transform, key); });
+  if (preparation.tokenizer)
+    result.tokens = timed(spent.tokenise, [&] { return preparation.tokenizer->encode(sample.caption); });
   result.caption = std::move(sample.caption);
   result.ref = std::move(sample.ref);
   return result;

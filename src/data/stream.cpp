@@ -104,10 +104,8 @@ struct StripeStream::Impl {
   void work(std::stop_token stop) {
     std::unique_lock lock(mutex);
     while (true) {
-      const auto idle_since = Clock::now();
       if (!work_there.wait(lock, stop, [&] { return !to_prepare.empty() || !to_read.empty(); })) return;
       if (stop.stop_requested()) return;
-      statistics.idle_seconds += seconds_since(idle_since);
       if (!to_prepare.empty()) {
         PrepareJob job = std::move(to_prepare.front());
         to_prepare.pop_front();
@@ -122,16 +120,15 @@ struct StripeStream::Impl {
 
   void prepare(std::unique_lock<std::mutex>& lock, PrepareJob& job) {
     lock.unlock();
-    const auto start = Clock::now();
+    PrepareSeconds spent;
     std::exception_ptr failure;
     try {
-      job.slot->outcome = prepare_sample(std::move(std::get<RawSample>(job.slot->row.row)), preparation);
+      job.slot->outcome = prepare_sample(std::move(std::get<RawSample>(job.slot->row.row)), preparation, spent);
     } catch (...) {
       failure = std::current_exception();
     }
-    const double seconds = seconds_since(start);
     lock.lock();
-    statistics.prepare_seconds += seconds;
+    statistics.busy.add(spent);
     if (failure) stop_with(*job.stripe, failure);
     job.slot->done = true;
     collect(job.stripe);
@@ -158,7 +155,7 @@ struct StripeStream::Impl {
     }
     const double seconds = seconds_since(start);
     lock.lock();
-    statistics.read_seconds += seconds;
+    statistics.busy.read += seconds;
     statistics.image_bytes += bytes;
     for (auto& slot : slots) enqueue(stripe, std::move(slot));
     stripe->scheduled = false;
@@ -270,6 +267,7 @@ struct StripeStream::Impl {
   Preparation preparation;
   std::optional<FilterWatch> filter_watch;
   const StreamOptions options;
+  const Clock::time_point started = Clock::now();
 
   std::mutex mutex;
   std::condition_variable_any work_there;
@@ -326,7 +324,10 @@ LedgerDelta StripeStream::take_ledger_delta(std::uint32_t stripe, std::size_t ma
 
 StreamStatistics StripeStream::statistics() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->statistics;
+  StreamStatistics statistics = impl_->statistics;
+  statistics.threads = impl_->options.threads;
+  statistics.seconds = seconds_since(impl_->started);
+  return statistics;
 }
 
 }  // namespace millrace

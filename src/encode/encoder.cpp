@@ -17,20 +17,37 @@ void EncodeConfig::describe(config::Section& section) {
               "where the text encoder runs");
 }
 
-torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
+torch::Tensor stack_images(std::span<const TransformedSample> samples) {
   ensure(!samples.empty(), "a batch has at least one image");
   const int height = samples[0].image.height, width = samples[0].image.width;
-  auto bytes = torch::empty({static_cast<std::int64_t>(samples.size()), height, width, 3}, torch::kUInt8);
+  auto pixels = torch::empty({static_cast<std::int64_t>(samples.size()), height, width, 3}, torch::kUInt8);
   const std::size_t image_bytes = static_cast<std::size_t>(height) * width * 3;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const auto& pixels = samples[i].image.pixels;
-    ensure(pixels.size() == image_bytes, "all images of a batch have one size");
-    std::copy(pixels.begin(), pixels.end(), bytes.data_ptr<std::uint8_t>() + i * image_bytes);
+    const auto& image = samples[i].image.pixels;
+    ensure(image.size() == image_bytes, "all images of a batch have one size");
+    std::copy(image.begin(), image.end(), pixels.data_ptr<std::uint8_t>() + i * image_bytes);
   }
-  return bytes.permute({0, 3, 1, 2})
+  return pixels;
+}
+
+torch::Tensor stack_tokens(std::span<const TransformedSample> samples) {
+  auto ids = torch::empty({static_cast<std::int64_t>(samples.size()), token_count}, torch::kInt64);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    ensure(samples[i].tokens.size() == token_count, "samples for the encoders have their tokens");
+    std::copy(samples[i].tokens.begin(), samples[i].tokens.end(), ids.data_ptr<std::int64_t>() + i * token_count);
+  }
+  return ids;
+}
+
+torch::Tensor normalize_images(const torch::Tensor& pixels) {
+  return pixels.permute({0, 3, 1, 2})
       .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, torch::MemoryFormat::Contiguous)
       .div_(127.5)
       .sub_(1.0);
+}
+
+torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
+  return normalize_images(stack_images(samples));
 }
 
 Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
@@ -61,14 +78,11 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
 
   EncodedBatch batch;
-  auto ids = torch::empty({count, token_count}, torch::kInt64);
-  for (std::int64_t i = 0; i < count; ++i) {
-    batch.refs.push_back(samples[i].ref);
-    std::copy(samples[i].tokens.begin(), samples[i].tokens.end(), ids.data_ptr<std::int64_t>() + i * token_count);
-  }
-  auto images = pad_rows(images_to_tensor(samples), batch_size_).to(device_, dtype_);           // (batch_size, 3, H, W)
+  for (const auto& sample : samples) batch.refs.push_back(sample.ref);
+  const auto pixels = pad_rows(stack_images(samples), batch_size_).to(device_);                 // (batch_size, H, W, 3)
+  const auto images = normalize_images(pixels).to(dtype_);                                      // (batch_size, 3, H, W)
   batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();  // (B, 8, h, w)
-  batch.text = run_text(ids).contiguous();                                                      // (B, 77, C)
+  batch.text = run_text(stack_tokens(samples)).contiguous();                                    // (B, 77, C)
 
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   images_ += count;

@@ -8,7 +8,7 @@ namespace millrace {
 namespace {
 
 constexpr std::uint32_t magic = 0x4c43504d;  // "MPCL"
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 
 struct Header {
   std::uint32_t magic, version, stripe, count;
@@ -76,6 +76,17 @@ torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
 }
 
 }  // namespace
+
+void ProducerReport::add(const ProducerReport& other, double factor) {
+  images += factor * other.images;
+  seconds += factor * other.seconds;
+  reader_seconds += factor * other.reader_seconds;
+  readers.add(other.readers, factor);
+  encode_seconds += factor * other.encode_seconds;
+  encode_wait_seconds += factor * other.encode_wait_seconds;
+  send_seconds += factor * other.send_seconds;
+  send_wait_seconds += factor * other.send_wait_seconds;
+}
 
 std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
                                   std::size_t id_bytes, std::size_t ledger_bytes) {

@@ -22,6 +22,14 @@ void SamplesConfig::describe(config::Section& section) {
   section.key("count", count, "pictures each time").at_least(1);
 }
 
+void ValidationConfig::describe(config::Section& section) {
+  section.key("every", every, "how often the loss on data.validation is measured");
+  section
+      .key("batches", batches,
+           "batches of batch.global samples it is measured on; encoded once at the start and kept in memory")
+      .at_least(1);
+}
+
 void LogConfig::describe(config::Section& section) {
   section.key("every", every, "how often metrics are written");
   section.key("tensorboard", tensorboard, "write TensorBoard event files");

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 
@@ -150,7 +152,8 @@ class Loop {
     interval_.add(totals, seconds_since(step_started), wait);
     write_ids();
     const double seconds_before = std::exchange(seconds_before_, state_.seconds);
-    if (crossed(p_.config.log.every, p_.config.batch.global, state_, seconds_before)) account_interval();
+    const bool validated = validate_if_due(seconds_before);
+    if (validated || crossed(p_.config.log.every, p_.config.batch.global, state_, seconds_before)) account_interval();
     save_if_due(seconds_before);
   }
 
@@ -227,6 +230,19 @@ class Loop {
     return ids;
   }
 
+  // With the weights that `export` gives: the EMA where there is one. Collective.
+  bool validate_if_due(double seconds_before) {
+    if (!p_.validation) return false;
+    if (!crossed(p_.validation->every(), p_.config.batch.global, state_, seconds_before)) return false;
+    const auto measure = [&] { validation_loss_ = p_.validation->loss(p_.trainers); };
+    if (p_.optimizer.has_ema()) {
+      p_.optimizer.with_ema(measure);
+    } else {
+      measure();
+    }
+    return true;
+  }
+
   void write_ids() {
     if (!p_.config.log.ids) return;
     const auto ids = batch_ids();
@@ -237,7 +253,7 @@ class Loop {
   void account_interval() {
     merge_ledger();
     if (interval_.steps == 0) return;
-    const auto producers = producer_totals();
+    const auto producers = producer_reports();
     double fill = p_.task.queue_fill() / p_.trainers.size();
     p_.trainers.all_reduce_sum(std::span(&fill, 1));
     double memory = static_cast<double>(peak_memory_bytes(p_.device)) / (1 << 30);
@@ -256,8 +272,9 @@ class Loop {
     m.images_per_second = interval_.steps * p_.config.batch.global / interval_.step_seconds;
     m.step_ms = 1000 * interval_.step_seconds / interval_.steps;
     m.data_wait_ms = 1000 * wait / interval_.steps;
-    m.encode_images_per_second = producers.images_per_second;
-    m.producer_stall_share = producers.stall_share;
+    account_producers(producers, m);
+    m.validation_loss = std::exchange(validation_loss_, std::nullopt);
+    m.validated_ema = p_.optimizer.has_ema();
     m.queue_fill = fill;
     m.memory_gib = memory;
     m.elapsed_seconds = state_.seconds;
@@ -267,34 +284,40 @@ class Loop {
     totals_.lr = m.lr;
     totals_.step_ms += 1000 * interval_.step_seconds;
     totals_.data_wait_ms += 1000 * wait;
-    totals_.encode_images_per_second = m.encode_images_per_second;
-    totals_.producer_stall_share = m.producer_stall_share;
     totals_.memory_gib = memory;
     interval_ = {};
   }
 
-  struct ProducerTotals {
-    double images_per_second = 0, stall_share = 0;
-  };
+  // The newest report of every producer; each reports to several trainers. Collective.
+  std::vector<ProducerReport> producer_reports() {
+    using Numbers = std::array<double, sizeof(ProducerReport) / sizeof(double)>;
+    constexpr std::size_t count = std::tuple_size_v<Numbers>;
+    std::vector<double> all(count * static_cast<std::size_t>(p_.producers), 0.0);
+    for (const auto& [producer, report] : p_.task.producer_reports())
+      std::ranges::copy(std::bit_cast<Numbers>(report), all.begin() + static_cast<std::ptrdiff_t>(count) * producer);
+    p_.trainers.all_reduce_max(std::span<double>(all));  // they only grow
+    std::vector<ProducerReport> newest;
+    for (auto at = all.begin(); at != all.end(); at += count) {
+      Numbers numbers;
+      std::copy_n(at, count, numbers.begin());
+      newest.push_back(std::bit_cast<ProducerReport>(numbers));
+    }
+    return newest;
+  }
 
-  // Every producer reports to several trainers: the newest report of each counts once. Collective.
-  ProducerTotals producer_totals() {
-    std::vector<double> values(3 * static_cast<std::size_t>(p_.producers), 0.0);
-    for (const auto& [producer, report] : p_.task.producer_reports()) {
-      values[3 * producer] = report.images;
-      values[3 * producer + 1] = report.encode_seconds;
-      values[3 * producer + 2] = report.stall_seconds;
+  void account_producers(const std::vector<ProducerReport>& reports, Metrics& m) {
+    ProducerReport all;
+    for (const auto& report : reports) {
+      all.add(report);
+      if (report.encode_seconds > 0) m.encode_images_per_second += report.images / report.encode_seconds;
     }
-    p_.trainers.all_reduce_max(std::span<double>(values));
-    ProducerTotals totals;
-    double encode = 0, stall = 0;
-    for (int i = 0; i < p_.producers; ++i) {
-      if (values[3 * i + 1] > 0) totals.images_per_second += values[3 * i] / values[3 * i + 1];
-      encode += values[3 * i + 1];
-      stall += values[3 * i + 2];
-    }
-    totals.stall_share = encode + stall > 0 ? stall / (encode + stall) : 0;
-    return totals;
+    ProducerReport since = all;
+    since.add(producers_before_, -1);
+    if (since.seconds > 0) stages_ = shares_of(since);  // else no parcel came: what was true is still the best guess
+    producers_before_ = all;
+    m.stages = stages_;
+    totals_.encode_images_per_second = m.encode_images_per_second;
+    totals_.stages = shares_of(all);
   }
 
   // Collective: rank 0 counts what all producers have seen.
@@ -393,6 +416,9 @@ class Loop {
   LedgerDelta news_;
   Interval interval_;
   Metrics totals_;
+  ProducerReport producers_before_;  // sums up to the last line of metrics
+  StageShares stages_;
+  std::optional<double> validation_loss_;  // measured after the last line of metrics
   double lr_ = 0;
   int skips_in_a_row_ = 0;
   int signal_ = 0;

@@ -1,9 +1,12 @@
 #include "millrace/train/producer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <numeric>
+#include <utility>
 
+#include "encoding_thread.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
@@ -12,13 +15,13 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t longest_id_bytes = 1024;
+using Clock = std::chrono::steady_clock;
 constexpr std::size_t ledger_bytes = 64 << 10;
+constexpr std::chrono::milliseconds poll_interval(1);  // messages on their way are looked after this often
 
 // One stripe's encoded samples on their way into a parcel.
 struct Line {
   std::uint32_t stripe = 0;
-  std::uint64_t taken = 0;  // samples taken from the stream, those that were dropped again not counted
   std::vector<EncodedBatch> pieces;
   std::int64_t waiting = 0;  // samples in `pieces`
   LedgerDelta non_finite;
@@ -47,59 +50,48 @@ class Producer {
   }
 
   void run() {
-    while (!sender_.all_stopped()) {
-      if (stop::requested()) sender_.report_signal(stop::signal_number());
-      sort_into_lines(encoder_.encode(take_batch()));
-      for (auto& [stripe, line] : lines_)
-        if (line.waiting >= plan_.parcel_samples) send(line);
-      sender_.poll();
-    }
+    run_until_stopped();
     encoder_.finish();
   }
 
  private:
-  // An encoder batch of samples that need one, and the cached samples between them, up to as many again.
-  std::vector<TransformedSample> take_batch() {
-    std::vector<TransformedSample> samples;
-    int to_encode = 0;
-    while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
-      Line& line = furthest_behind();
-      auto sample = stream_.next(line.stripe);
-      ensure(sample.has_value(), "training reads stripes without end");
-      if (sample->ref.id.size() > longest_id_bytes)
-        fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
-      ++line.taken;
-      to_encode += !sample->encoding;
-      samples.push_back(std::move(*sample));
+  // While the next batch is encoded, this thread sends the last one.
+  void run_until_stopped() {
+    EncodingThread encoding(stream_, encoder_, StripeTurns(plan_.stripes, plan_.parcel_samples));
+    while (!sender_.all_stopped()) {
+      tell_signal();
+      if (auto encoded = encoding.next(poll_interval)) take_over(std::move(*encoded));
+      sender_.poll();
     }
-    return samples;
   }
 
-  // By whole parcels, so that one stripe's parcel is finished before the next stripe's is begun.
-  Line& furthest_behind() {
-    auto parcels = [&](const auto& entry) { return entry.second.taken / plan_.parcel_samples; };
-    return std::min_element(lines_.begin(), lines_.end(),
-                            [&](const auto& a, const auto& b) { return parcels(a) < parcels(b); })
-        ->second;
+  void tell_signal() {
+    if (stop::requested() && !std::exchange(signal_told_, true)) sender_.report_signal(stop::signal_number());
   }
 
-  void sort_into_lines(const EncodedBatch& batch) {
+  void take_over(Encoded encoded) {
+    const auto started = Clock::now();
+    spent_ = encoded.spent;
+    sort_into_lines(encoded);
+    for (auto& [stripe, line] : lines_)
+      if (line.waiting >= plan_.parcel_samples) send(line);
+    busy_seconds_ += std::chrono::duration<double>(Clock::now() - started).count();
+  }
+
+  void sort_into_lines(const Encoded& encoded) {
+    const auto& refs = encoded.batch.refs;
     std::map<std::uint32_t, std::vector<int>> rows_of;
-    std::vector<bool> finite(batch.refs.size(), false);
-    for (int row : finite_rows(batch)) {
-      finite[row] = true;
-      rows_of[batch.refs[row].stripe].push_back(row);
+    for (std::size_t row = 0; row < refs.size(); ++row) {
+      if (encoded.finite[row]) {
+        rows_of[refs[row].stripe].push_back(static_cast<int>(row));
+      } else {
+        log::warning("{}: its encoding is not finite; the sample is left out", refs[row].id);
+        lines_[refs[row].stripe].non_finite.add_non_finite(manifest_.archive_of(refs[row].id).value(), refs[row].hash);
+      }
     }
     for (const auto& [stripe, rows] : rows_of) {
-      lines_[stripe].pieces.push_back(select_rows(batch, rows));
+      lines_[stripe].pieces.push_back(select_rows(encoded.batch, rows));
       lines_[stripe].waiting += static_cast<std::int64_t>(rows.size());
-    }
-    for (std::size_t row = 0; row < batch.refs.size(); ++row) {
-      if (finite[row]) continue;
-      const auto& ref = batch.refs[row];
-      log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
-      lines_[ref.stripe].non_finite.add_non_finite(manifest_.archive_of(ref.id).value(), ref.hash);
-      --lines_[ref.stripe].taken;
     }
   }
 
@@ -123,14 +115,20 @@ class Producer {
   void send_parcel(Line& line, EncodedBatch batch) {
     auto news = stream_.take_ledger_delta(line.stripe, ledger_bytes / 2);
     news.append(line.non_finite.take(ledger_bytes / 2));
-    const ProducerReport report{static_cast<double>(encoder_.images()), encoder_.seconds(),
-                                sender_.stats().stall_seconds};
-    const auto bytes = pack_parcel({line.stripe, std::move(batch), news.to_bytes(), report});
+    const auto bytes = pack_parcel({line.stripe, std::move(batch), news.to_bytes(), report()});
     const int trainer = plan_.trainer_of[line.stripe];
     sender_.send(trainer, line.stripe, bytes, [&] {
-      if (stop::requested()) sender_.report_signal(stop::signal_number());
+      tell_signal();
       return false;
     });
+  }
+
+  // Of the batches that were taken over so far.
+  ProducerReport report() const {
+    ProducerReport report = spent_;
+    report.send_wait_seconds = sender_.stats().stall_seconds;
+    report.send_seconds = std::max(0.0, busy_seconds_ - report.send_wait_seconds);
+    return report;
   }
 
   StripeStream& stream_;
@@ -139,6 +137,9 @@ class Producer {
   const Manifest& manifest_;
   const ProducerPlan& plan_;
   std::map<std::uint32_t, Line> lines_;
+  ProducerReport spent_;     // up to the batch that is being sent
+  double busy_seconds_ = 0;  // sending and waiting to send
+  bool signal_told_ = false;
 };
 
 }  // namespace

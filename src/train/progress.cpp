@@ -26,6 +26,14 @@ nlohmann::json finite_or_null(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+nlohmann::ordered_json stages_json(const StageShares& s) {
+  const auto rounded = [](double share) { return std::round(1e4 * share) / 1e4; };
+  return {{"read", rounded(s.read)},           {"decode", rounded(s.decode)},
+          {"transform", rounded(s.transform)}, {"tokenise", rounded(s.tokenise)},
+          {"encode", rounded(s.encode)},       {"encode_wait", rounded(s.encode_wait)},
+          {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
+}
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -64,26 +72,31 @@ void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {
 }
 
 void Progress::metrics(const Metrics& m) {
-  const nlohmann::ordered_json json = {{"step", m.step},
-                                       {"samples", m.samples},
-                                       {"loss", finite_or_null(m.loss)},
-                                       {"grad_norm", finite_or_null(m.grad_norm)},
-                                       {"lr", m.lr},
-                                       {"images_per_second", m.images_per_second},
-                                       {"step_ms", m.step_ms},
-                                       {"data_wait_ms", m.data_wait_ms},
-                                       {"encode_images_per_second", m.encode_images_per_second},
-                                       {"queue_fill", m.queue_fill},
-                                       {"producer_stall_share", m.producer_stall_share},
-                                       {"skipped", m.skipped},
-                                       {"memory_gib", m.memory_gib},
-                                       {"time", utc_now()}};
+  nlohmann::ordered_json json = {{"step", m.step},
+                                 {"samples", m.samples},
+                                 {"loss", finite_or_null(m.loss)},
+                                 {"grad_norm", finite_or_null(m.grad_norm)},
+                                 {"lr", m.lr},
+                                 {"images_per_second", m.images_per_second},
+                                 {"step_ms", m.step_ms},
+                                 {"data_wait_ms", m.data_wait_ms},
+                                 {"encode_images_per_second", m.encode_images_per_second},
+                                 {"queue_fill", m.queue_fill},
+                                 {"producer_stages", stages_json(m.stages)},
+                                 {"skipped", m.skipped},
+                                 {"memory_gib", m.memory_gib},
+                                 {"time", utc_now()}};
+  if (m.validation_loss) {
+    json["validation_loss"] = finite_or_null(*m.validation_loss);
+    json["validation_weights"] = m.validated_ema ? "ema" : "raw";
+  }
   const auto line = json.dump() + "\n";
   std::fwrite(line.data(), 1, line.size(), metrics_);
   if (tensorboard_) {
     tensorboard_->scalar("train/loss", m.step, m.loss);
     tensorboard_->scalar("train/grad_norm", m.step, m.grad_norm);
     tensorboard_->scalar("train/lr", m.step, m.lr);
+    if (m.validation_loss) tensorboard_->scalar("validation/loss", m.step, *m.validation_loss);
     tensorboard_->scalar("speed/images_per_second", m.step, m.images_per_second);
     tensorboard_->scalar("speed/data_wait_ms", m.step, m.data_wait_ms);
     tensorboard_->scalar("speed/encode_images_per_second", m.step, m.encode_images_per_second);
@@ -96,8 +109,9 @@ void Progress::metrics(const Metrics& m) {
     log::progress(fmt::format("step {} {}", m.step, text));
     return;
   }
-  // Not a terminal: the first lines one by one, later at most one every ten seconds; the log's prefix tells the step.
-  if (++lines_ <= 3 || m.elapsed_seconds - last_line_seconds_ >= 10) {
+  // Not a terminal: the first lines one by one, later at most one every ten seconds and all with a validation loss; the
+  // log's prefix tells the step.
+  if (++lines_ <= 3 || m.validation_loss || m.elapsed_seconds - last_line_seconds_ >= 10) {
     log::info("{}", text);
     last_line_seconds_ = m.elapsed_seconds;
   }
@@ -117,6 +131,7 @@ std::string describe(const Metrics& m, double total_steps) {
                       m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
   if (m.encode_images_per_second > 0)
     line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
+  if (m.validation_loss) line += fmt::format(" | val {:.4f}", *m.validation_loss);
   line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
   if (total_steps > 0 && m.step_ms > 0)
     line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));

@@ -58,6 +58,15 @@ TEST(BoundedQueue, CloseWakesAWaitingWriterAndAWaitingReader) {
   empty.close();
 }
 
+TEST(BoundedQueue, AReaderCanGiveUp) {
+  BoundedQueue<int> queue(1);
+  EXPECT_EQ(queue.pop_for(std::chrono::milliseconds(1)), std::nullopt);
+  queue.push(7);
+  EXPECT_EQ(queue.pop_for(std::chrono::milliseconds(1)), 7);
+  queue.close();
+  EXPECT_EQ(queue.pop_for(std::chrono::hours(1)), std::nullopt);
+}
+
 TEST(BoundedQueue, CarriesMoveOnlyValues) {
   BoundedQueue<std::unique_ptr<int>> queue(1);
   EXPECT_EQ(queue.try_pop(), std::nullopt);

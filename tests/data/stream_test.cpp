@@ -113,7 +113,11 @@ TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
   const StreamStatistics statistics = stream.statistics();
   EXPECT_EQ(statistics.rows, 60u);
   EXPECT_EQ(statistics.accepted, source.accepted());
-  EXPECT_GT(statistics.prepare_seconds, 0);
+  EXPECT_EQ(statistics.threads, 2);
+  EXPECT_GT(statistics.busy.read, 0);
+  EXPECT_GT(statistics.busy.decode, 0);
+  EXPECT_GT(statistics.busy.transform, 0);
+  EXPECT_LE(statistics.busy.total(), 2 * statistics.seconds);
 }
 
 TEST(StripeStream, MemoryIsBounded) {

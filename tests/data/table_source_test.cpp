@@ -202,7 +202,8 @@ TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
     RawSample sample;
     sample.image_place = place;
     sample.json = json;
-    return std::get<Rejected>(prepare_sample(std::move(sample), preparation)).reason;
+    PrepareSeconds spent;
+    return std::get<Rejected>(prepare_sample(std::move(sample), preparation, spent)).reason;
   };
   EXPECT_EQ(outcome(folder.path("there.jpg"), R"({"w":1})"), Reason::not_an_image);
   EXPECT_EQ(outcome(folder.path("empty.jpg"), R"({"w":1})"), Reason::missing_image);

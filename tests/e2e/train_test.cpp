@@ -1,6 +1,7 @@
 // The main job through the real binary: alone, with producers and trainers apart, killed and resumed.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "e2e/program.h"
@@ -75,6 +76,56 @@ TEST(Train, SameIdsAndWeightsOnAnyRanks) {
     EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl")) << run;
     EXPECT_LT(relative_difference(reference, read_weights(weights_of(run))), 1e-4) << run;
   }
+}
+
+std::map<int, double> validation_losses(const std::string& run) {
+  std::map<int, double> losses;
+  for (const auto& line : lines(workshop() / run / "metrics.jsonl"))
+    if (line.contains("validation_loss")) losses[line["step"]] = line["validation_loss"];
+  return losses;
+}
+
+std::string validation() {
+  return " 'duration=12 steps' 'validation.every=4 steps' validation.batches=2 data.validation.path=" +
+         (workshop() / "shapes/00003.tar").string() + " ";
+}
+
+// The same training as one_rank(), validated.
+const std::string& validated() {
+  static const std::string run = [] {
+    expect_success(train("validated", validation()));
+    return std::string("validated");
+  }();
+  return run;
+}
+
+TEST(Train, ValidationChangesNothing) {
+  EXPECT_EQ(read(workshop() / validated() / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
+  EXPECT_EQ(largest_difference(read_weights(weights_of(validated())), read_weights(weights_of(one_rank()))), 0.0);
+  const auto losses = validation_losses(validated());
+  ASSERT_EQ(losses.size(), 3u);
+  EXPECT_LT(losses.at(12), losses.at(4));
+}
+
+TEST(Train, ValidationIsTheSameOnAnyRanks) {
+  expect_success(mpirun(3) + train("validated-apart", validation() + "roles.producers=1 'log.every=5 steps'"));
+  expect_success(mpirun(2) +
+                 train("validated-both", validation() + "encode.cache=" + (workshop() / "val-cache").string()));
+  const auto reference = validation_losses(validated());
+  for (const std::string run : {"validated-apart", "validated-both"}) {
+    const auto losses = validation_losses(run);
+    ASSERT_EQ(losses.size(), reference.size()) << run;
+    for (const auto& [step, loss] : reference)
+      EXPECT_NEAR(losses.at(step), loss, 1e-4 * loss) << run << " step " << step;
+  }
+}
+
+TEST(Train, ValidationAsksTheSameEachTime) {
+  expect_success(train("frozen", validation() + "optim.lr=0 ema.enabled=false run.seed=7"));
+  const auto losses = validation_losses("frozen");
+  ASSERT_EQ(losses.size(), 3u);
+  EXPECT_EQ(losses.at(4), losses.at(12));
+  EXPECT_EQ(lines(workshop() / "frozen/metrics.jsonl")[3]["validation_weights"], "raw");
 }
 
 TEST(Train, KilledAndResumedIsBitEqual) {

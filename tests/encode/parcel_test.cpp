@@ -12,7 +12,9 @@ namespace {
 ParcelContent small_parcel() {
   ParcelContent content;
   content.stripe = 5;
-  content.report = {.images = 123, .encode_seconds = 4.5, .stall_seconds = 0.25};
+  content.report.images = 123;
+  content.report.readers.tokenise = 4.5;
+  content.report.send_wait_seconds = 0.25;
   content.ledger_delta = std::string("news\0of the ledger", 18);
   for (const char* id : {"a.tar/0001", "a.tar/\xc3\xa4 long name", ""}) {
     SampleRef ref;
@@ -33,8 +35,8 @@ void expect_equal(const ParcelContent& a, const ParcelContent& b) {
   EXPECT_EQ(a.stripe, b.stripe);
   EXPECT_EQ(a.ledger_delta, b.ledger_delta);
   EXPECT_EQ(a.report.images, b.report.images);
-  EXPECT_EQ(a.report.encode_seconds, b.report.encode_seconds);
-  EXPECT_EQ(a.report.stall_seconds, b.report.stall_seconds);
+  EXPECT_EQ(a.report.readers.tokenise, b.report.readers.tokenise);
+  EXPECT_EQ(a.report.send_wait_seconds, b.report.send_wait_seconds);
   ASSERT_EQ(a.batch.refs.size(), b.batch.refs.size());
   for (std::size_t i = 0; i < a.batch.refs.size(); ++i) {
     const auto &x = a.batch.refs[i], &y = b.batch.refs[i];

@@ -1,10 +1,132 @@
 #include "millrace/train/producer.h"
-#include "millrace/encode/parcel.h"
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <thread>
+
+#include "data/fake_source.h"
+#include "millrace/encode/parcel.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/train/stages.h"
+
 namespace millrace {
 namespace {
+
+using test::FakeSource;
+using test::PlainStripe;
+
+// Rows that bring their encodings, as a cache's do: moments of zeros, but not finite for one id.
+class EncodedRows final : public SampleSource {
+ public:
+  EncodedRows(const FakeSource& rows, std::string broken_id) : rows_(rows), broken_id_(std::move(broken_id)) {}
+
+  std::unique_ptr<UnitReader> open(const Unit& unit, std::uint64_t first_row) const override {
+    return std::make_unique<Reader>(rows_.open(unit, first_row), broken_id_);
+  }
+
+ private:
+  struct Reader final : UnitReader {
+    Reader(std::unique_ptr<UnitReader> rows, const std::string& broken_id)
+        : rows(std::move(rows)), broken_id(broken_id) {}
+    std::optional<RawRow> next() override {
+      auto row = rows->next();
+      if (!row || !std::holds_alternative<RawSample>(*row)) return row;
+      EncodedSample sample;
+      sample.ref = std::get<RawSample>(*row).ref;
+      constexpr std::uint16_t half_nan = 0x7e00;
+      sample.encoding.moments.assign(8, sample.ref.id == broken_id ? half_nan : std::uint16_t{0});
+      sample.encoding.text.assign(2, 0);
+      return sample;
+    }
+    std::unique_ptr<UnitReader> rows;
+    const std::string& broken_id;
+  };
+
+  const FakeSource& rows_;
+  std::string broken_id_;
+};
+
+const EncodingShape tiny_shape{{8, 1, 1}, {1, 2}};
+
+TEST(Producer, SendsEveryStripeInItsOrderWithoutWhatIsNotFinite) {
+  const FakeSource rows({test::Rows(30), test::Rows(30), test::Rows(30)});
+  const std::string broken = "001/7";
+  const EncodedRows source(rows, broken);
+  const DataPlan plan{rows.manifest(), plan_stripes(3, {}, rows.manifest())};
+  const Deal deal(5, plan.stripes);
+  StripeStream stream(deal, source, {}, {.threads = 2, .block = 4, .ahead = 6});
+  for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
+  CachedEncoder encoder(nullptr, nullptr, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+
+  std::map<std::uint32_t, std::vector<std::string>> ids;
+  LedgerDelta news;
+  ProducerReport report;
+  {
+    std::jthread producer([&] {
+      run_producer(stream, encoder, *ends.sender, plan.manifest, {{0, 1, 2}, {0, 0, 0}, /*parcel_samples=*/4});
+    });
+    for (int parcels = 0; parcels < 30; ++parcels) {
+      const auto parcel = ends.receiver->receive(20);
+      ASSERT_TRUE(parcel.has_value());
+      const auto content = unpack_parcel(parcel->bytes());
+      EXPECT_EQ(content.batch.refs.size(), 4u);
+      for (const auto& ref : content.batch.refs) ids[content.stripe].push_back(ref.id);
+      if (!content.ledger_delta.empty()) news.append(LedgerDelta::from_bytes(content.ledger_delta));
+      report = content.report;
+    }
+    ends.receiver->finish(20);
+  }
+  for (const auto& [stripe, got] : ids) {
+    PlainStripe order(deal, rows, stripe, 4, {});
+    std::vector<std::string> wanted;
+    while (wanted.size() < got.size())
+      if (const auto id = order.next().id; id != broken) wanted.push_back(id);
+    EXPECT_EQ(got, wanted) << "stripe " << stripe;
+    EXPECT_EQ(got.size(), 40u);  // no stripe is ahead of another
+  }
+  Ledger ledger(plan);
+  ledger.merge(news);
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(Reason::non_finite)], 1u);
+  EXPECT_GT(report.readers.read, 0);
+  EXPECT_GT(report.encode_seconds, 0);
+  EXPECT_LE(report.encode_seconds + report.encode_wait_seconds, report.seconds);
+}
+
+TEST(Producer, AFailedReaderEndsItWithItsError) {
+  const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
+  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+  const Deal deal(5, plan.stripes);
+  StripeStream stream(deal, rows, {}, {.threads = 1, .block = 2, .ahead = 2});
+  stream.add(0, {});
+  CachedEncoder encoder(nullptr, nullptr, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan.manifest, {{0}, {0}, 4}), Error);
+  EXPECT_THROW(ends.receiver->receive(20), Error);
+}
+
+TEST(StageShares, NameTheStageThatLimits) {
+  ProducerReport spent;
+  spent.seconds = 10;
+  spent.reader_seconds = 20;
+  spent.readers = {.read = 1, .decode = 14, .transform = 4, .tokenise = 1};
+  spent.encode_seconds = 2;
+  spent.encode_wait_seconds = 8;
+  spent.send_seconds = 0.5;
+  const auto starved = shares_of(spent);
+  EXPECT_DOUBLE_EQ(starved.decode, 0.7);
+  EXPECT_DOUBLE_EQ(starved.encode_wait, 0.8);
+  EXPECT_STREQ(limiting_stage(starved), "decoding");
+  EXPECT_EQ(describe(starved).rfind("read 5%, decode 70%", 0), 0u);
+  spent.encode_seconds = 9;
+  spent.encode_wait_seconds = 0;
+  EXPECT_STREQ(limiting_stage(shares_of(spent)), "encoding");
+  spent.encode_seconds = 3;
+  spent.send_wait_seconds = 7;
+  EXPECT_STREQ(limiting_stage(shares_of(spent)), "the trainers");
+  EXPECT_EQ(shares_of({}).encode, 0);
+}
 
 TEST(PlanParcelSamples, WholeStepsAboutSixtyFourImagesAtMostEightSteps) {
   struct Case {

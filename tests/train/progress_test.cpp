@@ -63,6 +63,23 @@ TEST(Progress, WritesALineOfMetricsAndOfIds) {
   EXPECT_FALSE(std::filesystem::exists(run / "tensorboard"));
 }
 
+TEST(Progress, TellsTheValidationLossWhereItWasMeasured) {
+  test::TempDir run;
+  Metrics measured{.step = 2, .loss = 0.5};
+  measured.validation_loss = 0.25;
+  measured.validated_ema = true;
+  {
+    Progress progress({.run_dir = run.path(), .tensorboard = false});
+    progress.metrics({.step = 1, .loss = 0.5});
+    progress.metrics(measured);
+  }
+  const auto metrics = lines_of(run / "metrics.jsonl");
+  EXPECT_FALSE(metrics[0].contains("validation_loss"));
+  EXPECT_EQ(metrics[1].at("validation_loss"), 0.25);
+  EXPECT_EQ(metrics[1].at("validation_weights"), "ema");
+  EXPECT_THAT(describe(measured, 0), testing::HasSubstr(" val 0.2500"));
+}
+
 TEST(Progress, TheLineSaysHowFarItIs) {
   const Metrics metrics{.step = 25, .samples = 100, .loss = 0.5, .step_ms = 1000};
   EXPECT_THAT(describe(metrics, 100),

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -30,6 +31,13 @@ class BoundedQueue {
     return take();
   }
 
+  // Gives up after `limit`: nothing then, too.
+  std::optional<T> pop_for(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    ready_.wait_for(lock, limit, [&] { return closed_ || !items_.empty(); });
+    return take();
+  }
+
   std::optional<T> try_pop() {
     std::unique_lock lock(mutex_);
     return take();
@@ -42,6 +50,10 @@ class BoundedQueue {
     room_.notify_all();
   }
 
+  bool closed() const {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
   std::size_t size() const {
     std::lock_guard lock(mutex_);
     return items_.size();

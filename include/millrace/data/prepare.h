@@ -19,7 +19,19 @@ struct Preparation {
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
 };
 
-// Filter, decode, transform, tokenise: every way to fail is a Rejected.
-std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation);
+// Where the time of samples goes; summed over samples and threads.
+struct PrepareSeconds {
+  double read = 0;       // bytes from an archive, or of an image that a list names
+  double decode = 0;     // the image, and the filters before it
+  double transform = 0;  // resize, crop, flip
+  double tokenise = 0;
+
+  double total() const { return read + decode + transform + tokenise; }
+  void add(const PrepareSeconds& other, double factor = 1);
+};
+
+// Filter, decode, transform, tokenise: every way to fail is a Rejected. Adds the time it took to `spent`.
+std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation,
+                                                         PrepareSeconds& spent);
 
 }  // namespace millrace

@@ -19,12 +19,12 @@ struct StreamOptions {
   std::uint32_t epochs = 0;  // passes over the data; 0 = without end
 };
 
-// Seconds are summed over threads, counts are since the start.
+// Since the start.
 struct StreamStatistics {
-  double read_seconds = 0;     // in the source
-  double prepare_seconds = 0;  // filter, decode, transform, tokenise
-  double idle_seconds = 0;     // workers without anything to do: the consumer is the slower side
-  double wait_seconds = 0;     // next() had to wait: the workers are the slower side
+  int threads = 0;
+  double seconds = 0;       // of each thread
+  PrepareSeconds busy;      // of all threads; what is left of threads x seconds they had nothing to do
+  double wait_seconds = 0;  // next() had to wait: the threads are the slower side
   std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
 };
 

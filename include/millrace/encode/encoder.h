@@ -54,7 +54,12 @@ class Encoder {
   std::int64_t images_ = 0;
 };
 
-// u8 images (H, W, 3) -> (B, 3, H, W) in [-1, 1], on the host in fp32.
+// What the encoders take: the samples' pixels, u8 (B, H, W, 3), and their tokens, i64 (B, 77); on the host.
+torch::Tensor stack_images(std::span<const TransformedSample> samples);
+torch::Tensor stack_tokens(std::span<const TransformedSample> samples);
+// u8 (B, H, W, 3) -> fp32 (B, 3, H, W) in [-1, 1], where the pixels are.
+torch::Tensor normalize_images(const torch::Tensor& pixels);
+// Both at once, on the host.
 torch::Tensor images_to_tensor(std::span<const TransformedSample> samples);
 
 // Positions of the samples whose moments and text are all finite.

@@ -2,16 +2,28 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "millrace/data/prepare.h"
 #include "millrace/encode/batch.h"
 
 namespace millrace {
 
-// How a producer spent its time since it started; cumulative.
+// How a producer has spent its time since it started: nothing but sums, so those of several producers add up.
 struct ProducerReport {
-  double images = 0, encode_seconds = 0, stall_seconds = 0;  // stall: waiting for trainers to take parcels
+  double images = 0;               // that went through the encoders
+  double seconds = 0;              // since the start
+  double reader_seconds = 0;       // the same, times its reading threads
+  PrepareSeconds readers;          // of reader_seconds
+  double encode_seconds = 0;       // of seconds: in the encoders, and writing what they made to the cache
+  double encode_wait_seconds = 0;  // of seconds: the encoders waited for samples
+  double send_seconds = 0;         // of seconds: packing parcels and handing them over
+  double send_wait_seconds = 0;    // of seconds: waiting for trainers to take parcels
+
+  void add(const ProducerReport& other, double factor = 1);
 };
+static_assert(std::is_trivially_copyable_v<ProducerReport> && sizeof(ProducerReport) % sizeof(double) == 0);
 
 // What travels from a producer to a trainer: consecutive samples of one stripe, and the ledger's news up to them.
 struct ParcelContent {

@@ -35,6 +35,13 @@ struct SamplesConfig {
   void describe(config::Section& section);
 };
 
+struct ValidationConfig {
+  Duration every = Duration::steps(1000);
+  int batches = 8;
+
+  void describe(config::Section& section);
+};
+
 struct LogConfig {
   Duration every = Duration::steps(10);
   bool tensorboard = true;

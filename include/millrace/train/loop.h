@@ -13,6 +13,7 @@
 #include "millrace/train/config.h"
 #include "millrace/train/progress.h"
 #include "millrace/train/task.h"
+#include "millrace/train/validation.h"
 
 namespace millrace {
 
@@ -29,6 +30,7 @@ struct LoopParts {
   int producers;  // in the whole run
   torch::Device device;
   nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
+  Validation* validation = nullptr;
 };
 
 struct LoopResult {

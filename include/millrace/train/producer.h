@@ -23,8 +23,9 @@ int plan_parcel_samples(int samples_per_stripe_and_step);
 // Upper bound of a parcel's bytes for these shapes.
 std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
 
-// The producer's life: read, transform, encode, hand off, until every trainer has said stop. Always works on the stripe
-// that is furthest behind, so a trainer never holds much more of one stripe than of another.
+// The producer's life: read, transform, encode, hand off, until every trainer has said stop. All three go on at the
+// same time: the stream's threads read ahead, a thread encodes, the calling thread sends. Works on the stripe that is
+// furthest behind (StripeTurns).
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
                   const ProducerPlan& plan);
 

@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "millrace/core/units.h"
+#include "millrace/train/stages.h"
 #include "millrace/train/tensorboard.h"
 
 namespace millrace {
@@ -16,9 +18,11 @@ struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
-  double encode_images_per_second = 0;  // of all producers, while they encode
-  double queue_fill = 0;                // 0..1
-  double producer_stall_share = 0;      // of the producers' time, spent waiting for trainers
+  double encode_images_per_second = 0;    // of all producers, while they encode
+  double queue_fill = 0;                  // 0..1
+  std::optional<double> validation_loss;  // where it was measured at this step
+  bool validated_ema = false;             // with the average of the weights, not the weights themselves
+  StageShares stages;                     // of the producers
   double memory_gib = 0;
   double elapsed_seconds = 0;
 };

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/core/units.h"
+#include "millrace/diffusion/objective.h"
+#include "millrace/encode/batch.h"
+#include "millrace/models/unet_2d_condition.h"
+
+namespace millrace {
+
+// Stands in for run.seed in everything random about validation: order, crops, timesteps, noise. So no number is shared
+// with training, and all runs on one set measure the same.
+inline constexpr std::uint64_t validation_seed = 0x76616c6964617465;  // "validate"
+
+// The training objective, without caption drop and input perturbation, on a fixed set of encoded samples with fixed
+// timesteps and noise. Every trainer holds its share of the set in host memory.
+class Validation {
+ public:
+  struct Options {
+    Duration every;
+    ObjectiveConfig objective;
+    std::int64_t samples = 0;  // of all trainers together
+    int micro_batch = 1;
+    double scaling_factor = 0.18215, shift_factor = 0;
+    torch::Device device = torch::kCPU;
+    torch::Dtype dtype = torch::kFloat32;
+  };
+  Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> shares, Options options);
+
+  const Duration& every() const { return options_.every; }
+  // Mean over all samples with the U-Net's present weights, which it leaves as they are. Collective.
+  double loss(const Group& trainers);
+
+ private:
+  double sum_of_losses(const EncodedBatch& share, std::int64_t begin, std::int64_t end);
+
+  UNet2DConditionModel unet_;
+  NoiseSchedule schedule_;
+  std::vector<EncodedBatch> shares_;
+  Options options_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,101 @@
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "millrace/comm/world.h"
+#include "millrace/eval/generate.h"
+
+// What the benchmarks share. Each measures the code that a run uses, on the user's own data and model, and checks what
+// came out.
+namespace millrace {
+
+struct BenchConfig {
+  int threads = 1;
+  struct Bench {
+    int runs = 5;
+    double seconds = 120;
+    int steps = 5;
+    void describe(config::Section& section);
+  } bench;
+  struct Run {
+    std::string device = "auto";
+    void describe(config::Section& section);
+  } run;
+  struct Model {
+    std::string pipeline;
+    std::string dtype = "auto";
+    bool gradient_checkpointing = false;
+    void describe(config::Section& section);
+  } model;
+  DataConfig data;
+  TransformConfig transform;
+  TokenizerConfig tokenizer;
+  EncodeConfig encode;
+  BatchConfig batch;
+  ObjectiveConfig objective;
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  GenerateConfig generate;
+
+  void describe(config::Section& section);
+};
+
+// The figures of one benchmark, one value per run each; the first is the whole thing, its stages follow.
+class Figures {
+ public:
+  explicit Figures(std::string bench) : bench_(std::move(bench)) {}
+
+  void add(const std::string& name, const std::string& unit, double value);
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
+  void print(bool json) const;
+
+ private:
+  struct Figure {
+    std::string name, unit;
+    std::vector<double> values;
+  };
+  std::string bench_;
+  std::vector<Figure> figures_;
+};
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Seconds since construction or the last lap.
+  double lap() {
+    const double passed = seconds();
+    start_ = Clock::now();
+    return passed;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// One warm-up, then `bench.runs` measured runs; none is started after `bench.seconds`. All ranks decide alike.
+template <class Body>
+void repeat(const BenchConfig& config, const Group& group, Body&& body) {
+  const Stopwatch watch;
+  body(/*measured=*/false);
+  for (int i = 0; i < config.bench.runs; ++i) {
+    double seconds = watch.seconds();
+    group.all_reduce_max(std::span(&seconds, 1));
+    if (i > 0 && seconds >= config.bench.seconds) return;
+    body(true);
+  }
+}
+
+// bench_*.cpp; collective where they take a World.
+Figures bench_transform(const BenchConfig& config);
+Figures bench_loader(const BenchConfig& config);
+Figures bench_encode(const BenchConfig& config);
+Figures bench_step(const BenchConfig& config, World& world);
+Figures bench_optimizer(const BenchConfig& config, World& world);
+Figures bench_collectives(const BenchConfig& config, World& world);
+Figures bench_generate(const BenchConfig& config);
+
+}  // namespace millrace

@@ -1,0 +1,130 @@
+// bench loader: from archives to batches as the encoders take them, by the producers' own stream and order.
+#include <set>
+
+#include "bench.h"
+#include "millrace/core/hash.h"
+#include "millrace/data/stream.h"
+#include "millrace/data/turns.h"
+#include "millrace/encode/encoder.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+#include "millrace/train/producer.h"
+
+namespace millrace {
+namespace {
+
+// What one pass over the data gave; the same for every pass.
+struct Pass {
+  std::int64_t samples = 0, batches = 0;
+  Hash128 order;
+  double seconds = 0, first_batch_seconds = 0;
+  StreamStatistics stream;
+};
+
+class Loader {
+ public:
+  explicit Loader(const BenchConfig& c)
+      : micro_(c.batch.micro),
+        tokenizer_(ClipTokenizer::load(PipelineFolder::open(c.model.pipeline).component("tokenizer"), c.tokenizer)),
+        data_(make_data_plan(c.data.train, c.data, c.batch.micro)),
+        source_(make_source(c.data.train, data_.manifest, c.transform.resolution, c.data.index)),
+        filter_(c.data.train.filters),
+        deal_(0, data_.stripes),
+        preparation_{0, c.transform, &tokenizer_, filter_.empty() ? nullptr : &filter_} {
+    const auto stripes = data_.stripes.stripes;
+    for (std::uint32_t stripe = 0; stripe < stripes; ++stripe) stripes_.push_back(stripe);
+    options_.threads = c.data.threads.value_or(c.threads);
+    options_.block = block_size(c.data.shuffle_buffer, stripes);
+    options_.ahead = plan_parcel_samples(micro_ / static_cast<int>(stripes));
+    options_.epochs = 1;
+  }
+
+  int threads() const { return options_.threads; }
+
+  // `look` is shown every sample.
+  template <class Look>
+  Pass run(Look&& look) const {
+    const Stopwatch watch;
+    StripeStream stream(deal_, *source_, preparation_, options_);
+    for (const auto stripe : stripes_) stream.add(stripe, {});
+    StripeTurns turns(stripes_, options_.ahead);
+    Pass pass;
+    Hasher128 order;
+    while (!turns.empty()) {
+      const auto samples = take_batch(stream, turns);
+      if (samples.empty()) break;
+      const auto pixels = stack_images(samples);  // (B, H, W, 3)
+      const auto tokens = stack_tokens(samples);  // (B, 77)
+      ensure(pixels.size(0) == tokens.size(0), "a batch has the tokens of its images");
+      if (pass.batches++ == 0) pass.first_batch_seconds = watch.seconds();
+      pass.samples += pixels.size(0);
+      for (const auto& sample : samples) {
+        order.update(sample.ref.id.data(), sample.ref.id.size());
+        look(sample);
+      }
+    }
+    pass.seconds = watch.seconds();
+    pass.order = order.digest();
+    pass.stream = stream.statistics();
+    return pass;
+  }
+
+ private:
+  std::vector<TransformedSample> take_batch(StripeStream& stream, StripeTurns& turns) const {
+    std::vector<TransformedSample> samples;
+    while (static_cast<int>(samples.size()) < micro_ && !turns.empty()) {
+      const auto stripe = turns.next();
+      if (auto sample = stream.next(stripe)) {
+        samples.push_back(std::move(*sample));
+      } else {
+        turns.remove(stripe);
+      }
+    }
+    return samples;
+  }
+
+  int micro_;
+  ClipTokenizer tokenizer_;
+  DataPlan data_;
+  std::unique_ptr<SampleSource> source_;
+  Filter filter_;
+  Deal deal_;
+  Preparation preparation_;
+  std::vector<std::uint32_t> stripes_;
+  StreamOptions options_;
+};
+
+}  // namespace
+
+Figures bench_loader(const BenchConfig& c) {
+  const Loader loader(c);
+  Figures figures("loader");
+  Pass first;
+  repeat(c, Group(), [&](bool measured) {
+    if (!measured) {
+      std::set<std::string> ids;
+      first = loader.run([&](const TransformedSample& sample) { ids.insert(sample.ref.id); });
+      if (first.samples == 0) fail(Exit::bad_data, "no usable image in data.train.path");
+      ensure(static_cast<std::int64_t>(ids.size()) == first.samples, "a pass has every sample once");
+      return;
+    }
+    const Pass pass = loader.run([](const TransformedSample&) {});
+    ensure(pass.samples == first.samples && pass.order == first.order, "every pass has the same samples in one order");
+    const auto samples = static_cast<double>(pass.samples);
+    const auto& busy = pass.stream.busy;
+    const double thread_seconds = pass.stream.threads * pass.stream.seconds;
+    figures.add("samples", "samples/s", samples / pass.seconds);
+    figures.add("first_batch", "ms", 1000 * pass.first_batch_seconds);
+    figures.add("read", "ms/sample", 1000 * busy.read / samples);
+    figures.add("decode", "ms/sample", 1000 * busy.decode / samples);
+    figures.add("transform", "ms/sample", 1000 * busy.transform / samples);
+    figures.add("tokenise", "ms/sample", 1000 * busy.tokenise / samples);
+    figures.add("threads_busy", "%", 100 * busy.total() / thread_seconds);
+    figures.add("threads_wait", "%", 100 * (1 - busy.total() / thread_seconds));
+    figures.add("batch_wait", "%", 100 * pass.stream.wait_seconds / pass.seconds);
+    figures.add("memory", "MiB", static_cast<double>(peak_memory_bytes(torch::kCPU)) / (1 << 20));
+  });
+  return figures;
+}
+
+}  // namespace millrace

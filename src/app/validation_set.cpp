@@ -1,0 +1,148 @@
+#include "validation_set.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/nn/device.h"
+#include "millrace/train/handoff_source.h"
+#include "millrace/train/producer.h"
+#include "millrace/train/validation.h"
+
+namespace millrace {
+namespace {
+
+constexpr int slots = 2;
+
+int position_of(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+std::vector<int> ranks_at(const std::vector<int>& ranks, const std::vector<int>& positions) {
+  std::vector<int> picked;
+  for (const int position : positions) picked.push_back(ranks[position]);
+  return picked;
+}
+
+// The encoders' batch need not be larger than what one producer has to make.
+int encoder_batch(const TrainConfig& c, std::size_t producers) {
+  const auto samples = static_cast<std::int64_t>(c.validation.batches) * c.batch.global;
+  const auto share = std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(producers));
+  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, share));
+}
+
+// Until the trainers have what they need.
+void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
+             const std::vector<std::uint32_t>& stripes, const std::vector<int>& line_of, ParcelSender& sender) {
+  ProducerParts parts(plan.config, pipeline, plan.data, plan.encoding, session.device);
+  StreamOptions options;
+  options.threads = plan.config.data.threads.value_or(session.threads);
+  options.ahead = plan.parcel_samples;
+  auto& stream = parts.start_stream(options, CachedValues::load, stripes);
+  auto encoder = parts.make_cached_encoder();
+  run_producer(stream, encoder, sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+}
+
+// `producers`: positions of those that serve this trainer, as the receiver lists them.
+std::vector<EncodedBatch> collect(const ValidationPlan& plan, int trainer, const std::vector<int>& producers,
+                                  ParcelReceiver& receiver, double limit_seconds) {
+  const auto stripes = plan.routing.stripes_of_trainer(trainer);
+  std::map<std::uint32_t, int> producer_of;
+  for (const auto stripe : stripes) producer_of[stripe] = position_of(producers, plan.routing.producer_of[stripe]);
+  HandoffSource source(receiver, stripes, producer_of, plan.samples_per_stripe(), limit_seconds);
+  std::vector<EncodedBatch> shares;
+  for (int i = 0; i < plan.batches; ++i) shares.push_back(source.next());
+  receiver.finish();
+  return shares;
+}
+
+}  // namespace
+
+std::size_t ValidationPlan::parcel_bytes() const {
+  return plan_parcel_bytes(parcel_samples, encoding.shape.moments, encoding.shape.text);
+}
+
+std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,
+                                              const PipelineFolder& pipeline, const Roles& roles,
+                                              const EncodingShape& training_shape) {
+  if (!c.data.validation) return std::nullopt;
+  const auto& world = session.world.group();
+  ValidationPlan plan;
+  plan.config = c;
+  plan.config.run.seed = validation_seed;
+  plan.config.data.train = *c.data.validation;
+  plan.config.data.stripes = {};
+  plan.config.encode.cache.reset();
+  plan.config.encode.batch_size = encoder_batch(c, roles.producers.size());
+  plan.batches = c.validation.batches;
+  plan.global_batch = c.batch.global;
+  try {
+    plan.data = share_data_plan(world, plan.config.data.train, plan.config.data, c.batch.global);
+    plan.encoding = share_encoding_plan(world, plan.config, pipeline, parse_dtype(c.encode.dtype, session.device));
+    if (!(plan.encoding.shape == training_shape))
+      throw Error(Exit::usage, "its encodings have another shape than those trained on",
+                  "a latent cache fits where transform.resolution and model.pipeline are the same");
+    plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes), c.batch.global, c.batch.micro);
+  } catch (const Error& error) {
+    throw Error(error.exit(), fmt::format("data.validation: {}", error.what()), error.hint());
+  }
+  plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe());
+  return plan;
+}
+
+std::string describe(const ValidationPlan& plan, const ValidationConfig& config) {
+  const auto product = [](const std::vector<std::int64_t>& shape) {
+    std::size_t values = 1;
+    for (const auto side : shape) values *= static_cast<std::size_t>(side);
+    return values;
+  };
+  const auto sample_bytes = 2 * (product(plan.encoding.shape.moments) + product(plan.encoding.shape.text));
+  const auto samples = static_cast<std::size_t>(plan.batches) * static_cast<std::size_t>(plan.global_batch);
+  return fmt::format("every {}: {} batches of {} samples of {} archives, {} in the trainers' memory",
+                     to_string(config.every), plan.batches, plan.global_batch, plan.data.manifest.archives.size(),
+                     format_bytes(samples * sample_bytes));
+}
+
+void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
+                        const Roles& roles, const Group& handoff) {
+  const int self = position_of(roles.producers, session.world.rank());
+  const auto trainers = plan.routing.trainers_of(self);
+  std::vector<int> line_of;  // stripe -> position in the sender's list
+  for (const int trainer : plan.routing.trainer_of) line_of.push_back(position_of(trainers, trainer));
+  auto sender = make_mpi_sender(handoff, ranks_at(roles.trainers, trainers), {plan.parcel_bytes(), slots});
+  produce(session, plan, pipeline, plan.routing.stripes_of_producer(self), line_of, *sender);
+}
+
+std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
+                                             const Group& handoff, double limit_seconds) {
+  const int self = position_of(roles.trainers, session.world.rank());
+  const auto producers = plan.routing.producers_of(self);
+  auto receiver = make_mpi_receiver(handoff, ranks_at(roles.producers, producers), {plan.parcel_bytes(), slots});
+  return collect(plan, self, producers, *receiver, limit_seconds);
+}
+
+std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
+                                          const PipelineFolder& pipeline, double limit_seconds) {
+  const int self = session.world.rank();
+  auto ends = make_in_process_handoff({plan.parcel_bytes(), slots});
+  const std::vector<int> line_of(plan.routing.trainer_of.size(), 0);
+  std::jthread producer([&] {
+    try {
+      at::set_num_threads(session.threads);
+      produce(session, plan, pipeline, plan.routing.stripes_of_producer(self), line_of, *ends.sender);
+    } catch (const std::exception& error) {
+      log::error("data.validation: {}", error.what());
+    }
+  });
+  try {
+    return collect(plan, self, {self}, *ends.receiver, limit_seconds);
+  } catch (...) {
+    ends.receiver->request_stop();  // so that the thread can be joined
+    throw;
+  }
+}
+
+}  // namespace millrace

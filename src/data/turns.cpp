@@ -1,0 +1,24 @@
+#include "millrace/data/turns.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+StripeTurns::StripeTurns(const std::vector<std::uint32_t>& stripes, int parcel_samples)
+    : parcel_samples_(static_cast<std::uint64_t>(parcel_samples)) {
+  ensure(parcel_samples >= 1, "a parcel has samples");
+  for (const auto stripe : stripes) taken_[stripe] = 0;
+}
+
+std::uint32_t StripeTurns::next() {
+  ensure(!taken_.empty(), "there is a stripe left");
+  const auto furthest_behind = std::min_element(taken_.begin(), taken_.end(), [&](const auto& a, const auto& b) {
+    return a.second / parcel_samples_ < b.second / parcel_samples_;
+  });
+  ++furthest_behind->second;
+  return furthest_behind->first;
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+#include "millrace/train/validation.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> shares,
+                       Options options)
+    : unet_(std::move(unet)), schedule_(std::move(schedule)), shares_(std::move(shares)), options_(std::move(options)) {
+  options_.objective.caption_dropout = 0;
+  options_.objective.input_perturbation = 0;
+}
+
+double Validation::loss(const Group& trainers) {
+  const torch::NoGradGuard no_grad;
+  double sum = 0;
+  for (const auto& share : shares_) {
+    const auto count = static_cast<std::int64_t>(share.refs.size());
+    for (std::int64_t begin = 0; begin < count; begin += options_.micro_batch)
+      sum += sum_of_losses(share, begin, std::min(begin + options_.micro_batch, count));
+  }
+  trainers.all_reduce_sum(std::span(&sum, 1));
+  return sum / static_cast<double>(options_.samples);
+}
+
+double Validation::sum_of_losses(const EncodedBatch& share, std::int64_t begin, std::int64_t end) {
+  std::vector<RngKey> keys;
+  for (auto i = begin; i < end; ++i) keys.push_back({validation_seed, share.refs[i].hash, share.refs[i].visit});
+  const auto text = share.text.slice(0, begin, end);
+  const auto input =
+      make_step_input(share.moments.slice(0, begin, end), text, /*null_text, never used=*/text[0], keys,
+                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+  const auto prediction =
+      unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
+  return diffusion_loss(prediction, input).sum(torch::kFloat64).item<double>();
+}
+
+}  // namespace millrace
