@@ -81,7 +81,8 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
   plan.global_batch = c.batch.global;
   try {
     plan.data = share_data_plan(world, plan.config.data.train, plan.config.data, c.batch.global);
-    plan.encoding = share_encoding_plan(world, plan.config, pipeline, parse_dtype(c.encode.dtype, session.device));
+    plan.encoding = share_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
+                                        parse_dtype(c.encode.dtype, session.device));
     if (!(plan.encoding.shape == training_shape))
       throw Error(Exit::usage, "its encodings have another shape than those trained on",
                   "a latent cache fits where transform.resolution and model.pipeline are the same");
