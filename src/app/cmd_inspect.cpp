@@ -80,6 +80,8 @@ int run_inspect(const CommandLine& line) {
   const InspectOptions options{line.find("pipeline"), line.find("grid")};
   if (options.grid && line.paths.size() > 1)
     throw Error(Exit::usage, "--grid shows one path, and several are given", "millrace inspect PATH --grid FILE.png");
+  if (options.pipeline)
+    PipelineFolder::open(*options.pipeline).component("tokenizer");  // not the inspected path's fault
   bool sound = true;
   for (const auto& path : line.paths) {
     json report;

@@ -59,6 +59,13 @@ TEST(InspectArchive, TellsWhatTrainingWouldReject) {
   EXPECT_THAT(grid.output, HasSubstr("no image"));
 }
 
+TEST(InspectArchive, AWrongPipelineIsNoFaultOfTheArchive) {
+  const auto outcome =
+      shell(millrace + " inspect --json " + path_of("shapes/00000.tar") + " --pipeline " + path_of("x"));
+  EXPECT_EQ(outcome.exit_code, 74);
+  EXPECT_THAT(outcome.output, testing::Not(HasSubstr("kind")));
+}
+
 TEST(InspectCache, ShowsWhatItsLatentsDecodeTo) {
   const auto made = shell(millrace + " preprocess run.dir=" + path_of("filled") + " run.device=cpu model.pipeline=" +
                           path_of("tiny") + " data.train.path=" + path_of("shapes") +
