@@ -136,7 +136,7 @@ Figures bench_transform(const BenchConfig& c) {
   auto manifest = make_manifest(c.data.train, c.data.allow_pipes);
   const auto source = make_source(c.data.train, manifest, c.transform.resolution, c.data.index);
   const Filter filter(c.data.train.filters);
-  const Preparation preparation{0, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
+  const Preparation preparation{0, c.data.images, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
   Figures figures{"transform", {}};
   repeat(c, [&](bool measured) {
     std::atomic<std::int64_t> images = 0;

@@ -169,7 +169,7 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 
 int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
   const int self = position_in(plan.roles.producers, session.world.rank());
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -179,7 +179,7 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
   std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
-  run_producer(stream, encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+  run_producer(stream, encoder, *sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});
   return 0;
 }
 
@@ -264,7 +264,7 @@ int run_trainer_role(const Session& session, const Plan& plan, const Group& trai
 // One rank does both: the producer runs in a thread of its own, with the same parcels in between.
 int run_both_roles(const Session& session, const Plan& plan, const Group& trainers) {
   const int self = trainers.rank();
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   const auto null_text = share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -274,7 +274,8 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
   std::jthread producer([&] {
     try {
       at::set_num_threads(session.threads);
-      run_producer(stream, encoder, *ends.sender, plan.data.manifest, {stripes, trainer_of, plan.parcel_samples});
+      run_producer(stream, encoder, *ends.sender, plan.data,
+                   {stripes, trainer_of, plan.parcel_samples, &parts.rejected()});
     } catch (const std::exception& error) {
       log::error("producer: {}", error.what());  // the trainer has it from the handoff
     }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "image_place.h"
-#include "millrace/data/decode.h"
 
 namespace millrace {
 
@@ -18,17 +17,18 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
     if (verdict == Filter::Verdict::drop) return Rejected{std::move(sample.ref), Reason::filtered, ""};
   }
   if (!sample.image_place.empty()) {
-    auto loaded = load_image(sample.image_place);
+    auto loaded = load_image(sample.image_place, preparation.images.max_bytes);
     if (auto* none = std::get_if<NoImage>(&loaded))
-      return Rejected{std::move(sample.ref), Reason::missing_image, std::move(none->why)};
+      return Rejected{std::move(sample.ref), none->reason, std::move(none->why)};
     sample.image = std::move(std::get<std::string>(loaded));
   }
   thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
-  const auto wanted = [&](int width, int height) {
+  const auto columns = [&](int width, int height) {
     return columns_of_transform(width, height, preparation.transform, key);
   };
-  if (auto failure = decode_image_into(decoded, sample.image, {}, wanted)) {
+  if (auto failure =
+          decode_image_into(decoded, sample.image, preparation.images, {columns, preparation.transform.resolution})) {
     return Rejected{std::move(sample.ref), failure->reason, std::move(failure->detail)};
   }
   TransformedSample result;

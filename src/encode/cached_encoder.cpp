@@ -62,6 +62,13 @@ EncodedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& s
   return encoded;
 }
 
+void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {
+  write_cache([&] {
+    for (const auto& [archive, row, reason] : rows)
+      if (reason != Reason::archive_error && reason != Reason::missing_image) cache_->reject(archive, row, reason);
+  });
+}
+
 void CachedEncoder::finish() {
   write_cache([&] { cache_->publish(); });
 }

@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t longest_id_bytes = 1024;
 constexpr std::size_t ledger_bytes = 64 << 10;
 
 // One stripe's encoded samples on their way into a parcel.
@@ -40,9 +39,9 @@ EncodedBatch join(std::vector<EncodedBatch> pieces) {
 
 class Producer {
  public:
-  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
+  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
            const ProducerPlan& plan)
-      : stream_(stream), encoder_(encoder), sender_(sender), manifest_(manifest), plan_(plan) {
+      : stream_(stream), encoder_(encoder), sender_(sender), data_(data), plan_(plan) {
     for (auto stripe : plan.stripes) lines_[stripe].stripe = stripe;
   }
 
@@ -66,8 +65,6 @@ class Producer {
       Line& line = furthest_behind();
       auto sample = stream_.next(line.stripe);
       ensure(sample.has_value(), "training reads stripes without end");
-      if (sample->ref.id.size() > longest_id_bytes)
-        fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
       ++line.taken;
       to_encode += !sample->encoding;
       samples.push_back(std::move(*sample));
@@ -98,7 +95,8 @@ class Producer {
       if (finite[row]) continue;
       const auto& ref = batch.refs[row];
       log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
-      lines_[ref.stripe].non_finite.add_non_finite(manifest_.archive_of(ref.id).value(), ref.hash);
+      lines_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
+      if (plan_.rejected) plan_.rejected->add({ref, Reason::non_finite, "its encoding is not finite"});
       --lines_[ref.stripe].taken;
     }
   }
@@ -122,6 +120,7 @@ class Producer {
 
   void send_parcel(Line& line, EncodedBatch batch) {
     auto news = stream_.take_ledger_delta(line.stripe, ledger_bytes / 2);
+    encoder_.reject(fresh_rejections(news, data_.stripes));
     news.append(line.non_finite.take(ledger_bytes / 2));
     const ProducerReport report{static_cast<double>(encoder_.images()), encoder_.seconds(),
                                 sender_.stats().stall_seconds};
@@ -136,7 +135,7 @@ class Producer {
   StripeStream& stream_;
   CachedEncoder& encoder_;
   ParcelSender& sender_;
-  const Manifest& manifest_;
+  const DataPlan& data_;
   const ProducerPlan& plan_;
   std::map<std::uint32_t, Line> lines_;
 };
@@ -153,10 +152,10 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
   return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, longest_id_bytes, ledger_bytes);
 }
 
-void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan) {
   try {
-    Producer(stream, encoder, sender, manifest, plan).run();
+    Producer(stream, encoder, sender, data, plan).run();
   } catch (const Error& error) {
     sender.finish(error);
     throw;

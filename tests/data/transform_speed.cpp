@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   // As producers do it: only the columns that the crop needs are decoded.
   const auto wanted = [&](int width, int height) { return columns_of_transform(width, height, config, {}); };
   const auto decode_and_transform = [&](std::size_t i) {
-    if (auto failure = decode_image_into(decoded, photos[i], {}, wanted)) throw std::runtime_error(failure->detail);
+    if (auto failure = decode_image_into(decoded, photos[i], {}, {wanted})) throw std::runtime_error(failure->detail);
     return transform_image(decoded, config, {});
   };
   measure("decode + transform", photos.size(), [&](std::size_t i) { sink += decode_and_transform(i).pixels[0]; });

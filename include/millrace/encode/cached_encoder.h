@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "millrace/data/latent_cache.h"
+#include "millrace/data/ledger.h"
 #include "millrace/encode/cache_writer.h"
 #include "millrace/encode/encoder.h"
 
@@ -18,6 +19,8 @@ class CachedEncoder {
   // At most batch_size() samples without encoding among them; the result has the order of the samples. A cache that
   // cannot be written (a full disk) is given up with a warning.
   EncodedBatch encode(std::vector<TransformedSample> samples);
+  // Lets the cache know rows that need not be read again; those that may fare better another time, it is not told.
+  void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected.
   void finish();
 
