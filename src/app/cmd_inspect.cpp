@@ -137,6 +137,11 @@ json inspect(const stdfs::path& path) {
               "tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines are");
 }
 
+// Names in archives and words of damaged files need not be UTF-8.
+std::string to_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 void print(const stdfs::path& path, const json& report) {
   fmt::print("{}\n", path.string());
   for (const auto& [key, value] : report.items()) {
@@ -144,9 +149,9 @@ void print(const stdfs::path& path, const json& report) {
       fmt::print("  tensors      {}\n", value.size());
     } else if (value.is_structured() && !value.empty() && key != "problems") {
       fmt::print("  {}\n", key);
-      for (const auto& [name, entry] : value.items()) fmt::print("    {:<16} {}\n", name, entry.dump());
+      for (const auto& [name, entry] : value.items()) fmt::print("    {:<16} {}\n", name, to_text(entry));
     } else if (key != "problems") {
-      fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : to_text(value));
     }
   }
   for (const auto& problem : report.value("problems", json::array()))
@@ -166,7 +171,7 @@ int run_inspect(const CommandLine& line) {
     }
     sound &= report.value("problems", json::array()).empty();
     if (line.has("json")) {
-      print_out(report.dump());
+      print_out(to_text(report));
     } else {
       print(path, report);
     }

@@ -6,6 +6,25 @@
 
 namespace millrace {
 
+namespace {
+
+// Full-size pixels: fresh memory for every image would cost more than the resize. What a rare huge one took goes back.
+class DecodeBuffer {
+ public:
+  ~DecodeBuffer() {
+    if (image().pixels.capacity() > most_kept_bytes) image() = {};
+  }
+  static Image& image() {
+    thread_local Image image;
+    return image;
+  }
+
+ private:
+  static constexpr std::size_t most_kept_bytes = 64 << 20;
+};
+
+}  // namespace
+
 std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation) {
   if (preparation.filter && !preparation.filter->empty()) {
     const Filter::Verdict verdict = preparation.filter->judge(sample.json);
@@ -22,7 +41,8 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
       return Rejected{std::move(sample.ref), none->reason, std::move(none->why)};
     sample.image = std::move(std::get<std::string>(loaded));
   }
-  thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
+  const DecodeBuffer buffer;
+  Image& decoded = buffer.image();
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
   const auto columns = [&](int width, int height) {
     return columns_of_transform(width, height, preparation.transform, key);
