@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import PIL
-from PIL import Image, features
+from PIL import Image, ImageOps, features
 from skimage import data
 
 OUT = Path(__file__).resolve().parents[2] / "tests/golden/transform"
@@ -45,6 +45,27 @@ def write_png(pixels, color, depth, interlaced=False, extra=b""):
     lines = b"".join(b"\0" + row.tobytes() for x, y, dx, dy in passes for row in raw[y::dy, x::dx] if row.size)
     header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, int(interlaced))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
+
+
+def make_exif(orientation, order="<", type="H"):
+    """EXIF with one entry: a TIFF file of either byte order, the value a u16 (H) or u32 (L)."""
+    tiff = struct.pack(order + "2sHIHHHI", b"II" if order == "<" else b"MM", 42, 8, 1, 0x0112, 3 if type == "H" else 4, 1)
+    return tiff + struct.pack(order + type, orientation).ljust(4, b"\0") + struct.pack(order + "I", 0)
+
+
+def make_oriented():
+    """One small image under every orientation, in every container."""
+    image = photo(data.coffee(), 210, 90, 37, 26)
+    in_jpeg = lambda tiff: save(image, "JPEG", quality=85, subsampling="4:2:0", exif=b"Exif\0\0" + tiff)
+    files = {f"oriented_{n}.jpg": in_jpeg(make_exif(n)) for n in range(1, 9)}
+    files["oriented_none.jpg"] = in_jpeg(make_exif(0))
+    files["oriented_beyond.jpg"] = in_jpeg(make_exif(9))
+    files["oriented_big_endian.jpg"] = in_jpeg(make_exif(5, ">"))
+    files["oriented_long.jpg"] = in_jpeg(make_exif(8, ">", "L"))
+    files["oriented.png"] = save(image, "PNG", exif=make_exif(6))
+    files["oriented_prefixed.webp"] = save(image, "WEBP", quality=80, exif=b"Exif\0\0" + make_exif(7))
+    files["oriented.webp"] = save(image, "WEBP", lossless=True, exif=make_exif(3, ">"))
+    return files
 
 
 def with_adobe_rgb(jpeg):
@@ -161,12 +182,23 @@ def expect(content):
     return result
 
 
+def expect_upright(content):
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(content))).convert("RGB")
+    return {"width": image.width, "height": image.height, "sha256": digest(image), "pixels": probe_pixels(image),
+            "transforms": [],
+            "upright": {"width": upright.width, "height": upright.height, "sha256": digest(upright)}}
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     expected = {}
     for name, content in make_files().items():
         (OUT / name).write_bytes(content)
         expected[name] = expect(content)
+    for name, content in make_oriented().items():
+        (OUT / name).write_bytes(content)
+        expected[name] = expect_upright(content)
     versions = {"pillow": PIL.__version__, "libjpeg_turbo": features.version_feature("libjpeg_turbo"),
                 "webp": features.version_module("webp")}
     text = json.dumps({"versions": versions, "files": expected}, indent=1)

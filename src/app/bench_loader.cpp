@@ -30,7 +30,7 @@ class Loader {
         source_(make_source(c.data.train, data_.manifest, c.transform.resolution, c.data.index)),
         filter_(c.data.train.filters),
         deal_(0, data_.stripes),
-        preparation_{0, c.transform, &tokenizer_, filter_.empty() ? nullptr : &filter_} {
+        preparation_{0, c.data.images, c.transform, &tokenizer_, filter_.empty() ? nullptr : &filter_} {
     const auto stripes = data_.stripes.stripes;
     for (std::uint32_t stripe = 0; stripe < stripes; ++stripe) stripes_.push_back(stripe);
     options_.threads = c.data.threads.value_or(c.threads);

@@ -40,7 +40,7 @@ Figures bench_transform(const BenchConfig& c) {
   const auto manifest = make_manifest(c.data.train, c.data.allow_pipes);
   const auto source = make_source(c.data.train, manifest, c.transform.resolution, c.data.index);
   const Filter filter(c.data.train.filters);
-  const Preparation preparation{0, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
+  const Preparation preparation{0, c.data.images, c.transform, &tokenizer, filter.empty() ? nullptr : &filter};
   const auto threads = static_cast<std::uint32_t>(c.data.threads.value_or(c.threads));
 
   Figures figures("transform");

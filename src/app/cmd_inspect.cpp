@@ -50,6 +50,11 @@ void print_histogram(const json& ranges) {
   }
 }
 
+// Names in archives and words of damaged files need not be UTF-8.
+std::string to_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 void print(const stdfs::path& path, const json& report) {
   fmt::print("{}\n", path.string());
   for (const auto& [key, value] : report.items()) {
@@ -62,13 +67,13 @@ void print(const stdfs::path& path, const json& report) {
           fmt::print("    {}\n", name);
           print_histogram(entry);
         } else if (value.is_array()) {
-          fmt::print("    {}\n", entry.is_string() ? entry.get<std::string>() : entry.dump());
+          fmt::print("    {}\n", entry.is_string() ? entry.get<std::string>() : to_text(entry));
         } else {
-          fmt::print("    {:<16} {}\n", name, entry.dump());
+          fmt::print("    {:<16} {}\n", name, to_text(entry));
         }
       }
     } else if (key != "problems") {
-      fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+      fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : to_text(value));
     }
   }
   for (const auto& problem : report.value("problems", json::array()))
@@ -93,7 +98,7 @@ int run_inspect(const CommandLine& line) {
     }
     sound &= report.value("problems", json::array()).empty();
     if (line.has("json")) {
-      print_out(report.dump());
+      print_out(to_text(report));
     } else {
       print(path, report);
     }

@@ -9,7 +9,6 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
-#include "millrace/data/cached_archive.h"
 #include "millrace/nn/device.h"
 #include "producer_parts.h"
 #include "session.h"
@@ -88,26 +87,10 @@ class Worker {
     }
   }
 
-  void note_rejected(LedgerDelta news) {
-    for (const auto& run : news.runs()) {
-      if (!run.reason) continue;
-      const Unit& unit = plan_.data.stripes.units[run.unit];
-      for (std::uint64_t i = run.first; i < run.first + run.rows; ++i) {
-        const std::uint64_t row = unit.lane + i * unit.lanes;
-        if (!is_cached(unit.archive, row)) events_.push_back({unit.archive, row, run.reason});
-      }
-    }
-    news_.append(std::move(news));
-  }
-
-  // In the cache before this run came to the archive.
-  bool is_cached(std::uint32_t archive, std::uint64_t row) {
-    if (!cached_ || cached_of_ != archive) {
-      cached_ = std::make_unique<CachedArchive>(*plan_.encoding.cache, plan_.data.manifest.archives[archive],
-                                                plan_.encoding.shape);
-      cached_of_ = archive;
-    }
-    return cached_->find(row) != nullptr;
+  void note_rejected(const LedgerDelta& news) {
+    for (const auto& [archive, row, reason] : fresh_rejections(news, plan_.data.stripes))
+      events_.push_back({archive, row, reason});
+    news_.append(news);
   }
 
   void write_batch() {
@@ -127,6 +110,7 @@ class Worker {
       writer_.add(sample, batch, static_cast<std::int64_t>(next), finite[next]);
       if (!finite[next]) {
         log::warning("{}: its encoding is not finite; the sample will be left out", sample.ref.id);
+        parts_.rejected().add({sample.ref, Reason::non_finite, "its encoding is not finite"});
         news_.add_non_finite(event.archive, sample.ref.hash);
       }
       ++next;
@@ -143,8 +127,6 @@ class Worker {
   std::vector<TransformedSample> fresh_;
   std::vector<Event> events_;
   LedgerDelta news_;
-  std::unique_ptr<CachedArchive> cached_;
-  std::uint32_t cached_of_ = 0;
 };
 
 // Rank 0's account; the other ranks only send their news.
@@ -276,7 +258,7 @@ bool run_rounds(const Group& group, Worker& worker, Account& account) {
 
 int preprocess(const Session& session, const PreprocessPlan& plan) {
   const auto& group = session.world.group();
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   if (session.is_root()) parts.make_null_text();  // begins the cache
   group.barrier();
 

@@ -29,11 +29,16 @@ struct ProbeConfig {
           .one_of({"auto", "float32", "bfloat16", "float16"});
     }
   } model;
+  struct Data {
+    ImageConfig images;
+    void describe(config::Section& section) { section.section("images", images, "how the file is read"); }
+  } data;
   TransformConfig transform;
 
   void describe(config::Section& section) {
     section.section("run", run, "where it runs");
     section.section("model", model, "arithmetic");
+    section.section("data", data, "for --component transform");
     section.section("transform", transform, "for --component transform");
   }
 };
@@ -78,10 +83,11 @@ TensorMap run_component(const std::string& component, const PipelineFolder& fold
 
 TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
   const auto path = line.get("image");
-  auto decoded = decode_image(read_file(path));
-  if (const auto* failure = std::get_if<DecodeFailure>(&decoded))
+  Image decoded;
+  if (const auto failure =
+          decode_image_into(decoded, read_file(path), config.data.images, {{}, config.transform.resolution}))
     fail(Exit::io, "{}: {}: {}", path, to_string(failure->reason), failure->detail);
-  const auto image = transform_image(std::get<Image>(decoded), config.transform, {config.run.seed, hash64(path), 0});
+  const auto image = transform_image(decoded, config.transform, {config.run.seed, hash64(path), 0});
   auto tensor = torch::empty({image.height, image.width, 3}, torch::kUInt8);
   std::copy(image.pixels.begin(), image.pixels.end(), tensor.data_ptr<std::uint8_t>());
   return {{"image", tensor}};

@@ -167,7 +167,7 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -177,7 +177,7 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
   std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
-  run_producer(stream, encoder, *sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+  run_producer(stream, encoder, *sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});
   return 0;
 }
 
@@ -290,7 +290,7 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   const auto null_text = share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -300,7 +300,8 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
   std::jthread producer([&] {
     try {
       at::set_num_threads(session.threads);
-      run_producer(stream, encoder, *ends.sender, plan.data.manifest, {stripes, trainer_of, plan.parcel_samples});
+      run_producer(stream, encoder, *ends.sender, plan.data,
+                   {stripes, trainer_of, plan.parcel_samples, &parts.rejected()});
     } catch (const std::exception& error) {
       log::error("producer: {}", error.what());  // the trainer has it from the handoff
     }

@@ -75,7 +75,10 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   stream_options.threads = c.data.threads.value_or(session.threads);
   stream_options.block = block_size(c.data.shuffle_buffer, data.stripes.stripes);
   stream_options.ahead = 2 * c.batch.global / stripes;
-  StripeStream stream(deal, *source, {c.run.seed, c.transform, nullptr, filter.empty() ? nullptr : &filter},
+  RejectedList rejected(dir / "rejected", session.world.rank(), data.manifest);
+  stream_options.rejected = &rejected;
+  StripeStream stream(deal, *source,
+                      {c.run.seed, c.data.images, c.transform, nullptr, filter.empty() ? nullptr : &filter},
                       stream_options);
   const auto own = routing.stripes_of_trainer(group.rank());
   for (auto stripe : own)

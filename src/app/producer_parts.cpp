@@ -42,7 +42,7 @@ void warn_of_other_networks(const json& made_with, const ProducerConfig& config,
                             torch::Dtype dtype) {
   json present;
   try {
-    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data.train, dtype);
+    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
   } catch (const Error&) {
     return;  // a pipeline without the encoders' weights is all that such a run needs
   }
@@ -79,7 +79,7 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
   plan.shape = shape_of_pipeline(config, pipeline);
   if (!config.encode.cache) return plan;
   plan.cache = *config.encode.cache;
-  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data.train, dtype);
+  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
   if (is_latent_cache(*plan.cache))
     check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
   return plan;
@@ -125,20 +125,22 @@ std::string describe(const EncodingPlan& plan) {
 }
 
 ProducerParts::ProducerParts(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
-                             const EncodingPlan& encoding, torch::Device device)
+                             const EncodingPlan& encoding, const Session& session)
     : config_(config),
       pipeline_(pipeline),
       data_(data),
       encoding_(encoding),
-      device_(device),
+      device_(session.device),
       filter_(config.data.train.filters),
       deal_(config.run.seed, data.stripes),
-      preparation_{config.run.seed, config.transform, nullptr, filter_.empty() ? nullptr : &filter_} {
+      preparation_{config.run.seed, config.data.images, config.transform, nullptr,
+                   filter_.empty() ? nullptr : &filter_},
+      rejected_(std::filesystem::path(config.run.dir.value) / "rejected", session.world.rank(), data.manifest) {
   if (!encoding.encodes) return;
-  const auto dtype = parse_dtype(config.encode.dtype, device);
+  const auto dtype = parse_dtype(config.encode.dtype, device_);
   tokenizer_.emplace(ClipTokenizer::load(pipeline.component("tokenizer"), config.tokenizer));
   preparation_.tokenizer = &*tokenizer_;
-  encoder_.emplace(pipeline.load_vae(device, dtype), pipeline.load_text_encoder(device, dtype), device, dtype,
+  encoder_.emplace(pipeline.load_vae(device_, dtype), pipeline.load_text_encoder(device_, dtype), device_, dtype,
                    config.encode.batch_size);
 }
 
@@ -178,9 +180,10 @@ std::unique_ptr<SampleSource> ProducerParts::make_source_with_cache(CachedValues
   return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);
 }
 
-StripeStream& ProducerParts::start_stream(const StreamOptions& options, CachedValues values,
+StripeStream& ProducerParts::start_stream(StreamOptions options, CachedValues values,
                                           const std::vector<std::uint32_t>& stripes,
                                           const std::map<std::uint32_t, StripeCursor>& from) {
+  options.rejected = &rejected_;
   source_ = make_source_with_cache(values);
   stream_.emplace(deal_, *source_, preparation_, options);
   for (const auto stripe : stripes) {

@@ -12,6 +12,7 @@
 #include "millrace/data/stream.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/models/pipeline_folder.h"
+#include "session.h"
 
 // From archives to encodings: what producers of `train` and the ranks of `preprocess` have in common.
 namespace millrace {
@@ -36,7 +37,7 @@ std::string describe(const EncodingPlan& plan);
 class ProducerParts {
  public:
   ProducerParts(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
-                const EncodingPlan& encoding, torch::Device device);
+                const EncodingPlan& encoding, const Session& session);
   ProducerParts(const ProducerParts&) = delete;
   ProducerParts& operator=(const ProducerParts&) = delete;
 
@@ -45,11 +46,11 @@ class ProducerParts {
   torch::Tensor make_null_text();
 
   // Begins to read `stripes`, each from its cursor or from the start.
-  StripeStream& start_stream(const StreamOptions& options, CachedValues values,
-                             const std::vector<std::uint32_t>& stripes,
+  StripeStream& start_stream(StreamOptions options, CachedValues values, const std::vector<std::uint32_t>& stripes,
                              const std::map<std::uint32_t, StripeCursor>& from = {});
   const Deal& deal() const { return deal_; }
   Encoder& encoder() { return *encoder_; }
+  RejectedList& rejected() { return rejected_; }  // that of this rank, in the run's folder
   // The encoder behind the cache.
   CachedEncoder make_cached_encoder();
 
@@ -67,6 +68,7 @@ class ProducerParts {
   Filter filter_;
   Deal deal_;
   Preparation preparation_;
+  RejectedList rejected_;
   std::unique_ptr<SampleSource> source_;
   std::optional<StripeStream> stream_;
 };

@@ -10,8 +10,8 @@
 namespace millrace {
 
 // Keys a restart may not change without saying so.
-static const std::vector<std::string> fixed_keys = {
-    "run.seed", "batch.global", "data.train", "data.stripes", "data.shuffle_buffer", "transform", "tokenizer"};
+static const std::vector<std::string> fixed_keys = {"run.seed",     "batch.global",        "data.train", "data.images",
+                                                    "data.stripes", "data.shuffle_buffer", "transform",  "tokenizer"};
 
 void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml) {
   std::optional<Error> error;

@@ -37,13 +37,13 @@ int encoder_batch(const TrainConfig& c, std::size_t producers) {
 // Until the trainers have what they need.
 void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
              const std::vector<std::uint32_t>& stripes, const std::vector<int>& line_of, ParcelSender& sender) {
-  ProducerParts parts(plan.config, pipeline, plan.data, plan.encoding, session.device);
+  ProducerParts parts(plan.config, pipeline, plan.data, plan.encoding, session);
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
   options.ahead = plan.parcel_samples;
   auto& stream = parts.start_stream(options, CachedValues::load, stripes);
   auto encoder = parts.make_cached_encoder();
-  run_producer(stream, encoder, sender, plan.data.manifest, {stripes, line_of, plan.parcel_samples});
+  run_producer(stream, encoder, sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});
 }
 
 // `producers`: positions of those that serve this trainer, as the receiver lists them.
@@ -73,6 +73,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
   ValidationPlan plan;
   plan.config = c;
   plan.config.run.seed = validation_seed;
+  plan.config.run.dir.value += "/validation";  // where its rejected rows are listed
   plan.config.data.train = *c.data.validation;
   plan.config.data.stripes = {};
   plan.config.encode.cache.reset();

@@ -34,7 +34,7 @@ class CachedReader final : public UnitReader {
  private:
   std::optional<RawRow> try_take(const CachedPlace& place) {
     if (place.rejected()) {
-      Rejected rejected{{}, place.reason(), {}};
+      Rejected rejected{{}, place.reason(), {}, /*cached=*/true};
       rejected.ref.id = archive_.name;
       return rejected;
     }

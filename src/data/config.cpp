@@ -58,6 +58,7 @@ void SourceConfig::check(const std::string& name, config::Report& report) const 
 void DataConfig::describe(config::Section& s) {
   s.section("train", train, "what is trained on");
   s.section("validation", validation, "what the validation loss is measured on; null = none");
+  s.section("images", images, "which images are taken, and how their files are read");
   s.key("shuffle_buffer", shuffle_buffer, "samples held back for shuffling, all stripes together").at_least(1);
   s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
   s.key("stripes", stripes, "units of sample order, constant over restarts; a divisor of batch.global").at_least(1);

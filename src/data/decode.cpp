@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "decode_formats.h"
+#include "orientation.h"
 
 namespace millrace {
 
@@ -73,12 +74,27 @@ std::string describe_kind(std::string_view bytes) {
 
 }  // namespace
 
-std::optional<DecodeFailure> check_size(std::int64_t width, std::int64_t height, const DecodeLimits& limits) {
+void ImageConfig::describe(config::Section& s) {
+  s.key("min_side", min_side, "shortest side of an image in pixels that is taken").at_least(1);
+  s.key("max_side", max_side, "longest side that is taken").at_least(1).at_most(65500);
+  s.key("min_pixels", min_pixels, "smallest width x height that is taken").at_least(1);
+  s.key("max_pixels", max_pixels, "largest width x height that is taken").at_least(1).at_most(1 << 30);
+  s.key("max_ratio", max_ratio, "largest longer side : shorter side that is taken; null = any").at_least(1);
+  s.key("max_bytes", max_bytes, "largest file that is taken").at_least(1).at_most(256 << 20);
+  s.key("exif", exif, {{"ignore", Exif::ignore}, {"apply", Exif::apply}},
+        "the orientation a camera has noted: ignore = pixels as stored, as in the references; apply = upright");
+  s.key("decode", decode, {{"exact", Decode::exact}, {"fast", Decode::fast}},
+        "exact = pixels equal Pillow's; fast = large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size, as long as "
+        "that is no smaller than what they are resized to");
+}
+
+std::optional<DecodeFailure> check_size(std::int64_t width, std::int64_t height, const ImageConfig& config) {
   const auto [shorter, longer] = std::minmax(width, height);
-  if (longer > limits.max_side || width * height > limits.max_pixels) {
-    return DecodeFailure{Reason::too_large, fmt::format("{} x {} pixels", width, height)};
-  }
-  if (shorter < limits.min_side) return DecodeFailure{Reason::too_small, fmt::format("{} x {} pixels", width, height)};
+  const auto pixels = fmt::format("{} x {} pixels", width, height);
+  if (longer > config.max_side || width * height > config.max_pixels) return DecodeFailure{Reason::too_large, pixels};
+  if (shorter < config.min_side || width * height < config.min_pixels) return DecodeFailure{Reason::too_small, pixels};
+  if (config.max_ratio && static_cast<double>(longer) > *config.max_ratio * static_cast<double>(shorter))
+    return DecodeFailure{Reason::too_large, fmt::format("{}, more than {} : 1", pixels, *config.max_ratio)};
   return {};
 }
 
@@ -88,17 +104,29 @@ void set_size(Image& image, int width, int height) {
   image.pixels.resize(static_cast<std::size_t>(width) * height * 3);
 }
 
-std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits,
-                                               const WantedColumns& wanted) {
-  if (bytes.starts_with(jpeg_magic)) return decode_jpeg(bytes, limits, wanted, image);
-  if (bytes.starts_with(png_magic)) return decode_png(bytes, limits, image);
-  if (is_webp(bytes)) return decode_webp(bytes, limits, image);
+// Pixels as they are stored.
+static std::optional<DecodeFailure> decode_by_magic(Image& image, std::string_view bytes, const ImageConfig& config,
+                                                    const WantedPixels& wanted) {
+  if (bytes.starts_with(jpeg_magic)) return decode_jpeg(bytes, config, wanted, image);
+  if (bytes.starts_with(png_magic)) return decode_png(bytes, config, image);
+  if (is_webp(bytes)) return decode_webp(bytes, config, image);
   return DecodeFailure{Reason::not_an_image, describe_kind(bytes)};
 }
 
-std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const DecodeLimits& limits) {
+std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const ImageConfig& config,
+                                               const WantedPixels& wanted) {
+  if (bytes.size() > config.max_bytes) return DecodeFailure{Reason::too_large, fmt::format("{} bytes", bytes.size())};
+  const int orientation = config.exif == ImageConfig::Exif::apply ? read_orientation(bytes) : upright;
+  if (orientation == upright) return decode_by_magic(image, bytes, config, wanted);
+  // The columns that are wanted are those of the turned image.
+  if (auto failure = decode_by_magic(image, bytes, config, {{}, wanted.shorter_side})) return failure;
+  apply_orientation(image, orientation);
+  return {};
+}
+
+std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const ImageConfig& config) {
   Image image;
-  if (auto failure = decode_image_into(image, bytes, limits)) return std::move(*failure);
+  if (auto failure = decode_image_into(image, bytes, config)) return std::move(*failure);
   return image;
 }
 

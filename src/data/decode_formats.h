@@ -6,13 +6,13 @@
 // One function per image format; `decode_image` chooses by magic bytes.
 namespace millrace {
 
-std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits,
-                                         const WantedColumns& wanted, Image& image);
-std::optional<DecodeFailure> decode_png(std::string_view bytes, const DecodeLimits& limits, Image& image);
-std::optional<DecodeFailure> decode_webp(std::string_view bytes, const DecodeLimits& limits, Image& image);
+std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const ImageConfig& config, const WantedPixels& wanted,
+                                         Image& image);
+std::optional<DecodeFailure> decode_png(std::string_view bytes, const ImageConfig& config, Image& image);
+std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConfig& config, Image& image);
 
 // What is wrong with this size, before any pixel is decoded.
-std::optional<DecodeFailure> check_size(std::int64_t width, std::int64_t height, const DecodeLimits& limits);
+std::optional<DecodeFailure> check_size(std::int64_t width, std::int64_t height, const ImageConfig& config);
 
 // Gives the image this size; what its pixels hold is left open.
 void set_size(Image& image, int width, int height);

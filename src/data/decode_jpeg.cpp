@@ -33,13 +33,16 @@ class JpegReader {
   JpegReader& operator=(const JpegReader&) = delete;
 
   Result read_header();
-  Result start();
+  // At `eighths` / 8 of the image's size; after it `width` and `height` are known.
+  Result start(int eighths);
   // Leaves out what lies left and right of `columns`: no inverse transform, no upsampling, no colours.
   Result crop(PixelRange columns);
-  // Into rows of image_width pixels.
+  // Into rows of width() pixels.
   Result read_rows(std::uint8_t* pixels, int channels);
 
   const jpeg_decompress_struct& info() const { return decoder_; }
+  int width() const { return width_; }
+  int height() const { return static_cast<int>(decoder_.output_height); }
   std::string message() const { return message_; }
 
  private:
@@ -54,6 +57,7 @@ class JpegReader {
   jpeg_progress_mgr progress_{};
   std::jmp_buf return_point_;
   char message_[JMSG_LENGTH_MAX] = "";
+  int width_ = 0;
   JDIMENSION left_ = 0;       // first column that is decoded
   bool ended_early_ = false;  // an end marker stood before the last row of blocks
 };
@@ -107,10 +111,13 @@ JpegReader::Result JpegReader::read_header() {
   return jpeg_read_header(&decoder_, TRUE) == JPEG_SUSPENDED ? Result::truncated : Result::ok;
 }
 
-JpegReader::Result JpegReader::start() {
+JpegReader::Result JpegReader::start(int eighths) {
   if (setjmp(return_point_)) return Result::failed;
   decoder_.out_color_space = decoder_.num_components == 4 ? JCS_CMYK : JCS_RGB;
+  decoder_.scale_num = static_cast<unsigned>(eighths);
+  decoder_.scale_denom = DCTSIZE;
   if (!jpeg_start_decompress(&decoder_)) return Result::truncated;
+  width_ = static_cast<int>(decoder_.output_width);
   return ended_early_ ? Result::truncated : Result::ok;
 }
 
@@ -119,15 +126,15 @@ JpegReader::Result JpegReader::crop(PixelRange columns) {
   // libjpeg cuts at whole blocks, and chroma is upsampled differently at a cut than inside the image.
   const int margin = decoder_.max_h_samp_factor * DCTSIZE;
   const int begin = std::max(columns.begin - margin, 0);
-  const int end = std::min(columns.end + margin, static_cast<int>(decoder_.image_width));
+  const int end = std::min(columns.end + margin, width_);
   left_ = static_cast<JDIMENSION>(begin);
   JDIMENSION width = static_cast<JDIMENSION>(end - begin);
-  if (width < decoder_.image_width) jpeg_crop_scanline(&decoder_, &left_, &width);
+  if (end - begin < width_) jpeg_crop_scanline(&decoder_, &left_, &width);
   return Result::ok;
 }
 
 JpegReader::Result JpegReader::read_rows(std::uint8_t* pixels, int channels) {
-  const std::size_t stride = static_cast<std::size_t>(decoder_.image_width) * channels;
+  const std::size_t stride = static_cast<std::size_t>(width_) * channels;
   std::uint8_t* const first_row = pixels + static_cast<std::size_t>(left_) * channels;
   if (setjmp(return_point_)) return Result::failed;
   while (decoder_.output_scanline < decoder_.output_height) {
@@ -156,27 +163,39 @@ void convert_cmyk(std::span<const std::uint8_t> cmyk, std::span<std::uint8_t> rg
 
 DecodeFailure describe(JpegReader::Result result, const JpegReader& reader) {
   if (result == JpegReader::Result::failed) return {Reason::decode_error, "JPEG: " + reader.message()};
-  return {Reason::truncated_image,
-          fmt::format("JPEG truncated after {} of {} rows", reader.info().output_scanline, reader.info().image_height)};
+  const auto& info = reader.info();
+  return {Reason::truncated_image, fmt::format("JPEG truncated after {} of {} rows", info.output_scanline,
+                                               info.output_height ? info.output_height : info.image_height)};
+}
+
+// The smallest size, in eighths, whose shorter side is still `enough`. Halves only: libjpeg-turbo's inverse transforms
+// of the sizes between are slower than that of the whole block.
+int choose_scale(const jpeg_decompress_struct& info, int enough) {
+  const auto shorter = static_cast<std::int64_t>(std::min(info.image_width, info.image_height));
+  for (const int eighths : {1, 2, 4})
+    if ((shorter * eighths + DCTSIZE - 1) / DCTSIZE >= enough) return eighths;
+  return DCTSIZE;
 }
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const DecodeLimits& limits,
-                                         const WantedColumns& wanted, Image& image) {
+std::optional<DecodeFailure> decode_jpeg(std::string_view bytes, const ImageConfig& config, const WantedPixels& wanted,
+                                         Image& image) {
   JpegReader reader(bytes);
   if (const auto result = reader.read_header(); result != JpegReader::Result::ok) return describe(result, reader);
 
   const jpeg_decompress_struct& info = reader.info();
-  if (auto failure = check_size(info.image_width, info.image_height, limits)) return failure;
+  if (auto failure = check_size(info.image_width, info.image_height, config)) return failure;
   if (info.num_components == 2 || info.num_components > 4) {
     return DecodeFailure{Reason::decode_error, fmt::format("JPEG with {} components", info.num_components)};
   }
-  if (const auto result = reader.start(); result != JpegReader::Result::ok) return describe(result, reader);
+  const bool may_shrink = config.decode == ImageConfig::Decode::fast && wanted.shorter_side > 0;
+  const int eighths = may_shrink ? choose_scale(info, wanted.shorter_side) : DCTSIZE;
+  if (const auto result = reader.start(eighths); result != JpegReader::Result::ok) return describe(result, reader);
 
-  set_size(image, static_cast<int>(info.image_width), static_cast<int>(info.image_height));
-  if (wanted) {
-    const PixelRange columns = wanted(image.width, image.height);
+  set_size(image, reader.width(), reader.height());
+  if (wanted.columns) {
+    const PixelRange columns = wanted.columns(image.width, image.height);
     if (const auto result = reader.crop(columns); result != JpegReader::Result::ok) return describe(result, reader);
   }
   std::vector<std::uint8_t> cmyk(info.num_components == 4 ? image.pixels.size() / 3 * 4 : 0);

@@ -110,7 +110,7 @@ void convert_wide_gray(const std::vector<std::uint8_t>& wide, Image& image) {
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_png(std::string_view bytes, const DecodeLimits& limits, Image& image) {
+std::optional<DecodeFailure> decode_png(std::string_view bytes, const ImageConfig& limits, Image& image) {
   PngReader reader(bytes);
   if (!reader.read_header()) return reader.failure();
   if (auto failure = check_size(reader.width(), reader.height(), limits)) return failure;

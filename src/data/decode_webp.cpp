@@ -82,7 +82,7 @@ VP8StatusCode decode_into(Image& image, int x, int y, std::string_view bitstream
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_webp(std::string_view bytes, const DecodeLimits& limits, Image& image) {
+std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConfig& limits, Image& image) {
   WebPBitstreamFeatures features;
   if (const auto status = WebPGetFeatures(data(bytes), bytes.size(), &features); status != VP8_STATUS_OK) {
     return failure(status);

@@ -138,6 +138,8 @@ class FilterParser {
 
 namespace {
 
+constexpr std::size_t longest_metadata = 1 << 20;  // in bytes; parsed JSON takes many times its text
+
 // img2dataset writes bare NaN and Infinity, which are no JSON: NaN becomes null, Infinity the largest number.
 std::string replace_non_finite(std::string_view text) {
   static constexpr std::pair<std::string_view, std::string_view> words[] = {
@@ -217,7 +219,9 @@ class Filter::Metadata {
 
   std::string show(const std::string& field) const {
     const auto found = object_.find(field);
-    return found == object_.end() ? "missing" : found->dump(-1, ' ', false, json::error_handler_t::replace);
+    if (found == object_.end()) return "missing";
+    if (found->is_structured()) return found->type_name();  // may be nested without end
+    return found->dump(-1, ' ', false, json::error_handler_t::replace);
   }
 
   std::vector<std::string> keys() const {
@@ -236,6 +240,7 @@ Filter::Filter(const std::map<std::string, std::string>& expressions) {
 
 Filter::Verdict Filter::judge(std::string_view text) const {
   if (conditions_.empty()) return Verdict::keep;
+  if (text.size() > longest_metadata) return Verdict::bad_json;
   const Metadata metadata(text);
   if (!metadata.is_object()) return Verdict::bad_json;
   for (const Condition& condition : conditions_) {
@@ -245,6 +250,7 @@ Filter::Verdict Filter::judge(std::string_view text) const {
 }
 
 std::string Filter::explain(std::string_view text) const {
+  if (text.size() > longest_metadata) return fmt::format("metadata of {} bytes", text.size());
   const Metadata metadata(text);
   if (!metadata.is_object()) return text.empty() ? "no metadata" : "metadata that are no JSON object";
   std::vector<std::string> reasons;

@@ -1,5 +1,7 @@
 #include "image_place.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <fstream>
 #include <memory>
@@ -14,31 +16,40 @@ namespace millrace {
 
 namespace {
 
-constexpr std::uint64_t max_image_bytes = 256ull << 20;
-
 bool is_address(std::string_view place) {
   return place.starts_with("http://") || place.starts_with("https://") || place.starts_with("s3://");
 }
 
-std::string read_all(ByteStream& stream) {
-  std::string bytes;
-  std::vector<std::byte> buffer(64 << 10);
-  while (const std::size_t got = stream.read(buffer)) {
-    bytes.append(reinterpret_cast<const char*>(buffer.data()), got);
-    if (bytes.size() > max_image_bytes) fail(Exit::io, "more than {} bytes", max_image_bytes);
-  }
+NoImage missing(const std::string& place, const std::string& why) {
+  return {Reason::missing_image, place + ": " + why};
+}
+
+NoImage too_large(const std::string& place, std::uint64_t max_bytes) {
+  return {Reason::too_large, fmt::format("{}: more than {} bytes", place, max_bytes)};
+}
+
+std::variant<std::string, NoImage> load_file(const std::string& path, std::uint64_t max_bytes) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return missing(path, "no such file");
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error) return missing(path, error.message());
+  if (size == 0) return missing(path, "empty");
+  if (size > max_bytes) return too_large(path, max_bytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(size, '\0');
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) return missing(path, "cannot be read");
   return bytes;
 }
 
-std::variant<std::string, NoImage> load_file(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return NoImage{path + ": no such file"};
-  const std::uint64_t size = fs::file_size(path, error);
-  if (error || size > max_image_bytes) return NoImage{path + ": " + (error ? error.message() : "too large")};
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes(size, '\0');
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) return NoImage{path + ": cannot be read"};
-  if (bytes.empty()) return NoImage{path + ": empty"};
+std::variant<std::string, NoImage> load_address(const std::string& address, std::uint64_t max_bytes) {
+  const auto stream = open_stream(address, {.retries = 2, .time_limit = std::chrono::seconds(60)});
+  std::string bytes;
+  std::vector<std::byte> buffer(64 << 10);
+  while (const std::size_t got = stream->read(buffer)) {
+    bytes.append(reinterpret_cast<const char*>(buffer.data()), got);
+    if (bytes.size() > max_bytes) return too_large(address, max_bytes);
+  }
+  if (bytes.empty()) return missing(address, "empty");
   return bytes;
 }
 
@@ -52,14 +63,11 @@ std::string resolve_place(std::string_view place, const std::string& list) {
   return list.substr(0, list.rfind('/') + 1).append(place);
 }
 
-std::variant<std::string, NoImage> load_image(const std::string& place) try {
+std::variant<std::string, NoImage> load_image(const std::string& place, std::uint64_t max_bytes) try {
   // Anything else is a path: what a list says must not be run as a command.
-  if (!is_address(place)) return load_file(place);
-  std::string bytes = read_all(*open_stream(place, {.retries = 2, .time_limit = std::chrono::seconds(60)}));
-  if (bytes.empty()) return NoImage{place + ": empty"};
-  return bytes;
+  return is_address(place) ? load_address(place, max_bytes) : load_file(place, max_bytes);
 } catch (const Error& error) {
-  return NoImage{error.what()};
+  return NoImage{Reason::missing_image, error.what()};
 }
 
 }  // namespace millrace

@@ -1,7 +1,10 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
+
+#include "millrace/data/sample.h"
 
 namespace millrace {
 
@@ -9,9 +12,10 @@ namespace millrace {
 std::string resolve_place(std::string_view place, const std::string& list);
 
 struct NoImage {
+  Reason reason;  // missing_image or too_large
   std::string why;
 };
-// The bytes behind a path, an http(s) or an s3 address.
-std::variant<std::string, NoImage> load_image(const std::string& place);
+// The bytes behind a path, an http(s) or an s3 address, at most `max_bytes`.
+std::variant<std::string, NoImage> load_image(const std::string& place, std::uint64_t max_bytes);
 
 }  // namespace millrace

@@ -185,7 +185,8 @@ json inspect_latent_cache(const fs::path& folder) {
   std::uint64_t accepted = 0, rejected = 0, files = 0, bytes = 0;
   const auto look_at = [&](const fs::path& path, const EncodingShape& shape) {
     const auto info = read_latent_file_info(path);
-    if (hash_file(info.path) != info.digest) fail(Exit::io, "{}: its digest is wrong", info.path.string());
+    if (hash_file(info.path) != info.digest || fs::file_size(info.path) != info.bytes)
+      fail(Exit::io, "{}: its size or digest is not the one that was written", info.path.string());
     const LatentFile file(info, shape);
     archives.insert(info.archive);
     accepted += info.rows.size() - info.non_finite.size();

@@ -52,6 +52,12 @@ std::vector<std::uint64_t> from_runs(const json& runs, const fs::path& path) {
   return rows;
 }
 
+Hash128 read_digest(const std::string& hex, const fs::path& path) try {
+  return Hash128::from_hex(hex);
+} catch (const Error& error) {
+  fail(Exit::io, "{}: {}", path.string(), error.what());
+}
+
 json to_json(const LatentFileInfo& info) {
   std::map<std::string, std::vector<std::uint64_t>> rejected;
   for (const auto& [row, reason] : info.rejected) rejected[to_string(reason)].push_back(row);
@@ -78,7 +84,7 @@ LatentFileInfo read_latent_file_info(const fs::path& path) try {
   info.archive = document.at("archive");
   info.archive_bytes = document.at("archive_bytes");
   info.bytes = document.at("bytes");
-  info.digest = Hash128::from_hex(document.at("xxh3_128").get<std::string>());
+  info.digest = read_digest(document.at("xxh3_128").get<std::string>(), path);
   info.rows = from_runs(document.at("rows"), path);
   for (const auto& [name, runs] : document.at("rejected").items()) {
     const auto reason = try_parse_reason(name);

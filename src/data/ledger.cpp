@@ -15,11 +15,16 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::uint8_t accepted_outcome = 0xFF;
+// An outcome is a reason, with this bit when a cache knew it, or the accepted one.
+constexpr std::uint8_t accepted_outcome = 0xFF, cached_bit = 0x40;
 
 std::optional<Reason> reason_of(std::uint8_t outcome) {
   if (outcome == accepted_outcome) return std::nullopt;
-  return static_cast<Reason>(outcome);
+  return static_cast<Reason>(outcome & ~cached_bit);
+}
+
+bool is_cached(std::uint8_t outcome) {
+  return outcome != accepted_outcome && (outcome & cached_bit);
 }
 
 // Bytes of a delta, little-endian: u32 runs, u32 non-finite samples, then per run u64 row, u32 unit, u32 rows, u8
@@ -106,8 +111,9 @@ std::string main_reasons(const RowCounts& counts) {
 
 // LedgerDelta ------------------------------------------------------------------------------------------------------
 
-void LedgerDelta::add(std::uint32_t unit, std::uint64_t row, std::optional<Reason> reason) {
-  const std::uint8_t outcome = reason ? static_cast<std::uint8_t>(*reason) : accepted_outcome;
+void LedgerDelta::add(std::uint32_t unit, std::uint64_t row, std::optional<Reason> reason, bool cached) {
+  std::uint8_t outcome = accepted_outcome;
+  if (reason) outcome = static_cast<std::uint8_t>(static_cast<int>(*reason) | (cached ? cached_bit : 0));
   if (!runs_.empty()) {
     Run& last = runs_.back();
     if (last.unit == unit && last.outcome == outcome && last.row + last.rows == row) {
@@ -129,8 +135,20 @@ void LedgerDelta::append(const LedgerDelta& later) {
 
 std::vector<RowRun> LedgerDelta::runs() const {
   std::vector<RowRun> runs;
-  for (const Run& run : runs_) runs.push_back({run.unit, run.row, run.rows, reason_of(run.outcome)});
+  for (const Run& run : runs_)
+    runs.push_back({run.unit, run.row, run.rows, reason_of(run.outcome), is_cached(run.outcome)});
   return runs;
+}
+
+std::vector<RejectedRow> fresh_rejections(const LedgerDelta& news, const StripePlan& plan) {
+  std::vector<RejectedRow> rejections;
+  for (const RowRun& run : news.runs()) {
+    if (!run.reason || run.cached) continue;
+    const Unit& unit = plan.units.at(run.unit);
+    for (std::uint64_t row = run.first; row < run.first + run.rows; ++row)
+      rejections.push_back({unit.archive, unit.lane + row * unit.lanes, *run.reason});
+  }
+  return rejections;
 }
 
 LedgerDelta LedgerDelta::take(std::size_t max_bytes) {
@@ -180,7 +198,7 @@ LedgerDelta LedgerDelta::from_bytes(std::string_view bytes) {
     run.unit = get<std::uint32_t>(bytes);
     run.rows = get<std::uint32_t>(bytes);
     run.outcome = get<std::uint8_t>(bytes);
-    if (run.outcome != accepted_outcome && run.outcome >= reason_count)
+    if (run.outcome != accepted_outcome && (run.outcome & ~cached_bit) >= reason_count)
       fail(Exit::io, "ledger news with unknown reason {}", run.outcome);
     delta.runs_.push_back(run);
   }

@@ -145,17 +145,6 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   return manifest;
 }
 
-std::optional<std::uint32_t> Manifest::archive_of(std::string_view id) const {
-  for (std::size_t slash = id.find('/'); slash != id.npos; slash = id.find('/', slash + 1)) {
-    const std::string_view name = id.substr(0, slash);
-    const auto found =
-        std::lower_bound(archives.begin(), archives.end(), name,
-                         [](const Archive& archive, std::string_view wanted) { return archive.name < wanted; });
-    if (found != archives.end() && found->name == name) return static_cast<std::uint32_t>(found - archives.begin());
-  }
-  return std::nullopt;
-}
-
 bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest) {
   return static_cast<int>(manifest.archives.size()) < std::min(stripes.value_or(global_batch), max_stripes);
 }

@@ -5,10 +5,24 @@
 #include <utility>
 
 #include "image_place.h"
-#include "millrace/data/decode.h"
 
 namespace millrace {
 namespace {
+
+// Full-size pixels: fresh memory for every image would cost more than the resize. What a rare huge one took goes back.
+class DecodeBuffer {
+ public:
+  ~DecodeBuffer() {
+    if (image().pixels.capacity() > most_kept_bytes) image() = {};
+  }
+  static Image& image() {
+    thread_local Image image;
+    return image;
+  }
+
+ private:
+  static constexpr std::size_t most_kept_bytes = 64 << 20;
+};
 
 // Adds the time from its construction to its end to a sum.
 class Timer {
@@ -39,20 +53,21 @@ std::optional<Refusal> judge(const RawSample& sample, const Preparation& prepara
   return std::nullopt;
 }
 
-std::optional<Refusal> read_image(RawSample& sample) {
+std::optional<Refusal> read_image(RawSample& sample, const Preparation& preparation) {
   if (sample.image_place.empty()) return std::nullopt;
-  auto loaded = load_image(sample.image_place);
-  if (auto* none = std::get_if<NoImage>(&loaded)) return Refusal{Reason::missing_image, std::move(none->why)};
+  auto loaded = load_image(sample.image_place, preparation.images.max_bytes);
+  if (auto* none = std::get_if<NoImage>(&loaded)) return Refusal{none->reason, std::move(none->why)};
   sample.image = std::move(std::get<std::string>(loaded));
   return std::nullopt;
 }
 
 std::optional<Refusal> decode(const RawSample& sample, const Preparation& preparation, const RngKey& key,
                               Image& pixels) {
-  const auto wanted = [&](int width, int height) {
+  const auto columns = [&](int width, int height) {
     return columns_of_transform(width, height, preparation.transform, key);
   };
-  if (auto failure = decode_image_into(pixels, sample.image, {}, wanted))
+  if (auto failure =
+          decode_image_into(pixels, sample.image, preparation.images, {columns, preparation.transform.resolution}))
     return Refusal{failure->reason, std::move(failure->detail)};
   return std::nullopt;
 }
@@ -68,14 +83,15 @@ void PrepareSeconds::add(const PrepareSeconds& other, double factor) {
 
 std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation,
                                                          PrepareSeconds& spent) {
-  thread_local Image decoded;  // full-size pixels: fresh memory for every image would cost more than the resize
+  const DecodeBuffer buffer;
+  Image& decoded = buffer.image();
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
   const auto timed = [](double& sum, auto&& stage) {
     const Timer timer(sum);
     return stage();
   };
   auto refusal = timed(spent.decode, [&] { return judge(sample, preparation); });
-  if (!refusal) refusal = timed(spent.read, [&] { return read_image(sample); });
+  if (!refusal) refusal = timed(spent.read, [&] { return read_image(sample, preparation); });
   if (!refusal) refusal = timed(spent.decode, [&] { return decode(sample, preparation, key, decoded); });
   if (refusal) return Rejected{std::move(sample.ref), refusal->reason, std::move(refusal->detail)};
 

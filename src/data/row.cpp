@@ -31,6 +31,10 @@ Rejected broken_archive(const Archive& archive, std::string why) {
   return {name_archive(archive), Reason::archive_error, std::move(why)};
 }
 
+Rejected oversized_caption(SampleRef ref, std::size_t bytes) {
+  return {std::move(ref), Reason::too_large, fmt::format("a caption of {} bytes", bytes)};
+}
+
 std::string valid_utf8(std::string_view bytes) {
   std::string text;
   icu::UnicodeString::fromUTF8(icu::StringPiece(bytes.data(), static_cast<std::int32_t>(bytes.size())))

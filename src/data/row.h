@@ -16,6 +16,10 @@ SampleRef name_archive(const Archive& archive);
 // The one row that stands for what cannot be read of an archive.
 Rejected broken_archive(const Archive& archive, std::string why);
 
+// A tokenizer reads the first 77 tokens; more text than this is no caption but an accident, or worse.
+inline constexpr std::size_t longest_caption_bytes = 1 << 20;
+Rejected oversized_caption(SampleRef ref, std::size_t bytes);
+
 // Ill-formed sequences become U+FFFD.
 std::string valid_utf8(std::string_view bytes);
 

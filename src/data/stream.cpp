@@ -207,14 +207,15 @@ struct StripeStream::Impl {
       if (!stripe.read_to_end) stripe.barren.end_epoch(row.at.epoch);
       return;
     }
-    std::optional<Reason> reason;
-    if (const auto* rejected = std::get_if<Rejected>(&slot.outcome)) {
-      reason = rejected->reason;
-      if (reason == Reason::archive_error) log::warning("{}: {}", rejected->ref.id, rejected->detail);
-    }
+    const auto* const rejected = std::get_if<Rejected>(&slot.outcome);
+    const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
+    if (reason == Reason::archive_error) log::warning("{}: {}", rejected->ref.id, rejected->detail);
     stripe.barren.count(reason);
-    if (row.at.epoch == 0) stripe.collected.add(row.unit, row.at.row, reason);  // later epochs see the same rows
-    if (reason) return;
+    if (row.at.epoch == 0) {  // later epochs see the same rows
+      stripe.collected.add(row.unit, row.at.row, reason, rejected && rejected->cached);
+      if (rejected && options.rejected) options.rejected->add(*rejected);
+    }
+    if (rejected) return;
     ++statistics.accepted;
     deliver(stripe, stripe.builder.add(std::move(std::get<TransformedSample>(slot.outcome)), row.at));
   }

@@ -1,5 +1,7 @@
 #include "millrace/data/stripe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "millrace/core/error.h"
@@ -32,6 +34,11 @@ std::vector<std::uint32_t> Deal::units_of(std::uint32_t stripe, std::uint32_t ep
   return units;
 }
 
+static Rejected oversized(SampleRef ref) {
+  const auto why = fmt::format("an id of {} bytes", ref.id.size());
+  return {std::move(ref), Reason::too_large, why};
+}
+
 StripeReader::StripeReader(const Deal& deal, const SampleSource& source, std::uint32_t stripe, const StripeCursor& from)
     : deal_(deal),
       source_(source),
@@ -50,6 +57,7 @@ StripeRow StripeReader::next() {
       ref.stripe = stripe_;
       ref.archive = part.archive;
       ref.row = part.lane + at_.row * part.lanes;
+      if (ref.id.size() > longest_id_bytes) row = oversized(std::move(ref));
       StripeRow result{at_, unit, false, std::move(*row)};
       ++at_.row;
       return result;

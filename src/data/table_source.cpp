@@ -84,6 +84,7 @@ class TableReader final : public UnitReader {
       return Rejected{
           std::move(sample.ref), Reason::missing_caption,
           fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
+    if (caption->size() > longest_caption_bytes) return oversized_caption(std::move(sample.ref), caption->size());
     if (columns_.image_is_place) {
       sample.image_place = resolve_place(*image, archive_.path);
     } else {

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-constexpr std::uint64_t max_sample_bytes = 512ull << 20;
+constexpr std::uint64_t max_sample_bytes = 256ull << 20;
 constexpr const char* image_fields[] = {"jpg", "png", "jpeg", "webp"};
 
 TarOptions wanted_fields(const TarRules& rules) {
@@ -44,12 +44,18 @@ std::optional<std::string> find_caption(TarSample& sample, const ClassPrompts* p
   return prompts ? prompts->find(*text) : *text;
 }
 
+Rejected oversized_sample(SampleRef ref) {
+  return {std::move(ref), Reason::too_large, "more bytes or fields than a sample may have"};
+}
+
 RawRow to_row(TarSample sample, SampleRef ref, const ClassPrompts* prompts) {
+  if (sample.oversized || sample.end > sample.begin + max_sample_bytes) return oversized_sample(std::move(ref));
   std::string* const image = find_image(sample);
   if (!image) return Rejected{std::move(ref), Reason::missing_image, "none of jpg, png, jpeg, webp"};
   const std::optional<std::string> caption = find_caption(sample, prompts);
   if (!caption)
     return Rejected{std::move(ref), Reason::missing_caption, prompts ? "no cls, or no caption of it" : "no txt"};
+  if (caption->size() > longest_caption_bytes) return oversized_caption(std::move(ref), caption->size());
   RawSample raw;
   raw.ref = std::move(ref);
   raw.image = std::move(*image);
@@ -70,6 +76,7 @@ class FrontToBackReader final : public UnitReader {
     ++rows_;
     if (std::optional<TarSample> sample = tar_.next()) {
       SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
+      if (sample->end > 0) ref.offset = sample->begin;
       return to_row(std::move(*sample), std::move(ref), rules_.prompts);
     }
     ended_ = true;
@@ -126,8 +133,11 @@ class IndexedReader final : public UnitReader {
  private:
   RawRow sample_at(std::uint64_t place) {
     const auto [begin, end] = index_.samples[place];
-    if (end - begin > max_sample_bytes)
-      return Rejected{name_archive(archive_), Reason::too_large, fmt::format("at byte {}", begin)};
+    if (end - begin > max_sample_bytes) {
+      SampleRef ref = name_archive(archive_);
+      ref.offset = begin;
+      return oversized_sample(std::move(ref));
+    }
     std::string bytes(end - begin, '\0');
     if (!file_.seekg(static_cast<std::streamoff>(begin)) ||
         !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
@@ -140,6 +150,7 @@ class IndexedReader final : public UnitReader {
       fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
     const auto repeated = index_.repeated.find(place);
     SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
+    ref.offset = begin;
     return to_row(std::move(*sample), std::move(ref), rules_.prompts);
   }
 

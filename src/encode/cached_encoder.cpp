@@ -62,12 +62,20 @@ EncodedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& s
   return encoded;
 }
 
+void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {
+  write_cache([&] {
+    for (const auto& [archive, row, reason] : rows)
+      if (reason != Reason::archive_error && reason != Reason::missing_image) cache_->reject(archive, row, reason);
+  });
+}
+
 void CachedEncoder::finish() {
   write_cache([&] { cache_->publish(); });
 }
 
 template <class Write>
 void CachedEncoder::write_cache(Write&& write) {
+  const std::lock_guard lock(cache_mutex_);
   if (!cache_) return;
   try {
     write();

@@ -56,11 +56,11 @@ std::string digest_of_tokenizer(const fs::path& folder) {
 }  // namespace
 
 json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
-                      const TokenizerConfig& tokenizer, const SourceConfig& source, torch::Dtype dtype) {
-  const json data = json::parse(config::print_json(source));
+                      const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype) {
+  const json source = json::parse(config::print_json(data.train));
   json prompts = nullptr;
-  if (source.idx_to_prompt) prompts = hash_file(*source.idx_to_prompt).hex();
-  return {
+  if (data.train.idx_to_prompt) prompts = hash_file(*data.train.idx_to_prompt).hex();
+  json fingerprint = {
       {"model.pipeline",
        {{"vae", digest_of_network(pipeline, "vae", diffusers_stem)},
         {"text_encoder", digest_of_network(pipeline, "text_encoder", transformers_stem)},
@@ -68,7 +68,12 @@ json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& tra
       {"transform", json::parse(config::print_json(transform))},
       {"tokenizer", json::parse(config::print_json(tokenizer))},
       {"encode.dtype", dtype_name(dtype)},
-      {"data.train", {{"filters", data.at("filters")}, {"columns", data.at("columns")}, {"idx_to_prompt", prompts}}}};
+      {"data.train",
+       {{"filters", source.at("filters")}, {"columns", source.at("columns")}, {"idx_to_prompt", prompts}}}};
+  const json images = json::parse(config::print_json(data.images));
+  for (const auto& change : config::diff(config::dump_yaml(ImageConfig{}), data.images))
+    fingerprint["data.images"][change.key] = images.at(change.key);
+  return fingerprint;
 }
 
 std::vector<std::string> fingerprint_differences(const json& before, const json& now) {

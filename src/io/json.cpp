@@ -1,5 +1,6 @@
 #include "millrace/io/json.h"
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int max_depth = 64;
+constexpr std::uint64_t max_file_bytes = 256 << 20;
 
 }  // namespace
 
@@ -34,6 +36,9 @@ nlohmann::json parse_json(std::string_view text, std::string_view where) {
 }
 
 nlohmann::json read_json(const fs::path& path) {
+  std::error_code unknown;  // reading says why
+  if (const auto bytes = fs::file_size(path, unknown); !unknown && bytes > max_file_bytes)
+    fail(Exit::io, "{}: {} bytes of JSON; {} are allowed", path.string(), bytes, max_file_bytes);
   return parse_json(read_file(path), path.string());
 }
 

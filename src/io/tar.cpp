@@ -21,6 +21,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t read_bytes = 64 << 10;
+constexpr std::size_t most_fields = 1000;   // of a sample
 constexpr std::uint64_t block_bytes = 512;  // headers and members of a tar start at multiples of it
 
 struct CloseArchive {
@@ -107,13 +108,18 @@ class TarReader::Impl {
     if (!pending_) advance();
     if (!pending_) return std::nullopt;
     TarSample sample{.key = pending_->name.key, .fields = {}, .begin = pending_->begin};
+    std::uint64_t room = options_.max_sample_bytes;
     while (pending_ && pending_->name.key == sample.key && !has_field(sample, pending_->name.field)) {
       std::string bytes;
-      if (!consume(want_bytes && is_wanted(*pending_), bytes)) {
+      const bool wanted = want_bytes && is_wanted(pending_->name.field), fits = pending_->bytes <= room;
+      if (!consume(wanted && fits, bytes)) {
         error_->half_sample = true;
         return std::nullopt;
       }
-      sample.fields.emplace_back(std::move(pending_->name.field), std::move(bytes));
+      room -= bytes.size();
+      const bool is_kept = sample.fields.size() < most_fields;
+      sample.oversized |= (wanted && !fits) || !is_kept;
+      if (is_kept) sample.fields.emplace_back(std::move(pending_->name.field), std::move(bytes));
       sample.end = member_end_;
       advance();
     }
@@ -221,10 +227,9 @@ class TarReader::Impl {
     return whole;
   }
 
-  bool is_wanted(const Member& member) const {
-    if (member.bytes > options_.max_member_bytes) return false;
+  bool is_wanted(const std::string& field) const {
     const auto& fields = options_.fields;
-    return fields.empty() || std::find(fields.begin(), fields.end(), member.name.field) != fields.end();
+    return fields.empty() || std::find(fields.begin(), fields.end(), field) != fields.end();
   }
 
   // Nothing in a tar says how many members a sample has. Where an archive breaks after complete members, they are a

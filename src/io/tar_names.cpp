@@ -6,6 +6,8 @@ namespace millrace {
 
 namespace {
 
+constexpr std::size_t longest_field = 255;
+
 // A path whose first component is `__...__` holds notes about the archive.
 bool is_meta(std::string_view path) {
   const std::string_view first = path.substr(0, path.find('/'));
@@ -39,7 +41,7 @@ std::string lower_case(std::string_view text) {
 std::optional<MemberName> try_member_name(std::string_view path) {
   if (is_meta(path)) return std::nullopt;
   const auto dot = try_split_point(path);
-  if (!dot) return std::nullopt;
+  if (!dot || path.size() - *dot - 1 > longest_field) return std::nullopt;
   std::string_view key = path.substr(0, *dot);
   if (key.starts_with("./")) key.remove_prefix(2);
   return MemberName{std::string(key), lower_case(path.substr(*dot + 1))};

@@ -39,8 +39,6 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
   while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
     auto sample = stream_.next(turns_.next());
     ensure(sample.has_value(), "training reads stripes without end");
-    if (sample->ref.id.size() > longest_id_bytes)
-      fail(Exit::io, "sample id of more than {} bytes: {}", longest_id_bytes, sample->ref.id);
     to_encode += !sample->encoding;
     samples.push_back(std::move(*sample));
   }

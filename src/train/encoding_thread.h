@@ -13,8 +13,6 @@
 
 namespace millrace {
 
-inline constexpr std::size_t longest_id_bytes = 1024;  // parcels have room for no longer ones
-
 // One encoder batch as it leaves the encoders.
 struct Encoded {
   EncodedBatch batch;

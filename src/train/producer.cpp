@@ -43,9 +43,9 @@ EncodedBatch join(std::vector<EncodedBatch> pieces) {
 
 class Producer {
  public:
-  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
+  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
            const ProducerPlan& plan)
-      : stream_(stream), encoder_(encoder), sender_(sender), manifest_(manifest), plan_(plan) {
+      : stream_(stream), encoder_(encoder), sender_(sender), data_(data), plan_(plan) {
     for (auto stripe : plan.stripes) lines_[stripe].stripe = stripe;
   }
 
@@ -86,7 +86,8 @@ class Producer {
         rows_of[refs[row].stripe].push_back(static_cast<int>(row));
       } else {
         log::warning("{}: its encoding is not finite; the sample is left out", refs[row].id);
-        lines_[refs[row].stripe].non_finite.add_non_finite(manifest_.archive_of(refs[row].id).value(), refs[row].hash);
+        lines_[refs[row].stripe].non_finite.add_non_finite(refs[row].archive, refs[row].hash);
+        if (plan_.rejected) plan_.rejected->add({refs[row], Reason::non_finite, "its encoding is not finite"});
       }
     }
     for (const auto& [stripe, rows] : rows_of) {
@@ -114,6 +115,7 @@ class Producer {
 
   void send_parcel(Line& line, EncodedBatch batch) {
     auto news = stream_.take_ledger_delta(line.stripe, ledger_bytes / 2);
+    encoder_.reject(fresh_rejections(news, data_.stripes));
     news.append(line.non_finite.take(ledger_bytes / 2));
     const auto bytes = pack_parcel({line.stripe, std::move(batch), news.to_bytes(), report()});
     const int trainer = plan_.trainer_of[line.stripe];
@@ -134,7 +136,7 @@ class Producer {
   StripeStream& stream_;
   CachedEncoder& encoder_;
   ParcelSender& sender_;
-  const Manifest& manifest_;
+  const DataPlan& data_;
   const ProducerPlan& plan_;
   std::map<std::uint32_t, Line> lines_;
   ProducerReport spent_;     // up to the batch that is being sent
@@ -154,10 +156,10 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
   return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, longest_id_bytes, ledger_bytes);
 }
 
-void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan) {
   try {
-    Producer(stream, encoder, sender, manifest, plan).run();
+    Producer(stream, encoder, sender, data, plan).run();
   } catch (const Error& error) {
     sender.finish(error);
     throw;

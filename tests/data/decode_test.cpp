@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "data/golden_images.h"
+#include "orientation.h"
 
 namespace millrace {
 namespace {
@@ -17,8 +20,8 @@ Image expect_image(const std::variant<Image, DecodeFailure>& result, const std::
   return std::get<Image>(result);
 }
 
-DecodeFailure expect_failure(std::string_view bytes, const DecodeLimits& limits = {}) {
-  const auto result = decode_image(bytes, limits);
+DecodeFailure expect_failure(std::string_view bytes, const ImageConfig& config = {}) {
+  const auto result = decode_image(bytes, config);
   if (const auto* failure = std::get_if<DecodeFailure>(&result)) return *failure;
   ADD_FAILURE() << "decoded, though it should have failed";
   return {};
@@ -47,16 +50,16 @@ TEST(Decode, AReusedImageHoldsOnlyTheNewOne) {
 // A JPEG decoded in part has the same pixels in the columns asked for, and fails where the whole one does.
 TEST(Decode, WantedColumnsAreThoseOfTheWholeImage) {
   int in_part = 0;
-  for (const auto& [name, expected] : golden_images().items()) {
+  const auto check = [&](const std::string& name, const ImageConfig& config, int enough) {
     const std::string bytes = golden_file(name);
     Image whole;
-    const auto failure = decode_image_into(whole, bytes);
+    const auto failure = decode_image_into(whole, bytes, config, {{}, enough});
     for (int left = 0; left < std::max(whole.width, 1); left += 7) {
       const auto wanted = [&](int width, int) {
         return PixelRange{std::min(left, width - 1), std::min(left + 9, width)};
       };
       Image part;
-      const auto part_failure = decode_image_into(part, bytes, {}, wanted);
+      const auto part_failure = decode_image_into(part, bytes, config, {wanted, enough});
       ASSERT_EQ(part_failure.has_value(), failure.has_value()) << name;
       if (failure) {
         EXPECT_EQ(part_failure->detail, failure->detail) << name;
@@ -72,6 +75,11 @@ TEST(Decode, WantedColumnsAreThoseOfTheWholeImage) {
             << name << ", columns from " << left << ", row " << y;
       }
     }
+  };
+  for (const auto& [name, expected] : golden_images().items()) {
+    check(name, {}, 0);
+    check(name, {.exif = ImageConfig::Exif::apply}, 0);
+    check(name, {.decode = ImageConfig::Decode::fast}, 24);
   }
   EXPECT_GT(in_part, 100);
 }
@@ -125,12 +133,96 @@ TEST(Decode, NamesWhatIsNoImage) {
   }
 }
 
-TEST(Decode, LimitsAreCheckedBeforePixels) {
-  for (const std::string name : {"baseline_420.jpg", "rgb.png", "lossy.webp"}) {
+TEST(Decode, LimitsAreJudgedByTheHeader) {
+  for (const std::string name : {"baseline_420.jpg", "rgb.png", "lossy.webp"}) {  // 131 x 97, 70 x 45, 131 x 97
+    const std::string header = golden_file(name).substr(0, 1024);
+    EXPECT_EQ(expect_failure(header).reason, Reason::truncated_image) << name;
+    EXPECT_EQ(expect_failure(header, {.max_pixels = 100}).reason, Reason::too_large) << name;
+    EXPECT_EQ(expect_failure(header, {.max_side = 60}).reason, Reason::too_large) << name;
+    EXPECT_EQ(expect_failure(header, {.max_bytes = {1000}}).reason, Reason::too_large) << name;
+    EXPECT_EQ(expect_failure(header, {.min_side = 98}).reason, Reason::too_small) << name;
+    EXPECT_EQ(expect_failure(header, {.min_pixels = 131 * 97 + 1}).reason, Reason::too_small) << name;
+  }
+}
+
+TEST(Decode, LimitsAreInclusive) {
+  const std::string bytes = golden_file("baseline_420.jpg");
+  const ImageConfig exactly{.min_side = 97,
+                            .max_side = 131,
+                            .min_pixels = 131 * 97,
+                            .max_pixels = 131 * 97,
+                            .max_ratio = 131.0 / 97,
+                            .max_bytes = {bytes.size()}};
+  expect_image(decode_image(bytes, exactly), "at all limits");
+  const DecodeFailure failure = expect_failure(bytes, {.max_ratio = 1.35});
+  EXPECT_EQ(failure.reason, Reason::too_large);
+  EXPECT_EQ(failure.detail, "131 x 97 pixels, more than 1.35 : 1");
+}
+
+TEST(Decode, OrientationIsAppliedAsPillowDoesOnlyWhenAsked) {
+  int turned = 0;
+  for (const auto& [name, expected] : golden_images().items()) {
+    if (!expected.contains("upright")) continue;
+    const Image stored = expect_image(decode_image(golden_file(name)), name);
+    EXPECT_EQ(sha256(stored), expected["sha256"]) << name;
+    const Image upright = expect_image(decode_image(golden_file(name), {.exif = ImageConfig::Exif::apply}), name);
+    EXPECT_EQ(upright.width, expected["upright"]["width"]) << name;
+    EXPECT_EQ(upright.height, expected["upright"]["height"]) << name;
+    EXPECT_EQ(sha256(upright), expected["upright"]["sha256"]) << name;
+    turned += sha256(upright) != sha256(stored);
+  }
+  EXPECT_GE(turned, 12);
+}
+
+// Every cut and every damaged byte of the metadata gives an orientation; the pixels stay what they are.
+TEST(Decode, DamagedExifIsHarmless) {
+  for (const std::string name : {"oriented_big_endian.jpg", "oriented.png", "oriented_prefixed.webp"}) {
     const std::string bytes = golden_file(name);
-    EXPECT_EQ(expect_failure(bytes, {.max_pixels = 100}).reason, Reason::too_large) << name;
-    EXPECT_EQ(expect_failure(bytes, {.max_side = 60}).reason, Reason::too_large) << name;
-    EXPECT_EQ(expect_failure(bytes, {.min_side = 600}).reason, Reason::too_small) << name;
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      std::string damaged = bytes;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0xA5);
+      for (const std::string_view file : {std::string_view(damaged), std::string_view(bytes).substr(0, at)}) {
+        const int orientation = read_orientation(file);
+        ASSERT_TRUE(orientation >= 1 && orientation <= 8) << name << " at " << at;
+      }
+    }
+  }
+}
+
+// How far the pixels of a smaller image are, on average, from the means of the squares that they stand for.
+double distance_from_means(const Image& small, const Image& whole, int factor) {
+  double sum = 0;
+  int count = 0;
+  for (int y = 0; y < whole.height / factor; ++y) {
+    for (int x = 0; x < whole.width / factor * 3; ++x) {
+      double mean = 0;
+      for (int i = 0; i < factor * factor; ++i) {
+        const int row = y * factor + i / factor, column = x / 3 * factor + i % factor;
+        mean += whole.pixels[(std::size_t(row) * whole.width + column) * 3 + x % 3] / double(factor * factor);
+      }
+      sum += std::abs(small.pixels[std::size_t(y) * small.width * 3 + x] - mean);
+      ++count;
+    }
+  }
+  return sum / count;
+}
+
+TEST(Decode, FastHalvesDownToWhatIsEnough) {
+  const ImageConfig fast{.decode = ImageConfig::Decode::fast};
+  for (const std::string name : {"baseline_420.jpg", "progressive_420.jpg", "gray.jpg"}) {  // 131 x 97
+    const Image whole = expect_image(decode_image(golden_file(name)), name);
+    const std::pair<int, std::pair<int, int>> cases[] = {{0, {131, 97}}, {50, {131, 97}}, {49, {66, 49}},
+                                                         {26, {66, 49}}, {25, {33, 25}},  {13, {17, 13}},
+                                                         {1, {17, 13}},  {97, {131, 97}}, {500, {131, 97}}};
+    for (const auto& [enough, size] : cases) {
+      Image image;
+      EXPECT_FALSE(decode_image_into(image, golden_file(name), fast, {{}, enough}).has_value());
+      EXPECT_EQ(std::pair(image.width, image.height), size) << name << ", enough " << enough;
+      EXPECT_LT(distance_from_means(image, whole, (131 + size.first - 1) / size.first), 2.5) << name << " " << enough;
+      Image exact;
+      EXPECT_FALSE(decode_image_into(exact, golden_file(name), {}, {{}, enough}).has_value());
+      EXPECT_EQ(exact.pixels, whole.pixels) << "exact is the default";
+    }
   }
 }
 

@@ -222,7 +222,9 @@ TEST_F(LatentCache, AStreamGivesTheSameSamplesFromAnySource) {
       ASSERT_EQ(sample->ref.visit, wanted.visit);
       ASSERT_EQ(sample->ref.after, wanted.after);
       ASSERT_EQ(sample->encoding->moments, encoding_of(wanted.id).moments);
-      ledger.merge(stream.take_ledger_delta(s));
+      const auto news = stream.take_ledger_delta(s);
+      EXPECT_TRUE(fresh_rejections(news, plan.stripes).empty()) << "the cache knew them";
+      ledger.merge(news);
     }
   }
   EXPECT_EQ(ledger.total().rows(), 51u);

@@ -1,5 +1,6 @@
 #include "millrace/data/ledger.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -56,7 +57,7 @@ TEST(Ledger, CountsDistinctRowsHoweverOftenTheyAreRead) {
       while (at < units[unit].size()) {
         LedgerDelta news;
         const std::size_t end = std::min(units[unit].size(), at + 1 + random() % 20);
-        for (; at < end; ++at) news.add(unit, at, units[unit][at]);
+        for (; at < end; ++at) news.add(unit, at, units[unit][at], random() % 2 == 0);
         while (!news.empty()) ledger.merge(LedgerDelta::from_bytes(news.take(64).to_bytes()));
         if (at < units[unit].size()) at -= random() % (at + 1);
         if (random() % 4 == 0) {
@@ -70,6 +71,19 @@ TEST(Ledger, CountsDistinctRowsHoweverOftenTheyAreRead) {
     }
     ASSERT_EQ(ledger.total(), expected) << "seed " << seed;
   }
+}
+
+TEST(LedgerDelta, FreshRejectionsAreRowsOfArchivesThatNoCacheKnew) {
+  LedgerDelta news;
+  news.add(2, 0, std::nullopt);
+  for (const std::uint64_t row : {1, 2, 3}) news.add(2, row, Reason::filtered, row == 2);
+  news.add(0, 5, Reason::non_finite, true);
+  news.add(0, 6, Reason::decode_error);
+  std::vector<std::string> rows;
+  for (const auto& [archive, row, reason] :
+       fresh_rejections(LedgerDelta::from_bytes(news.to_bytes()), two_archives().stripes))
+    rows.push_back(fmt::format("{} {} {}", archive, row, to_string(reason)));
+  EXPECT_THAT(rows, testing::ElementsAre("1 3 filtered", "1 7 filtered", "0 6 decode_error"));
 }
 
 TEST(Ledger, NonFiniteSamplesMoveOnce) {

@@ -111,15 +111,6 @@ TEST(MakeManifest, SortsByNameWhateverTheList) {
   EXPECT_NE(make_manifest(source, false).digest(), manifest.digest());
 }
 
-TEST(MakeManifest, KnowsTheArchiveOfAnId) {
-  Manifest manifest;
-  for (const char* name : {"a", "a/0", "b/0", "c"})
-    manifest.archives.push_back({.path = name, .name = name, .rows = {}, .limit = {}});
-  EXPECT_EQ(manifest.archive_of("b/0/key/with/slash"), 2u);
-  EXPECT_EQ(manifest.archive_of("c/1"), 3u);
-  EXPECT_EQ(manifest.archive_of("d/1"), std::nullopt);
-}
-
 TEST(MakeManifest, LimitKeepsTheFirstRows) {
   TempFolder folder;
   for (const char* name : {"a.tar", "b.tar", "c.tar"}) {

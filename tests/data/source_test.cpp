@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "millrace/core/error.h"
+#include "millrace/data/stripe.h"
 #include "rows_of.h"
 #include "temp_archives.h"
 
@@ -44,6 +45,33 @@ TEST(WebDataset, RulesOfARow) {
                           "a/nothing:missing_image", "a/empty=", "a/bad-utf8=caf\uFFFD \uFFFD", "a/dir/key=\u00e9"));
   const auto reader = make_source({}, manifest, 64)->open({0, 0, 1}, 0);
   EXPECT_EQ(std::get<RawSample>(*reader->next()).image, "J");  // jpg comes before png
+}
+
+// A rejected row can be found in its archive, whether it is read from the front or by the index.
+TEST(WebDataset, RowsKnowTheirPlaceInAPlainTar) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("0", "J", "t"), test::sample("1", "J", "t")});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const auto offset_of_next = [](UnitReader& reader) { return std::get<RawSample>(*reader.next()).ref.offset; };
+  const auto from_front = source->open({0, 0, 1}, 0);
+  EXPECT_EQ(offset_of_next(*from_front), 0u);
+  EXPECT_EQ(offset_of_next(*from_front), 2048u);  // two members of a header and a block each
+  EXPECT_EQ(offset_of_next(*source->open({0, 0, 1}, 1)), 2048u);
+}
+
+TEST(WebDataset, AKeyTooLongForAnIdIsARejectedRow) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample(std::string(3000, 'k'), "J", "t"), test::sample("1", "J", "t")});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const Deal deal(1, {1, {{0, 0, 1}}});
+  StripeReader reader(deal, *source, 0, {});
+  const StripeRow first = reader.next();
+  ASSERT_TRUE(std::holds_alternative<Rejected>(first.row));
+  EXPECT_EQ(std::get<Rejected>(first.row).reason, Reason::too_large);
+  EXPECT_EQ(std::get<Rejected>(first.row).detail, "an id of 3002 bytes");
+  EXPECT_EQ(std::get<RawSample>(reader.next().row).ref.id, "a/1");
 }
 
 TEST(WebDataset, MetadataAreReadForFiltersOnly) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <map>
 #include <set>
 
 #include "e2e/program.h"
@@ -193,6 +194,34 @@ TEST(Offline, RejectedRowsAreRememberedWithTheirReasons) {
   EXPECT_EQ(read(workshop() / "bad-online/ledger.json"), read(workshop() / "bad-offline/ledger.json"));
   expect_success(preprocess("bad-again", "bad-cache", data));
   EXPECT_EQ(read(workshop() / "bad-again/ledger.json"), read(workshop() / "bad-filled/ledger.json"));
+
+  // Training fills a cache just so: preprocess only has to say that it is complete.
+  const std::string filling = " encode.cache=" + cache_path("bad-filling-cache");
+  expect_success(train("bad-filling", data + few + filling));
+  EXPECT_EQ(inspect("bad-filling-cache")["accepted"], 22);
+  EXPECT_EQ(inspect("bad-filling-cache")["rejected"], 2);
+  const auto files = json_files("bad-filling-cache");
+  expect_success(preprocess("bad-completed", "bad-filling-cache", data));
+  EXPECT_EQ(json_files("bad-filling-cache"), files);
+  EXPECT_EQ(read(workshop() / "bad-completed/ledger.json"), read(workshop() / "bad-filled/ledger.json"));
+  expect_success(train("bad-offline-again", "data.max_bad_share=0.5 data.train.type=latents data.train.path=" +
+                                                cache_path("bad-filling-cache") + few));
+  EXPECT_EQ(read(workshop() / "bad-offline-again/ids.jsonl"), read(workshop() / "bad-online/ids.jsonl"));
+
+  // Who looks for them finds both rows, each once, also after a second run in the same folder.
+  expect_success(preprocess("bad-filled", "bad-cache", data));
+  for (const char* run : {"bad-online", "bad-filled"}) {
+    std::map<std::string, std::string> reasons;
+    const auto listed = lines(workshop() / run / "rejected/rank-00000.jsonl");
+    for (const auto& line : listed) {
+      reasons[line["key"]] = line["reason"];
+      EXPECT_EQ(line["archive"], (images / "bad.tar").string());
+      EXPECT_GT(line["offset"], 0);
+    }
+    EXPECT_EQ(listed.size(), 2u) << run;
+    EXPECT_EQ(reasons,
+              (std::map<std::string, std::string>{{"000000002", "truncated_image"}, {"000000004", "missing_caption"}}));
+  }
 }
 
 TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
@@ -205,6 +234,9 @@ TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
   const auto weights = shell(train("stale", cache + " model.pipeline=" + cache_path("other")));
   EXPECT_EQ(weights.exit_code, 2);
   EXPECT_NE(weights.output.find("model.pipeline.vae"), std::string::npos) << weights.output;
+  const auto turned = shell(train("stale", cache + " data.images.exif=apply"));
+  EXPECT_EQ(turned.exit_code, 2);
+  EXPECT_NE(turned.output.find("data.images.exif: none -> \"apply\""), std::string::npos) << turned.output;
   const auto random = shell(train("random", cache + " transform.flip=0.5"));
   EXPECT_EQ(random.exit_code, 2);
   EXPECT_NE(random.output.find("encode.cache"), std::string::npos) << random.output;

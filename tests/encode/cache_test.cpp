@@ -116,6 +116,24 @@ TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
   EXPECT_EQ(files("c"), 1u);
 }
 
+TEST_F(CacheTest, RejectedRowsAreRememberedUnlessTheyMayFareBetterAnotherTime) {
+  auto encoder = writing(100);
+  encoder.encode({sample(0, 0)});
+  encoder.reject({{0, 1, Reason::truncated_image},
+                  {0, 2, Reason::filtered},
+                  {0, 3, Reason::missing_image},
+                  {0, 4, Reason::archive_error},
+                  {1, 0, Reason::too_small}});
+  encoder.finish();
+  const CachedArchive a(folder, manifest.archives[0], shape), b(folder, manifest.archives[1], shape);
+  EXPECT_EQ(a.find(1)->reason(), Reason::truncated_image);
+  EXPECT_EQ(a.find(2)->reason(), Reason::filtered);
+  EXPECT_EQ(a.find(3), nullptr) << "the address of a list may answer again";
+  EXPECT_EQ(a.find(4), nullptr);
+  EXPECT_EQ(b.find(0)->reason(), Reason::too_small);
+  CachedEncoder(nullptr, nullptr, shape, cache_batch).reject({{0, 1, Reason::filtered}});  // nothing to write to
+}
+
 TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   std::ofstream(folder / "rows") << "in the way";
   auto encoder = writing(1);

@@ -23,7 +23,7 @@ class Memory : public millrace::ByteStream {
 
 // Any bytes give samples and at most one error; reading with and without the members' bytes agree on the count.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  millrace::TarReader reader(std::make_unique<Memory>(data, size), "fuzz", {.fields = {}, .max_member_bytes = 1 << 20});
+  millrace::TarReader reader(std::make_unique<Memory>(data, size), "fuzz", {.fields = {}, .max_sample_bytes = 1 << 20});
   std::size_t samples = 0;
   while (reader.next()) ++samples;
   millrace::TarReader headers(std::make_unique<Memory>(data, size), "fuzz");

@@ -1,6 +1,7 @@
 #include "millrace/io/tar.h"
 
 #include "support.h"
+#include "tar_bytes.h"
 
 namespace millrace::test {
 namespace {
@@ -60,10 +61,28 @@ TEST(Tar, ReadsOnlyTheFieldsAskedFor) {
 }
 
 TEST(Tar, AMemberBeyondTheLimitComesWithoutBytes) {
-  TarReader reader(golden("tar/plain.tar").string(), {.fields = {}, .max_member_bytes = 100});
+  TarReader reader(golden("tar/plain.tar").string(), {.fields = {}, .max_sample_bytes = 100});
   const auto sample = reader.next();
+  EXPECT_TRUE(sample->oversized);
   EXPECT_EQ(sample->fields.at(0).second, "");
   EXPECT_EQ(sample->fields.at(2).second, "caption 0");
+  TarReader captions(golden("tar/plain.tar").string(), {.fields = {"txt"}, .max_sample_bytes = 100});
+  EXPECT_FALSE(captions.next()->oversized) << "what nobody wants does not count";
+}
+
+TEST(Tar, TheFieldsOfASampleAreBounded) {
+  const ScratchDirectory scratch;
+  std::string bytes;
+  for (int i = 0; i < 1500; ++i) bytes += tar_member("a.f" + std::to_string(i), "");
+  bytes += tar_member("b.txt", "b") + tar_end();
+  const std::string path = scratch.write("many.tar", bytes);
+  TarReader reader(path);
+  const auto samples = all_samples(reader);
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].fields.size(), 1000u);
+  EXPECT_TRUE(samples[0].oversized);
+  EXPECT_FALSE(samples[1].oversized);
+  EXPECT_EQ(count_rows(path), 2u);
 }
 
 TEST(Tar, AMissingFileIsAnError) {

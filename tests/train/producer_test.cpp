@@ -65,7 +65,7 @@ TEST(Producer, SendsEveryStripeInItsOrderWithoutWhatIsNotFinite) {
   ProducerReport report;
   {
     std::jthread producer([&] {
-      run_producer(stream, encoder, *ends.sender, plan.manifest, {{0, 1, 2}, {0, 0, 0}, /*parcel_samples=*/4});
+      run_producer(stream, encoder, *ends.sender, plan, {{0, 1, 2}, {0, 0, 0}, /*parcel_samples=*/4});
     });
     for (int parcels = 0; parcels < 30; ++parcels) {
       const auto parcel = ends.receiver->receive(20);
@@ -102,7 +102,7 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
-  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan.manifest, {{0}, {0}, 4}), Error);
+  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, 4}), Error);
   EXPECT_THROW(ends.receiver->receive(20), Error);
 }
 

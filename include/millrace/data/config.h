@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/core/config.h"
+#include "millrace/data/decode.h"
 
 namespace millrace {
 
@@ -37,6 +38,7 @@ const char* to_string(SourceConfig::Type type);  // as the configuration spells 
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
+  ImageConfig images;
   int shuffle_buffer = 2000;     // samples held back for shuffling, all stripes together
   config::Auto<int> threads;     // readers and transformers per producer; auto = the cores given to the process
   config::Auto<int> stripes;     // auto: see plan_stripes

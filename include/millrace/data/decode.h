@@ -6,14 +6,24 @@
 #include <string_view>
 #include <variant>
 
+#include "millrace/core/config.h"
 #include "millrace/data/sample.h"
 
 namespace millrace {
 
-struct DecodeLimits {
-  std::int64_t max_pixels = 178'956'970;  // Pillow's decompression-bomb error
-  int max_side = 65500;
-  int min_side = 1;
+// Section `data.images`: which images are taken, judged by their headers before a pixel is decoded, and how these are
+// decoded. Images outside the limits are too_small or too_large.
+struct ImageConfig {
+  enum class Exif { ignore, apply };
+  enum class Decode { exact, fast };
+  int min_side = 1, max_side = 65500;                     // in pixels
+  std::int64_t min_pixels = 1, max_pixels = 178'956'970;  // width x height; Pillow's decompression-bomb error
+  std::optional<double> max_ratio = {};                   // longer side / shorter side
+  config::Bytes max_bytes{256 << 20};                     // of the file
+  Exif exif = Exif::ignore;
+  Decode decode = Decode::exact;
+
+  void describe(config::Section& section);
 };
 
 struct DecodeFailure {
@@ -22,16 +32,20 @@ struct DecodeFailure {
 };
 
 // JPEG, PNG or WebP by magic bytes -> RGB as Pillow's convert("RGB") gives it (CMYK, gray, palette, 16 bit, alpha
-// included); EXIF orientation is ignored as the references do. Anything else, or a truncated file, is a DecodeFailure.
-std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const DecodeLimits& limits = {});
+// included), with exif=apply after ImageOps.exif_transpose. Anything else, or a truncated file, is a DecodeFailure.
+std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const ImageConfig& config = {});
 
-// The columns that are wanted of an image of this size.
-using WantedColumns = std::function<PixelRange(int width, int height)>;
+// What is wanted of an image.
+struct WantedPixels {
+  // The columns of an image of this size; all when empty. The pixels of the others then mean nothing.
+  std::function<PixelRange(int width, int height)> columns;
+  // A shorter side of so many pixels is enough: decode=fast may halve the image down to that; 0 = never.
+  int shorter_side = 0;
+};
 
 // The same into an image whose memory is used again: for loops over many files. After a failure its pixels mean
-// nothing; so do those of columns that `wanted` leaves out (a JPEG is then decoded in part; it must be whole all the
-// same).
-std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const DecodeLimits& limits = {},
-                                               const WantedColumns& wanted = {});
+// nothing. A JPEG may be decoded in part; it must be whole all the same.
+std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view bytes, const ImageConfig& config = {},
+                                               const WantedPixels& wanted = {});
 
 }  // namespace millrace

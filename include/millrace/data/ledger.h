@@ -33,13 +33,14 @@ struct RowRun {
   std::uint64_t first = 0;
   std::uint32_t rows = 0;
   std::optional<Reason> reason;
+  bool cached = false;  // the reason was known to a latent cache
 };
 
 // News for the ledger: what producers saw, in reading order of each unit. Travels with parcels.
 class LedgerDelta {
  public:
-  // Row `row` of unit `unit` was accepted (no reason) or rejected.
-  void add(std::uint32_t unit, std::uint64_t row, std::optional<Reason> reason);
+  // Row `row` of unit `unit` was accepted (no reason) or rejected, perhaps by what a latent cache knew.
+  void add(std::uint32_t unit, std::uint64_t row, std::optional<Reason> reason, bool cached = false);
   // An accepted sample whose encoding turned out not to be finite.
   void add_non_finite(std::uint32_t archive, std::uint64_t sample_hash);
   void append(const LedgerDelta& later);
@@ -66,6 +67,15 @@ class LedgerDelta {
   std::vector<Run> runs_;
   std::vector<NonFinite> non_finite_;
 };
+
+// A row of an archive, all lanes counted.
+struct RejectedRow {
+  std::uint32_t archive = 0;
+  std::uint64_t row = 0;
+  Reason reason = Reason::decode_error;
+};
+// Those that no latent cache knew.
+std::vector<RejectedRow> fresh_rejections(const LedgerDelta& news, const StripePlan& plan);
 
 // Counts per archive over distinct rows. Each unit has a high-water mark, so rows that are read again (after a resume,
 // by another producer, in a later epoch) are not counted again. `plan` must outlive it.

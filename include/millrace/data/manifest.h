@@ -30,8 +30,6 @@ struct Manifest {
   std::string listing() const;
   // XXH3-128 of the listing: changes when the data behind a run change.
   Hash128 digest() const;
-  // Index of the archive that the id `ARCHIVE/KEY` belongs to.
-  std::optional<std::uint32_t> archive_of(std::string_view id) const;
   bool operator==(const Manifest&) const = default;
 };
 

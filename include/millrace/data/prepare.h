@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "millrace/data/decode.h"
 #include "millrace/data/filter.h"
 #include "millrace/data/filter_watch.h"
 #include "millrace/data/sample.h"
@@ -13,6 +14,7 @@ namespace millrace {
 // What makes an archive's sample ready for the encoders.
 struct Preparation {
   std::uint64_t seed = 0;  // of crops and flips
+  ImageConfig images;
   TransformConfig transform;
   const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
   const Filter* filter = nullptr;            // null = keep all

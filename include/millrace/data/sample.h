@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,6 +23,9 @@ struct StripeCursor {
   bool operator==(const StripeCursor&) const = default;
 };
 
+// Ids travel with samples and stand in many files; a sample with a longer one is rejected.
+inline constexpr std::size_t longest_id_bytes = 1024;
+
 // Names one use of one sample.
 struct SampleRef {
   std::string id;           // ARCHIVE/KEY, as in ids.jsonl, records, ledger, cache
@@ -29,9 +33,11 @@ struct SampleRef {
   std::uint32_t visit = 0;  // 0 for the first use
   std::uint32_t stripe = 0;
   StripeCursor after;  // the stripe's cursor once this sample has been used
-  // Where it lies, known to the process that reads it: index into the manifest, row of the archive (all lanes counted).
+  // Where it lies, known to the process that reads it: index into the manifest, row of the archive (all lanes counted),
+  // and the byte of a plain tar at which it begins.
   std::uint32_t archive = 0;
   std::uint64_t row = 0;
+  std::optional<std::uint64_t> offset = {};
 };
 
 // One sample as it lies in an archive.
@@ -97,6 +103,7 @@ struct Rejected {
   SampleRef ref;
   Reason reason = Reason::decode_error;
   std::string detail;
+  bool cached = false;  // a latent cache knew the reason; nothing was read
 };
 
 inline constexpr int token_count = 77;

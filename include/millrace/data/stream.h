@@ -6,6 +6,7 @@
 
 #include "millrace/data/ledger.h"
 #include "millrace/data/prepare.h"
+#include "millrace/data/rejected_list.h"
 #include "millrace/data/sample.h"
 #include "millrace/data/source.h"
 #include "millrace/data/stripe.h"
@@ -13,10 +14,11 @@
 namespace millrace {
 
 struct StreamOptions {
-  int threads = 1;           // each reads and transforms
-  std::uint32_t block = 1;   // samples shuffled together, see block_size()
-  int ahead = 8;             // samples per stripe kept ready beyond the block
-  std::uint32_t epochs = 0;  // passes over the data; 0 = without end
+  int threads = 1;                   // each reads and transforms
+  std::uint32_t block = 1;           // samples shuffled together, see block_size()
+  int ahead = 8;                     // samples per stripe kept ready beyond the block
+  std::uint32_t epochs = 0;          // passes over the data; 0 = without end
+  RejectedList* rejected = nullptr;  // gets the bad rows of first passes; null = nobody wants them
 };
 
 // Since the start.

@@ -1,8 +1,10 @@
 #pragma once
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "millrace/data/latent_cache.h"
+#include "millrace/data/ledger.h"
 #include "millrace/encode/cache_writer.h"
 #include "millrace/encode/encoder.h"
 
@@ -18,6 +20,9 @@ class CachedEncoder {
   // At most batch_size() samples without encoding among them; the result has the order of the samples. A cache that
   // cannot be written (a full disk) is given up with a warning.
   EncodedBatch encode(std::vector<TransformedSample> samples);
+  // Lets the cache know rows that need not be read again; those that may fare better another time, it is not told. Any
+  // thread may call it, also while another one encodes.
+  void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected.
   void finish();
 
@@ -31,6 +36,7 @@ class CachedEncoder {
   void write_cache(Write&& write);
 
   Encoder* encoder_;
+  std::mutex cache_mutex_;
   std::unique_ptr<CacheWriter> cache_;
   EncodingShape shape_;
   int batch_size_;

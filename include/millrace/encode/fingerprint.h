@@ -12,10 +12,10 @@
 namespace millrace {
 
 // Everything that encodings depend on: digests of both networks' weights and settings and of the tokenizer's files,
-// `transform`, `tokenizer`, `encode.dtype`, and what chooses rows and captions (filters, columns, idx_to_prompt). Reads
-// all weights once.
+// `transform`, `tokenizer`, `encode.dtype`, what chooses rows and captions (filters, columns, idx_to_prompt), and those
+// keys of data.images that are not at their defaults (older caches know nothing of them). Reads all weights once.
 nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
-                                const TokenizerConfig& tokenizer, const SourceConfig& source, torch::Dtype dtype);
+                                const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype);
 
 // "transform.resolution: 256 -> 512", one text per difference.
 std::vector<std::string> fingerprint_differences(const nlohmann::json& before, const nlohmann::json& now);

@@ -7,7 +7,7 @@
 namespace millrace {
 
 // JSON as strict as configuration and weights deserve: duplicate keys, more than 64 levels and anything after the value
-// are refused. Error(io) names `where` and the place.
+// are refused, and files of more than 256 MiB. Error(io) names `where` and the place.
 nlohmann::json parse_json(std::string_view text, std::string_view where);
 nlohmann::json read_json(const fs::path& path);
 

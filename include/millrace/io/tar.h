@@ -16,11 +16,12 @@ struct TarSample {
   std::string key;                                          // directories included, a leading "./" left out
   std::vector<std::pair<std::string, std::string>> fields;  // (field in lower case, bytes), in the archive's order
   std::uint64_t begin = 0, end = 0;  // where it lies in a plain file, headers included; 0, 0 = unknown
+  bool oversized = false;            // some wanted bytes were left out, or some fields
 };
 
 struct TarOptions {
   std::vector<std::string> fields;  // fields to read the bytes of; empty = all. The others are named only.
-  std::uint64_t max_member_bytes = 256ull << 20;  // a larger member comes without bytes
+  std::uint64_t max_sample_bytes = 256ull << 20;  // of wanted fields; a member that exceeds it comes without bytes
 };
 
 // Why an archive could not be read to its end; the whole of it counts once.
@@ -30,9 +31,10 @@ struct BrokenArchive {
 };
 
 // The samples of one archive in stream order. NOTE [What makes a sample]: regular files only (no directories, links,
-// devices); members below `__...__` and without an extension are left out; the extension starts at the first dot of the
-// last path component; a new key, or a field the sample has already, starts a new sample. Same as webdataset, but for
-// the repeated field, which webdataset refuses.
+// devices); members below `__...__`, without an extension or with one of more than 255 bytes are left out; the
+// extension starts at the first dot of the last path component; a new key, or a field the sample has already, starts a
+// new sample. Same as webdataset, but for the repeated field, which webdataset refuses. Fields from the 1001st on are
+// left out.
 class TarReader {
  public:
   // A path or any URL of open_stream. Error(io) when it cannot be opened; what is wrong inside is `error()`.

@@ -14,6 +14,7 @@ struct ProducerPlan {
   std::vector<std::uint32_t> stripes;  // its own
   std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
   int parcel_samples = 64;
+  RejectedList* rejected = nullptr;  // gets what cannot be encoded; null = nobody wants it
 };
 
 // Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run
@@ -26,7 +27,7 @@ std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape,
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. All three go on at the
 // same time: the stream's threads read ahead, a thread encodes, the calling thread sends. Works on the stripe that is
 // furthest behind (StripeTurns).
-void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const Manifest& manifest,
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan);
 
 }  // namespace millrace

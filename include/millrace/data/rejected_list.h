@@ -1,0 +1,50 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "millrace/core/files.h"
+#include "millrace/data/manifest.h"
+#include "millrace/data/sample.h"
+
+namespace millrace {
+
+// FOLDER/rank-00003.jsonl: the rows that this process has rejected, one JSON object each, for those who repair archives
+// or look for the cause; filtered rows are not among them.
+//
+// NOTE [A list that survives kills]: a line is one write to the end of a file that no other process writes. Whoever
+// begins anew cuts off half a line, and lists nothing that a file of the folder has already, so that a row is listed
+// once however often a run is resumed, with any number of ranks.
+//
+// A file ends at `most_lines` with a line that says so; the counts of all rows are in ledger.json. A list that cannot
+// be written is given up with a warning. Safe to use from several threads.
+class RejectedList {
+ public:
+  // `manifest` must outlive it.
+  RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t most_lines = 10000);
+  ~RejectedList();
+  RejectedList(const RejectedList&) = delete;
+  RejectedList& operator=(const RejectedList&) = delete;
+
+  void add(const Rejected& row);
+
+ private:
+  void open();
+  void read_listed(const fs::path& path, const std::map<std::string, std::uint32_t>& archive_of);
+  void append(const std::string& line);
+
+  const fs::path folder_, path_;
+  const Manifest& manifest_;
+  const std::size_t most_lines_;
+  std::mutex mutex_;
+  std::set<std::pair<std::uint32_t, std::uint64_t>> listed_;  // archive, row
+  std::size_t lines_ = 0;                                     // of the own file
+  bool closed_ = false;                                       // full, or given up
+  int fd_ = -1;                                               // opened with the first row
+};
+
+}  // namespace millrace
