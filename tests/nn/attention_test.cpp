@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "attention_small.h"
+
 namespace millrace::nn {
 namespace {
 
@@ -28,15 +30,19 @@ struct Shape {
 
 class AttentionTest : public testing::TestWithParam<Shape> {};
 
-TEST_P(AttentionTest, IsItsDefinitionForwardAndBackward) {
-  const Shape s = GetParam();
+std::vector<torch::Tensor> random_inputs(const Shape& s) {
   torch::manual_seed(1);
   std::vector<torch::Tensor> inputs;
   for (const auto length : {s.rows, s.columns, s.columns}) {
     inputs.push_back(torch::randn({s.batch, length, s.heads * s.head_dim}).requires_grad_());
   }
-  const auto output = attention(inputs[0], inputs[1], inputs[2], s.heads, s.causal);
-  const auto expected = reference(inputs[0], inputs[1], inputs[2], s.heads, s.causal);
+  return inputs;
+}
+
+void expect_definition(const std::vector<torch::Tensor>& inputs, const torch::Tensor& q, const torch::Tensor& k,
+                       const torch::Tensor& v, std::int64_t heads, bool causal = false) {
+  const auto output = attention(q, k, v, heads, causal);
+  const auto expected = reference(q, k, v, heads, causal);
   ASSERT_EQ(output.sizes(), expected.sizes());
   EXPECT_LT((output - expected).abs().max().item<double>(), 1e-5);
   const auto weight = torch::randn_like(output);
@@ -47,11 +53,109 @@ TEST_P(AttentionTest, IsItsDefinitionForwardAndBackward) {
   }
 }
 
-// Both sides of the rule that chooses between the two ways, and shapes without a common factor.
+TEST_P(AttentionTest, IsItsDefinitionForwardAndBackward) {
+  const Shape s = GetParam();
+  const auto inputs = random_inputs(s);
+  expect_definition(inputs, inputs[0], inputs[1], inputs[2], s.heads, s.causal);
+}
+
+// Both sides of the rule that chooses between the two ways, full and broken tiles, and shapes without a common factor.
 INSTANTIATE_TEST_SUITE_P(, AttentionTest,
                          testing::Values(Shape{2, 4, 16, 64, 77}, Shape{3, 1, 7, 5, 3}, Shape{2, 3, 8, 13, 128},
                                          Shape{1, 2, 8, 40, 300}, Shape{1, 1, 64, 129, 129},
-                                         Shape{2, 4, 8, 20, 20, true}, Shape{1, 2, 16, 200, 200, true}));
+                                         Shape{2, 4, 8, 20, 20, true}, Shape{1, 2, 16, 200, 200, true},
+                                         Shape{2, 8, 4, 16, 77}, Shape{2, 2, 20, 9, 77}, Shape{1, 1, 8, 1, 1},
+                                         Shape{2, 3, 16, 1, 77}, Shape{2, 3, 16, 77, 1}, Shape{3, 8, 16, 4, 4},
+                                         Shape{2, 2, 16, 8, 3}, Shape{1, 4, 24, 17, 5}, Shape{1, 3, 40, 130, 77},
+                                         Shape{1, 2, 64, 33, 130}, Shape{1, 2, 64, 300, 77}, Shape{1, 1, 160, 16, 77}));
+
+TEST(Attention, ReadsSlicesOfAJointProjection) {
+  torch::manual_seed(2);
+  const auto joint = torch::randn({2, 19, 3 * 48}).requires_grad_();
+  const auto parts = joint.chunk(3, 2);
+  expect_definition({joint}, parts[0], parts[1], parts[2], 3);
+}
+
+TEST(Attention, ReadsChannelsThatAreApart) {
+  torch::manual_seed(3);
+  const auto by_channel = torch::randn({2, 48, 19}).requires_grad_();
+  const auto x = by_channel.transpose(1, 2);
+  expect_definition({by_channel}, x, x, x, 3);
+}
+
+TEST(Attention, TakesAGradientWithoutStorageOfItsOwn) {
+  const auto inputs = random_inputs({2, 3, 16, 10, 11});
+  const auto expanded = torch::autograd::grad({attention(inputs[0], inputs[1], inputs[2], 3).sum()}, inputs);
+  const auto expected = torch::autograd::grad({reference(inputs[0], inputs[1], inputs[2], 3, false).sum()}, inputs);
+  for (int i = 0; i < 3; ++i) EXPECT_LT((expanded[i] - expected[i]).abs().max().item<double>(), 1e-4) << i;
+}
+
+// Whole numbers, whose scores of up to some ten thousand are exact in either precision.
+TEST(Attention, LargeScoresDoNotOverflow) {
+  torch::manual_seed(4);
+  const auto q = torch::randint(-60, 61, {2, 20, 32}).to(torch::kFloat).requires_grad_();
+  const auto k = torch::randint(-60, 61, {2, 77, 32}).to(torch::kFloat).requires_grad_();
+  const auto v = torch::randn({2, 77, 32}).requires_grad_();
+  const auto output = attention(q, k, v, 2);
+  EXPECT_LT((output - reference(q, k, v, 2, false)).abs().max().item<double>(), 1e-5);
+  for (const auto& grad : torch::autograd::grad({output.square().sum()}, {q, k, v})) {
+    EXPECT_TRUE(grad.isfinite().all().item<bool>());
+  }
+}
+
+TEST(Attention, NaNStaysInItsRow) {
+  const auto inputs = random_inputs({1, 1, 16, 20, 5});
+  const torch::NoGradGuard no_grad;
+  inputs[0][0][3][7] = NAN;
+  const auto broken = attention(inputs[0], inputs[1], inputs[2], 1).isnan();
+  EXPECT_TRUE(broken[0][3].all().item<bool>());
+  EXPECT_EQ(broken.sum().item<int>(), 16);
+}
+
+TEST(Attention, DoesNotDependOnTheNumberOfThreads) {
+  const auto inputs = random_inputs({7, 3, 16, 30, 77});
+  const int threads_before = at::get_num_threads();
+  std::vector<std::vector<torch::Tensor>> results;
+  for (const int threads : {1, 2, 5}) {
+    at::set_num_threads(threads);
+    const auto output = attention(inputs[0], inputs[1], inputs[2], 3);
+    results.push_back(torch::autograd::grad({output.square().sum()}, inputs));
+    results.back().push_back(output);
+  }
+  at::set_num_threads(threads_before);
+  for (std::size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_TRUE(results[0][i].equal(results[1][i])) << i;
+    EXPECT_TRUE(results[0][i].equal(results[2][i])) << i;
+  }
+}
+
+TEST(Attention, RefusesASecondDerivative) {
+  const auto inputs = random_inputs({1, 2, 8, 6, 6});
+  const auto output = attention(inputs[0], inputs[1], inputs[2], 2).square().sum();
+  EXPECT_ANY_THROW(torch::autograd::grad({output}, inputs, {}, /*retain_graph=*/true, /*create_graph=*/true));
+}
+
+// One head, by the code for any processor and by that for this one.
+TEST(Attention, PortableKernelGivesTheSame) {
+  const HeadShape shape{21, 13, 24};
+  torch::manual_seed(5);
+  const auto q = torch::randn({shape.queries, shape.dim}), out_grad = torch::randn({shape.queries, shape.dim});
+  const auto k = torch::randn({shape.keys, shape.dim}), v = torch::randn({shape.keys, shape.dim});
+  const auto rows = [&](const torch::Tensor& x) { return MutableRows{x.mutable_data_ptr<float>(), shape.dim}; };
+  const auto const_rows = [&](const torch::Tensor& x) { return ConstRows{x.const_data_ptr<float>(), shape.dim}; };
+  const auto results = [&](const AttentionKernel& kernel) {
+    const auto probabilities = torch::empty(shape.probabilities()), scratch = torch::empty(shape.scratch());
+    std::vector<torch::Tensor> out{torch::empty_like(q), torch::empty_like(q), torch::empty_like(k),
+                                   torch::empty_like(v)};
+    kernel.forward(shape, const_rows(q), const_rows(k), const_rows(v), probabilities.mutable_data_ptr<float>(),
+                   scratch.mutable_data_ptr<float>(), rows(out[0]));
+    kernel.backward(shape, const_rows(q), const_rows(k), const_rows(v), probabilities.const_data_ptr<float>(),
+                    const_rows(out_grad), scratch.mutable_data_ptr<float>(), rows(out[1]), rows(out[2]), rows(out[3]));
+    return out;
+  };
+  const auto portable = results(portable_attention_kernel()), best = results(best_attention_kernel());
+  for (std::size_t i = 0; i < best.size(); ++i) EXPECT_TRUE(portable[i].allclose(best[i], 1e-4, 1e-5)) << i;
+}
 
 }  // namespace
 }  // namespace millrace::nn
