@@ -115,7 +115,7 @@ void apply_orientation(Image& image, int orientation) {
     std::swap(to_right, down);
     std::swap(image.width, image.height);
   }
-  std::vector<std::uint8_t> turned(image.pixels.size());
+  Pixels turned(image.pixels.size());
   std::uint8_t* out = turned.data();
   for (int y = 0; y < image.height; ++y)
     for (int x = 0; x < image.width; ++x, out += 3) std::copy_n(first + x * to_right + y * down, 3, out);

@@ -284,7 +284,7 @@ void add_others(std::vector<File>& files) {
 std::string good_jpeg() {
   static const std::string jpeg = [] {
     std::mt19937 random(1);
-    Image image{64, 64, std::vector<std::uint8_t>(64 * 64 * 3)};
+    Image image{64, 64, Pixels(64 * 64 * 3)};
     for (auto& value : image.pixels) value = static_cast<std::uint8_t>(random());
     return encode_jpeg(image, 80);
   }();
