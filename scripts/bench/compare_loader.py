@@ -6,10 +6,11 @@
                       [--millrace build/release/bin/millrace]
 
 A side is millraceN (N threads), wdsN (N DataLoader workers, 0 = none) or rayN (a pool of N). --cores pins every side to these
-cores. Prints each side's rate and the peak of the memory that all its processes hold together (PSS, shared pages counted
-once), then the ratios of the first side to every other one. Ray starts its pool anew in every pass (10 s here), so its
-rate is that after the first batch; the others' is that of whole passes. The Python that runs this runs the wds sides: it needs
-webdataset, torch, torchvision, transformers, opencv and Pillow; Ray's may be another one (--ray-python).
+cores. Prints each side's rate, the time it takes of a core, and the peak of the memory that all its processes hold together
+(PSS, shared pages counted once), then the ratios of the first side to every other one. Ray starts its pool anew in every
+pass, so its rate is that after the first batch, and its processes end before their time can be read; the others' is that of
+whole passes. The Python that runs this runs the wds sides: it needs webdataset, torch, torchvision, transformers, opencv and
+Pillow; Ray's may be another one (--ray-python).
 """
 import argparse
 import json
@@ -106,25 +107,29 @@ def main():
     environment = dict(os.environ, PYTHONPATH=str(HERE), TOKENIZERS_PARALLELISM="false")
 
     sides = options.sides.split(",")
-    rates, memory, loads = defaultdict(list), defaultdict(list), []
+    rates, processor, memory, loads = defaultdict(list), defaultdict(list), defaultdict(list), []
     for number in range(options.rounds):
         for side in sides:
             loads.append(os.getloadavg()[0])
             lines, peak = run_measured(command_of(side, options), environment)
             figure = "steady" if side.startswith("ray") else "samples"
             rates[side].append(next(line["median"] for line in lines if line["figure"] == figure))
+            if not side.startswith("ray"):
+                processor[side].append(next(line["median"] for line in lines if line["figure"] == "processor"))
             memory[side].append(peak)
         print(f"round {number + 1} of {options.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
     print(f"{options.transform}, {options.resolution} px, batches of {options.batch}, shuffled by {options.shuffle}, cores {options.cores or 'all'} "
           f"of {os.cpu_count()}, load when a side began {min(loads):.1f} to {max(loads):.1f}")
     for side in sides:
-        print(f"{side:<10} {spread(rates[side])} samples/s   peak {spread(memory[side], 0)} MiB")
+        print(f"{side:<10} {spread(rates[side])} samples/s   peak {spread(memory[side], 0)} MiB"
+              + (f"   {spread(processor[side], 2)} ms of a core per sample" if processor[side] else ""))
     first = sides[0]
     for side in sides[1:]:
         faster = [a / b for a, b in zip(rates[first], rates[side])]
+        cheaper = [b / a for a, b in zip(processor[first], processor[side])]  # empty for Ray
         smaller = [a / b for a, b in zip(memory[first], memory[side])]
         print(f"ratio {first} / {side}: rate {spread(faster, 2)}, fastest against fastest {max(rates[first]) / max(rates[side]):.2f}; "
-              f"memory {spread(smaller, 2)}")
+              f"memory {spread(smaller, 2)}" + (f"; samples per second of a core {spread(cheaper, 2)}" if cheaper else ""))
 
 
 if __name__ == "__main__":

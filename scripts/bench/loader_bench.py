@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The Python stack from WebDataset tars to ready batches: rates of whole passes, each with every sample once.
 
-Prints JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}; steady is the rate after the first batch. Sides:
+Prints JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}; steady is the rate after the first batch, processor
+the time of all processes on a core, which other programs change less than they change rates. Sides:
   wds   WebDataset + torch's DataLoader, batches made in the workers, which live on between passes
   ray   Ray Data: read_webdataset + map_batches with a pool of transformers (needs ray and aiohttp); never shuffled
 Transforms are those of transform_bench.py: sdtransform is the reference guide's; tv2 the fastest one that ends in bytes.
@@ -12,8 +13,11 @@ import argparse
 import itertools
 import json
 import os
+import pathlib
 import statistics
 import time
+
+from compare_loader import descendants
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -92,6 +96,18 @@ def ray_passes(options):
         yield (len(batch["tokens"]) for batch in dataset.iter_batches(batch_size=options.batch))
 
 
+def processor_seconds():
+    """Of this process and all below it that live (Ray's pool does not live long enough)."""
+    ticks = 0
+    for process in descendants(os.getpid()):
+        try:
+            fields = pathlib.Path("/proc", str(process), "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("tars", nargs="+")
@@ -108,8 +124,9 @@ def main():
     options.tokenizer = os.path.abspath(options.tokenizer)
 
     passes = wds_passes(options) if options.side == "wds" else ray_passes(options)
-    rates, steady, first = [], [], []
+    rates, steady, first, processor = [], [], [], []
     for batches in itertools.islice(passes, options.runs + 1):
+        processor_start = processor_seconds()
         start = time.perf_counter()
         first_count = next(batches)
         first_seconds = time.perf_counter() - start
@@ -118,7 +135,9 @@ def main():
         rates.append((first_count + rest) / seconds)
         steady.append(rest / (seconds - first_seconds))
         first.append(1000 * first_seconds)
-    for figure, unit, values in (("samples", "samples/s", rates[1:]), ("steady", "samples/s", steady[1:]), ("first_batch", "ms", first[1:])):
+        processor.append(1000 * (processor_seconds() - processor_start) / (first_count + rest))
+    for figure, unit, values in (("samples", "samples/s", rates[1:]), ("steady", "samples/s", steady[1:]),
+                                 ("processor", "ms/sample", processor[1:]), ("first_batch", "ms", first[1:])):
         print(json.dumps({"bench": "loader", "figure": figure, "unit": unit, "median": statistics.median(values), "min": min(values),
                           "max": max(values), "runs": len(values)}), flush=True)
 

@@ -1,4 +1,5 @@
 // bench loader: from archives to batches as the encoders take them, by the producers' own stream and order.
+#include <ctime>
 #include <set>
 
 #include "bench.h"
@@ -18,6 +19,7 @@ struct Pass {
   std::int64_t samples = 0, batches = 0;
   Hash128 order;
   double seconds = 0, first_batch_seconds = 0;
+  double processor_seconds = 0;  // of all threads
   StreamStatistics stream;
 };
 
@@ -45,6 +47,7 @@ class Loader {
   template <class Look>
   Pass run(Look&& look) const {
     const Stopwatch watch;
+    const std::clock_t processor = std::clock();
     StripeStream stream(deal_, *source_, preparation_, options_);
     for (const auto stripe : stripes_) stream.add(stripe, {});
     StripeTurns turns(stripes_, options_.ahead);
@@ -64,6 +67,7 @@ class Loader {
       }
     }
     pass.seconds = watch.seconds();
+    pass.processor_seconds = static_cast<double>(std::clock() - processor) / CLOCKS_PER_SEC;
     pass.order = order.digest();
     pass.stream = stream.statistics();
     return pass;
@@ -115,6 +119,7 @@ Figures bench_loader(const BenchConfig& c) {
     const double thread_seconds = pass.stream.threads * pass.stream.seconds;
     figures.add("samples", "samples/s", samples / pass.seconds);
     figures.add("first_batch", "ms", 1000 * pass.first_batch_seconds);
+    figures.add("processor", "ms/sample", 1000 * pass.processor_seconds / samples);
     figures.add("read", "ms/sample", 1000 * busy.read / samples);
     figures.add("decode", "ms/sample", 1000 * busy.decode / samples);
     figures.add("transform", "ms/sample", 1000 * busy.transform / samples);
