@@ -25,11 +25,23 @@ CacheWriter::CacheWriter(const fs::path& cache, const Manifest& manifest, int ro
 void CacheWriter::add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite) {
   ensure(batch.moments.is_contiguous() && batch.text.is_contiguous(), "a cache takes dense rows");
   const auto& ref = sample.ref;
+  if (ref.visit > visit_) {  // from now on rows are met again
+    publish();
+    visit_ = ref.visit;
+  }
+  if (!is_new(ref.archive, ref.row)) return;
   auto& writer = writer_of(ref.archive);
   writer.add({ref.row, ref.id, sample.caption, row_of(batch.moments, row), row_of(batch.text, row), finite});
   if (writer.rows() < rows_per_file_) return;
   writer.publish();
   open_.pop_front();
+}
+
+bool CacheWriter::is_new(std::uint32_t archive, std::uint64_t row) {
+  auto& rows = added_[archive];
+  if (rows.size() <= row) rows.resize(row + 1);
+  if (rows[row]) return false;
+  return rows[row] = true;
 }
 
 void CacheWriter::reject(std::uint32_t archive, std::uint64_t row, Reason reason) {

@@ -134,6 +134,22 @@ TEST_F(CacheTest, RejectedRowsAreRememberedUnlessTheyMayFareBetterAnotherTime) {
   CachedEncoder(nullptr, nullptr, shape, cache_batch).reject({{0, 1, Reason::filtered}});  // nothing to write to
 }
 
+TEST_F(CacheTest, RowsOfSeveralVisitsAreKeptOnceAndFoundByTheNext) {
+  auto encoder = writing(100);
+  const auto visit = [&](std::uint32_t number) {
+    auto first = sample(0, 0), second = sample(0, 1);
+    first.ref.visit = second.ref.visit = number;
+    encoder.encode({first, second});
+  };
+  visit(0);
+  EXPECT_EQ(files("a"), 0u);
+  visit(1);
+  EXPECT_EQ(files("a"), 1u) << "the second visit shall not wait for a full file";
+  visit(1);
+  encoder.finish();
+  EXPECT_EQ(files("a"), 1u) << "nothing was new";
+}
+
 TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   std::ofstream(folder / "rows") << "in the way";
   auto encoder = writing(1);

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -160,9 +159,7 @@ std::string read_tensors(const std::string& path) {
 }
 
 void expect(const File& file, const std::string& path, const std::function<std::string()>& read) {
-  const auto t0 = std::chrono::steady_clock::now();
   const std::string outcome = in_another_process(read);
-  fmt::print("TIME {} {}\n", std::chrono::duration<double>(std::chrono::steady_clock::now() - t0).count(), file.name);
   if (file.expected != "error") {
     EXPECT_EQ(outcome, file.expected) << file.name;
     return;

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <list>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "millrace/data/latent_cache.h"
 #include "millrace/data/latent_file.h"
@@ -10,7 +12,9 @@
 namespace millrace {
 
 // Adds encodings to a latent cache: one open file per archive, published with `rows_per_file` rows, when more than
-// `most_open` archives are at work (the one that got a row longest ago goes first), or by `publish`. Errors: Error(io).
+// `most_open` archives are at work (the one that got a row longest ago goes first), when a further visit of the data
+// begins, or by `publish`. A row that is read ahead for several visits before its file is there is kept once. Errors:
+// Error(io).
 class CacheWriter {
  public:
   // The cache has its description; `manifest` must outlive the writer.
@@ -23,12 +27,15 @@ class CacheWriter {
 
  private:
   LatentFileWriter& writer_of(std::uint32_t archive);
+  bool is_new(std::uint32_t archive, std::uint64_t row);
 
   const fs::path cache_;
   const Manifest& manifest_;
   const std::size_t rows_per_file_, most_open_;
   const CacheDescription description_;
   std::list<std::pair<std::uint32_t, LatentFileWriter>> open_;  // latest first
+  std::map<std::uint32_t, std::vector<bool>> added_;            // per archive, whether a row was
+  std::uint32_t visit_ = 0;                                     // the latest one that has begun
 };
 
 }  // namespace millrace
