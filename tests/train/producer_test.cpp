@@ -84,7 +84,9 @@ TEST(Producer, SendsEveryStripeInItsOrderWithoutWhatIsNotFinite) {
     while (wanted.size() < got.size())
       if (const auto id = order.next().id; id != broken) wanted.push_back(id);
     EXPECT_EQ(got, wanted) << "stripe " << stripe;
-    EXPECT_EQ(got.size(), 40u);  // no stripe is ahead of another
+    // A sample that is left out is replaced in the next batch, so its stripe's parcel may change places with the next
+    // one.
+    EXPECT_NEAR(static_cast<double>(got.size()), 40, 4);
   }
   Ledger ledger(plan);
   ledger.merge(news);
