@@ -1,10 +1,10 @@
 #pragma once
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "config.h"
 #include "millrace/comm/world.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/eval/generate.h"
 
 // What the benchmarks share. Each measures the code that a run uses, on the user's own data and model, and checks what
@@ -59,21 +59,6 @@ class Figures {
   };
   std::string bench_;
   std::vector<Figure> figures_;
-};
-
-class Stopwatch {
- public:
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  // Seconds since construction or the last lap.
-  double lap() {
-    const double passed = seconds();
-    start_ = Clock::now();
-    return passed;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
 };
 
 // One warm-up, then `bench.runs` measured runs; none is started after `bench.seconds`. All ranks decide alike.

@@ -154,16 +154,6 @@ torch::Tensor share_null_text(const Session& session, const Plan& plan, Producer
   return null_text;
 }
 
-int position_in(const std::vector<int>& list, int value) {
-  return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
-}
-
-std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions) {
-  std::vector<int> picked;
-  for (int position : positions) picked.push_back(values[position]);
-  return picked;
-}
-
 int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());

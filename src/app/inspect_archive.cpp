@@ -1,5 +1,7 @@
 // Archives, tables and lists: fields and rows, and of those with images what training would find in them.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "inspect.h"
 #include "millrace/core/error.h"
@@ -15,7 +17,9 @@ namespace {
 using nlohmann::json;
 namespace stdfs = std::filesystem;
 
-const std::string* find_field(const TarSample& sample, std::initializer_list<const char*> names) {
+constexpr std::array caption_fields = {"txt"};
+
+const std::string* find_field(const TarSample& sample, std::span<const char* const> names) {
   for (const char* name : names)
     for (const auto& [field, bytes] : sample.fields)
       if (field == name) return &bytes;
@@ -23,9 +27,9 @@ const std::string* find_field(const TarSample& sample, std::initializer_list<con
 }
 
 void survey(const TarSample& sample, SampleSurvey& samples) {
-  const auto* caption = find_field(sample, {"txt"});
+  const auto* caption = find_field(sample, caption_fields);
   if (caption) samples.add_caption(*caption);
-  const auto* image = find_field(sample, {"jpg", "png", "jpeg", "webp"});
+  const auto* image = find_field(sample, image_fields);
   if (!image) return samples.reject(sample.key, Reason::missing_image);
   samples.add_image(sample.key, *image);
 }

@@ -95,6 +95,16 @@ std::vector<int> Routing::producers_of(int trainer) const {
   return {found.begin(), found.end()};
 }
 
+int position_in(const std::vector<int>& list, int value) {
+  return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
+}
+
+std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions) {
+  std::vector<int> picked;
+  for (const int position : positions) picked.push_back(values[position]);
+  return picked;
+}
+
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
   const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
   if (stripes % trainers != 0)

@@ -38,6 +38,10 @@ struct Routing {
   std::vector<int> producers_of(int trainer) const;
 };
 
+// Where `value` stands in the list; its length when it does not.
+int position_in(const std::vector<int>& list, int value);
+std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
+
 // Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the
 // message says which numbers would do.
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);

@@ -17,16 +17,6 @@ namespace {
 
 constexpr int slots = 2;
 
-int position_of(const std::vector<int>& ranks, int rank) {
-  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
-}
-
-std::vector<int> ranks_at(const std::vector<int>& ranks, const std::vector<int>& positions) {
-  std::vector<int> picked;
-  for (const int position : positions) picked.push_back(ranks[position]);
-  return picked;
-}
-
 // The encoders' batch need not be larger than what one producer has to make.
 int encoder_batch(const TrainConfig& c, std::size_t producers) {
   const auto samples = static_cast<std::int64_t>(c.validation.batches) * c.batch.global;
@@ -51,7 +41,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, int trainer, const
                                   ParcelReceiver& receiver, double limit_seconds) {
   const auto stripes = plan.routing.stripes_of_trainer(trainer);
   std::map<std::uint32_t, int> producer_of;
-  for (const auto stripe : stripes) producer_of[stripe] = position_of(producers, plan.routing.producer_of[stripe]);
+  for (const auto stripe : stripes) producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
   HandoffSource source(receiver, stripes, producer_of, plan.samples_per_stripe(), limit_seconds);
   std::vector<EncodedBatch> shares;
   for (int i = 0; i < plan.batches; ++i) shares.push_back(source.next());
@@ -96,12 +86,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 }
 
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config) {
-  const auto product = [](const std::vector<std::int64_t>& shape) {
-    std::size_t values = 1;
-    for (const auto side : shape) values *= static_cast<std::size_t>(side);
-    return values;
-  };
-  const auto sample_bytes = 2 * (product(plan.encoding.shape.moments) + product(plan.encoding.shape.text));
+  const auto sample_bytes = 2 * (count_of(plan.encoding.shape.moments) + count_of(plan.encoding.shape.text));
   const auto samples = static_cast<std::size_t>(plan.batches) * static_cast<std::size_t>(plan.global_batch);
   return fmt::format("every {}: {} batches of {} samples of {} archives, {} in the trainers' memory",
                      to_string(config.every), plan.batches, plan.global_batch, plan.data.manifest.archives.size(),
@@ -110,19 +95,19 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
 
 void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
                         const Roles& roles, const Group& handoff) {
-  const int self = position_of(roles.producers, session.world.rank());
+  const int self = position_in(roles.producers, session.world.rank());
   const auto trainers = plan.routing.trainers_of(self);
   std::vector<int> line_of;  // stripe -> position in the sender's list
-  for (const int trainer : plan.routing.trainer_of) line_of.push_back(position_of(trainers, trainer));
-  auto sender = make_mpi_sender(handoff, ranks_at(roles.trainers, trainers), {plan.parcel_bytes(), slots});
+  for (const int trainer : plan.routing.trainer_of) line_of.push_back(position_in(trainers, trainer));
+  auto sender = make_mpi_sender(handoff, pick(roles.trainers, trainers), {plan.parcel_bytes(), slots});
   produce(session, plan, pipeline, plan.routing.stripes_of_producer(self), line_of, *sender);
 }
 
 std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
                                              const Group& handoff, double limit_seconds) {
-  const int self = position_of(roles.trainers, session.world.rank());
+  const int self = position_in(roles.trainers, session.world.rank());
   const auto producers = plan.routing.producers_of(self);
-  auto receiver = make_mpi_receiver(handoff, ranks_at(roles.producers, producers), {plan.parcel_bytes(), slots});
+  auto receiver = make_mpi_receiver(handoff, pick(roles.producers, producers), {plan.parcel_bytes(), slots});
   return collect(plan, self, producers, *receiver, limit_seconds);
 }
 

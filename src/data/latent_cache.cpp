@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <numeric>
 #include <set>
 
 #include "millrace/core/error.h"
@@ -49,6 +50,11 @@ void check_format(const json& document, const fs::path& path) {
 }
 
 }  // namespace
+
+std::size_t count_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1},
+                         [](std::size_t n, std::int64_t side) { return n * static_cast<std::size_t>(side); });
+}
 
 bool is_latent_cache(const fs::path& folder) {
   std::error_code ignored;

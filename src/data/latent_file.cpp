@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 
 #include "millrace/core/error.h"
@@ -18,11 +17,6 @@ namespace {
 
 constexpr std::size_t buffered_bytes = 8 << 20;
 constexpr std::uint64_t most_rows = 1 << 24;  // of one file
-
-std::size_t count_of(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::size_t{1},
-                         [](std::size_t n, std::int64_t side) { return n * static_cast<std::size_t>(side); });
-}
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {

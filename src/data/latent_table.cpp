@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "millrace/core/error.h"
 #include "millrace/io/half.h"
@@ -28,11 +27,6 @@ struct LatentColumns {
   LatentColumn image, text;
   std::vector<std::string> names() const { return {image.name, text.name}; }
 };
-
-std::size_t count_of(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::size_t{1},
-                         [](std::size_t n, std::int64_t side) { return n * static_cast<std::size_t>(side); });
-}
 
 std::size_t latent_count(const EncodingShape& shape) {
   return count_of(shape.moments) / 2;

@@ -1,10 +1,10 @@
 #include "millrace/data/prepare.h"
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "image_place.h"
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 namespace {
@@ -22,20 +22,6 @@ class DecodeBuffer {
 
  private:
   static constexpr std::size_t most_kept_bytes = 64 << 20;
-};
-
-// Adds the time from its construction to its end to a sum.
-class Timer {
- public:
-  explicit Timer(double& sum) : sum_(sum) {}
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-  ~Timer() { sum_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& sum_;
-  const Clock::time_point start_ = Clock::now();
 };
 
 struct Refusal {
@@ -87,8 +73,10 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
   Image& decoded = buffer.image();
   const RngKey key{preparation.seed, sample.ref.hash, sample.ref.visit};
   const auto timed = [](double& sum, auto&& stage) {
-    const Timer timer(sum);
-    return stage();
+    const Stopwatch watch;
+    auto result = stage();
+    sum += watch.seconds();
+    return result;
   };
   auto refusal = timed(spent.decode, [&] { return judge(sample, preparation); });
   if (!refusal) refusal = timed(spent.read, [&] { return read_image(sample, preparation); });

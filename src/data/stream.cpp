@@ -14,16 +14,11 @@
 #include "barren.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Every stripe keeps an archive open; the usual soft limit of 1024 files is soon reached.
 void allow_open_files(std::size_t stripes) {
@@ -137,7 +132,7 @@ struct StripeStream::Impl {
   void read(std::unique_lock<std::mutex>& lock, const StripePtr& stripe) {
     const std::size_t rows = std::min<std::size_t>(capacity() - stripe->held(), rows_per_read);
     lock.unlock();
-    const auto start = Clock::now();
+    const Stopwatch watch;
     std::vector<std::unique_ptr<Slot>> slots;
     std::exception_ptr failure;
     std::size_t bytes = 0;
@@ -153,7 +148,7 @@ struct StripeStream::Impl {
     } catch (...) {
       failure = std::current_exception();
     }
-    const double seconds = seconds_since(start);
+    const double seconds = watch.seconds();
     lock.lock();
     statistics.busy.read += seconds;
     statistics.image_bytes += bytes;
@@ -268,7 +263,7 @@ struct StripeStream::Impl {
   Preparation preparation;
   std::optional<FilterWatch> filter_watch;
   const StreamOptions options;
-  const Clock::time_point started = Clock::now();
+  const Stopwatch since_start;
 
   std::mutex mutex;
   std::condition_variable_any work_there;
@@ -308,9 +303,9 @@ std::optional<TransformedSample> StripeStream::next(std::uint32_t number) {
   std::unique_lock lock(impl_->mutex);
   const auto stripe = impl_->find(number);
   if (stripe->ready == 0) {
-    const auto start = Clock::now();
+    const Stopwatch watch;
     impl_->ready_there.wait(lock, [&] { return stripe->ready > 0 || stripe->failure || stripe->finished(); });
-    impl_->statistics.wait_seconds += seconds_since(start);
+    impl_->statistics.wait_seconds += watch.seconds();
   }
   if (stripe->ready > 0) return impl_->take(stripe);
   if (stripe->failure) std::rethrow_exception(stripe->failure);
@@ -327,7 +322,7 @@ StreamStatistics StripeStream::statistics() const {
   std::lock_guard lock(impl_->mutex);
   StreamStatistics statistics = impl_->statistics;
   statistics.threads = impl_->options.threads;
-  statistics.seconds = seconds_since(impl_->started);
+  statistics.seconds = impl_->since_start.seconds();
   return statistics;
 }
 

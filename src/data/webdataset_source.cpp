@@ -15,11 +15,11 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t max_sample_bytes = 256ull << 20;
-constexpr const char* image_fields[] = {"jpg", "png", "jpeg", "webp"};
 
 TarOptions wanted_fields(const TarRules& rules) {
   TarOptions options;
-  options.fields = {"jpg", "png", "jpeg", "webp", rules.prompts ? "cls" : "txt"};
+  options.fields.assign(image_fields.begin(), image_fields.end());
+  options.fields.push_back(rules.prompts ? "cls" : "txt");
   if (rules.with_json) options.fields.push_back("json");
   return options;
 }

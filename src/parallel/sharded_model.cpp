@@ -34,9 +34,7 @@ std::vector<ParameterSpec> specs_of(const torch::OrderedDict<std::string, torch:
 
 // The view of one parameter into its bucket, with the strides that the module's own tensor had.
 torch::Tensor view_into(const torch::Tensor& bucket, std::int64_t offset, const ParameterSpec& spec) {
-  const auto flat = bucket.narrow(0, offset, spec.elements());
-  if (!spec.channels_last) return flat.view(spec.shape);
-  return flat.view({spec.shape[0], spec.shape[2], spec.shape[3], spec.shape[1]}).permute({0, 3, 1, 2});
+  return from_storage_order(bucket.narrow(0, offset, spec.elements()), spec.shape, spec.channels_last);
 }
 
 std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
@@ -75,6 +73,12 @@ std::string prefix_of(const std::string& name, int depth) {
 
 torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last) {
   return (channels_last ? logical.permute({0, 2, 3, 1}) : logical).contiguous().flatten();
+}
+
+torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape,
+                                 bool channels_last) {
+  if (!channels_last) return flat.view(shape);
+  return flat.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2});
 }
 
 std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module) {

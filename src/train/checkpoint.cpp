@@ -54,13 +54,6 @@ std::string table_key(const std::string& kind, const std::string& name) {
   return kind + "/" + name;
 }
 
-// A parameter's elements in the order of its storage, flat.
-torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape,
-                                 bool channels_last) {
-  if (!channels_last) return flat.view(shape);
-  return flat.view({shape[0], shape[2], shape[3], shape[1]}).permute({0, 3, 1, 2}).contiguous();
-}
-
 }  // namespace
 
 std::string step_name(std::int64_t step) {
@@ -157,7 +150,7 @@ torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::strin
     const auto bytes = files_->part(key, part);
     std::memcpy(flat.data_ptr<float>() + part.at("begin").get<std::int64_t>(), bytes.data(), bytes.size());
   }
-  return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>());
+  return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>()).contiguous();
 }
 
 std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers) {

@@ -47,9 +47,9 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
 
 Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
   Encoded encoded;
-  const auto started = Clock::now();
+  const Stopwatch watch;
   encoded.batch = encoder_.encode(std::move(samples));
-  encode_seconds_ += seconds_since(started);
+  encode_seconds_ += watch.seconds();
   encoded.finite.assign(encoded.batch.refs.size(), false);
   for (const int row : finite_rows(encoded.batch)) encoded.finite[row] = true;
   for (std::size_t row = 0; row < encoded.finite.size(); ++row)
@@ -58,15 +58,11 @@ Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
   return encoded;
 }
 
-double EncodingThread::seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 ProducerReport EncodingThread::report() const {
   const auto reading = stream_.statistics();
   ProducerReport report;
   report.images = static_cast<double>(encoder_.images());
-  report.seconds = seconds_since(started_);
+  report.seconds = since_start_.seconds();
   report.reader_seconds = reading.threads * reading.seconds;
   report.readers = reading.busy;
   report.encode_seconds = encode_seconds_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/core/queue.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/data/stream.h"
 #include "millrace/data/turns.h"
 #include "millrace/encode/cached_encoder.h"
@@ -32,9 +33,6 @@ class EncodingThread {
   std::optional<Encoded> next(std::chrono::milliseconds limit);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  static double seconds_since(Clock::time_point start);
   void work();
   std::vector<TransformedSample> take_samples();
   Encoded encode(std::vector<TransformedSample> samples);
@@ -43,7 +41,7 @@ class EncodingThread {
   StripeStream& stream_;
   CachedEncoder& encoder_;
   StripeTurns turns_;
-  const Clock::time_point started_ = Clock::now();
+  const Stopwatch since_start_;
   double encode_seconds_ = 0;
   std::exception_ptr failure_;  // set before the queue is closed
   BoundedQueue<Encoded> ready_{1};

@@ -12,17 +12,13 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/record.h"
 #include "millrace/train/spike.h"
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // What all ranks must know about a step before they decide what to do with it: summed over trainers in one small
 // message.
@@ -107,7 +103,6 @@ class Loop {
         ledger_(p_.data),
         spikes_(p_.config.guard.spike_sigma),
         resumed_(state_),
-        started_(Clock::now()),
         seconds_before_(state_.seconds) {
     if (!state_.ledger.is_null()) ledger_.load_state(state_.ledger.dump());
     if (is_root())
@@ -134,9 +129,9 @@ class Loop {
   void step() {
     const auto number = state_.step + 1;
     log::set_step(number);
-    const auto step_started = Clock::now();
+    const Stopwatch step_watch;
     p_.task.next_batch();
-    const double wait = seconds_since(step_started);
+    const double wait = step_watch.seconds();
 
     const bool record =
         std::find(p_.config.record.steps.begin(), p_.config.record.steps.end(), number) != p_.config.record.steps.end();
@@ -149,7 +144,7 @@ class Loop {
 
     update(totals);
     advance(totals);
-    interval_.add(totals, seconds_since(step_started), wait);
+    interval_.add(totals, step_watch.seconds(), wait);
     write_ids();
     const double seconds_before = std::exchange(seconds_before_, state_.seconds);
     const bool validated = validate_if_due(seconds_before);
@@ -178,7 +173,7 @@ class Loop {
     return totals;
   }
 
-  double seconds() const { return resumed_.seconds + seconds_since(started_); }
+  double seconds() const { return resumed_.seconds + since_start_.seconds(); }
 
   void update(const StepTotals& totals) {
     lr_ = learning_rate(schedule_, state_.step + 1);
@@ -410,7 +405,7 @@ class Loop {
   SpikeGuard spikes_;
   std::unique_ptr<Progress> progress_;
   RunState resumed_;
-  Clock::time_point started_;
+  const Stopwatch since_start_;
   double seconds_before_;
 
   LedgerDelta news_;

@@ -10,12 +10,12 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/encode/parcel.h"
 
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::size_t ledger_bytes = 64 << 10;
 constexpr std::chrono::milliseconds poll_interval(1);  // messages on their way are looked after this often
 
@@ -70,12 +70,12 @@ class Producer {
   }
 
   void take_over(Encoded encoded) {
-    const auto started = Clock::now();
+    const Stopwatch watch;
     spent_ = encoded.spent;
     sort_into_lines(encoded);
     for (auto& [stripe, line] : lines_)
       if (line.waiting >= plan_.parcel_samples) send(line);
-    busy_seconds_ += std::chrono::duration<double>(Clock::now() - started).count();
+    busy_seconds_ += watch.seconds();
   }
 
   void sort_into_lines(const Encoded& encoded) {

@@ -160,12 +160,17 @@ std::vector<File> safetensors() {
   return files;
 }
 
+// A JSON object with another value in one place, "/archives/0/name".
+File with_value(const std::string& sound, const char* name, const std::string& place, const json& value) {
+  json object = json::parse(sound);
+  object[json::json_pointer(place)] = value;
+  return {name, object.dump(), "error"};
+}
+
 std::vector<File> latent_records(const std::string& sound) {
   std::vector<File> files = broken_json();
-  const auto with = [&](const char* name, const char* key, const json& value) {
-    json record = json::parse(sound);
-    record[key] = value;
-    files.push_back({name, record.dump(), "error"});
+  const auto with = [&](const char* name, const std::string& key, const json& value) {
+    files.push_back(with_value(sound, name, "/" + key, value));
   };
   const auto without = [&](const char* name, const char* key) {
     json record = json::parse(sound);
@@ -205,10 +210,8 @@ std::vector<File> latent_values(const std::string& sound) {
 
 std::vector<File> cache_manifests(const std::string& sound) {
   std::vector<File> files = broken_json();
-  const auto with = [&](const char* name, const char* key, const json& value) {
-    json manifest = json::parse(sound);
-    manifest["archives"][0][key] = value;
-    files.push_back({name, manifest.dump(), "error"});
+  const auto with = [&](const char* name, const std::string& key, const json& value) {
+    files.push_back(with_value(sound, name, "/archives/0/" + key, value));
   };
   with("name_is_a_list", "name", json::array());
   with("total_is_text", "total", "4");
@@ -220,10 +223,8 @@ std::vector<File> cache_manifests(const std::string& sound) {
 
 std::vector<File> cache_descriptions(const std::string& sound) {
   std::vector<File> files = broken_json();
-  const auto with = [&](const char* name, const char* key, const json& value) {
-    json description = json::parse(sound);
-    description[key] = value;
-    files.push_back({name, description.dump(), "error"});
+  const auto with = [&](const char* name, const std::string& key, const json& value) {
+    files.push_back(with_value(sound, name, "/" + key, value));
   };
   with("shape_beyond_memory", "moments", {1 << 30, 1 << 30, 1 << 30});
   with("shape_of_nothing", "moments", {0, 0, 0});

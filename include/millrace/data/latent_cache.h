@@ -26,6 +26,9 @@ struct EncodingShape {
   bool operator==(const EncodingShape&) const = default;
 };
 
+// The numbers in a tensor of this shape.
+std::size_t count_of(const std::vector<std::int64_t>& shape);
+
 // What all rows of a cache have in common: CACHE.json, which is written first and never changes.
 struct CacheDescription {
   nlohmann::json fingerprint;  // of everything that encodings depend on

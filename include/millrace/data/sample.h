@@ -50,7 +50,6 @@ struct RawSample {
   std::string json;     // the metadata, a JSON object as text; empty = none
 };
 
-// 8-bit RGB, rows top to bottom, no padding: pixels[(y * width + x) * 3 + channel].
 // Allocates without setting values: filling an image with zeros before its pixels are written costs 3 % of decode and
 // transform at 512 px.
 template <class T>
@@ -70,6 +69,7 @@ struct UninitializedAllocator : std::allocator<T> {
 };
 using Pixels = std::vector<std::uint8_t, UninitializedAllocator<std::uint8_t>>;  // resize() leaves values open
 
+// 8-bit RGB, rows top to bottom, no padding: pixels[(y * width + x) * 3 + channel].
 struct Image {
   int width = 0, height = 0;
   Pixels pixels;

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,9 @@
 #include "millrace/data/sample.h"
 
 namespace millrace {
+
+// The fields of a tar's sample that can be its image; the first one that is there is taken.
+inline constexpr std::array image_fields = {"jpg", "png", "jpeg", "webp"};
 
 // A row of an archive: a sample, its encoding, or the reason why there is none. Of `ref`, id and hash are set.
 using RawRow = std::variant<RawSample, Rejected, EncodedSample>;

@@ -26,6 +26,8 @@ std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> name
 
 // The elements of a parameter as a bucket holds them: flat, those of a `channels_last` weight in the order O, H, W, I.
 torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last);
+// The reverse, a view.
+torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape, bool channels_last);
 
 // The weights a module has now, by name. They stay what they are when the module is cast or moved.
 std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module);
