@@ -27,6 +27,6 @@ if(MILLRACE_SANITIZE)
 endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# NOTE [Two C++ libraries] libtorch.so carries and exports parts of an older libstdc++ (std::filesystem::remove_all among
+# NOTE [Two C++ libraries] libtorch_cpu.so carries and exports parts of an older libstdc++ (std::filesystem::remove_all among
 # them), which crash when called from outside. The system's library must therefore be the first that the loader asks.
 add_link_options(LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state)
