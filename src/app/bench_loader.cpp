@@ -37,7 +37,6 @@ class Loader {
     for (std::uint32_t stripe = 0; stripe < stripes; ++stripe) stripes_.push_back(stripe);
     options_.threads = c.data.threads.value_or(c.threads);
     options_.block = block_size(c.data.shuffle_buffer, stripes);
-    options_.ahead = plan_parcel_samples(micro_ / static_cast<int>(stripes));
     options_.epochs = 1;
   }
 
@@ -50,12 +49,10 @@ class Loader {
     const std::clock_t processor = std::clock();
     StripeStream stream(deal_, *source_, preparation_, options_);
     for (const auto stripe : stripes_) stream.add(stripe, {});
-    StripeTurns turns(stripes_, options_.ahead);
+    TurnReader reader(stream, stripes_, plan_parcel_samples(micro_ / static_cast<int>(stripes_.size())), 2 * micro_);
     Pass pass;
     Hasher128 order;
-    while (!turns.empty()) {
-      const auto samples = take_batch(stream, turns);
-      if (samples.empty()) break;
+    for (auto samples = take_batch(reader); !samples.empty(); samples = take_batch(reader)) {
       const auto pixels = stack_images(samples);  // (B, H, W, 3)
       const auto tokens = stack_tokens(samples);  // (B, 77)
       ensure(pixels.size(0) == tokens.size(0), "a batch has the tokens of its images");
@@ -74,15 +71,12 @@ class Loader {
   }
 
  private:
-  std::vector<TransformedSample> take_batch(StripeStream& stream, StripeTurns& turns) const {
+  std::vector<TransformedSample> take_batch(TurnReader& reader) const {
     std::vector<TransformedSample> samples;
-    while (static_cast<int>(samples.size()) < micro_ && !turns.empty()) {
-      const auto stripe = turns.next();
-      if (auto sample = stream.next(stripe)) {
-        samples.push_back(std::move(*sample));
-      } else {
-        turns.remove(stripe);
-      }
+    while (static_cast<int>(samples.size()) < micro_) {
+      auto sample = reader.next();
+      if (!sample) break;
+      samples.push_back(std::move(*sample));
     }
     return samples;
   }

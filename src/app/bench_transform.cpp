@@ -24,7 +24,7 @@ Tally read_lane(const SampleSource& source, const Preparation& preparation, std:
       auto row = reader->next();
       lane.spent.read += reading.seconds();
       if (!row) break;
-      if (auto* sample = std::get_if<RawSample>(&*row))
+      if (auto* sample = std::get_if<RawSample>(&*row); sample && !judge_metadata(*sample, preparation))
         lane.images +=
             std::holds_alternative<TransformedSample>(prepare_sample(std::move(*sample), preparation, lane.spent));
     }

@@ -48,9 +48,11 @@ class Worker {
         parts_(parts),
         stream_(parts.start_stream(options, CachedValues::leave, stripes)),
         stripes_(std::move(stripes)),
+        samples_(stream_, stripes_, /*parcel_samples=*/1, 2 * parts.encoder().batch_size()),
+        done_(stripes_.empty()),
         writer_(*plan.encoding.cache, plan.data.manifest, plan.config.encode.rows_per_file, /*most_open=*/1) {}
 
-  bool done() const { return stripes_.empty(); }
+  bool done() const { return done_; }
 
   // Reads on until one batch of samples is encoded, or all is read.
   void work() {
@@ -71,13 +73,10 @@ class Worker {
   };
 
   void take_sample() {
-    const auto stripe = stripes_.back();
-    auto sample = stream_.next(stripe);
-    note_rejected(stream_.take_ledger_delta(stripe));
-    if (!sample) {
-      stripes_.pop_back();
-      return;
-    }
+    auto sample = samples_.next();
+    for (const auto stripe : stripes_) note_rejected(stream_.take_ledger_delta(stripe));
+    done_ = !sample;
+    if (done_) return;
     const auto& ref = sample->ref;
     if (!sample->encoding) {
       events_.push_back({ref.archive, ref.row, std::nullopt});
@@ -122,7 +121,9 @@ class Worker {
   const PreprocessPlan& plan_;
   ProducerParts& parts_;
   StripeStream& stream_;
-  std::vector<std::uint32_t> stripes_;  // still to be read
+  const std::vector<std::uint32_t> stripes_;  // one, or none
+  TurnReader samples_;
+  bool done_;
   CacheWriter writer_;
   std::vector<TransformedSample> fresh_;
   std::vector<Event> events_;
@@ -267,7 +268,6 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   if (own < plan.data.stripes.stripes) stripes.push_back(own);
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
-  options.ahead = 2 * plan.config.encode.batch_size;
   options.epochs = 1;
   Worker worker(plan, parts, stripes, options);
   Account account(session, plan);

@@ -135,7 +135,6 @@ StripeStream& start_stream(ProducerParts& parts, const Session& session, const P
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
   options.block = plan.block;
-  options.ahead = plan.parcel_samples;
   return parts.start_stream(options, CachedValues::load, stripes, plan.start.cursors);
 }
 

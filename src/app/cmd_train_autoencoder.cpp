@@ -74,7 +74,6 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
   StreamOptions stream_options;
   stream_options.threads = c.data.threads.value_or(session.threads);
   stream_options.block = block_size(c.data.shuffle_buffer, data.stripes.stripes);
-  stream_options.ahead = 2 * c.batch.global / stripes;
   RejectedList rejected(dir / "rejected", session.world.rank(), data.manifest);
   stream_options.rejected = &rejected;
   StripeStream stream(deal, *source,

@@ -30,7 +30,6 @@ void produce(const Session& session, const ValidationPlan& plan, const PipelineF
   ProducerParts parts(plan.config, pipeline, plan.data, plan.encoding, session);
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
-  options.ahead = plan.parcel_samples;
   auto& stream = parts.start_stream(options, CachedValues::load, stripes);
   auto encoder = parts.make_cached_encoder();
   run_producer(stream, encoder, sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});

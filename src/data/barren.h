@@ -15,7 +15,7 @@ class BarrenWatch {
  public:
   BarrenWatch(const Deal& deal, std::uint32_t stripe) : deal_(&deal), stripe_(stripe) {}
 
-  void count(std::optional<Reason> reason) { counts_.add(reason); }
+  void count(std::optional<Reason> reason, std::uint64_t rows) { counts_.add(reason, rows); }
   // Error(bad_data) with what was found instead of samples.
   void end_epoch(std::uint32_t epoch);
 

@@ -212,7 +212,7 @@ LedgerDelta LedgerDelta::from_bytes(std::string_view bytes) {
 // Ledger -----------------------------------------------------------------------------------------------------------
 
 Ledger::Ledger(const DataPlan& plan)
-    : plan_(plan), archives_(plan.manifest.archives.size()), seen_(plan.stripes.units.size(), 0) {}
+    : plan_(plan), archives_(plan.manifest.archives.size()), seen_(plan.stripes.units.size()) {}
 
 void Ledger::count(std::uint32_t archive, std::optional<Reason> reason, std::uint64_t rows) {
   archives_[archive].add(reason, rows);
@@ -222,11 +222,11 @@ void Ledger::count(std::uint32_t archive, std::optional<Reason> reason, std::uin
 void Ledger::merge(const LedgerDelta& delta) {
   for (const LedgerDelta::Run& run : delta.runs_) {
     if (run.unit >= seen_.size()) fail(Exit::io, "ledger news about unit {} of {}", run.unit, seen_.size());
-    const std::uint64_t end = run.row + run.rows;
-    if (end <= seen_[run.unit]) continue;
-    const std::uint64_t first_new = std::max(run.row, seen_[run.unit]);
-    count(plan_.stripes.units[run.unit].archive, reason_of(run.outcome), end - first_new);
-    seen_[run.unit] = end;
+    const RowSet::interval_type rows(run.row, run.row + run.rows);
+    RowSet known;
+    boost::icl::add_intersection(known, seen_[run.unit], rows);
+    count(plan_.stripes.units[run.unit].archive, reason_of(run.outcome), run.rows - known.size());
+    seen_[run.unit] += rows;
   }
   for (const LedgerDelta::NonFinite& sample : delta.non_finite_) {
     if (sample.archive >= archives_.size())
@@ -254,7 +254,7 @@ std::string Ledger::state_json() const {
     if (archives_[i].rows()) archives[plan_.manifest.archives[i].name] = counts_json(archives_[i]);
   }
   for (std::uint32_t i = 0; i < seen_.size(); ++i) {
-    if (seen_[i]) seen[unit_name(plan_, i)] = seen_[i];
+    for (const auto& rows : seen_[i]) seen[unit_name(plan_, i)].push_back({rows.lower(), rows.upper()});
   }
   const json state = {{"archives", archives}, {"seen", seen}, {"non_finite", non_finite_}};
   return state.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -273,7 +273,9 @@ void Ledger::load_state(std::string_view text) try {
       loaded.count(archive, reason_from_name(reason), rows.get<std::uint64_t>());
     }
   }
-  for (const auto& [name, rows] : state.at("seen").items()) loaded.seen_[unit_of.at(name)] = rows.get<std::uint64_t>();
+  for (const auto& [name, intervals] : state.at("seen").items())
+    for (const auto& [first, end] : intervals.get<std::vector<std::pair<std::uint64_t, std::uint64_t>>>())
+      loaded.seen_[unit_of.at(name)] += RowSet::interval_type(first, end);
   loaded.non_finite_ = state.at("non_finite").get<std::set<std::uint64_t>>();
   total_ = loaded.total_;
   archives_ = std::move(loaded.archives_);

@@ -24,25 +24,12 @@ class DecodeBuffer {
   static constexpr std::size_t most_kept_bytes = 64 << 20;
 };
 
-struct Refusal {
-  Reason reason;
-  std::string detail;
-};
-
-std::optional<Refusal> judge(const RawSample& sample, const Preparation& preparation) {
-  if (!preparation.filter || preparation.filter->empty()) return std::nullopt;
-  const Filter::Verdict verdict = preparation.filter->judge(sample.json);
-  if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
-  if (verdict == Filter::Verdict::bad_json)
-    return Refusal{Reason::bad_json, "the filters need its metadata, which are missing or broken"};
-  if (verdict == Filter::Verdict::drop) return Refusal{Reason::filtered, ""};
-  return std::nullopt;
-}
+using Refusal = std::pair<Reason, std::string>;
 
 std::optional<Refusal> read_image(RawSample& sample, const Preparation& preparation) {
   if (sample.image_place.empty()) return std::nullopt;
   auto loaded = load_image(sample.image_place, preparation.images.max_bytes);
-  if (auto* none = std::get_if<NoImage>(&loaded)) return Refusal{none->reason, std::move(none->why)};
+  if (auto* none = std::get_if<NoImage>(&loaded)) return Refusal(none->reason, std::move(none->why));
   sample.image = std::move(std::get<std::string>(loaded));
   return std::nullopt;
 }
@@ -54,7 +41,7 @@ std::optional<Refusal> decode(const RawSample& sample, const Preparation& prepar
   };
   if (auto failure =
           decode_image_into(pixels, sample.image, preparation.images, {columns, preparation.transform.resolution}))
-    return Refusal{failure->reason, std::move(failure->detail)};
+    return Refusal(failure->reason, std::move(failure->detail));
   return std::nullopt;
 }
 
@@ -65,6 +52,16 @@ void PrepareSeconds::add(const PrepareSeconds& other, double factor) {
   decode += factor * other.decode;
   transform += factor * other.transform;
   tokenise += factor * other.tokenise;
+}
+
+std::optional<std::pair<Reason, std::string>> judge_metadata(const RawSample& sample, const Preparation& preparation) {
+  if (!preparation.filter || preparation.filter->empty()) return std::nullopt;
+  const Filter::Verdict verdict = preparation.filter->judge(sample.json);
+  if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
+  if (verdict == Filter::Verdict::bad_json)
+    return Refusal(Reason::bad_json, "the filters need its metadata, which are missing or broken");
+  if (verdict == Filter::Verdict::drop) return Refusal(Reason::filtered, "");
+  return std::nullopt;
 }
 
 std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation,
@@ -78,10 +75,9 @@ std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const
     sum += watch.seconds();
     return result;
   };
-  auto refusal = timed(spent.decode, [&] { return judge(sample, preparation); });
-  if (!refusal) refusal = timed(spent.read, [&] { return read_image(sample, preparation); });
+  auto refusal = timed(spent.read, [&] { return read_image(sample, preparation); });
   if (!refusal) refusal = timed(spent.decode, [&] { return decode(sample, preparation, key, decoded); });
-  if (refusal) return Rejected{std::move(sample.ref), refusal->reason, std::move(refusal->detail)};
+  if (refusal) return Rejected{std::move(sample.ref), refusal->first, std::move(refusal->second)};
 
   TransformedSample result;
   result.image = timed(spent.transform, [&] { return transform_image(decoded, preparation.transform, key); });

@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -37,40 +36,38 @@ std::size_t bytes_of(const RawRow& row) {
   return 0;
 }
 
-// A row on its way through the pool.
+// A row on its way to next().
 struct Slot {
   StripeRow row;
-  bool done = false;
-  std::variant<TransformedSample, Rejected> outcome;
-};
+  StripeCursor after;
+  LedgerDelta skipped;  // rows before it that the filters dropped
+  // Nothing while the row waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
+  std::variant<std::monostate, TransformedSample, Rejected, std::exception_ptr> outcome;
 
-// A shuffled block, and the news about all rows it was chosen from.
-struct Block {
-  std::deque<TransformedSample> samples;
-  LedgerDelta news;
+  bool pending() const { return !row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
 };
+using SlotPtr = std::unique_ptr<Slot>;
 
 struct Stripe {
-  Stripe(const Deal& deal, const SampleSource& source, std::uint32_t number, std::uint32_t block,
-         const StripeCursor& from)
-      : number(number), reader(deal, source, number, from), builder(deal.seed(), block, from), barren(deal, number) {}
+  Stripe(const Deal& deal, const SampleSource& source, std::uint32_t number, const StripeCursor& from)
+      : number(number), reader(deal, source, number, from), start(from), barren(deal, number) {}
 
   const std::uint32_t number;
   StripeReader reader;  // used by one worker at a time, outside the lock
-  BlockBuilder<TransformedSample> builder;
+  StripeCursor start;   // of the block that is being read
+  std::vector<SlotPtr> block;
+  LedgerDelta skipped;       // since the last row that was not
+  std::deque<SlotPtr> rows;  // of whole blocks, in the order of giving out
+  std::size_t asked = 0;     // so many of them, from the front, need no thread any more
+  std::size_t expected = 0;  // samples that next() will be asked for
+  std::size_t coming = 0;    // samples that are ready or being prepared
   BarrenWatch barren;
-  std::deque<std::unique_ptr<Slot>> slots;  // rows in order, until they are in a block
-  std::deque<Block> blocks;                 // ready to be given out
-  std::size_t ready = 0;                    // samples in them
-  LedgerDelta collected;                    // about the rows behind the last complete block
-  LedgerDelta news;                         // about the rows up to what next() has returned
-  bool scheduled = false;                   // a worker reads it, or soon will
-  bool read_to_end = false;                 // no more rows will come
+  LedgerDelta news;        // about the rows up to what next() has returned
+  bool scheduled = false;  // a worker reads it, or soon will
+  bool read_to_end = false;
   bool removed = false;
-  std::exception_ptr failure;  // comes after the samples that are ready
 
-  std::size_t held() const { return slots.size() + builder.held() + ready; }
-  bool finished() const { return read_to_end && slots.empty() && ready == 0; }
+  std::size_t held() const { return block.size() + rows.size(); }
 };
 
 }  // namespace
@@ -80,8 +77,7 @@ struct StripeStream::Impl {
   Impl(const Deal& deal, const SampleSource& source, const Preparation& preparation, const StreamOptions& options)
       : deal(deal), source(source), preparation(preparation), options(options) {
     if (preparation.filter) this->preparation.filter_watch = &filter_watch.emplace(*preparation.filter);
-    ensure(options.threads >= 1 && options.block >= 1 && options.ahead >= 1,
-           "a stream needs threads, a block and room ahead");
+    ensure(options.threads >= 1 && options.block >= 1, "a stream needs threads and a block");
     for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
   }
 
@@ -101,139 +97,193 @@ struct StripeStream::Impl {
     while (true) {
       if (!work_there.wait(lock, stop, [&] { return !to_prepare.empty() || !to_read.empty(); })) return;
       if (stop.stop_requested()) return;
-      if (!to_prepare.empty()) {
-        PrepareJob job = std::move(to_prepare.front());
-        to_prepare.pop_front();
-        prepare(lock, job);
-      } else {
-        StripePtr stripe = std::move(to_read.front());
+      if (!to_read.empty()) {  // first, so that the others have something to do meanwhile
+        const StripePtr stripe = std::move(to_read.front());
         to_read.pop_front();
         read(lock, stripe);
+      } else {
+        const PrepareJob job = std::move(to_prepare.front());
+        to_prepare.pop_front();
+        prepare(lock, job);
       }
+      ready_there.notify_one();
     }
   }
 
-  void prepare(std::unique_lock<std::mutex>& lock, PrepareJob& job) {
+  void prepare(std::unique_lock<std::mutex>& lock, const PrepareJob& job) {
     lock.unlock();
     PrepareSeconds spent;
-    std::exception_ptr failure;
+    decltype(Slot::outcome) outcome;
     try {
-      job.slot->outcome = prepare_sample(std::move(std::get<RawSample>(job.slot->row.row)), preparation, spent);
+      std::visit([&](auto&& result) { outcome = std::move(result); },
+                 prepare_sample(std::move(std::get<RawSample>(job.slot->row.row)), preparation, spent));
     } catch (...) {
-      failure = std::current_exception();
+      outcome = std::current_exception();
     }
     lock.lock();
     statistics.busy.add(spent);
-    if (failure) stop_with(*job.stripe, failure);
-    job.slot->done = true;
-    collect(job.stripe);
+    if (auto* rejected = std::get_if<Rejected>(&outcome)) {
+      note(*rejected, job.slot->row.at.epoch);
+      --job.stripe->coming;
+    } else {
+      ++statistics.accepted;
+    }
+    job.slot->outcome = std::move(outcome);
+    go_on(job.stripe);
   }
 
   void read(std::unique_lock<std::mutex>& lock, const StripePtr& stripe) {
-    const std::size_t rows = std::min<std::size_t>(capacity() - stripe->held(), rows_per_read);
+    const std::size_t most = std::min(room(*stripe), rows_per_read);
     lock.unlock();
     const Stopwatch watch;
-    std::vector<std::unique_ptr<Slot>> slots;
-    std::exception_ptr failure;
+    std::vector<SlotPtr> slots;
     std::size_t bytes = 0;
     bool ended = false;
     try {
-      while (slots.size() < rows && bytes < bytes_per_read && !ended) {
-        auto slot = std::make_unique<Slot>();
-        slot->row = stripe->reader.next();
-        ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
-        bytes += bytes_of(slot->row.row);
-        slots.push_back(std::move(slot));
+      while (slots.size() < most && bytes < bytes_per_read && !ended) {
+        slots.push_back(read_row(*stripe));
+        bytes += bytes_of(slots.back()->row.row);
+        ended = options.epochs && slots.back()->row.epoch_ended && slots.back()->row.at.epoch + 1 >= options.epochs;
       }
     } catch (...) {
-      failure = std::current_exception();
+      slots.push_back(std::make_unique<Slot>());
+      slots.back()->outcome = std::current_exception();
+      ended = true;
     }
     const double seconds = watch.seconds();
     lock.lock();
     statistics.busy.read += seconds;
     statistics.image_bytes += bytes;
-    for (auto& slot : slots) enqueue(stripe, std::move(slot));
+    for (SlotPtr& slot : slots) arrange(*stripe, std::move(slot));
     stripe->scheduled = false;
-    stripe->read_to_end |= ended;
-    if (failure) stop_with(*stripe, failure);
-    collect(stripe);
+    stripe->read_to_end = ended;
+    go_on(stripe);
   }
 
-  void enqueue(const StripePtr& stripe, std::unique_ptr<Slot> slot) {
-    statistics.rows += !slot->row.epoch_ended;
-    if (auto* rejected = std::get_if<Rejected>(&slot->row.row)) {
-      slot->outcome = std::move(*rejected);
-      slot->done = true;
-    } else if (auto* encoded = std::get_if<EncodedSample>(&slot->row.row)) {
+  SlotPtr read_row(Stripe& stripe) const {
+    auto slot = std::make_unique<Slot>();
+    slot->row = stripe.reader.next();
+    RawRow& row = slot->row.row;
+    if (slot->row.epoch_ended) return slot;
+    if (auto* raw = std::get_if<RawSample>(&row)) {
+      if (auto refusal = judge_metadata(*raw, preparation))
+        row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
+    } else if (auto* encoded = std::get_if<EncodedSample>(&row)) {
       TransformedSample sample;
       sample.ref = std::move(encoded->ref);
       sample.encoding = std::move(encoded->encoding);
       slot->outcome = std::move(sample);
-      slot->done = true;
-    } else if (slot->row.epoch_ended) {
-      slot->done = true;
-    } else if (!stripe->removed) {
-      to_prepare.push_back({stripe, slot.get()});
-      work_there.notify_one();
     }
-    stripe->slots.push_back(std::move(slot));
+    return slot;
   }
 
-  // Moves what is done, in the order of the rows, into blocks; asks for more rows where there is room.
-  void collect(const StripePtr& stripe) {
-    try {
-      while (!stripe->failure && !stripe->slots.empty() && stripe->slots.front()->done) {
-        const std::unique_ptr<Slot> slot = std::move(stripe->slots.front());
-        stripe->slots.pop_front();
-        collect_row(*stripe, *slot);
-      }
-    } catch (...) {
-      stop_with(*stripe, std::current_exception());
-      if (filter_watch) filter_watch->warn_now();
-    }
-    ready_there.notify_all();
-    schedule(stripe);
-  }
-
-  void collect_row(Stripe& stripe, Slot& slot) {
-    const StripeRow& row = slot.row;
-    if (row.epoch_ended) {
-      deliver(stripe, stripe.builder.end_epoch(row.at.epoch));
-      if (!stripe.read_to_end) stripe.barren.end_epoch(row.at.epoch);
+  // Puts what was read where it belongs: into the block, or out of the way.
+  void arrange(Stripe& stripe, SlotPtr slot) {
+    auto& [at, unit, epoch_ended, row] = slot->row;
+    if (std::holds_alternative<std::exception_ptr>(slot->outcome)) {  // the rest of the block will never be known
+      stripe.rows.push_back(std::move(slot));
       return;
     }
-    const auto* const rejected = std::get_if<Rejected>(&slot.outcome);
-    const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
-    if (reason == Reason::archive_error) log::warning("{}: {}", rejected->ref.id, rejected->detail);
-    stripe.barren.count(reason);
-    if (row.at.epoch == 0) {  // later epochs see the same rows
-      stripe.collected.add(row.unit, row.at.row, reason, rejected && rejected->cached);
-      if (rejected && options.rejected) options.rejected->add(*rejected);
+    if (epoch_ended) {
+      close_block(stripe, {at.epoch + 1, 0, 0, 0});
+      slot->skipped = std::exchange(stripe.skipped, {});
+      stripe.rows.push_back(std::move(slot));
+      return;
     }
-    if (rejected) return;
-    ++statistics.accepted;
-    deliver(stripe, stripe.builder.add(std::move(std::get<TransformedSample>(slot.outcome)), row.at));
+    ++statistics.rows;
+    if (auto* rejected = std::get_if<Rejected>(&row)) {
+      note(*rejected, at.epoch);
+      if (is_of_filters(rejected->reason)) {
+        stripe.skipped.add(unit, at.row, rejected->reason, rejected->cached);
+        return;
+      }
+      slot->outcome = std::move(*rejected);
+    }
+    const StripeCursor next{at.epoch, at.unit, at.row + 1, 0};
+    stripe.block.push_back(std::move(slot));
+    if (stripe.block.size() == options.block) close_block(stripe, next);
   }
 
-  void deliver(Stripe& stripe, std::vector<TransformedSample> samples) {
-    if (samples.empty()) return;
-    stripe.ready += samples.size();
-    Block block;
-    block.samples.assign(std::make_move_iterator(samples.begin()), std::make_move_iterator(samples.end()));
-    block.news = std::exchange(stripe.collected, {});
-    stripe.blocks.push_back(std::move(block));
+  void close_block(Stripe& stripe, const StripeCursor& next) {
+    auto block = std::exchange(stripe.block, {});
+    const auto size = static_cast<std::uint32_t>(block.size());
+    for (const auto& [row, after] : plan_block(deal.seed(), stripe.number, size, stripe.start, next)) {
+      block[row]->after = after;
+      block[row]->skipped = std::exchange(stripe.skipped, {});
+      statistics.accepted += std::holds_alternative<TransformedSample>(block[row]->outcome);
+      stripe.rows.push_back(std::move(block[row]));
+    }
+    stripe.start = next;
   }
 
-  void schedule(const StripePtr& stripe) {
-    if (stripe->scheduled || stripe->read_to_end || stripe->removed || stripe->failure) return;
-    if (stripe->held() >= capacity()) return;
+  // Later epochs see the same rows: the first one's are told.
+  void note(const Rejected& rejected, std::uint32_t epoch) const {
+    if (rejected.reason == Reason::archive_error) log::warning("{}: {}", rejected.ref.id, rejected.detail);
+    if (epoch == 0 && options.rejected) options.rejected->add(rejected);
+  }
+
+  // Has prepared and read what the stripe is expected to give.
+  void go_on(const StripePtr& stripe) {
+    if (stripe->removed) return;
+    for (; stripe->coming < stripe->expected && stripe->asked < stripe->rows.size(); ++stripe->asked) {
+      Slot& slot = *stripe->rows[stripe->asked];
+      if (slot.pending()) {
+        to_prepare.push_back({stripe, &slot});
+        work_there.notify_one();
+      }
+      stripe->coming += slot.pending() || std::holds_alternative<TransformedSample>(slot.outcome);
+    }
+    if (stripe->scheduled || stripe->read_to_end || room(*stripe) == 0) return;
     stripe->scheduled = true;
     to_read.push_back(stripe);
     work_there.notify_one();
   }
 
-  void stop_with(Stripe& stripe, std::exception_ptr failure) {
-    if (!stripe.failure) stripe.failure = failure;
+  // Rows that may be read now: a block on its way out, and as many of the next one as are expected meanwhile.
+  std::size_t room(const Stripe& stripe) const {
+    const std::size_t most = stripe.expected ? options.block + stripe.expected : 0;
+    return most - std::min(most, stripe.held());
+  }
+
+  // The next sample if it is ready; accounts for all rows before it.
+  std::optional<TransformedSample> take(Stripe& stripe) {
+    while (!stripe.rows.empty() && !stripe.rows.front()->pending()) {
+      const SlotPtr slot = std::move(stripe.rows.front());
+      stripe.rows.pop_front();
+      if (stripe.asked) --stripe.asked;
+      account(stripe, slot->skipped, slot->row.at.epoch);
+      if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
+      if (slot->row.epoch_ended) {
+        end_epoch(stripe, slot->row.at.epoch);
+        continue;
+      }
+      const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
+      LedgerDelta own;
+      own.add(slot->row.unit, slot->row.at.row, rejected ? std::optional(rejected->reason) : std::nullopt,
+              rejected && rejected->cached);
+      account(stripe, own, slot->row.at.epoch);
+      if (rejected) continue;
+      auto sample = std::move(std::get<TransformedSample>(slot->outcome));
+      sample.ref.after = slot->after;
+      --stripe.coming;
+      return sample;
+    }
+    return std::nullopt;
+  }
+
+  static void account(Stripe& stripe, const LedgerDelta& rows, std::uint32_t epoch) {
+    for (const RowRun& run : rows.runs()) stripe.barren.count(run.reason, run.rows);
+    if (epoch == 0) stripe.news.append(rows);
+  }
+
+  void end_epoch(Stripe& stripe, std::uint32_t epoch) {
+    if (stripe.read_to_end) return;
+    try {
+      stripe.barren.end_epoch(epoch);
+    } catch (const Error&) {
+      if (filter_watch) filter_watch->warn_now();
+      throw;
+    }
   }
 
   StripePtr find(std::uint32_t number) const {
@@ -241,19 +291,6 @@ struct StripeStream::Impl {
     ensure(found != stripes.end(), "the stream does not own this stripe");
     return found->second;
   }
-
-  TransformedSample take(const StripePtr& stripe) {
-    Block& block = stripe->blocks.front();
-    stripe->news.append(std::exchange(block.news, {}));
-    TransformedSample sample = std::move(block.samples.front());
-    block.samples.pop_front();
-    if (block.samples.empty()) stripe->blocks.pop_front();
-    --stripe->ready;
-    schedule(stripe);
-    return sample;
-  }
-
-  std::size_t capacity() const { return std::size_t{options.block} + options.ahead; }
 
   static constexpr std::size_t rows_per_read = 16;
   static constexpr std::size_t bytes_per_read = 4 << 20;
@@ -285,9 +322,7 @@ void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   std::lock_guard lock(impl_->mutex);
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
   allow_open_files(impl_->stripes.size() + 1);
-  auto added = std::make_shared<Stripe>(impl_->deal, impl_->source, stripe, impl_->options.block, from);
-  impl_->stripes[stripe] = added;
-  impl_->schedule(added);
+  impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->deal, impl_->source, stripe, from);
 }
 
 void StripeStream::remove(std::uint32_t stripe) {
@@ -299,18 +334,30 @@ void StripeStream::remove(std::uint32_t stripe) {
   impl_->stripes.erase(stripe);
 }
 
+void StripeStream::expect(std::uint32_t number) {
+  std::lock_guard lock(impl_->mutex);
+  const auto stripe = impl_->find(number);
+  ++stripe->expected;
+  impl_->go_on(stripe);
+}
+
 std::optional<TransformedSample> StripeStream::next(std::uint32_t number) {
   std::unique_lock lock(impl_->mutex);
   const auto stripe = impl_->find(number);
-  if (stripe->ready == 0) {
-    const Stopwatch watch;
-    impl_->ready_there.wait(lock, [&] { return stripe->ready > 0 || stripe->failure || stripe->finished(); });
-    impl_->statistics.wait_seconds += watch.seconds();
+  if (stripe->expected == 0) stripe->expected = 1;
+  impl_->go_on(stripe);
+  std::optional<Stopwatch> waiting;
+  auto sample = impl_->take(*stripe);
+  while (!sample && !(stripe->read_to_end && stripe->rows.empty())) {
+    if (!waiting) waiting.emplace();
+    impl_->go_on(stripe);
+    impl_->ready_there.wait(lock);
+    sample = impl_->take(*stripe);
   }
-  if (stripe->ready > 0) return impl_->take(stripe);
-  if (stripe->failure) std::rethrow_exception(stripe->failure);
-  stripe->news.append(std::exchange(stripe->collected, {}));
-  return std::nullopt;
+  if (waiting) impl_->statistics.wait_seconds += waiting->seconds();
+  --stripe->expected;
+  impl_->go_on(stripe);
+  return sample;
 }
 
 LedgerDelta StripeStream::take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes) {

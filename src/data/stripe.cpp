@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
 
 #include "millrace/core/error.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/philox.h"
 
 namespace millrace {
 
@@ -77,11 +82,24 @@ StripeRow StripeReader::end_epoch() {
   return end;
 }
 
-std::vector<std::uint32_t> block_order(std::uint64_t seed, const SampleRef& first, std::uint32_t size) {
+static std::uint64_t hash_of_place(std::uint32_t stripe, const StripeCursor& start) {
+  std::array<char, 16> place;
+  std::memcpy(place.data(), &stripe, 4);
+  std::memcpy(place.data() + 4, &start.unit, 4);
+  std::memcpy(place.data() + 8, &start.row, 8);
+  return hash64({place.data(), place.size()});
+}
+
+std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::uint32_t size,
+                                 const StripeCursor& start, const StripeCursor& next) {
   std::vector<std::uint32_t> order(size);
   std::iota(order.begin(), order.end(), 0u);
-  keyed_shuffle({seed, first.hash, first.visit}, Purpose::shuffle, order);
-  return order;
+  keyed_shuffle({seed, hash_of_place(stripe, start), start.epoch}, Purpose::shuffle, order);
+  std::vector<GivenRow> rows;
+  for (std::uint32_t given = start.given; given < size; ++given)
+    rows.push_back({order[given], {start.epoch, start.unit, start.row, given + 1}});
+  if (!rows.empty()) rows.back().after = next;
+  return rows;
 }
 
 std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes) {

@@ -21,4 +21,31 @@ std::uint32_t StripeTurns::next() {
   return furthest_behind->first;
 }
 
+TurnReader::TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, int parcel_samples, int ahead)
+    : stream_(stream), turns_(stripes, parcel_samples), ahead_(static_cast<std::size_t>(ahead)) {
+  look_ahead();
+}
+
+void TurnReader::look_ahead() {
+  while (upcoming_.size() < ahead_ && !turns_.empty()) {
+    upcoming_.push_back(turns_.next());
+    stream_.expect(upcoming_.back());
+  }
+}
+
+std::optional<TransformedSample> TurnReader::next() {
+  while (!upcoming_.empty()) {
+    const auto stripe = upcoming_.front();
+    upcoming_.pop_front();
+    auto sample = stream_.next(stripe);
+    if (!sample) {
+      turns_.remove(stripe);
+      std::erase(upcoming_, stripe);
+    }
+    look_ahead();
+    if (sample) return sample;
+  }
+  return std::nullopt;
+}
+
 }  // namespace millrace

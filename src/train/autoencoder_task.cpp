@@ -13,18 +13,20 @@ void AutoencoderConfig::describe(config::Section& section) {
 }
 
 AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options)
-    : vae_(std::move(vae)), stream_(stream), options_(std::move(options)) {}
+    : vae_(std::move(vae)),
+      stream_(stream),
+      options_(std::move(options)),
+      samples_(stream, options_.stripes, options_.samples_per_stripe, 2 * share_samples()) {}
 
 void AutoencoderTask::next_batch() {
   share_.clear();
   refs_.clear();
-  for (auto stripe : options_.stripes)
-    for (int i = 0; i < options_.samples_per_stripe; ++i) {
-      auto sample = stream_.next(stripe);
-      ensure(sample.has_value(), "training reads stripes without end");
-      refs_.push_back(sample->ref);
-      share_.push_back(std::move(*sample));
-    }
+  for (int i = 0; i < share_samples(); ++i) {
+    auto sample = samples_.next();
+    ensure(sample.has_value(), "training reads stripes without end");
+    refs_.push_back(sample->ref);
+    share_.push_back(std::move(*sample));
+  }
 }
 
 // mean + deviation x noise, the noise keyed by each sample.

@@ -4,8 +4,9 @@
 #include "millrace/core/log.h"
 
 namespace millrace {
-EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, StripeTurns turns)
-    : stream_(stream), encoder_(encoder), turns_(std::move(turns)) {
+EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
+                               int parcel_samples)
+    : stream_(stream), encoder_(encoder), samples_(stream, stripes, parcel_samples, 2 * encoder.batch_size()) {
   thread_ = std::jthread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // a thread starts with the library's default
     try {
@@ -37,7 +38,7 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
   std::vector<TransformedSample> samples;
   int to_encode = 0;
   while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
-    auto sample = stream_.next(turns_.next());
+    auto sample = samples_.next();
     ensure(sample.has_value(), "training reads stripes without end");
     to_encode += !sample->encoding;
     samples.push_back(std::move(*sample));
@@ -53,7 +54,7 @@ Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
   encoded.finite.assign(encoded.batch.refs.size(), false);
   for (const int row : finite_rows(encoded.batch)) encoded.finite[row] = true;
   for (std::size_t row = 0; row < encoded.finite.size(); ++row)
-    if (!encoded.finite[row]) turns_.put_back(encoded.batch.refs[row].stripe);
+    if (!encoded.finite[row]) samples_.put_back(encoded.batch.refs[row].stripe);
   encoded.spent = report();
   return encoded;
 }

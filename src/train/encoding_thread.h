@@ -26,7 +26,8 @@ struct Encoded {
 class EncodingThread {
  public:
   // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
-  EncodingThread(StripeStream& stream, CachedEncoder& encoder, StripeTurns turns);
+  EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
+                 int parcel_samples);
   ~EncodingThread();  // after the batch that is being made
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
@@ -40,7 +41,7 @@ class EncodingThread {
 
   StripeStream& stream_;
   CachedEncoder& encoder_;
-  StripeTurns turns_;
+  TurnReader samples_;
   const Stopwatch since_start_;
   double encode_seconds_ = 0;
   std::exception_ptr failure_;  // set before the queue is closed

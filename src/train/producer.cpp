@@ -57,7 +57,7 @@ class Producer {
  private:
   // While the next batch is encoded, this thread sends the last one.
   void run_until_stopped() {
-    EncodingThread encoding(stream_, encoder_, StripeTurns(plan_.stripes, plan_.parcel_samples));
+    EncodingThread encoding(stream_, encoder_, plan_.stripes, plan_.parcel_samples);
     while (!sender_.all_stopped()) {
       tell_signal();
       if (auto encoded = encoding.next(poll_interval)) take_over(std::move(*encoded));

@@ -15,7 +15,11 @@ namespace millrace::test {
 // What becomes of each row of an archive: accepted, or rejected for a reason.
 using Rows = std::vector<std::optional<Reason>>;
 
-// Archives in memory, whose accepted rows are samples with the bytes `image`.
+// Bytes that no decoder takes.
+inline const std::string broken_image = "<html>";
+
+// Archives in memory, whose accepted rows are samples with the bytes `image`. Rows that are to be rejected as
+// not_an_image are samples as well, with broken bytes; the others are rejected on reading.
 class FakeSource final : public SampleSource {
  public:
   explicit FakeSource(std::vector<Rows> rows, std::string image = {})
@@ -52,10 +56,10 @@ class FakeSource final : public SampleSource {
       ref.hash = hash64(ref.id);
       const std::optional<Reason> reason = rows[index];
       index += unit.lanes;
-      if (reason) return Rejected{ref, *reason, ""};
+      if (reason && *reason != Reason::not_an_image) return Rejected{ref, *reason, ""};
       RawSample sample;
       sample.ref = ref;
-      sample.image = source.image_;
+      sample.image = reason ? broken_image : source.image_;
       sample.caption = ref.id;
       return sample;
     }
@@ -74,27 +78,42 @@ class PlainStripe {
  public:
   PlainStripe(const Deal& deal, const SampleSource& source, std::uint32_t stripe, std::uint32_t block,
               const StripeCursor& from)
-      : reader_(deal, source, stripe, from), builder_(deal.seed(), block, from) {}
+      : deal_(deal), reader_(deal, source, stripe, from), stripe_(stripe), block_size_(block), start_(from) {}
 
   SampleRef next() {
-    while (at_ == block_.size()) {
-      StripeRow row = reader_.next();
-      at_ = 0;
-      if (row.epoch_ended) {
-        block_ = builder_.end_epoch(row.at.epoch);
-      } else if (auto* sample = std::get_if<RawSample>(&row.row)) {
-        block_ = builder_.add(std::move(*sample), row.at);
-      } else {
-        block_.clear();
+    while (true) {
+      while (at_ == given_.size()) read_block();
+      const auto& [row, after] = given_[at_++];
+      if (auto* sample = std::get_if<RawSample>(&block_[row]); sample && sample->image != broken_image) {
+        sample->ref.after = after;
+        return sample->ref;
       }
     }
-    return block_[at_++].ref;
   }
 
  private:
+  void read_block() {
+    block_.clear();
+    StripeCursor next;
+    do {
+      StripeRow row = reader_.next();
+      next = row.epoch_ended ? StripeCursor{row.at.epoch + 1, 0, 0, 0}
+                             : StripeCursor{row.at.epoch, row.at.unit, row.at.row + 1, 0};
+      if (row.epoch_ended) break;
+      const auto* rejected = std::get_if<Rejected>(&row.row);
+      if (!rejected || !is_of_filters(rejected->reason)) block_.push_back(std::move(row.row));
+    } while (block_.size() < block_size_);
+    given_ = plan_block(deal_.seed(), stripe_, static_cast<std::uint32_t>(block_.size()), start_, next);
+    start_ = next;
+    at_ = 0;
+  }
+
+  const Deal& deal_;
   StripeReader reader_;
-  BlockBuilder<RawSample> builder_;
-  std::vector<RawSample> block_;
+  const std::uint32_t stripe_, block_size_;
+  StripeCursor start_;
+  std::vector<RawRow> block_;
+  std::vector<GivenRow> given_;
   std::size_t at_ = 0;
 };
 

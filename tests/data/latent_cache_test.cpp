@@ -209,7 +209,7 @@ TEST_F(LatentCache, AStreamGivesTheSameSamplesFromAnySource) {
   auto original = std::make_unique<NoImages>(source);
   const auto& watched = *original;
   const auto cached = make_cached_source(cache, source.manifest(), std::move(original), CachedValues::load);
-  StripeStream stream(deal, *cached, {}, {.threads = 2, .block = 3, .ahead = 4, .epochs = 0});
+  StripeStream stream(deal, *cached, {}, {.threads = 2, .block = 3, .epochs = 0});
   Ledger ledger(plan);
   for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) {
     stream.add(s, {});

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 
 #include "millrace/core/error.h"
@@ -57,7 +59,11 @@ TEST(Ledger, CountsDistinctRowsHoweverOftenTheyAreRead) {
       while (at < units[unit].size()) {
         LedgerDelta news;
         const std::size_t end = std::min(units[unit].size(), at + 1 + random() % 20);
-        for (; at < end; ++at) news.add(unit, at, units[unit][at], random() % 2 == 0);
+        std::vector<std::size_t> rows(end - at);
+        std::iota(rows.begin(), rows.end(), at);
+        if (random() % 2) std::shuffle(rows.begin(), rows.end(), random);  // as a shuffled block gives them out
+        for (const std::size_t row : rows) news.add(unit, row, units[unit][row], random() % 2 == 0);
+        at = end;
         while (!news.empty()) ledger.merge(LedgerDelta::from_bytes(news.take(64).to_bytes()));
         if (at < units[unit].size()) at -= random() % (at + 1);
         if (random() % 4 == 0) {

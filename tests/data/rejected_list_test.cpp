@@ -145,7 +145,7 @@ TEST_F(RejectedListTest, AStreamListsItsBadRowsOnce) {
   const Deal deal(1, plan.stripes);
   for (int life = 0; life < 2; ++life) {
     RejectedList list(rejected, life, source.manifest());
-    StripeStream stream(deal, source, {}, {.threads = 3, .block = 2, .ahead = 4, .epochs = 2, .rejected = &list});
+    StripeStream stream(deal, source, {}, {.threads = 3, .block = 2, .epochs = 2, .rejected = &list});
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) stream.add(s, {});
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) EXPECT_FALSE(stream.next(s).has_value());
   }

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "fake_source.h"
 #include "millrace/core/error.h"
+#include "millrace/data/turns.h"
 
 namespace millrace {
 namespace {
@@ -30,7 +33,8 @@ FakeSource make_fake(unsigned seed, std::size_t archives, std::size_t rows) {
   for (auto& archive : content) {
     archive.resize(rows);
     for (auto& row : archive) {
-      if (random() % 4 == 0) row = Reason::missing_caption;
+      constexpr Reason reasons[] = {Reason::missing_caption, Reason::filtered, Reason::not_an_image};
+      if (random() % 4 == 0) row = reasons[random() % 3];
     }
   }
   return FakeSource(std::move(content), small_jpeg());
@@ -61,15 +65,19 @@ TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
     Ledger ledger(plan);
     for (int life = 0; life < 4; ++life) {
       const unsigned producers = 1 + random() % 3;
-      const StreamOptions options{
-          .threads = 1 + static_cast<int>(random() % 3), .block = block, .ahead = 1 + static_cast<int>(random() % 6)};
+      const StreamOptions options{.threads = 1 + static_cast<int>(random() % 3), .block = block};
+      const unsigned ahead = random() % 6;
       std::vector<std::unique_ptr<StripeStream>> streams;
       for (unsigned p = 0; p < producers; ++p)
         streams.push_back(std::make_unique<StripeStream>(deal, source, small_images(), options));
-      for (std::uint32_t s = 0; s < stripes; ++s) streams[s % producers]->add(s, cursors[s]);
+      for (std::uint32_t s = 0; s < stripes; ++s) {
+        streams[s % producers]->add(s, cursors[s]);
+        for (unsigned i = 0; i < ahead; ++i) streams[s % producers]->expect(s);
+      }
       const int samples = 1 + random() % 40;
       for (int i = 0; i < samples; ++i) {
         for (std::uint32_t s = 0; s < stripes; ++s) {
+          if (ahead) streams[s % producers]->expect(s);
           const auto sample = streams[s % producers]->next(s);
           const SampleRef wanted = expected[s].next();
           ASSERT_TRUE(sample.has_value());
@@ -97,7 +105,7 @@ TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
   const FakeSource source = make_fake(2, 3, 20);
   const DataPlan plan = plan_for(source, 4);
   const Deal deal(1, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 3, .ahead = 4, .epochs = 1});
+  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 3, .epochs = 1});
   Ledger ledger(plan);
   std::set<std::string> ids;
   for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
@@ -120,22 +128,52 @@ TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
   EXPECT_LE(statistics.busy.total(), 2 * statistics.seconds);
 }
 
+// No more rows are read than a block and what is expected, and no more samples prepared than that; a stripe that nobody
+// expects anything of is not read at all.
 TEST(StripeStream, MemoryIsBounded) {
-  const FakeSource source = make_fake(3, 1, 500);
-  const DataPlan plan = plan_for(source, 1);
+  const FakeSource source = make_fake(3, 2, 500);
+  const DataPlan plan = plan_for(source, 2);
   const Deal deal(1, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 4, .ahead = 3});
-  stream.add(0, {});
-  stream.next(0);
+  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 40});
+  for (const std::uint32_t stripe : {0u, 1u}) stream.add(stripe, {});
+  for (int i = 0; i < 7; ++i) stream.expect(0);
+  EXPECT_TRUE(stream.next(0).has_value());
   while (stream.statistics().accepted < 7) std::this_thread::yield();  // nobody takes more: the workers come to rest
-  EXPECT_LE(stream.statistics().accepted, 1u + 4 + 3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(stream.statistics().accepted, 7u);
+  EXPECT_GE(stream.statistics().rows, 40u);
+  EXPECT_LE(stream.statistics().rows, 2 * (40u + 7u)) << "a block on its way out, filtered rows and the next block";
+}
+
+// Whatever it looks ahead, a reader by turns gives whole parcels in turn, and at the end every sample once.
+TEST(TurnReader, GivesParcelsInTurnToTheEnd) {
+  const FakeSource source = make_fake(6, 3, 20);
+  const DataPlan plan = plan_for(source, 3);
+  const Deal deal(1, plan.stripes);
+  std::vector<std::string> first_order;
+  for (const int ahead : {1, 5, 100}) {
+    StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 3, .epochs = 1});
+    for (const std::uint32_t stripe : {0u, 1u, 2u}) stream.add(stripe, {});
+    TurnReader reader(stream, {0, 1, 2}, 4, ahead);
+    std::vector<std::string> order;
+    for (auto sample = reader.next(); sample; sample = reader.next()) {
+      if (order.size() < 24) {
+        EXPECT_EQ(sample->ref.stripe, order.size() / 4 % 3);
+      }
+      order.push_back(sample->ref.id);
+    }
+    EXPECT_EQ(std::set(order.begin(), order.end()).size(), source.accepted());
+    EXPECT_EQ(order.size(), source.accepted());
+    if (first_order.empty()) first_order = order;
+    EXPECT_EQ(order, first_order);
+  }
 }
 
 TEST(StripeStream, AStripeMovesToAnotherProducer) {
   const FakeSource source = make_fake(4, 4, 25);
   const DataPlan plan = plan_for(source, 2);
   const Deal deal(9, plan.stripes);
-  const StreamOptions options{.threads = 1, .block = 4, .ahead = 2};
+  const StreamOptions options{.threads = 1, .block = 4};
   StripeStream first(deal, source, small_images(), options), second(deal, source, small_images(), options);
   PlainStripe expected(deal, source, 0, 4, {});
   first.add(0, {});
@@ -157,7 +195,7 @@ TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {
   const FakeSource source({bad, bad, bad}, small_jpeg());
   const DataPlan plan = plan_for(source, 3);
   const Deal deal(1, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2});
   stream.add(0, {});
   try {
     stream.next(0);
@@ -171,7 +209,7 @@ TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {
 TEST(StripeStream, EmptyArchivesAreAnErrorToo) {
   const FakeSource source(std::vector<Rows>(2));
   const Deal deal(1, {2, {{0, 0, 1}, {1, 0, 1}}});
-  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2});
   stream.add(1, {});
   EXPECT_THROW(stream.next(1), Error);
 }
@@ -182,7 +220,7 @@ TEST(StripeStream, BrokenArchivesDoNotStopAStripeWhileThereIsAGoodOne) {
   const FakeSource source({broken, broken, Rows(6), broken}, small_jpeg());
   const DataPlan plan{source.manifest(), {4, {{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {3, 0, 1}}}};
   const Deal deal(5, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2, .ahead = 2});
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 2});
   for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
   for (int i = 0; i < 200; ++i) {
     for (std::uint32_t s = 0; s < 4; ++s) EXPECT_EQ(stream.next(s)->ref.id.substr(0, 3), "002");
@@ -193,7 +231,7 @@ TEST(StripeStream, WhatIsNoImageIsRejected) {
   const FakeSource source(std::vector<Rows>{Rows(4)}, "<html>");
   const DataPlan plan = plan_for(source, 1);
   const Deal deal(1, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 1, .ahead = 1, .epochs = 1});
+  StripeStream stream(deal, source, small_images(), {.threads = 1, .block = 1, .epochs = 1});
   stream.add(0, {});
   EXPECT_FALSE(stream.next(0).has_value());
   Ledger ledger(plan);
@@ -218,7 +256,7 @@ TEST(StripeStream, EndsWhileItsWorkersAreBusy) {
   const DataPlan plan = plan_for(source, 8);
   const Deal deal(1, plan.stripes);
   for (int i = 0; i < 5; ++i) {
-    StripeStream stream(deal, source, small_images(), {.threads = 3, .block = 50, .ahead = 8});
+    StripeStream stream(deal, source, small_images(), {.threads = 3, .block = 50});
     for (std::uint32_t s = 0; s < 8; ++s) stream.add(s, {});
   }
 }

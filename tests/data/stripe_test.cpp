@@ -25,7 +25,8 @@ FakeSource random_source(std::mt19937& random) {
     const unsigned bad_percent = random() % 5 == 0 ? 100 : random() % 60;
     archive.resize(random() % 5 == 0 ? 0 : random() % 30);
     for (auto& row : archive) {
-      if (random() % 100 < bad_percent) row = Reason::decode_error;
+      constexpr Reason reasons[] = {Reason::not_an_image, Reason::missing_caption, Reason::filtered, Reason::bad_json};
+      if (random() % 100 < bad_percent) row = reasons[random() % 4];
     }
   }
   archives.front() = {std::nullopt, Reason::missing_caption, std::nullopt};
@@ -59,19 +60,23 @@ TEST(Deal, EveryUnitOnceAnEpochAndAnotherOrderInTheNext) {
   EXPECT_NE(Deal(421, plan).units_of(0, 0), deal.units_of(0, 0));
 }
 
-TEST(BlockBuilder, CursorsNameTheBlockUntilItIsUsedUp) {
-  BlockBuilder<RawSample> builder(1, 2, {});
-  RawSample sample;
-  EXPECT_TRUE(builder.add(sample, {0, 0, 1, 0}).empty());
-  const auto block = builder.add(sample, {0, 1, 4, 0});
-  ASSERT_EQ(block.size(), 2u);
-  EXPECT_EQ(block[0].ref.after, (StripeCursor{0, 0, 0, 1}));
-  EXPECT_EQ(block[1].ref.after, (StripeCursor{0, 1, 5, 0}));
-  EXPECT_TRUE(builder.add(sample, {0, 1, 6, 0}).empty());
-  const auto rest = builder.end_epoch(0);
-  ASSERT_EQ(rest.size(), 1u);
-  EXPECT_EQ(rest[0].ref.after, (StripeCursor{1, 0, 0, 0}));
-  EXPECT_TRUE(builder.end_epoch(1).empty());
+TEST(PlanBlock, CursorsNameTheBlockUntilItIsUsedUp) {
+  const StripeCursor start{0, 1, 4, 0}, next{0, 1, 9, 0};
+  const auto whole = plan_block(1, 0, 4, start, next);
+  ASSERT_EQ(whole.size(), 4u);
+  std::set<std::uint32_t> rows;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    rows.insert(whole[i].row);
+    EXPECT_EQ(whole[i].after, i < 3 ? (StripeCursor{0, 1, 4, i + 1}) : next);
+  }
+  EXPECT_EQ(rows, (std::set<std::uint32_t>{0, 1, 2, 3}));
+  const auto rest = plan_block(1, 0, 4, whole[1].after, next);
+  ASSERT_EQ(rest.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(rest[i].row, whole[i + 2].row);
+    EXPECT_EQ(rest[i].after, whole[i + 2].after);
+  }
+  EXPECT_TRUE(plan_block(1, 0, 0, start, next).empty());
 }
 
 // Every (sample, visit) exactly once over all stripes, whatever is rejected, however units are cut and blocks are

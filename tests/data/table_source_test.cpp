@@ -202,6 +202,7 @@ TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
     RawSample sample;
     sample.image_place = place;
     sample.json = json;
+    if (const auto refusal = judge_metadata(sample, preparation)) return refusal->first;
     PrepareSeconds spent;
     return std::get<Rejected>(prepare_sample(std::move(sample), preparation, spent)).reason;
   };

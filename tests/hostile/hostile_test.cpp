@@ -107,8 +107,10 @@ Preparation preparation_of(const Filter& filter) {
 // "accepted", or why not.
 std::string verdict(RawRow row, const Preparation& preparation) {
   if (const auto* rejected = std::get_if<Rejected>(&row)) return to_string(rejected->reason);
+  auto& sample = std::get<RawSample>(row);
+  if (const auto refusal = judge_metadata(sample, preparation)) return to_string(refusal->first);
   PrepareSeconds spent;
-  const auto outcome = prepare_sample(std::move(std::get<RawSample>(row)), preparation, spent);
+  const auto outcome = prepare_sample(std::move(sample), preparation, spent);
   const auto* rejected = std::get_if<Rejected>(&outcome);
   return rejected ? to_string(rejected->reason) : "accepted";
 }
@@ -326,8 +328,7 @@ TEST(Hostile, AStreamGoesOn) {
     const Filter none(Filters{});
     Preparation preparation = preparation_of(none);
     preparation.images.max_pixels = 64 << 20;  // two threads have two images at a time
-    StripeStream stream(deal, *source, preparation,
-                        {.threads = 2, .block = 1, .ahead = 1, .epochs = 1, .rejected = &list});
+    StripeStream stream(deal, *source, preparation, {.threads = 2, .block = 1, .epochs = 1, .rejected = &list});
     Ledger ledger(plan);
     std::set<std::string> good;
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) {

@@ -55,7 +55,7 @@ TEST(Producer, SendsEveryStripeInItsOrderWithoutWhatIsNotFinite) {
   const EncodedRows source(rows, broken);
   const DataPlan plan{rows.manifest(), plan_stripes(3, {}, rows.manifest())};
   const Deal deal(5, plan.stripes);
-  StripeStream stream(deal, source, {}, {.threads = 2, .block = 4, .ahead = 6});
+  StripeStream stream(deal, source, {}, {.threads = 2, .block = 4});
   for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
   CachedEncoder encoder(nullptr, nullptr, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
@@ -100,7 +100,7 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
   const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
   const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
   const Deal deal(5, plan.stripes);
-  StripeStream stream(deal, rows, {}, {.threads = 1, .block = 2, .ahead = 2});
+  StripeStream stream(deal, rows, {}, {.threads = 1, .block = 2});
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <boost/icl/interval_set.hpp>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -36,7 +37,7 @@ struct RowRun {
   bool cached = false;  // the reason was known to a latent cache
 };
 
-// News for the ledger: what producers saw, in reading order of each unit. Travels with parcels.
+// News for the ledger: what producers saw. Travels with parcels.
 class LedgerDelta {
  public:
   // Row `row` of unit `unit` was accepted (no reason) or rejected, perhaps by what a latent cache knew.
@@ -77,8 +78,9 @@ struct RejectedRow {
 // Those that no latent cache knew.
 std::vector<RejectedRow> fresh_rejections(const LedgerDelta& news, const StripePlan& plan);
 
-// Counts per archive over distinct rows. Each unit has a high-water mark, so rows that are read again (after a resume,
-// by another producer, in a later epoch) are not counted again. `plan` must outlive it.
+// Counts per archive over distinct rows. The ledger knows which rows of each unit it has counted, so rows that are read
+// again (after a resume, by another producer, in a later epoch) are not counted again, in whatever order they come.
+// `plan` must outlive it.
 class Ledger {
  public:
   explicit Ledger(const DataPlan& plan);
@@ -92,12 +94,15 @@ class Ledger {
   void load_state(std::string_view json);  // Error(io) when it does not fit the plan
 
  private:
+  // Rows come nearly in order, so that a unit's are one interval and the few rows that are ahead of it.
+  using RowSet = boost::icl::interval_set<std::uint64_t, std::less, boost::icl::right_open_interval<std::uint64_t>>;
+
   void count(std::uint32_t archive, std::optional<Reason> reason, std::uint64_t rows);
 
   const DataPlan& plan_;
   RowCounts total_;
   std::vector<RowCounts> archives_;
-  std::vector<std::uint64_t> seen_;     // per unit: rows counted
+  std::vector<RowSet> seen_;            // per unit: rows counted
   std::set<std::uint64_t> non_finite_;  // hashes of the samples moved from accepted to rejected
 };
 

@@ -1,5 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 
 #include "millrace/data/decode.h"
@@ -23,8 +26,8 @@ struct Preparation {
 
 // Where the time of samples goes; summed over samples and threads.
 struct PrepareSeconds {
-  double read = 0;       // bytes from an archive, or of an image that a list names
-  double decode = 0;     // the image, and the filters before it
+  double read = 0;  // bytes from an archive, or of an image that a list names; the filters
+  double decode = 0;
   double transform = 0;  // resize, crop, flip
   double tokenise = 0;
 
@@ -32,7 +35,10 @@ struct PrepareSeconds {
   void add(const PrepareSeconds& other, double factor = 1);
 };
 
-// Filter, decode, transform, tokenise: every way to fail is a Rejected. Adds the time it took to `spent`.
+// What the filters say of a sample, before anything is decoded: the reason why not, and what is to be said of it.
+std::optional<std::pair<Reason, std::string>> judge_metadata(const RawSample& sample, const Preparation& preparation);
+
+// Decode, transform, tokenise: every way to fail is a Rejected. Adds the time it took to `spent`.
 std::variant<TransformedSample, Rejected> prepare_sample(RawSample sample, const Preparation& preparation,
                                                          PrepareSeconds& spent);
 

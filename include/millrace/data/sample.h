@@ -14,12 +14,12 @@
 namespace millrace {
 
 // Where a stripe stands: enough to go on reading, nothing more. A stripe shuffles block by block, so its place is the
-// first row of the block it is in, and how many of the block's shuffled samples have been given out.
+// first row of the block it is in, and how many of the block's shuffled rows have been given out or left out.
 struct StripeCursor {
   std::uint32_t epoch = 0;  // visit number of the samples in it
   std::uint32_t unit = 0;   // position in the stripe's list of units of this epoch
   std::uint64_t row = 0;    // first row of the block, counted in the unit
-  std::uint32_t given = 0;  // samples of the block given out so far
+  std::uint32_t given = 0;  // rows of the block that are behind it
   bool operator==(const StripeCursor&) const = default;
 };
 
@@ -96,6 +96,10 @@ enum class Reason : std::uint8_t {
 };
 inline constexpr int reason_count = 11;
 const char* to_string(Reason reason);
+// The filters dropped it, or could not read its metadata.
+inline bool is_of_filters(Reason reason) {
+  return reason == Reason::filtered || reason == Reason::bad_json;
+}
 std::optional<Reason> try_parse_reason(std::string_view name);
 
 // A sample that cannot be used: a value, counted in the ledger, never thrown.

@@ -15,8 +15,7 @@ namespace millrace {
 
 struct StreamOptions {
   int threads = 1;                   // each reads and transforms
-  std::uint32_t block = 1;           // samples shuffled together, see block_size()
-  int ahead = 8;                     // samples per stripe kept ready beyond the block
+  std::uint32_t block = 1;           // rows shuffled together, see block_size()
   std::uint32_t epochs = 0;          // passes over the data; 0 = without end
   RejectedList* rejected = nullptr;  // gets the bad rows of first passes; null = nobody wants them
 };
@@ -30,8 +29,9 @@ struct StreamStatistics {
   std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
 };
 
-// The stripes that one producer owns, read ahead by a pool of threads: memory is bounded by (block + ahead) samples per
-// stripe. What next() returns does not depend on the threads. One thread consumes.
+// The stripes that one producer owns, read and prepared by a pool of threads as far as samples are expected: memory is
+// bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns does
+// not depend on the threads. One thread consumes.
 class StripeStream {
  public:
   // `deal` and `source` must outlive the stream, as what `preparation` points to.
@@ -43,6 +43,9 @@ class StripeStream {
   void add(std::uint32_t stripe, const StripeCursor& from);
   // Gives it up; what was read ahead is dropped.
   void remove(std::uint32_t stripe);
+
+  // next() will be called for this stripe, once more than was said before: it is read and prepared as far as that.
+  void expect(std::uint32_t stripe);
 
   // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker, and
   // Error(bad_data) when a stripe finds nothing to accept.

@@ -2,21 +2,22 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <utility>
 #include <vector>
 
-#include "millrace/core/philox.h"
 #include "millrace/data/manifest.h"
 #include "millrace/data/sample.h"
 #include "millrace/data/source.h"
 
 // NOTE [Order by stripes]
 // A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) deals the units to the
-// stripes; a stripe reads its units in turn, drops what is rejected, collects K accepted samples (fewer at the end of
-// an epoch, so visits never mix), gives them out in a keyed order and goes on: an endless sequence that is a pure
-// function of (seed, manifest, S, K, transform). Who reads a stripe, and with how many threads, changes nothing. The
-// place in it is a StripeCursor: the first row of the current block and how many of its samples have been given.
+// stripes; a stripe reads its units in turn, drops what the filters drop, collects K of the other rows (fewer at the
+// end of an epoch, so visits never mix), gives them out in a keyed order but for those that are rejected for any other
+// reason, and goes on: an endless sequence of samples that is a pure function of (seed, manifest, S, K, filters,
+// transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing. The place in
+// it is a StripeCursor: the first row of the current block and how many of its rows have been given out or left out.
+// Rows are shuffled as they are in the archive, so the shuffle buffer holds files, not pixels, and a resumed block
+// decodes only what is left of it.
 namespace millrace {
 
 // Which units a stripe reads in which epoch. Safe to use from several threads.
@@ -65,53 +66,16 @@ class StripeReader {
   std::unique_ptr<UnitReader> reader_;
 };
 
-// The order in which a block's `size` accepted samples are given out.
-std::vector<std::uint32_t> block_order(std::uint64_t seed, const SampleRef& first, std::uint32_t size);
-// Samples in a block: the shuffle buffer's share of one stripe, at least one.
-std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes);
-
-// Collects the accepted samples of one stripe into shuffled blocks and tells each its cursor. `Sample` has a `ref`.
-template <class Sample>
-class BlockBuilder {
- public:
-  BlockBuilder(std::uint64_t seed, std::uint32_t size, const StripeCursor& from)
-      : seed_(seed), size_(size), start_{from.epoch, from.unit, from.row, 0}, skip_(from.given) {}
-
-  // The stripe's next accepted sample, read at row `at`. Returns the block it completes, else nothing.
-  std::vector<Sample> add(Sample sample, const StripeCursor& at) {
-    block_.push_back(std::move(sample));
-    return block_.size() < size_ ? std::vector<Sample>{} : give_out({at.epoch, at.unit, at.row + 1, 0});
-  }
-
-  // The epoch is over: returns the samples that are left of it.
-  std::vector<Sample> end_epoch(std::uint32_t epoch) { return give_out({epoch + 1, 0, 0, 0}); }
-
-  std::size_t held() const { return block_.size(); }
-
- private:
-  std::vector<Sample> give_out(const StripeCursor& next) {
-    std::vector<Sample> shuffled;
-    if (!block_.empty()) {
-      const auto order = block_order(seed_, block_.front().ref, static_cast<std::uint32_t>(block_.size()));
-      for (std::uint32_t given = skip_; given < order.size(); ++given) {
-        Sample& sample = block_[order[given]];
-        sample.ref.after = start_;
-        sample.ref.after.given = given + 1;
-        shuffled.push_back(std::move(sample));
-      }
-      if (!shuffled.empty()) shuffled.back().ref.after = next;
-    }
-    block_.clear();
-    start_ = next;
-    skip_ = 0;
-    return shuffled;
-  }
-
-  std::uint64_t seed_;
-  std::uint32_t size_;
-  StripeCursor start_;  // first row of the block
-  std::uint32_t skip_;  // samples of the first block that were given out before
-  std::vector<Sample> block_;
+// A row of a block in the order of giving out: its place in reading order, and where the stripe stands after it.
+struct GivenRow {
+  std::uint32_t row = 0;
+  StripeCursor after;
 };
+// How a block of `size` rows of a stripe is given out that begins at `start` (`start.given` of them are behind it
+// already) and is followed by `next`. The order is keyed by the place where the block begins.
+std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::uint32_t size,
+                                 const StripeCursor& start, const StripeCursor& next);
+// Rows in a block: the shuffle buffer's share of one stripe, at least one.
+std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes);
 
 }  // namespace millrace

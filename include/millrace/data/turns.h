@@ -1,7 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <optional>
 #include <vector>
+
+#include "millrace/data/stream.h"
 
 namespace millrace {
 
@@ -23,6 +27,26 @@ class StripeTurns {
  private:
   const std::uint64_t parcel_samples_;
   std::map<std::uint32_t, std::uint64_t> taken_;
+};
+
+// A stream's samples by turns. The stream is told `ahead` samples before whose turn will come, and has that many ready.
+class TurnReader {
+ public:
+  // The stream must own the stripes, and outlive this.
+  TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, int parcel_samples, int ahead);
+
+  // Nothing once all stripes have ended.
+  std::optional<TransformedSample> next();
+  // A sample of this stripe was dropped and will be made up for.
+  void put_back(std::uint32_t stripe) { turns_.put_back(stripe); }
+
+ private:
+  void look_ahead();
+
+  StripeStream& stream_;
+  StripeTurns turns_;
+  const std::size_t ahead_;
+  std::deque<std::uint32_t> upcoming_;
 };
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 #pragma once
 #include "millrace/data/stream.h"
+#include "millrace/data/turns.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/train/record.h"
 #include "millrace/train/task.h"
@@ -41,9 +42,12 @@ class AutoencoderTask : public Task {
   double latent_deviation();
 
  private:
+  int share_samples() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }
+
   AutoencoderKL vae_;
   StripeStream& stream_;
   Options options_;
+  TurnReader samples_;
   std::vector<TransformedSample> share_;
   std::vector<SampleRef> refs_;
   RecordPieces record_;
