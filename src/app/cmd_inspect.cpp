@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "inspect.h"
+#include "millrace/core/visible.h"
 #include "millrace/data/latent_cache.h"
 #include "millrace/io/lists.h"
 #include "millrace/models/pipeline_folder.h"
@@ -67,17 +68,17 @@ void print(const stdfs::path& path, const json& report) {
           fmt::print("    {}\n", name);
           print_histogram(entry);
         } else if (value.is_array()) {
-          fmt::print("    {}\n", entry.is_string() ? entry.get<std::string>() : to_text(entry));
+          fmt::print("    {}\n", entry.is_string() ? visible(entry.get<std::string>()) : to_text(entry));
         } else {
-          fmt::print("    {:<16} {}\n", name, to_text(entry));
+          fmt::print("    {:<16} {}\n", visible(name), to_text(entry));
         }
       }
     } else if (key != "problems") {
-      fmt::print("  {:<12} {}\n", key, value.is_string() ? value.get<std::string>() : to_text(value));
+      fmt::print("  {:<12} {}\n", key, value.is_string() ? visible(value.get<std::string>()) : to_text(value));
     }
   }
   for (const auto& problem : report.value("problems", json::array()))
-    fmt::print("  PROBLEM      {}\n", problem.get<std::string>());
+    fmt::print("  PROBLEM      {}\n", visible(problem.get<std::string>()));
 }
 
 int run_inspect(const CommandLine& line) {

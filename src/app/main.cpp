@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "millrace/core/log.h"
+#include "millrace/core/visible.h"
 #include "millrace/io/stream.h"
 #include "millrace/nn/device.h"
 
@@ -98,8 +99,8 @@ int report(const Error& error) {
   log::progress("");
   log::flush();
   if (is_silent_rank(error)) return static_cast<int>(error.exit());
-  fmt::print(stderr, "millrace: {}\n", error.what());
-  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", error.hint());
+  fmt::print(stderr, "millrace: {}\n", visible(error.what()));
+  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", visible(error.hint()));
   return static_cast<int>(error.exit());
 }
 

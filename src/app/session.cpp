@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/visible.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {
@@ -61,7 +62,7 @@ void abort_run(const World& world, const std::exception& error) {
   // A rank whose log does not reach the console speaks up, unless rank 0 says the same: settings are checked alike
   // everywhere.
   if (world.rank() != 0 && exit != Exit::usage)
-    fmt::print(stderr, "millrace: rank {} on {}: {}\n", world.rank(), world.host(), error.what());
+    fmt::print(stderr, "millrace: rank {} on {}: {}\n", world.rank(), world.host(), visible(error.what()));
   world.abort(exit);
 }
 

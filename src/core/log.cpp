@@ -21,6 +21,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/visible.h"
 
 namespace millrace::log {
 
@@ -106,7 +107,7 @@ auto make_formatter(const Options& options) {
     const std::int64_t step = current_step;
     out << fmt::format("{:%H:%M:%S} {}{}", fmt::localtime(std::time(nullptr)), name_of(*level), who);
     if (step > 0) out << fmt::format(" step {}", step);
-    out << ' ' << *text;
+    out << ' ' << visible(*text);
   };
 }
 

@@ -79,13 +79,19 @@ std::string type_of(std::string_view body) {
 }
 
 // Decoding tells a picture from a page that calls itself one, whatever the server said of it.
-std::variant<Image, Failure> decode(std::string_view body) {
-  auto decoded = decode_image(body);
-  if (auto* const image = std::get_if<Image>(&decoded)) return std::move(*image);
-  const auto& failure = std::get<DecodeFailure>(decoded);
-  if (failure.reason == Reason::not_an_image)
-    return Failure{FailureKind::not_an_image, failure.detail.starts_with("unknown bytes") ? "" : failure.detail};
-  return Failure{FailureKind::broken_image, to_string(failure.reason)};
+std::variant<Image, Failure> decode(std::string_view body, const WantedPixels& wanted) {
+  Image image;
+  const auto failure = decode_image_into(image, body, {}, wanted);
+  if (!failure) return image;
+  if (failure->reason == Reason::not_an_image)
+    return Failure{FailureKind::not_an_image, failure->detail.starts_with("unknown bytes") ? "" : failure->detail};
+  return Failure{FailureKind::broken_image, to_string(failure->reason)};
+}
+
+// A column is enough to see whether a JPEG is whole: the others' coefficients are read, but not turned into pixels.
+WantedPixels needed_for(Resize mode) {
+  if (mode != Resize::none) return {};
+  return {.columns = [](int, int) { return PixelRange{0, 1}; }};
 }
 
 }  // namespace
@@ -93,7 +99,7 @@ std::variant<Image, Failure> decode(std::string_view body) {
 std::variant<StoredImage, Failure> prepare_image(std::string body, const std::string& expected_hash,
                                                  const DownloadConfig& config) {
   if (auto failure = check_hash(body, expected_hash)) return std::move(*failure);
-  auto decoded = decode(body);
+  auto decoded = decode(body, needed_for(config.resize));
   if (auto* const failure = std::get_if<Failure>(&decoded)) return std::move(*failure);
   const Image& original = std::get<Image>(decoded);
 

@@ -56,6 +56,7 @@ Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
   for (std::size_t row = 0; row < encoded.finite.size(); ++row)
     if (!encoded.finite[row]) samples_.put_back(encoded.batch.refs[row].stripe);
   encoded.spent = report();
+  encoded.since = Stopwatch();
   return encoded;
 }
 

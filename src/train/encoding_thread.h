@@ -18,7 +18,8 @@ namespace millrace {
 struct Encoded {
   EncodedBatch batch;
   std::vector<bool> finite;  // per sample
-  ProducerReport spent;      // so far, all but sending
+  ProducerReport spent;      // up to then, all but sending
+  Stopwatch since;
 };
 
 // Takes samples from the stream and encodes them, in a thread of its own, so that parcels travel meanwhile: messages

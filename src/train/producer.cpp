@@ -72,6 +72,7 @@ class Producer {
   void take_over(Encoded encoded) {
     const Stopwatch watch;
     spent_ = encoded.spent;
+    since_spent_ = encoded.since;
     sort_into_lines(encoded);
     for (auto& [stripe, line] : lines_)
       if (line.waiting >= plan_.parcel_samples) send(line);
@@ -125,9 +126,10 @@ class Producer {
     });
   }
 
-  // Of the batches that were taken over so far.
+  // Of the batches that were taken over so far, and of sending until now.
   ProducerReport report() const {
     ProducerReport report = spent_;
+    report.seconds += since_spent_.seconds();
     report.send_wait_seconds = sender_.stats().stall_seconds;
     report.send_seconds = std::max(0.0, busy_seconds_ - report.send_wait_seconds);
     return report;
@@ -140,6 +142,7 @@ class Producer {
   const ProducerPlan& plan_;
   std::map<std::uint32_t, Line> lines_;
   ProducerReport spent_;     // up to the batch that is being sent
+  Stopwatch since_spent_;
   double busy_seconds_ = 0;  // sending and waiting to send
   bool signal_told_ = false;
 };

@@ -34,6 +34,14 @@ TEST_F(Log, LinesCarryTimeLevelRoleRankAndStep) {
                                  "[0-9]{2}:[0-9]{2}:[0-9]{2} warning trainer/3 step 42 loss 0.5\n"));
 }
 
+TEST_F(Log, WhatStrangersNamedCannotDriveATerminal) {
+  log::init({.console = false, .file = (dir_ / "log").string()});
+  log::warning("{}: no image",
+               "a\x1b[2J\r\b"
+               "b\x7f/ö\t1");
+  EXPECT_THAT(read_file(dir_ / "log"), testing::EndsWith(" warning a\\x1b[2J\\x0d\\x08b\\x7f/ö\t1: no image\n"));
+}
+
 TEST_F(Log, TheConsoleLeavesOutWhatOnlyTheFileNeeds) {
   testing::internal::CaptureStderr();
   log::init({.file = (dir_ / "log").string()});
