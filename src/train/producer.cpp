@@ -141,7 +141,7 @@ class Producer {
   const DataPlan& data_;
   const ProducerPlan& plan_;
   std::map<std::uint32_t, Line> lines_;
-  ProducerReport spent_;     // up to the batch that is being sent
+  ProducerReport spent_;  // up to the batch that is being sent
   Stopwatch since_spent_;
   double busy_seconds_ = 0;  // sending and waiting to send
   bool signal_told_ = false;
