@@ -71,7 +71,7 @@ torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
       fail(Exit::io, "parcel: impossible tensor shape");
   auto bytes = reader.take(elements * 2);
   auto tensor = torch::empty(shape, torch::kHalf);
-  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   return tensor;
 }
 

@@ -29,8 +29,8 @@ class TarWriter::Impl {
     archive_write_set_format_pax_restricted(archive_.get());
     check(archive_write_open(archive_.get(), this, nullptr, &Impl::write_block, nullptr));
   }
-  // What was not committed is given up; without this, freeing the archive would still write its end.
-  ~Impl() { archive_write_fail(archive_.get()); }
+  // What was not committed is given up; freeing the archive would still write its end.
+  ~Impl() { given_up_ = true; }
 
   void write_member(const std::string& name, std::string_view bytes) {
     const Utf8Locale utf8;
@@ -42,7 +42,7 @@ class TarWriter::Impl {
     archive_entry_set_size(entry.get(), static_cast<la_int64_t>(bytes.size()));
     check(archive_write_header(archive_.get(), entry.get()));
     const la_ssize_t written = archive_write_data(archive_.get(), bytes.data(), bytes.size());
-    if (written != static_cast<la_ssize_t>(bytes.size())) check(ARCHIVE_FATAL);
+    check(written == static_cast<la_ssize_t>(bytes.size()) ? ARCHIVE_OK : ARCHIVE_FATAL);
   }
 
   AtomicFile::Written commit() {
@@ -51,28 +51,28 @@ class TarWriter::Impl {
   }
 
  private:
-  // Exceptions must not pass through libarchive: the writer keeps them for `check`.
-  static la_ssize_t write_block(archive* a, void* self, const void* data, std::size_t bytes) {
+  // Exceptions must not pass through libarchive: the writer keeps the first for `check`, which every call ends with.
+  // libarchive is never told, because it would not free an archive that failed.
+  static la_ssize_t write_block(archive*, void* self, const void* data, std::size_t bytes) {
     auto& writer = *static_cast<Impl*>(self);
     try {
-      writer.file_.write(data, bytes);
-      return static_cast<la_ssize_t>(bytes);
+      if (!writer.given_up_ && !writer.failure_) writer.file_.write(data, bytes);
     } catch (...) {
       writer.failure_ = std::current_exception();
-      archive_set_error(a, EIO, "write failed");
-      return -1;
     }
+    return static_cast<la_ssize_t>(bytes);
   }
 
   void check(int result) {
-    if (result >= ARCHIVE_WARN) return;
-    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-    fail(Exit::io, "cannot write {}: {}", path_.string(), archive_error_string(archive_.get()));
+    if (failure_) std::rethrow_exception(failure_);
+    if (result < ARCHIVE_WARN)
+      fail(Exit::io, "cannot write {}: {}", path_.string(), archive_error_string(archive_.get()));
   }
 
   fs::path path_;
   AtomicFile file_;
   std::exception_ptr failure_;
+  bool given_up_ = false;
   std::unique_ptr<archive, CloseArchive> archive_;
 };
 
