@@ -1,5 +1,6 @@
 #include "millrace/encode/parcel.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "millrace/core/error.h"
@@ -65,11 +66,12 @@ class Reader {
 };
 
 torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
-  std::uint64_t elements = 1;
+  std::uint64_t extent = 1;  // strides must fit even where a side is 0
   for (auto side : shape)
-    if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(side), &elements) || elements > (1ull << 40))
+    if (__builtin_mul_overflow(extent, std::max<std::uint64_t>(side, 1), &extent) || extent > (1ull << 40))
       fail(Exit::io, "parcel: impossible tensor shape");
-  auto bytes = reader.take(elements * 2);
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  auto bytes = reader.take(empty ? 0 : extent * 2);
   auto tensor = torch::empty(shape, torch::kHalf);
   if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   return tensor;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "millrace/core/error.h"
@@ -85,7 +86,11 @@ TEST(Parcel, MayHoldNoSample) {
   content.ledger_delta = "only news";
   content.batch.moments = torch::zeros({0, 8, 2, 2}, torch::kHalf);
   content.batch.text = torch::zeros({0, 77, 4}, torch::kHalf);
-  expect_equal(unpack_parcel(pack_parcel(content)), content);
+  auto bytes = pack_parcel(content);
+  expect_equal(unpack_parcel(bytes), content);
+  std::fill(bytes.begin() + 16, bytes.begin() + 28,
+            std::byte{0xFF});  // sides that no tensor has, not even an empty one
+  EXPECT_THROW(unpack_parcel(bytes), Error);
 }
 
 TEST(Parcel, EveryTruncationIsRefused) {
