@@ -141,9 +141,12 @@ struct StripeStream::Impl {
     bool ended = false;
     try {
       while (slots.size() < most && bytes < bytes_per_read && !ended) {
-        slots.push_back(read_row(*stripe));
-        bytes += bytes_of(slots.back()->row.row);
-        ended = options.epochs && slots.back()->row.epoch_ended && slots.back()->row.at.epoch + 1 >= options.epochs;
+        auto slot = std::make_unique<Slot>();
+        slot->row = stripe->reader.next();
+        bytes += bytes_of(slot->row.row);
+        ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
+        if (!slot->row.epoch_ended) look_at(*slot);
+        slots.push_back(std::move(slot));
       }
     } catch (...) {
       slots.push_back(std::make_unique<Slot>());
@@ -160,11 +163,9 @@ struct StripeStream::Impl {
     go_on(stripe);
   }
 
-  SlotPtr read_row(Stripe& stripe) const {
-    auto slot = std::make_unique<Slot>();
-    slot->row = stripe.reader.next();
-    RawRow& row = slot->row.row;
-    if (slot->row.epoch_ended) return slot;
+  // What can be said of a row before a thread prepares it.
+  void look_at(Slot& slot) const {
+    RawRow& row = slot.row.row;
     if (auto* raw = std::get_if<RawSample>(&row)) {
       if (auto refusal = judge_metadata(*raw, preparation))
         row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
@@ -172,9 +173,8 @@ struct StripeStream::Impl {
       TransformedSample sample;
       sample.ref = std::move(encoded->ref);
       sample.encoding = std::move(encoded->encoding);
-      slot->outcome = std::move(sample);
+      slot.outcome = std::move(sample);
     }
-    return slot;
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
@@ -251,17 +251,18 @@ struct StripeStream::Impl {
       const SlotPtr slot = std::move(stripe.rows.front());
       stripe.rows.pop_front();
       if (stripe.asked) --stripe.asked;
-      account(stripe, slot->skipped, slot->row.at.epoch);
+      const auto& [at, unit, epoch_ended, row] = slot->row;
+      for (const RowRun& run : slot->skipped.runs()) stripe.barren.count(run.reason, run.rows);
+      if (at.epoch == 0) stripe.news.append(slot->skipped);
       if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
-      if (slot->row.epoch_ended) {
-        end_epoch(stripe, slot->row.at.epoch);
+      if (epoch_ended) {
+        end_epoch(stripe, at.epoch);
         continue;
       }
       const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
-      LedgerDelta own;
-      own.add(slot->row.unit, slot->row.at.row, rejected ? std::optional(rejected->reason) : std::nullopt,
-              rejected && rejected->cached);
-      account(stripe, own, slot->row.at.epoch);
+      const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
+      stripe.barren.count(reason, 1);
+      if (at.epoch == 0) stripe.news.add(unit, at.row, reason, rejected && rejected->cached);
       if (rejected) continue;
       auto sample = std::move(std::get<TransformedSample>(slot->outcome));
       sample.ref.after = slot->after;
@@ -269,11 +270,6 @@ struct StripeStream::Impl {
       return sample;
     }
     return std::nullopt;
-  }
-
-  static void account(Stripe& stripe, const LedgerDelta& rows, std::uint32_t epoch) {
-    for (const RowRun& run : rows.runs()) stripe.barren.count(run.reason, run.rows);
-    if (epoch == 0) stripe.news.append(rows);
   }
 
   void end_epoch(Stripe& stripe, std::uint32_t epoch) {

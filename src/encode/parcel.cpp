@@ -70,8 +70,7 @@ torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
   for (auto side : shape)
     if (__builtin_mul_overflow(extent, std::max<std::uint64_t>(side, 1), &extent) || extent > (1ull << 40))
       fail(Exit::io, "parcel: impossible tensor shape");
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  auto bytes = reader.take(empty ? 0 : extent * 2);
+  auto bytes = reader.take(2 * static_cast<std::uint64_t>(c10::multiply_integers(shape)));
   auto tensor = torch::empty(shape, torch::kHalf);
   if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   return tensor;

@@ -88,8 +88,8 @@ TEST(Parcel, MayHoldNoSample) {
   content.batch.text = torch::zeros({0, 77, 4}, torch::kHalf);
   auto bytes = pack_parcel(content);
   expect_equal(unpack_parcel(bytes), content);
-  std::fill(bytes.begin() + 16, bytes.begin() + 28,
-            std::byte{0xFF});  // sides that no tensor has, not even an empty one
+  // Sides that no tensor has, not even an empty one.
+  std::fill(bytes.begin() + 16, bytes.begin() + 28, std::byte{0xFF});
   EXPECT_THROW(unpack_parcel(bytes), Error);
 }
 
