@@ -1,0 +1,216 @@
+// The storm: random trainings in random lives by the real program, each against a straight run. See README.md.
+//   millrace_storm [--cases N] [--seed S] [--from K] [--jobs J] [--millrace FILE] [--limit SECONDS] [--keep] [--dry]
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "compare.h"
+#include "millrace/core/error.h"
+#include "millrace/core/stopwatch.h"
+#include "pipeline.h"
+
+namespace millrace::storm {
+namespace {
+
+struct Options {
+  int cases = 10, from = 0, jobs = 0;
+  std::uint64_t seed = 1;
+  fs::path millrace = MILLRACE_BINARY;
+  double limit = 90;
+  bool keep = false, dry = false;
+};
+
+[[noreturn]] void usage() {
+  fmt::print(stderr,
+             "usage: millrace_storm [--cases N] [--seed S] [--from K] [--jobs J] [--millrace FILE] [--limit SECONDS] "
+             "[--keep] [--dry]\n");
+  std::exit(2);
+}
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    const auto value = [&] { return ++i < argc ? argv[i] : (usage(), argv[0]); };
+    if (name == "--cases") {
+      options.cases = std::atoi(value());
+    } else if (name == "--seed") {
+      options.seed = std::strtoull(value(), nullptr, 10);
+    } else if (name == "--from") {
+      options.from = std::atoi(value());
+    } else if (name == "--jobs") {
+      options.jobs = std::atoi(value());
+    } else if (name == "--millrace") {
+      options.millrace = fs::absolute(value());
+    } else if (name == "--limit") {
+      options.limit = std::atof(value());
+    } else if (name == "--keep") {
+      options.keep = true;
+    } else if (name == "--dry") {
+      options.dry = true;
+    } else {
+      usage();
+    }
+  }
+  return options;
+}
+
+std::string output_of(const std::string& command) {
+  std::string output;
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  ensure(pipe != nullptr, "a command can be started");
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
+  if (::pclose(pipe) != 0) fail(Exit::io, "{}: {}", command, output);
+  return output;
+}
+
+Workshop open_workshop(const Options& options) {
+  Workshop workshop;
+  std::string pattern = fs::temp_directory_path() / "millrace-storm-XXXXXX";
+  ensure(::mkdtemp(pattern.data()) != nullptr, "no temporary folder");
+  workshop.folder = pattern;
+  workshop.millrace = options.millrace;
+  workshop.limit = options.limit;
+  workshop.pipeline = workshop.folder / "pipeline";
+  const auto program = options.millrace.string();
+  output_of(fmt::format("'{}' init --preset tiny --out '{}'", program, workshop.pipeline.string()));
+  shrink_pipeline(workshop.pipeline);
+  workshop.shuffle_block =
+      output_of(fmt::format("'{}' train --help data", program)).find("data.shuffle_block") != std::string::npos;
+  return workshop;
+}
+
+// ---- one case ----------------------------------------------------------------------------------------------------
+
+// From the first step to the last without a save in between, from the images.
+Life straight_life(const Case& drawn, Layout layout) {
+  Life life;
+  life.layout = layout;
+  life.save_every = 100'000;
+  life.mpirun = layout.ranks > 1;
+  return life;
+}
+
+// One rank that trains as the case's first life does, where one rank can.
+Layout one_rank(const Case& drawn) {
+  Layout layout = drawn.lives[0].layout;
+  layout.ranks = 1;
+  layout.producers = 0;
+  return layout;
+}
+
+Troubles run_case(Site& site) {
+  const Case& drawn = site.drawn;
+  const auto truth = write_archives(drawn, site.archives());
+  const auto reference = site.folder / "straight", run = site.folder / "run";
+  if (auto troubles = live(site, "straight", straight_life(drawn, one_rank(drawn)), true); !troubles.empty())
+    return troubles;
+  if (auto troubles = check_samples(reference, truth, drawn.steps); !troubles.empty()) {
+    troubles.insert(troubles.begin(), "in the straight run");
+    return troubles;
+  }
+  if (auto troubles = prepare_cache(site); !troubles.empty()) return troubles;
+  for (std::size_t i = 0; i < drawn.lives.size(); ++i) {
+    auto troubles = live(site, "run", drawn.lives[i]);
+    if (troubles.empty()) troubles = compare_ids(run, reference);
+    if (troubles.empty()) continue;
+    troubles.insert(troubles.begin(), fmt::format("in life {} of {}", i + 1, drawn.lives.size()));
+    return troubles;
+  }
+  const bool as_one = drawn.lives[0].layout.computes_like(one_rank(drawn));
+  auto troubles = compare_runs(run, reference, drawn.steps, drawn.computed_alike() && as_one);
+  const auto samples = check_samples(run, truth, drawn.steps);
+  troubles.insert(troubles.end(), samples.begin(), samples.end());
+  if (!troubles.empty() || !drawn.computed_alike() || as_one) return troubles;
+
+  // The same once more on the case's own ranks: now every bit must be equal.
+  if (troubles = live(site, "straight-alike", straight_life(drawn, drawn.lives[0].layout), true); !troubles.empty())
+    return troubles;
+  return compare_runs(run, site.folder / "straight-alike", drawn.steps, true);
+}
+
+// True when the case held. A failed one keeps its folder.
+bool weather(const Workshop& workshop, const Options& options, int number, std::mutex& console) {
+  const auto seed = options.seed + static_cast<std::uint64_t>(number);
+  const Case drawn = draw_case(seed);
+  Site site{workshop, drawn, workshop.folder / fmt::format("case-{}", seed), {}};
+  const Stopwatch watch;
+  Troubles troubles;
+  if (!options.dry) {
+    try {
+      troubles = run_case(site);
+    } catch (const std::exception& error) {
+      troubles.push_back(error.what());
+    }
+  }
+  const std::lock_guard lock(console);
+  fmt::print("{} {}: {}  {} ({:.1f} s)\n", number, seed, describe(drawn), troubles.empty() ? "ok" : "FAILED",
+             watch.seconds());
+  if (!troubles.empty())
+    fmt::print("  {}\n  commands:\n    {}\n  folder {}\n  again: millrace_storm --seed {} --cases 1\n",
+               fmt::join(troubles, "\n  "), fmt::join(site.transcript, "\n    "), site.folder.string(), seed);
+  std::fflush(stdout);
+  if (troubles.empty() && !options.keep) fs::remove_all(site.folder);
+  return troubles.empty();
+}
+
+// ---- all cases ---------------------------------------------------------------------------------------------------
+
+std::vector<int> cores() {
+  cpu_set_t allowed;
+  ensure(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "the kernel tells the cores");
+  std::vector<int> found;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) found.push_back(core);
+  return found;
+}
+
+// Every rank then has one thread, on any machine: the last bits of an encoding depend on the number of threads.
+void stay_on(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ensure(sched_setaffinity(0, sizeof one, &one) == 0, "a thread can stay on its core");
+}
+
+int storm(const Options& options) {
+  adopt_orphans();
+  const auto places = cores();
+  const auto workshop = open_workshop(options);
+  const std::size_t jobs = options.jobs > 0 ? static_cast<std::size_t>(options.jobs) : places.size();
+  std::atomic<int> next = options.from, failed = 0;
+  std::mutex console;
+  {
+    std::vector<std::jthread> workers;
+    for (std::size_t i = 0; i < jobs; ++i)
+      workers.emplace_back([&, core = places[i % places.size()]] {
+        stay_on(core);
+        for (int number; (number = next++) < options.from + options.cases;)
+          if (!weather(workshop, options, number, console)) ++failed;
+      });
+  }
+  std::error_code ignored;
+  if (failed == 0 && !options.keep) fs::remove_all(workshop.folder, ignored);
+  fmt::print("{} passed, {} failed\n", options.cases - failed, failed.load());
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace millrace::storm
+
+int main(int argc, char** argv) {
+  try {
+    return millrace::storm::storm(millrace::storm::read_options(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "millrace_storm: {}\n", error.what());
+    return 1;
+  }
+}
