@@ -7,7 +7,7 @@ Prints the same JSON lines {"bench", "figure", "unit", "median", "min", "max", "
   --compile    torch.compile, channels_last, fused AdamW, EMA by foreach: what a careful user turns on
 
     train_step_bench.py --pipeline DIR [--batch 32] [--resolution 32] [--device cpu] [--dtype float32] [--threads 1]
-                        [--runs 5] [--steps 5] [--compile]
+                        [--runs 5] [--steps 5] [--warm-up SECONDS] [--compile]
 """
 import argparse
 import json
@@ -92,11 +92,16 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warm-up", type=float, default=0, help="seconds of load between the first run, which may compile, and the measured ones")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     trainer = Trainer(options)
-    runs = [trainer.run(options.steps) for _ in range(options.runs + 1)][1:]
+    trainer.run(options.steps)  # compiles, too
+    started = time.perf_counter()
+    while time.perf_counter() - started < options.warm_up:
+        trainer.run(options.steps)
+    runs = [trainer.run(options.steps) for _ in range(options.runs)]
     totals = [sum(run.values()) for run in runs]
     figures = {"steps": ("steps/s", [options.steps / total for total in totals]),
                "images": ("images/s", [options.steps * options.batch / total for total in totals]),

@@ -15,7 +15,7 @@ struct BenchConfig {
   int threads = 1;
   struct Bench {
     int runs = 5;
-    double seconds = 120;
+    double seconds = 120, warm_up = 0;
     int steps = 5;
     void describe(config::Section& section);
   } bench;
@@ -61,15 +61,21 @@ class Figures {
   std::vector<Figure> figures_;
 };
 
-// One warm-up, then `bench.runs` measured runs; none is started after `bench.seconds`. All ranks decide alike.
+// Warm-up runs for `bench.warm_up`, one at least, then `bench.runs` measured runs; none is started when the warm-up and
+// `bench.seconds` have passed. All ranks decide alike.
 template <class Body>
 void repeat(const BenchConfig& config, const Group& group, Body&& body) {
   const Stopwatch watch;
-  body(/*measured=*/false);
-  for (int i = 0; i < config.bench.runs; ++i) {
+  const auto passed = [&](double limit) {
     double seconds = watch.seconds();
     group.all_reduce_max(std::span(&seconds, 1));
-    if (i > 0 && seconds >= config.bench.seconds) return;
+    return seconds >= limit;
+  };
+  do {
+    body(/*measured=*/false);
+  } while (!passed(config.bench.warm_up));
+  for (int i = 0; i < config.bench.runs; ++i) {
+    if (i > 0 && passed(config.bench.warm_up + config.bench.seconds)) return;
     body(true);
   }
 }

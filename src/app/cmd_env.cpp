@@ -31,6 +31,7 @@ int run_env(const CommandLine&) {
   row("processor", fmt::format("{}, {} threads", device_name(torch::kCPU), std::thread::hardware_concurrency()));
   row("memory", first_line("/proc/meminfo", "MemTotal"));
   row("LibTorch", TORCH_VERSION);
+  row("CUDA", cuda_versions());
   row("MPI", mpi_version());
   row("launched", World::launched() ? "by mpirun or srun" : "alone");
   row("GPUs", gpu_count() == 0 ? "none" : fmt::format("{} x {}", gpu_count(), device_name(torch::kCUDA)));

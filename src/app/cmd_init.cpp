@@ -2,11 +2,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <ranges>
 
 #include "command.h"
 #include "millrace/core/files.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/data/tokenizer_folder.h"
 #include "millrace/models/presets.h"
 
@@ -39,18 +39,24 @@ int run_init(const CommandLine& line) {
   if (loaded.printed) return 0;
   const auto preset = parse_preset(line.get("preset"));
   const fs::path out = line.get("out");
+  if (line.dry_run) {
+    fmt::print("dry run: nothing was written; {} would be made: {}\n", out.string(), line.get("preset"));
+    return 0;
+  }
   const auto scratch = fs::temp_directory_path() / fmt::format("millrace-tokenizer-{}", ::getpid());
   write_clip_tokenizer_folder(find_vocabulary(), scratch, std::string(preset_pad_token(preset)));
-  const auto started = std::chrono::steady_clock::now();
+  std::optional<std::uint64_t> seed = loaded.root.seed;
+  if (line.has("no-weights")) seed.reset();
+  const Stopwatch watch;
   try {
-    init_pipeline(preset, scratch, out, loaded.root.seed);
+    init_pipeline(preset, scratch, out, seed);
   } catch (...) {
     fs::remove_all(scratch);
     throw;
   }
   fs::remove_all(scratch);
-  fmt::print("{}: {} with random weights, seed {}, in {:.1f} s\n", out.string(), line.get("preset"), loaded.root.seed,
-             std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  fmt::print("{}: {} {}, in {:.1f} s\n", out.string(), line.get("preset"),
+             seed ? fmt::format("with random weights, seed {}", *seed) : "without weights", watch.seconds());
   return 0;
 }
 
@@ -59,9 +65,11 @@ int run_init(const CommandLine& line) {
 Command init_command() {
   return {"init",
           "a diffusers folder with random weights",
-          "--preset tiny|sd1|sd2|sd2-v --out DIR [seed=0]",
+          "--preset tiny|sd1|sd2|sd2-v --out DIR [--no-weights] [seed=0]",
           {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"},
-           {"out", "DIR", "the new folder"}},
+           {"out", "DIR", "the new folder"},
+           {"no-weights", "", "only the files that tell the shapes, which is all that `bench step` reads",
+            OptionSpec::Takes::nothing}},
           false,
           run_init,
           schema_of<InitConfig>};

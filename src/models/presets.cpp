@@ -13,10 +13,12 @@ namespace {
 
 using nlohmann::json;
 
-void write_component(const torch::nn::Module& module, const json& config, const fs::path& folder,
+// `make(config, seed)` gives the module, which is made only when there is a seed.
+template <class Make>
+void write_component(Make make, const json& config, std::optional<std::uint64_t> seed, const fs::path& folder,
                      std::string_view stem) {
   write_json(folder / "config.json", config);
-  save_weights(tensors_of(module), folder, stem);
+  if (seed) save_weights(tensors_of(*make(config, *seed)), folder, stem);
 }
 
 json model_index(const json& scheduler) {
@@ -38,16 +40,19 @@ json model_index(const json& scheduler) {
 
 }  // namespace
 
-void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::path& out, std::uint64_t seed) {
+void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::path& out,
+                   std::optional<std::uint64_t> seed) {
   const PresetConfigs configs = preset_configs(preset);
   StagedFolder staged(out);
   copy_folder(tokenizer_folder, staged.subfolder("tokenizer"));
   write_json(staged.subfolder("scheduler") / "scheduler_config.json", configs.scheduler);
   write_json(staged.path() / "model_index.json", model_index(configs.scheduler));
-  write_component(*make_text_encoder(configs.text_encoder, seed, configs.token_embedding_std), configs.text_encoder,
-                  staged.subfolder("text_encoder"), transformers_stem);
-  write_component(*make_vae(configs.vae, seed), configs.vae, staged.subfolder("vae"), diffusers_stem);
-  write_component(*make_unet(configs.unet, seed), configs.unet, staged.subfolder("unet"), diffusers_stem);
+  const auto text_encoder = [&](const json& config, std::uint64_t s) {
+    return make_text_encoder(config, s, configs.token_embedding_std);
+  };
+  write_component(text_encoder, configs.text_encoder, seed, staged.subfolder("text_encoder"), transformers_stem);
+  write_component(make_vae, configs.vae, seed, staged.subfolder("vae"), diffusers_stem);
+  write_component(make_unet, configs.unet, seed, staged.subfolder("unet"), diffusers_stem);
   staged.publish();
 }
 

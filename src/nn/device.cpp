@@ -69,6 +69,10 @@ int gpu_count() {
   return gpu::count();
 }
 
+std::string cuda_versions() {
+  return gpu::versions();
+}
+
 void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
 }

@@ -9,6 +9,9 @@ int count() {
 std::string why_none() {
   return "this build has no CUDA (MILLRACE_CUDA=OFF)";
 }
+std::string versions() {
+  return "not in this build";
+}
 
 void synchronize(int) {
   ensure(false, "no GPU in this build");

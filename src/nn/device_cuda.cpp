@@ -1,17 +1,51 @@
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
 
 #include "device_gpu.h"
 
 namespace millrace::gpu {
+
+namespace {
+
+// 13000 = 13.0; 0 = there is none.
+std::string cuda_version(int number) {
+  return number == 0 ? "none" : fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+std::string cudnn_version() {
+  const auto number = at::detail::getCUDAHooks().versionRuntimeCuDNN();
+  return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
+// Asked by name: LibTorch brings the library along and tells only which one it was built with.
+std::string nccl_version() {
+  const auto get = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  int number = 0;
+  if (get == nullptr || get(&number) != 0) return "none";
+  return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
+}  // namespace
 
 int count() {
   return c10::cuda::device_count();
 }
 std::string why_none() {
   return "no usable GPU or driver on this machine";
+}
+
+std::string versions() {
+  int runtime = 0, driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  return fmt::format("{} (driver {}), cuDNN {}, NCCL {}", cuda_version(runtime), cuda_version(driver), cudnn_version(),
+                     nccl_version());
 }
 
 void synchronize(int index) {

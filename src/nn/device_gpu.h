@@ -8,6 +8,8 @@ namespace millrace::gpu {
 int count();
 // Why `count` is 0, as the end of a sentence.
 std::string why_none();
+// Of CUDA, its driver, cuDNN and NCCL, as they are in this process.
+std::string versions();
 void synchronize(int index);
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);

@@ -152,6 +152,22 @@ TEST(InitPipeline, WritesACompletePipeline) {
                            tensors_of(*make_unet(preset_configs(Preset::tiny).unet, 7)).at("conv_in.weight")));
 }
 
+TEST(InitPipeline, WithoutASeedWritesTheSameFilesButTheWeights) {
+  const TempDir dir;
+  init_pipeline(Preset::tiny, tokenizer, dir / "whole", 7);
+  init_pipeline(Preset::tiny, tokenizer, dir / "shapes", std::nullopt);
+  const auto files = [](const fs::path& folder, bool weights) {
+    std::map<fs::path, std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (!entry.is_regular_file() || (!weights && entry.path().extension() == ".safetensors")) continue;
+      found[entry.path().lexically_relative(folder)] = read_file(entry.path());
+    }
+    return found;
+  };
+  EXPECT_EQ(files(dir / "shapes", true), files(dir / "whole", false));
+  EXPECT_EQ(files(dir / "whole", true).size(), files(dir / "whole", false).size() + 3);
+}
+
 TEST(InitPipeline, RefusesAUsedFolder) {
   const TempDir dir;
   dir.write("a file", "");

@@ -1,6 +1,8 @@
 #include "millrace/nn/device.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include <fstream>
 
 #include "millrace/core/error.h"
 
@@ -36,6 +38,18 @@ TEST(Device, GpusAreDealtRoundRobin) {
   synchronize(device);
   EXPECT_GE(peak_memory_bytes(device), tensor.nbytes());
   EXPECT_FALSE(device_name(device).empty());
+}
+
+// Without a GPU, too: a CUDA product whose libraries the linker dropped, or the loader did not find, finds no GPU
+// anywhere.
+TEST(Device, TheCudaProductHasLibTorchsCudaInTheProcess) {
+  std::ifstream maps("/proc/self/maps");
+  const std::string loaded{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_EQ(at::Context::hasCUDART(), bool{MILLRACE_WITH_CUDA});
+  EXPECT_EQ(loaded.find("/libtorch_cuda.so") != std::string::npos, bool{MILLRACE_WITH_CUDA});
+  EXPECT_THAT(cuda_versions(),
+              testing::ContainsRegex(MILLRACE_WITH_CUDA ? "^1[0-9][.][0-9]+ .*, cuDNN 9[.][0-9.]+, NCCL 2[.][0-9.]+$"
+                                                        : "^not in this build$"));
 }
 
 TEST(Dtype, AutoDependsOnTheDevice) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 // The published shapes of Stable Diffusion, and a toy one that two slow cores can train.
@@ -24,8 +25,8 @@ std::string_view preset_pad_token(Preset preset);
 
 // Writes a complete diffusers folder with random fp32 weights, the same ones for the same seed. `tokenizer_folder` is
 // copied into it. `out` must not exist or be empty (else Error(usage)); it appears only when it is complete.
-// One component is in memory at a time.
+// One component is in memory at a time. Without a seed there are no weights, only the files that tell the shapes.
 void init_pipeline(Preset preset, const std::filesystem::path& tokenizer_folder, const std::filesystem::path& out,
-                   std::uint64_t seed);
+                   std::optional<std::uint64_t> seed);
 
 }  // namespace millrace

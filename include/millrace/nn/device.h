@@ -18,6 +18,9 @@ std::string dtype_name(torch::Dtype dtype);
 
 // Number of GPUs this process can use; 0 in a build without CUDA.
 int gpu_count();
+// "13.0 (driver 13.0), cuDNN 9.19.0, NCCL 2.28.9": the libraries in this process, not those it was built with; or that
+// this build has no CUDA.
+std::string cuda_versions();
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
