@@ -7,12 +7,14 @@
 #include "bench.h"
 #include "command.h"
 #include "millrace/handoff/bench_handoff.h"
+#include "session.h"
 
 namespace millrace {
 
 void BenchConfig::Bench::describe(config::Section& section) {
-  section.key("runs", runs, "measured runs, after one warm-up").at_least(1);
-  section.key("seconds", seconds, "no further run is started after this").above(0);
+  section.key("runs", runs, "measured runs, after the warm-up").at_least(1);
+  section.key("seconds", seconds, "no further run is started after this and the warm-up").above(0);
+  section.key("warm_up", warm_up, "seconds of load before the first measured run; 0 = one run").at_least(0);
   section.key("steps", steps, "steps in one run of `step`").at_least(1);
 }
 
@@ -33,16 +35,16 @@ void BenchConfig::describe(config::Section& section) {
   section.section("bench", bench, "how long to measure");
   section.section("run", run, "device");
   section.section("model", model, "pipeline");
-  section.section("data", data, "for transform and loader");
+  section.section("data", data, "for transform and loader").ignore({"validation", "max_bad_share"});
   section.section("transform", transform, "resolution and policy");
   section.section("tokenizer", tokenizer, "mode");
-  section.section("encode", encode, "for encode: batch_size, dtype");
-  section.section("batch", batch, "batch.micro");
+  section.section("encode", encode, "for encode").ignore({"cache", "rows_per_file", "text_on"});
+  section.section("batch", batch, "for loader and step").ignore({"global"});
   section.section("objective", objective, "for step");
-  section.section("optim", optim, "for step and optimizer");
+  section.section("optim", optim, "for step and optimizer").ignore({"schedule", "warmup"});
   section.section("ema", ema, "for step and optimizer");
   section.section("parallel", parallel, "for step, optimizer and collectives");
-  section.section("generate", generate, "for generate");
+  section.section("generate", generate, "for generate").ignore({"initial_latents", "save_latents"});
   section.ignore({"roles", "duration", "checkpoint", "samples", "validation", "log", "record", "guard", "download",
                   "autoencoder"});
 }
@@ -64,7 +66,7 @@ void check(const BenchConfig& c, const std::string& name, config::Report& report
   if (name != "handoff" && name != "collectives" && c.model.pipeline.empty())
     report.problem("model.pipeline", "must be set");
   if (name != "transform" && name != "loader") return;
-  c.data.train.check("data.train", report);
+  c.data.train.check(report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: there are no images to read");
 }
@@ -86,14 +88,15 @@ int run_bench(const CommandLine& line) {
   const auto& name = line.paths[0];
   if (std::find(names.begin(), names.end(), name) == names.end())
     throw Error(Exit::usage, fmt::format("there is no benchmark \"{}\"", name), all);
-  auto loaded =
-      load_config<BenchConfig>(line, [&](const BenchConfig& c, config::Report& report) { check(c, name, report); });
-  if (loaded.printed) return 0;
-  World world;
-  at::set_num_threads(loaded.root.threads);
-  const auto figures = run_benchmark(loaded.root, name, world);
-  if (world.rank() == 0) figures.print(line.has("json"));
-  return 0;
+  return run_ranks([&](World& world) {
+    const auto loaded =
+        load_config<BenchConfig>(world, line, [&](const auto& c, auto& report) { check(c, name, report); });
+    if (loaded.printed) return 0;
+    at::set_num_threads(loaded.root.threads);
+    const auto figures = run_benchmark(loaded.root, name, world);
+    if (world.rank() == 0) figures.print(line.has("json"));
+    return 0;
+  });
 }
 
 }  // namespace

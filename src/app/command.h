@@ -17,6 +17,7 @@ struct Command {
   bool takes_paths = false;
   int (*run)(const CommandLine& line) = nullptr;
   config::Section (*schema)() = nullptr;  // its configuration, for --help
+  bool heeds_signals = false;             // ends in order when one asks it to
 };
 
 // A schema over a value that lives as long as the program: for --help only.
@@ -26,8 +27,9 @@ config::Section schema_of() {
   return config::Section::of(root);
 }
 
-// Reads the configuration of a command. With --print-config the resolved configuration is printed and `print` is true:
-// the command then ends at once.
+// Reads the configuration of a command; `check` adds what is wrong beyond single keys, so that all of it is told at
+// once. With --print-config the resolved configuration is printed, unless another rank does, and `printed` is true: the
+// command then ends at once.
 template <class Root>
 struct Loaded {
   Root root;
@@ -37,14 +39,15 @@ struct Loaded {
 void print_out(const std::string& text);
 
 template <class Root, class Check>
-Loaded<Root> load_config(const CommandLine& line, Check&& check) {
+Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = true) {
   Loaded<Root> loaded;
   loaded.report = config::load(loaded.root, line.inputs);
-  if (loaded.report.ok()) check(loaded.root, loaded.report);
+  check(loaded.root, loaded.report);
   loaded.report.throw_if_problems();
   if (line.print_config) {
-    print_out(*line.print_config == "json" ? config::print_json(loaded.root)
-                                           : config::print_yaml(loaded.root, loaded.report));
+    if (prints)
+      print_out(*line.print_config == "json" ? config::print_json(loaded.root)
+                                             : config::print_yaml(loaded.root, loaded.report));
     loaded.printed = true;
   }
   return loaded;

@@ -118,20 +118,22 @@ class Reader {
 
  private:
   void read_key(Key& key, const Node& node, const std::string& path) {
-    if (is_broken(node)) return;
+    if (is_broken(node)) return report_.refuse(path);
     try {
       key.read(node);
     } catch (const BadValue& bad) {
-      report_.problem_at(node.origin, fmt::format("{}: {}", path, bad.message));
+      report_.refuse(path, node.origin, bad.message);
     }
   }
 
   void read_section(Section& section, const Node& node, const std::string& path) {
-    if (node.broken) return;
+    if (node.broken) return report_.refuse(path);
     if (node.is_null()) {
       if (section.is_optional()) section.disengage();
     } else if (node.kind != Node::Kind::map) {
-      report_.problem_at(node.origin, fmt::format("{}: expected a section with keys, got {}", path, node.show()));
+      report_.refuse(path, node.origin, fmt::format("expected a section with keys, got {}", node.show()));
+    } else if (section.is_optional() && section.is_later()) {
+      report_.refuse(path, node.origin, "is not available yet");
     } else {
       if (!section.is_engaged()) section.engage();
       read(section, node, path);
@@ -140,10 +142,15 @@ class Reader {
 
   void missing(const Section::Entry& entry, const Node& node, const std::string& key) {
     const std::string& help = entry.key ? entry.key->help() : entry.section->help();
-    report_.problem_at(node.origin, fmt::format("{}: must be set ({})", key, help));
+    report_.refuse(key, node.origin, fmt::format("must be set ({})", help));
   }
 
   void unknown(const Section& section, const Node& node, const std::string& path) {
+    for (const auto& [before, now, meaning] : section.renamed()) {
+      if (before != node.name) continue;
+      return report_.problem_at(
+          node.origin, fmt::format("{}: was replaced by {} ({})", join(path, before), join(path, now), meaning));
+    }
     const std::string meant = closest_key(schema_, section, path, node.name);
     report_.problem_at(node.origin, fmt::format("{}: unknown key{}", join(path, node.name),
                                                 meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
@@ -181,8 +188,22 @@ void Report::problem_at(std::string origin, std::string text) {
   problems_.push_back(tells_nothing ? std::move(text) : fmt::format("{}: {}", origin, text));
 }
 
-void Report::problem(std::string_view key, std::string_view text) {
+void Report::problem(std::string_view key, std::string_view text, std::initializer_list<std::string_view> rests_on) {
+  const auto refused = [&](std::string_view other) { return is_refused(other); };
+  if (refused(key) || std::any_of(rests_on.begin(), rests_on.end(), refused)) return;
   problem_at(origin(key), fmt::format("{}: {}", key, text));
+}
+
+void Report::refuse(const std::string& key, const std::string& origin, const std::string& text) {
+  problem_at(origin, fmt::format("{}: {}", key, text));
+  refuse(key);
+}
+
+// Also a key in a section that was refused as a whole.
+bool Report::is_refused(std::string_view key) const {
+  if (refused_.contains(key)) return true;
+  const std::size_t dot = key.rfind('.');
+  return dot != key.npos && is_refused(key.substr(0, dot));
 }
 
 std::string Report::origin(std::string_view key) const {

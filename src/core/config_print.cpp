@@ -37,18 +37,23 @@ Node values_of(const Section& section, const std::string& path, const Report* re
 }
 
 struct Row {
-  std::string key, type, value, help;
+  std::string key;
+  std::string_view later;  // not_yet or empty
+  std::string type, value, help;
 };
 
 void collect_rows(const Section& section, const std::string& path, std::vector<Row>& rows) {
   for (const Section::Entry& entry : section.entries()) {
     if (!entry.key) continue;
-    rows.push_back({join(path, entry.name()), entry.key->type(), emit_flow(entry.key->write()), entry.key->help()});
+    const Key& key = *entry.key;
+    rows.push_back(
+        {join(path, key.name()), key.is_later() ? not_yet : "", key.type(), emit_flow(key.write()), key.help()});
   }
 }
 
 std::string purpose_of(const Section& section) {
-  return section.help() + (section.is_optional() ? " (null or a section)" : "");
+  return fmt::format("{}{}{}", section.help(), section.is_optional() ? " (null or a section)" : "",
+                     section.is_later() ? not_yet : "");
 }
 
 std::string help_of(const Section& section, const std::string& path) {
@@ -56,14 +61,14 @@ std::string help_of(const Section& section, const std::string& path) {
   collect_rows(section, path, rows);
   std::size_t key_width = 0, type_width = 0, value_width = 0;
   for (const Row& row : rows) {
-    key_width = std::max(key_width, row.key.size());
+    key_width = std::max(key_width, row.key.size() + row.later.size());
     type_width = std::max(type_width, row.type.size());
     value_width = std::max(value_width, row.value.size());
   }
   std::string text = path.empty() ? "" : fmt::format("{}: {}\n", path, purpose_of(section));
   for (const Row& row : rows) {
-    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {}\n", row.key, key_width, row.value, value_width, row.type,
-                        type_width, row.help);
+    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {}\n", fmt::format("{}{}", row.key, row.later), key_width, row.value,
+                        value_width, row.type, type_width, row.help);
   }
   for (const Section::Entry& entry : section.entries()) {
     if (entry.section) text += fmt::format("\n{}", help_of(*entry.section, join(path, entry.name())));
@@ -105,7 +110,7 @@ std::string markdown_of(const Section& section, const std::string& path) {
   if (!path.empty()) text += fmt::format("## {}\n\n{}\n\n", path, purpose_of(section));
   if (!rows.empty()) text += "| key | default | type | meaning |\n|---|---|---|---|\n";
   for (const Row& row : rows) {
-    text += fmt::format("| `{}` | `{}` | {} | {} |\n", row.key, row.value, cell(row.type), cell(row.help));
+    text += fmt::format("| `{}`{} | `{}` | {} | {} |\n", row.key, row.later, row.value, cell(row.type), cell(row.help));
   }
   if (!rows.empty()) text += "\n";
   for (const Section::Entry& entry : section.entries()) {
@@ -125,6 +130,23 @@ void collect_values(const Section& section, const std::string& path,
     } else {
       values.emplace_back(key, "null");
     }
+  }
+}
+
+// Keys that `earlier` names by what they were called.
+void collect_renamed(const Section& section, const Node& earlier, const std::string& path,
+                     std::vector<Change>& changes) {
+  for (const auto& [before, now, meaning] : section.renamed()) {
+    const Node* old = earlier.find(before);
+    if (!old) continue;
+    const std::string key = join(path, now);
+    std::erase_if(changes, [&](const Change& change) { return change.key == key; });
+    changes.push_back(
+        {key, fmt::format("{}: {}", join(path, before), emit_flow(*old)), emit_flow(section.find(now)->key->write())});
+  }
+  for (const Section::Entry& entry : section.entries()) {
+    const Node* child = entry.section ? earlier.find(entry.name()) : nullptr;
+    if (child) collect_renamed(*entry.section, *child, join(path, entry.name()), changes);
   }
 }
 
@@ -150,7 +172,7 @@ std::string markdown(const Section& schema) {
   return markdown_of(schema, "");
 }
 
-std::vector<Change> changes(const Section& before, const Section& after) {
+std::vector<Change> changes(const Section& before, const Node& earlier, const Section& after) {
   std::vector<std::pair<std::string, std::string>> old_values, new_values;
   collect_values(before, "", old_values);
   collect_values(after, "", new_values);
@@ -168,6 +190,7 @@ std::vector<Change> changes(const Section& before, const Section& after) {
   for (const auto& [key, value] : old_values) {
     if (value_in(new_values, key) == "(none)") found.push_back({key, value, "(none)"});
   }
+  collect_renamed(after, earlier, "", found);
   return found;
 }
 

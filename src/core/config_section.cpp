@@ -3,10 +3,34 @@
 
 #include <algorithm>
 
+#include "config_yaml.h"
 #include "millrace/core/config.h"
 #include "millrace/core/error.h"
 
 namespace millrace::config {
+
+namespace {
+
+bool contains(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Where a word of "ddp | shard_grad_op or auto" ends; npos when it is none of them.
+std::size_t end_of_word(const std::string& type, const std::string& word) {
+  for (std::size_t at = type.find(word); at != type.npos; at = type.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || type[at - 1] == ' ') && (end == type.size() || type[end] == ' ')) return end;
+  }
+  return type.npos;
+}
+
+// A text without letters, or a list of nothing but those.
+bool is_empty(const Node& node) {
+  if (node.kind == Node::Kind::scalar) return node.text.empty();
+  return std::all_of(node.children.begin(), node.children.end(), is_empty);
+}
+
+}  // namespace
 
 Key& Key::add(std::string sign, double bound, bool (*holds)(double, double)) {
   bounds_.push_back({fmt::format("{} {}", sign, bound), holds, bound});
@@ -36,39 +60,78 @@ Key& Key::required() {
   return *this;
 }
 
+Key& Key::later() {
+  default_ = field_->write();
+  return *this;
+}
+
+Key& Key::later(std::vector<std::string> words) {
+  later_words_ = std::move(words);
+  return *this;
+}
+
 std::string Key::type() const {
-  if (!words_.empty()) return fmt::format("{}", fmt::join(words_, " | "));
-  std::string type = field_->type();
+  std::string type = words_.empty() ? field_->type() : fmt::format("{}", fmt::join(words_, " | "));
+  for (const std::string& word : later_words_) {
+    const std::size_t end = end_of_word(type, word);
+    ensure(end != type.npos, fmt::format("key '{}' has no word '{}'", name_, word));
+    type.insert(end, not_yet);
+  }
   for (const Bound& bound : bounds_) type += (&bound == &bounds_.front() ? " " : ", ") + bound.text;
   return type;
 }
 
-void Key::check_bounds(const Node& node) const {
+void Key::check_built(const Node& node) const {
+  const Node value = field_->write();
+  const bool is_later_word = value.kind == Node::Kind::scalar && contains(later_words_, value.text);
+  const bool is_changed = default_ && emit_flow(value) != emit_flow(*default_);
+  if (is_later_word || is_changed) throw BadValue{fmt::format("{} is not available yet", node.show())};
+}
+
+void Key::check(const Node& node) const {
   for (const double number : field_->numbers()) {
     for (const Bound& bound : bounds_) {
       if (!bound.holds(number, bound.bound)) expected(type(), node);
     }
   }
   const Node value = field_->write();
+  if (required_ && is_empty(value)) throw BadValue{fmt::format("must be set ({})", help_)};
   const bool is_word = value.kind == Node::Kind::scalar && value.text != "auto";
-  if (is_word && !words_.empty() && std::find(words_.begin(), words_.end(), value.text) == words_.end()) {
-    expected(type(), node);
-  }
+  if (is_word && !words_.empty() && !contains(words_, value.text)) expected(type(), node);
+  check_built(node);
 }
 
 void Key::read(const Node& node) {
-  field_->read(node);
-  check_bounds(node);
+  field_->read(node, [&] { check(node); });
 }
 
 Node Key::write() const {
   Node node = field_->write();
-  const bool is_empty = node.kind == Node::Kind::scalar ? node.text.empty() : node.children.empty();
-  return required_ && is_empty ? Node::scalar("???") : node;
+  return required_ && is_empty(node) ? Node::scalar("???") : node;
 }
 
 void Section::ignore(const std::vector<std::string>& names) {
+  std::erase_if(entries_, [&](const Entry& entry) { return contains(names, entry.name()); });
   ignored_.insert(ignored_.end(), names.begin(), names.end());
+}
+
+void Section::later() {
+  later_ = true;
+  for (const Entry& entry : entries_) {
+    if (entry.key) entry.key->later();
+    if (entry.section) entry.section->later();
+  }
+}
+
+Section& Section::at(std::string_view name) {
+  const Entry* entry = find(name);
+  ensure(entry && entry->section, fmt::format("there is no section '{}'", name));
+  return *entry->section;
+}
+
+void Section::renamed(std::string before, std::string now, std::string meaning) {
+  ensure(find(now), fmt::format("there is no key '{}'", now));
+  renamed_.push_back({std::move(before), std::move(now), std::move(meaning)});
 }
 
 const Section::Entry* Section::find(std::string_view name) const {
@@ -78,11 +141,12 @@ const Section::Entry* Section::find(std::string_view name) const {
 }
 
 bool Section::ignores(std::string_view name) const {
-  return std::find(ignored_.begin(), ignored_.end(), name) != ignored_.end();
+  return contains(ignored_, name);
 }
 
 void Section::engage() {
   entries_.clear();
+  renamed_.clear();
   engage_(*this);
   defaults_.reset();
 }

@@ -1,5 +1,12 @@
 #include "millrace/data/config.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/data/filter.h"
+
 namespace millrace {
 
 void SourceColumns::describe(config::Section& s) {
@@ -11,6 +18,7 @@ void SourceColumns::describe(config::Section& s) {
 }
 
 void SourceConfig::describe(config::Section& s) {
+  section = "data." + s.name();
   s.key("type", type,
         {{"webdataset", Type::webdataset},
          {"parquet", Type::parquet},
@@ -48,18 +56,39 @@ const char* to_string(SourceConfig::Type type) {
   return "unknown";
 }
 
-void SourceConfig::check(const std::string& name, config::Report& report) const {
-  if (path.empty() && type != Type::synthetic)
-    report.problem(name + ".path", "must be set: archives, brace patterns or folders");
+namespace {
+
+void check_filter(const std::string& section, const std::pair<const std::string, std::string>& filter,
+                  config::Report& report) {
+  try {
+    (void)Filter({filter}, section);
+  } catch (const Error& error) {
+    const std::string key = fmt::format("{}.filters.{}", section, filter.first);
+    report.problem_at(report.origin(key), fmt::format("{}; {}", error.what(), error.hint()));
+  }
+}
+
+}  // namespace
+
+void SourceConfig::check(config::Report& report) const {
+  const std::string type_key = section + ".type";
+  const bool has_path = std::any_of(path.begin(), path.end(), [](const std::string& one) { return !one.empty(); });
+  if (!has_path && type != Type::synthetic)
+    report.problem(section + ".path",
+                   type == Type::latents ? "must be set (the folder of a complete latent cache)"
+                                         : "must be set (archives, brace patterns or folders)",
+                   {type_key});
   if (type == Type::class_labels && !idx_to_prompt)
-    report.problem(name + ".idx_to_prompt", "must be set for type class");
+    report.problem(section + ".idx_to_prompt", "must be set for type class", {type_key});
+  for (const auto& filter : filters) check_filter(section, filter, report);
 }
 
 void DataConfig::describe(config::Section& s) {
   s.section("train", train, "what is trained on");
   s.section("validation", validation, "what the validation loss is measured on; null = none");
   s.section("images", images, "which images are taken, and how their files are read");
-  s.key("shuffle_buffer", shuffle_buffer, "samples held back for shuffling, all stripes together").at_least(1);
+  s.key("shuffle_block", shuffle_block, "rows of one stripe that are shuffled together; 1 = none").at_least(1);
+  s.renamed("shuffle_buffer", "shuffle_block", "rows of one stripe that are shuffled together");
   s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
   s.key("stripes", stripes, "units of sample order, constant over restarts; a divisor of batch.global").at_least(1);
   s.key("index", index,

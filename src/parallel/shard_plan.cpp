@@ -5,38 +5,36 @@
 namespace millrace {
 
 void ParallelConfig::describe(config::Section& section) {
-  section.key("strategy", strategy,
-              {{"ddp", Strategy::ddp},
-               {"shard_grad_op", Strategy::shard_grad_op},
-               {"full_shard", Strategy::full_shard},
-               {"hybrid", Strategy::hybrid}},
-              "what the trainers split: nothing, optimizer state and gradients, also parameters, inside a node only");
+  section
+      .key("strategy", strategy,
+           {{"ddp", Strategy::ddp},
+            {"shard_grad_op", Strategy::shard_grad_op},
+            {"full_shard", Strategy::full_shard},
+            {"hybrid", Strategy::hybrid}},
+           "what the trainers split: nothing, optimizer state and gradients, also parameters, inside a node only")
+      .later({"full_shard", "hybrid"});
   section.key("shard_size", shard_size, "hybrid only: trainers that share one copy; auto = those of a node")
-      .at_least(1);
-  section.key("reduce_dtype", reduce_dtype, {{"float32", ReduceDtype::float32}, {"bfloat16", ReduceDtype::bfloat16}},
-              "gradients are summed over the trainers in this; auto = as they are on GPUs, float32 on CPUs");
+      .at_least(1)
+      .later();
+  section
+      .key("reduce_dtype", reduce_dtype, {{"float32", ReduceDtype::float32}, {"bfloat16", ReduceDtype::bfloat16}},
+           "gradients are summed over the trainers in this; auto = as they are on GPUs, float32 on CPUs")
+      .later({"bfloat16"});
   section.key("bucket_mb", bucket_mb, "megabytes of float32 parameters that are moved together").above(0);
 }
 
 ShardPlan plan_shards(const ParallelConfig& config, int trainers, int trainers_per_node) {
   ensure(trainers > 0 && trainers_per_node > 0, "plan_shards: no trainers");
-  if (!config.shard_size.is_auto() && config.strategy != Strategy::hybrid) {
-    throw Error(
-        Exit::usage,
-        fmt::format("parallel.shard_size has no meaning with parallel.strategy: {}", to_string(config.strategy)),
-        "leave it at auto");
-  }
   switch (config.strategy) {
     case Strategy::ddp:
-      return {.strategy = config.strategy, .shards = 1, .replicas = trainers, .keep_parameters = true};
+      return {.strategy = config.strategy, .shards = 1, .replicas = trainers};
     case Strategy::shard_grad_op:
-      return {.strategy = config.strategy, .shards = trainers, .replicas = 1, .keep_parameters = true};
+      return {.strategy = config.strategy, .shards = trainers, .replicas = 1};
     case Strategy::full_shard:
     case Strategy::hybrid:
       break;
   }
-  throw Error(Exit::usage, fmt::format("parallel.strategy: {} is not available yet", to_string(config.strategy)),
-              "use shard_grad_op or ddp");
+  throw Error(Exit::bug, fmt::format("there is no shard plan for {}", to_string(config.strategy)));
 }
 
 std::string to_string(Strategy strategy) {

@@ -107,9 +107,7 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<Paramete
                            const ParallelConfig& config, const Group& trainers)
     : plan_(plan), trainers_(trainers.duplicate()) {
   ensure(plan.shards * plan.replicas == trainers.size(), "the shard plan is for another number of trainers");
-  if (config.reduce_dtype.value == ReduceDtype::bfloat16) {
-    throw Error(Exit::usage, "parallel.reduce_dtype: bfloat16 is not available between CPUs", "use auto or float32");
-  }
+  ensure(config.reduce_dtype.value != ReduceDtype::bfloat16, "gradients are not summed in bfloat16 between CPUs");
   const int trainer = trainers.rank();
   shard_collectives_ = make_host_collectives(trainers_.split(plan.replica_of(trainer), plan.shard_of(trainer)));
   replica_collectives_ = make_host_collectives(trainers_.split(plan.shard_of(trainer), plan.replica_of(trainer)));

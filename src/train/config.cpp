@@ -10,16 +10,17 @@ void BatchConfig::describe(config::Section& section) {
 void CheckpointConfig::describe(config::Section& section) {
   section.key("every", every, "how often the state is saved; null = never");
   section.key("keep", keep, "newest checkpoints that are kept").at_least(1);
-  section.key("keep_every", keep_every, "checkpoints at multiples of this are kept for good; null = none");
+  section.key("keep_every", keep_every,
+              "the first checkpoint at or after each multiple of this is kept for good; null = none");
   section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
   section.key("allow_changes", allow_changes,
               "go on although the seed, data, batch, stripes, transform or model differ");
 }
 
 void SamplesConfig::describe(config::Section& section) {
-  section.key("every", every, "how often pictures are made during training");
-  section.key("prompts", prompts, "file with one prompt a line; null = no pictures");
-  section.key("count", count, "pictures each time").at_least(1);
+  section.key("every", every, "how often images are made during training");
+  section.key("prompts", prompts, "file with one prompt a line; null = no images");
+  section.key("count", count, "images each time").at_least(1);
 }
 
 void ValidationConfig::describe(config::Section& section) {
@@ -33,7 +34,7 @@ void ValidationConfig::describe(config::Section& section) {
 void LogConfig::describe(config::Section& section) {
   section.key("every", every, "how often metrics are written");
   section.key("tensorboard", tensorboard, "write TensorBoard event files");
-  section.key("prometheus", prometheus, "file for Prometheus' textfile collector; null = none");
+  section.key("prometheus", prometheus, "file for Prometheus' textfile collector; null = none").later();
   section.key("ids", ids, "write ids.jsonl: the sample ids of every step");
 }
 

@@ -27,6 +27,8 @@ const Case cases[] = {
     {"misplaced_key", {"lr: 3"}, {}, {"a.yaml:1", "lr", "did you mean 'optim.lr'"}},
     {"unknown_key", {"xyzzy: 3"}, {}, {"a.yaml:1: xyzzy: unknown key"}},
     {"misspelt_override", {}, {"data.shufle_buffer=3"}, {"override", "did you mean 'data.shuffle_buffer'"}},
+    {"renamed_key", {"data:\n  lanes: 3"}, {}, {"a.yaml:2: data.lanes: was replaced by data.stripes (units of order)"}},
+    {"renamed_override", {}, {"data.lanes=3"}, {"override: data.lanes: was replaced by data.stripes"}},
     {"misspelt_in_optional_section",
      {},
      {"data.validation={pth: a, path: b}"},
@@ -102,10 +104,10 @@ class ConfigErrors : public ConfigTest {};
 
 TEST_F(ConfigErrors, AreThrownTogether) {
   Root root;
-  const auto file = dir_.write("a.yaml", "run: {note: 'é', dir: ???}\n\noptim:\n  lr: x\n  lrr: 1\n");
+  const auto file = dir_.write("a.yaml", "run: {note: 'é', dir: ???}\n\noptim:\n  lr: x\n  lrr: 1\n  clip: 2\n");
   config::Report report = config::load(root, {.files = {file}, .overrides = {"duration=soon"}});
   report.problem("optim.warmup", "longer than the run");
-  report.problem("optim.lr", "checked by hand");
+  report.problem("optim.clip", "checked by hand");
   try {
     report.throw_if_problems();
     FAIL() << "no error";
@@ -117,7 +119,7 @@ TEST_F(ConfigErrors, AreThrownTogether) {
                 AllOf(HasSubstr("7 problems"), HasSubstr("a.yaml:1: run.dir: must be set (folder of the run)"),
                       HasSubstr("\n  data.train.path: must be set"), HasSubstr("a.yaml:4: optim.lr: expected number"),
                       HasSubstr("a.yaml:5: optim.lrr"), HasSubstr("override: duration: 'soon'"),
-                      HasSubstr("\n  optim.warmup: longer"), HasSubstr("a.yaml:4: optim.lr: checked by hand")));
+                      HasSubstr("\n  optim.warmup: longer"), HasSubstr("a.yaml:6: optim.clip: checked by hand")));
   }
 }
 

@@ -42,6 +42,7 @@ struct Data {
     s.key("shuffle_buffer", shuffle_buffer, "samples").at_least(0);
     s.key("stripes", stripes, "units of order").at_least(1);
     s.key("allow_pipes", allow_pipes, "pipe: URLs run commands");
+    s.renamed("lanes", "stripes", "units of order");
   }
 };
 

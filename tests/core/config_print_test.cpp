@@ -114,6 +114,18 @@ TEST_F(ConfigPrint, DiffNamesWhatChanged) {
   EXPECT_THAT(found["data.train.filters"].second, HasSubstr(">= 512"));
 }
 
+// What a renamed key meant need not be what the new one means.
+TEST_F(ConfigPrint, DiffNamesKeysThatWereRenamedSince) {
+  Root root;
+  root.run.dir = {"/r", true};
+  root.data.stripes = {8};
+  const auto found = config::diff("run: {dir: /r}\ndata: {lanes: 3}\n", root);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key, "data.stripes");
+  EXPECT_EQ(found[0].before, "data.lanes: 3");
+  EXPECT_EQ(found[0].after, "8");
+}
+
 // A hand-edited or older file: the same value written otherwise is no change, absent keys have their defaults.
 TEST_F(ConfigPrint, DiffComparesValuesNotText) {
   Root root;

@@ -1,6 +1,11 @@
 // What users get wrong: the exit code, a message that names the culprit, and no hang.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
 #include "e2e/program.h"
 
 namespace millrace::e2e {
@@ -17,12 +22,17 @@ void PrintTo(const Mistake& mistake, std::ostream* out) {
   *out << mistake.name;
 }
 
+// @ stands for its folder.
+std::string in_workshop(std::string command) {
+  for (std::size_t at; (at = command.find("@")) != command.npos;) command.replace(at, 1, workshop().string());
+  return command;
+}
+
 class Usage : public testing::TestWithParam<Mistake> {};
 
 TEST_P(Usage, FailsWithCodeAndName) {
   const auto& mistake = GetParam();
-  auto command = mistake.command;
-  for (std::size_t at; (at = command.find("@")) != command.npos;) command.replace(at, 1, workshop().string());
+  const auto command = in_workshop(mistake.command);
   const auto outcome = shell("timeout 60 " + command);
   EXPECT_EQ(outcome.exit_code, mistake.exit_code) << command << "\n" << outcome.output;
   EXPECT_NE(outcome.output.find(mistake.named), std::string::npos) << command << "\n" << outcome.output;
@@ -43,8 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"missing_option", m + " init --preset tiny", 2, "--out"},
         Mistake{"misspelt_key", base + "optim.lrr=1", 2, "optim.lr"},
         Mistake{"misspelt_section", base + "optm.lr=1", 2, "optm"},
-        Mistake{"missing_required", m + " train", 2, "run.dir"},
-        Mistake{"missing_required_both", m + " train", 2, "model.pipeline"},
+        Mistake{"renamed_key", base + "data.shuffle_buffer=2000", 2, "replaced by data.shuffle_block"},
         Mistake{"bad_number", base + "optim.lr=fast", 2, "optim.lr"},
         Mistake{"negative_number", base + "optim.lr=-1", 2, "optim.lr"},
         Mistake{"bad_duration", base + "'duration=3 fortnights'", 2, "fortnights"},
@@ -105,6 +114,96 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"damaged_list", "sh -c \"printf 'a,b\\n1,2\\n3\\n' > @/cut.csv; " + m + " inspect @/cut.csv\"", 74,
                 "1 damaged rows"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// The findings of a report of the configuration, without what they say: "data.train.path" or "FILE:3: data.train.path".
+std::set<std::string> findings(std::string command) {
+  command = in_workshop(command);
+  const auto outcome = shell("timeout 60 " + command);
+  EXPECT_EQ(outcome.exit_code, 2) << command << "\n" << outcome.output;
+  std::set<std::string> found;
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);) {
+    static const std::regex finding("  (?!hint)((override: |[^ ]+:[0-9]+: )?[a-z_.]+): .*");
+    std::smatch match;
+    if (std::regex_match(line, match, finding)) found.insert(match[1]);
+  }
+  return found;
+}
+
+using Findings = std::set<std::string>;
+
+TEST(Report, WhatIsMissingIsToldAtOnce) {
+  EXPECT_EQ(findings(m + " train"), (Findings{"run.dir", "model.pipeline", "data.train.path"}));
+  EXPECT_EQ(findings(m + " train-autoencoder"), (Findings{"run.dir", "model.pipeline", "data.train.path"}));
+  EXPECT_EQ(findings(m + " preprocess"), (Findings{"run.dir", "model.pipeline", "data.train.path", "encode.cache"}));
+  EXPECT_EQ(findings(m + " download"), (Findings{"download.urls", "download.out"}));
+  EXPECT_EQ(findings(m + " bench loader"), (Findings{"model.pipeline", "data.train.path"}));
+  EXPECT_EQ(findings(m + " train data.train.type=latents"), (Findings{"run.dir", "model.pipeline", "data.train.path"}));
+  EXPECT_EQ(findings(m + " train data.train.type=synthetic"), (Findings{"run.dir", "model.pipeline"}));
+  EXPECT_EQ(findings(m + " train data.train.type=class"),
+            (Findings{"run.dir", "model.pipeline", "data.train.path", "data.train.idx_to_prompt"}));
+}
+
+TEST(Report, HoldsEveryKindOfFindingWithItsPlace) {
+  const auto file = (workshop() / "all.yaml").string();
+  std::ofstream(file) << "run:\n  dir: ???\n  device: cpu\nbatch: {global: 10, micro: 4}\ndata:\n  stripes: 3\n"
+                         "  train:\n    path: []\n    filters: {width: '>>3', height: '<9'}\n  validation: {limit: 3}\n"
+                         "samples:\n  prompts: p.txt\noptim:\n  lrr: 1\n  warmup: 3 min\n";
+  EXPECT_EQ(findings(m + " train --config " + file + " parallel.strategy=hybrid guard.hang_timeout='5 steps'"),
+            (Findings{file + ":2: run.dir", "model.pipeline", file + ":4: batch.global", file + ":6: data.stripes",
+                      file + ":8: data.train.path", file + ":9: data.train.filters.width", "data.validation.path",
+                      file + ":12: samples.prompts", file + ":14: optim.lrr", file + ":15: optim.warmup",
+                      "override: parallel.strategy", "override: guard.hang_timeout"}));
+}
+
+TEST(Report, DoesNotFollowARefusedValueFurther) {
+  EXPECT_EQ(findings(base + "batch.micro=0 data.train.type=tars data.train.path=[] optim.schedule=cosine duration=x"),
+            (Findings{"override: batch.micro", "override: data.train.type", "override: duration"}));
+}
+
+// Settings that ask for each "(not yet)" behind a key or a word in a command's help.
+std::vector<std::string> later_settings(const std::string& command) {
+  static const std::regex row("  ([a-z_.]+)( \\(not yet\\))? +(.*)"), word("([a-z0-9_]+) \\(not yet\\)");
+  std::vector<std::string> settings;
+  std::istringstream help(shell(command + " --help").output);
+  for (std::string line; std::getline(help, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, row)) continue;
+    const std::string key = match[1], rest = match[3];
+    if (match[2].matched) settings.push_back("'" + key + (rest.starts_with("1000 steps") ? "=7 steps'" : "=7'"));
+    for (std::sregex_iterator it(rest.begin(), rest.end(), word), end; it != end; ++it)
+      settings.push_back(key + "=" + (*it)[1].str());
+  }
+  return settings;
+}
+
+TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
+  const std::string rest = " run.dir=x model.pipeline=x data.train.path=x encode.cache=x ";
+  std::size_t marked = 0;
+  for (const std::string command : {"train", "train-autoencoder", "preprocess", "bench"}) {
+    for (const auto& setting : later_settings(m + " " + command)) {
+      const auto line = "timeout 60 " + m + " " + command + (command == "bench" ? " step" : "") + rest + setting;
+      const auto outcome = shell(line);
+      EXPECT_EQ(outcome.exit_code, 2) << line;
+      EXPECT_NE(outcome.output.find(" is not available yet"), std::string::npos) << line << "\n" << outcome.output;
+      ++marked;
+    }
+  }
+  EXPECT_GE(marked, 12u);
+}
+
+TEST(Help, ListsCommandsThatAreNotThereYet) {
+  const auto help = shell(m + " --help").output;
+  for (const std::string command : {"evaluate", "plan", "preflight", "report"}) {
+    EXPECT_TRUE(std::regex_search(help, std::regex("\n  " + command + " .*\\(not yet\\)\n"))) << command;
+    EXPECT_EQ(shell(m + " " + command).exit_code, 2) << command;
+  }
+}
+
+TEST(ConfigDocs, AreWhatHelpSays) {
+  const auto outcome = shell(std::string(MILLRACE_CONFIGS) + "/../scripts/config_docs --check " + m);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+}
 
 }  // namespace
 }  // namespace millrace::e2e

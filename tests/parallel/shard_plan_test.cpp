@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "millrace/core/error.h"
-
 namespace millrace {
 namespace {
 
@@ -16,20 +14,20 @@ TEST(ShardPlan, DdpReplicatesAndShardGradOpSplits) {
   EXPECT_EQ(sharded.shards, 6);
   EXPECT_EQ(sharded.replicas, 1);
   EXPECT_EQ(sharded.shard_of(4), 4);
-  EXPECT_TRUE(sharded.keep_parameters);
 }
 
-TEST(ShardPlan, RefusesWhatIsNotThere) {
-  for (const auto strategy : {Strategy::full_shard, Strategy::hybrid}) {
-    try {
-      plan_shards({.strategy = strategy}, 4, 2);
-      ADD_FAILURE() << to_string(strategy);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.exit(), Exit::usage);
-      EXPECT_NE(std::string(error.what()).find(to_string(strategy)), std::string::npos);
-    }
+TEST(ShardPlan, WhatIsNotThereIsRefusedWithTheConfiguration) {
+  struct Root {
+    ParallelConfig parallel;
+    void describe(config::Section& s) { s.section("parallel", parallel, "how trainers share the model"); }
+  };
+  for (const std::string setting :
+       {"strategy=full_shard", "strategy=hybrid", "shard_size=2", "reduce_dtype=bfloat16"}) {
+    Root root;
+    const auto report = config::load(root, {.files = {}, .overrides = {"parallel." + setting}});
+    ASSERT_EQ(report.problems().size(), 1u) << setting;
+    EXPECT_NE(report.problems()[0].find("is not available yet"), std::string::npos) << report.problems()[0];
   }
-  EXPECT_THROW(plan_shards({.strategy = Strategy::ddp, .shard_size = {2}}, 4, 2), Error);
 }
 
 }  // namespace

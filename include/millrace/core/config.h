@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,9 @@ namespace millrace::config {
 
 class Section;
 
+// Behind keys, words and commands that are described but not built yet.
+inline constexpr std::string_view not_yet = " (not yet)";
+
 // A member behind its format, without its type.
 class Field {
  public:
@@ -52,7 +56,8 @@ class Field {
   virtual bool verbatim() const = 0;  // an override's text is taken as it is, not as YAML
   virtual bool is_list() const = 0;
   virtual bool is_free_map() const = 0;
-  virtual void read(const Node& node) = 0;  // throws BadValue
+  // Keeps the old value and throws BadValue when the node or `check`, which sees the new value, does not fit.
+  virtual void read(const Node& node, const std::function<void()>& check) = 0;
   virtual Node write() const = 0;
   virtual std::vector<double> numbers() const = 0;  // what the bounds of a key apply to
 };
@@ -65,10 +70,16 @@ class BoundField final : public Field {
   bool verbatim() const override { return F::verbatim; }
   bool is_list() const override { return F::list; }
   bool is_free_map() const override { return std::is_same_v<T, std::map<std::string, std::string>>; }
-  void read(const Node& node) override {
+  void read(const Node& node, const std::function<void()>& check) override {
     T value{};
     format_.read(node, value);
-    value_ = std::move(value);
+    std::swap(value, value_);
+    try {
+      check();
+    } catch (const BadValue&) {
+      std::swap(value, value_);
+      throw;
+    }
   }
   Node write() const override { return format_.write(value_); }
   std::vector<double> numbers() const override { return format_.numbers(value_); }
@@ -92,10 +103,15 @@ class Key {
   Key& one_of(std::vector<std::string> words);
   // `???` until a list or text is not empty.
   Key& required();
+  // Documented, but not built yet: only the default is accepted, and help says "(not yet)".
+  Key& later();
+  // The same for some words of an enum.
+  Key& later(std::vector<std::string> words);
 
   const std::string& name() const { return name_; }
   const std::string& help() const { return help_; }
   const Field& field() const { return *field_; }
+  bool is_later() const { return default_.has_value(); }
   std::string type() const;  // with the bounds: "number >= 0"
   void read(const Node& node);
   Node write() const;
@@ -107,12 +123,14 @@ class Key {
     double bound;
   };
   Key& add(std::string sign, double bound, bool (*holds)(double, double));
-  void check_bounds(const Node& node) const;
+  void check(const Node& node) const;
+  void check_built(const Node& node) const;
 
   std::string name_, help_;
   std::unique_ptr<Field> field_;
   std::vector<Bound> bounds_;
-  std::vector<std::string> words_;
+  std::vector<std::string> words_, later_words_;
+  std::optional<Node> default_;  // of a key that is not built yet
   bool required_ = false;
 };
 
@@ -143,13 +161,15 @@ class Section {
   }
 
   template <class S>
-  void section(std::string name, S& value, std::string help) {
-    value.describe(add_section(std::move(name), std::move(help)));
+  Section& section(std::string name, S& value, std::string help) {
+    Section& child = add_section(std::move(name), std::move(help));
+    value.describe(child);
+    return child;
   }
 
   // null or a map.
   template <class S>
-  void section(std::string name, std::optional<S>& value, std::string help) {
+  Section& section(std::string name, std::optional<S>& value, std::string help) {
     Section& child = add_section(std::move(name), std::move(help));
     child.engaged_ = [&value] { return value.has_value(); };
     child.disengage_ = [&value] { value.reset(); };
@@ -161,11 +181,19 @@ class Section {
       child.defaults_ = defaults;
       defaults->describe(child);
     }
+    return child;
   }
 
-  // Keys that other commands read from the same file: accepted here and left alone.
+  // Keys that other commands read from the same file: accepted here and left alone. Described ones are taken back.
   void ignore(const std::vector<std::string>& names);
+  // None of its keys is built yet; an optional section has to stay null.
+  void later();
+  // A key of earlier versions: refused with the name of the one that took its place and a word about that one.
+  void renamed(std::string before, std::string now, std::string meaning);
 
+  struct Renamed {
+    std::string before, now, meaning;
+  };
   struct Entry {
     std::unique_ptr<Key> key;          // either a key
     std::unique_ptr<Section> section;  // or a section
@@ -176,9 +204,12 @@ class Section {
   const std::string& help() const { return help_; }
   const std::vector<Entry>& entries() const { return entries_; }
   const Entry* find(std::string_view name) const;
+  Section& at(std::string_view name);  // a section in it
   bool ignores(std::string_view name) const;
+  const std::vector<Renamed>& renamed() const { return renamed_; }
   bool is_optional() const { return static_cast<bool>(engage_); }
   bool is_engaged() const { return !engaged_ || engaged_(); }
+  bool is_later() const { return later_; }
   void engage();     // an optional section gets a fresh value with its defaults
   void disengage();  // and becomes null
 
@@ -189,6 +220,8 @@ class Section {
   std::string name_, help_;
   std::vector<Entry> entries_;
   std::vector<std::string> ignored_;
+  std::vector<Renamed> renamed_;
+  bool later_ = false;
   std::function<bool()> engaged_;
   std::function<void(Section&)> engage_;
   std::function<void()> disengage_;
@@ -204,9 +237,13 @@ struct Inputs {
 // What came of loading: where each value is from, and everything that is wrong with it.
 class Report {
  public:
-  // Adds a finding about `key` (dotted), for checks across keys; the line names where the key's value is from.
-  void problem(std::string_view key, std::string_view text);
+  // Adds a finding about `key` (dotted), for checks across keys; the line names where the key's value is from. Left out
+  // where the value of `key`, or of one of those that the finding also rests on, was refused: that is reported already.
+  void problem(std::string_view key, std::string_view text, std::initializer_list<std::string_view> rests_on = {});
   void problem_at(std::string origin, std::string text);
+  // The same for a value that could not be taken; its member holds the default.
+  void refuse(const std::string& key, const std::string& origin, const std::string& text);
+  void refuse(const std::string& key) { refused_.insert(key); }  // reported elsewhere
   bool ok() const { return problems_.empty(); }
   const std::vector<std::string>& problems() const { return problems_; }
   // Error(usage) with one line per problem; nothing when all is well.
@@ -217,7 +254,10 @@ class Report {
   Node tree;  // all keys with their resolved values and origins
 
  private:
+  bool is_refused(std::string_view key) const;
+
   std::vector<std::string> problems_;
+  std::set<std::string, std::less<>> refused_;  // keys and sections
 };
 
 Report load(Section& schema, const Inputs& inputs);
@@ -228,8 +268,8 @@ std::string help(const Section& schema, std::string_view section);
 std::string markdown(const Section& schema);
 
 // Reads files, then overrides, into `root`. Problems are collected in the report, so that the caller can add its own
-// before `throw_if_problems`; until then `root` may hold values out of bounds. Throws Error(io) when a file cannot be
-// read.
+// before `throw_if_problems`; until then `root` holds the defaults of refused values. Throws Error(io) when a file
+// cannot be read.
 template <class Root>
 requires requires(Root r, Section s) {
   r.describe(s);
@@ -287,10 +327,11 @@ struct Change {
   std::string key, before, after;
 };
 Report load_text(Section& schema, const std::string& yaml, const std::string& source);
-std::vector<Change> changes(const Section& before, const Section& after);
+std::vector<Change> changes(const Section& before, const Node& earlier, const Section& after);
 
 // Keys whose values differ between an earlier `dump_yaml` and `root`, in the order of the documentation. Keys the
-// earlier text lacks count with their defaults, keys of it that exist no more are left out.
+// earlier text lacks count with their defaults, keys of it that exist no more are left out; where one was renamed, the
+// new key counts as changed.
 template <class Root>
 requires requires(Root r, Section s) {
   r.describe(s);
@@ -298,8 +339,8 @@ requires requires(Root r, Section s) {
 std::vector<Change> diff(const std::string& yaml, Root root) {
   Root before{};
   Section old_schema = Section::of(before);
-  load_text(old_schema, yaml, "earlier configuration");
-  return changes(old_schema, Section::of(root));
+  const Report report = load_text(old_schema, yaml, "earlier configuration");
+  return changes(old_schema, report.tree, Section::of(root));
 }
 
 }  // namespace millrace::config

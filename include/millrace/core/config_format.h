@@ -104,7 +104,10 @@ struct Format<Required> {
   static constexpr bool verbatim = true;
   static constexpr bool list = false;
   std::string type() const { return "text"; }
-  void read(const Node& node, Required& out) const { out = {scalar_text(node, type()), true}; }
+  void read(const Node& node, Required& out) const {
+    out = {scalar_text(node, type()), true};
+    if (out.value.empty()) expected(type(), node);
+  }
   Node write(const Required& value) const { return value.set ? Node::string(value.value) : Node::scalar("???"); }
   std::vector<double> numbers(const Required&) const { return {}; }
 };

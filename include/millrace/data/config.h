@@ -20,6 +20,7 @@ struct SourceColumns {
 // One data set: `data.train` or `data.validation`.
 struct SourceConfig {
   enum class Type { webdataset, parquet, csv, class_labels, latents, synthetic };
+  std::string section = "data.train";  // its own dotted name, for messages
   Type type = Type::webdataset;
   std::vector<std::string> path;               // files, brace patterns, directories, addresses, pipe: commands
   std::map<std::string, std::string> filters;  // metadata field -> expression, see filter.h
@@ -28,8 +29,8 @@ struct SourceConfig {
   std::optional<std::int64_t> limit;  // use only the first rows, in the order of the manifest
 
   void describe(config::Section& section);
-  // Adds what single keys cannot tell, such as a missing path; `name` is the section's dotted name.
-  void check(const std::string& name, config::Report& report) const;
+  // Adds what single keys cannot tell, such as a missing path.
+  void check(config::Report& report) const;
 };
 
 const char* to_string(SourceConfig::Type type);  // as the configuration spells it
@@ -39,7 +40,7 @@ struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
   ImageConfig images;
-  int shuffle_buffer = 2000;     // samples held back for shuffling, all stripes together
+  int shuffle_block = 128;       // rows of one stripe that are shuffled together
   config::Auto<int> threads;     // readers and transformers per producer; auto = the cores given to the process
   config::Auto<int> stripes;     // auto: see plan_stripes
   std::string index = "beside";  // where indices of tars are kept: beside, never, or a folder; see index_store.h

@@ -29,13 +29,11 @@ struct ShardPlan {
   Strategy strategy = Strategy::ddp;
   int shards = 1;
   int replicas = 1;
-  bool keep_parameters = true;  // all parameters stay resident between steps
 
   int shard_of(int trainer) const { return trainer % shards; }
   int replica_of(int trainer) const { return trainer / shards; }
 };
 
-// Error(usage) when the strategy cannot be had with these trainers.
 ShardPlan plan_shards(const ParallelConfig& config, int trainers, int trainers_per_node);
 
 std::string to_string(Strategy strategy);

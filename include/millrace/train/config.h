@@ -70,7 +70,6 @@ struct GuardConfig {
 // What the loop itself needs to know.
 struct LoopConfig {
   std::string run_dir;
-  std::uint64_t seed = 420;
   Duration duration = Duration::steps(550000);
   BatchConfig batch;
   CheckpointConfig checkpoint;
