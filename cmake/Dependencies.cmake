@@ -6,6 +6,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(LibArchive REQUIRED)
 # OpenCV: Debian's CMake files come only with the package of all modules and its 130 libraries; two modules are enough.
+# No source uses them yet: docs/architecture.md.
 find_path(OPENCV_INCLUDE_DIR opencv2/core.hpp PATH_SUFFIXES opencv4 REQUIRED)
 foreach(module core imgproc)
   find_library(OPENCV_${module}_LIBRARY opencv_${module} REQUIRED)
