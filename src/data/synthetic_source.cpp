@@ -60,7 +60,6 @@ class SyntheticReader final : public UnitReader {
     sample.ref.id = fmt::format("{}/{:09}", archive_.name, index_);
     sample.ref.hash = hash64(sample.ref.id);
     sample.image = jpegs_[sample.ref.hash % jpegs_.size()];
-    sample.has_caption = true;
     sample.caption = caption(sample.ref.hash);
     index_ += stride_;
     return sample;

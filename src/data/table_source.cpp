@@ -90,7 +90,6 @@ class TableReader final : public UnitReader {
     } else {
       sample.image = std::move(*image);
     }
-    sample.has_caption = true;
     sample.caption = valid_utf8(*caption);
     sample.json = metadata(cells);
     return sample;
@@ -167,8 +166,8 @@ void TableSource::warn_of_missing_fields(const SampleColumns& columns, const std
   if (columns.not_there.empty() || warned_.exchange(true)) return;
   std::vector<std::string> there;
   for (const TableColumn& column : table_columns(path)) there.push_back(column.name);
-  log::warning("data.train.filters ask for {}, which {} does not have, so all its rows are dropped; its columns are {}",
-               fmt::join(columns.not_there, ", "), path, fmt::join(there, ", "));
+  log::warning("{}.filters ask for {}, which {} does not have, so all its rows are dropped; its columns are {}",
+               config_.section, fmt::join(columns.not_there, ", "), path, fmt::join(there, ", "));
 }
 
 }  // namespace millrace

@@ -59,7 +59,6 @@ RawRow to_row(TarSample sample, SampleRef ref, const ClassPrompts* prompts) {
   RawSample raw;
   raw.ref = std::move(ref);
   raw.image = std::move(*image);
-  raw.has_caption = true;
   raw.caption = valid_utf8(*caption);
   if (std::string* const json = find_field(sample, "json")) raw.json = std::move(*json);
   return raw;

@@ -1,7 +1,5 @@
 #include "millrace/encode/encoder.h"
 
-#include <chrono>
-
 #include "millrace/core/error.h"
 
 namespace millrace {
@@ -13,8 +11,10 @@ void EncodeConfig::describe(config::Section& section) {
       .one_of({"auto", "float32", "bfloat16", "float16"});
   section.key("cache", cache, "folder of the write-through latent cache; null = none");
   section.key("rows_per_file", rows_per_file, "samples per latent file").at_least(1);
-  section.key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}},
-              "where the text encoder runs");
+  section
+      .key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}},
+           "where the text encoder runs")
+      .later({"trainer"});
 }
 
 torch::Tensor stack_images(std::span<const TransformedSample> samples) {
@@ -74,7 +74,6 @@ torch::Tensor Encoder::run_text(const torch::Tensor& ids) {
 EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
   ensure(static_cast<int>(samples.size()) <= batch_size_, "an encoder batch has at most encode.batch_size samples");
   torch::InferenceMode guard;
-  const auto started = std::chrono::steady_clock::now();
   const auto count = static_cast<std::int64_t>(samples.size());
 
   EncodedBatch batch;
@@ -84,7 +83,6 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
   batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();  // (B, 8, h, w)
   batch.text = run_text(stack_tokens(samples)).contiguous();                                    // (B, 77, C)
 
-  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   images_ += count;
   return batch;
 }
@@ -113,6 +111,22 @@ EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows
   selected.moments = batch.moments.index_select(0, index);
   selected.text = batch.text.index_select(0, index);
   return selected;
+}
+
+EncodedBatch concatenate(std::vector<EncodedBatch> batches) {
+  ensure(!batches.empty(), "a batch is made of batches");
+  if (batches.size() == 1) return std::move(batches.front());
+  EncodedBatch whole;
+  std::vector<torch::Tensor> moments, text;
+  for (auto& batch : batches) {
+    whole.refs.insert(whole.refs.end(), std::make_move_iterator(batch.refs.begin()),
+                      std::make_move_iterator(batch.refs.end()));
+    moments.push_back(batch.moments);
+    text.push_back(batch.text);
+  }
+  whole.moments = torch::cat(moments);
+  whole.text = torch::cat(text);
+  return whole;
 }
 
 }  // namespace millrace

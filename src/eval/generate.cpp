@@ -125,11 +125,11 @@ void GenerateConfig::describe(config::Section& section) {
                {"dpmpp_2m", SchedulerClass::dpmsolver_multistep},
                {"unipc", SchedulerClass::unipc_multistep}},
               "how the noise is removed; null = as the pipeline's scheduler file says");
-  section.key("seed", seed, "of the first picture's noise; the following have seed + 1, seed + 2, ...");
+  section.key("seed", seed, "of the first image's noise; the following have seed + 1, seed + 2, ...");
   section.key("height", height, "pixels; auto = what the U-Net was made for").at_least(8);
   section.key("width", width, "pixels; auto = what the U-Net was made for").at_least(8);
-  section.key("batch_size", batch_size, "pictures that are made together").at_least(1);
-  section.key("negative_prompt", negative_prompt, "what the pictures should not show");
+  section.key("batch_size", batch_size, "images that are made together").at_least(1);
+  section.key("negative_prompt", negative_prompt, "what the images should not show");
   section.key(
       "initial_latents", initial_latents,
       "safetensors file with the noise to begin with: latents, f32 (N, 4, h, w), unit normal; null = from the seeds");
@@ -145,7 +145,7 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
     std::vector<std::int64_t> expected = plan.latent_shape;
     expected.insert(expected.begin(), std::ssize(requests));
     if (initial_latents->sizes() != torch::IntArrayRef(expected))
-      fail(Exit::usage, "generate.initial_latents has the shape ({}), but {} pictures of this size need ({})",
+      fail(Exit::usage, "generate.initial_latents has the shape ({}), but {} images of this size need ({})",
            fmt::join(initial_latents->sizes(), ", "), requests.size(), fmt::join(expected, ", "));
   }
   const auto batch_size = static_cast<std::size_t>(config.batch_size);

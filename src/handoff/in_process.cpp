@@ -146,8 +146,6 @@ class InProcessReceiver final : public ParcelReceiver {
     return static_cast<int>(shared_->arrived.size());
   }
 
-  std::vector<std::span<std::byte>> memory() override { return {shared_->slots.all()}; }
-
  private:
   Parcel take() {
     const int slot = shared_->arrived.front();

@@ -177,12 +177,6 @@ class MpiReceiver final : public ParcelReceiver {
     return static_cast<int>(ready);
   }
 
-  std::vector<std::span<std::byte>> memory() override {
-    std::vector<std::span<std::byte>> pieces;
-    for (const auto& lane : lanes_) pieces.push_back(lane.leased->slots.all());
-    return pieces;
-  }
-
  private:
   // Producers in turn.
   std::optional<Parcel> take() {

@@ -107,7 +107,7 @@ TEST(Philox, ShuffleReachesAllOrdersEquallyOften) {
   std::array<int, 27> seen{};
   for (std::uint64_t sample = 0; sample < 60'000; ++sample) {
     std::uint32_t cards[3] = {0, 1, 2};
-    keyed_shuffle({.seed = 4, .sample = sample}, Purpose::permute, cards);
+    keyed_shuffle({.seed = 4, .sample = sample}, Purpose::shuffle, cards);
     ++seen[cards[0] * 9 + cards[1] * 3 + cards[2]];
   }
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 21);

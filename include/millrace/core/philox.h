@@ -27,7 +27,6 @@ enum class Purpose : std::uint32_t {
   input_perturbation = 10,
   weights = 11,
   initial_latents = 12,
-  permute = 13,
 };
 
 // Key = (seed low, seed high); counter = (block, purpose << 24 | visit (24 bits), id low, id high).

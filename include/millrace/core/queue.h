@@ -38,11 +38,6 @@ class BoundedQueue {
     return take();
   }
 
-  std::optional<T> try_pop() {
-    std::unique_lock lock(mutex_);
-    return take();
-  }
-
   void close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -58,7 +53,6 @@ class BoundedQueue {
     std::lock_guard lock(mutex_);
     return items_.size();
   }
-  std::size_t capacity() const { return capacity_; }
 
  private:
   std::optional<T> take() {

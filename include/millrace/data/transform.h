@@ -21,8 +21,9 @@ struct TransformConfig {
   void describe(config::Section& section);
 };
 
-// The reference transforms (facts: Anyscale/MosaicML = resize_then_crop + bilinear; open-diffusion = crop_then_resize +
-// bicubic): RGB image of any size -> (resolution, resolution). Pixels equal Pillow's. `key` feeds random crop and flip.
+// The reference transforms (Anyscale and MosaicML: resize_then_crop with bilinear; open-diffusion: crop_then_resize
+// with bicubic): RGB image of any size -> (resolution, resolution). Pixels equal Pillow's. `key` feeds random crop and
+// flip.
 Image transform_image(const Image& image, const TransformConfig& config, const RngKey& key);
 
 // The columns of an image of this size that decide the result; the others may hold anything.

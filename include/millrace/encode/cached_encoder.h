@@ -27,7 +27,6 @@ class CachedEncoder {
   void finish();
 
   int batch_size() const { return batch_size_; }
-  double seconds() const { return encoder_ ? encoder_->seconds() : 0; }
   std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:

@@ -35,11 +35,10 @@ class Encoder {
   // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
   EncodedBatch encode(std::span<const TransformedSample> samples);
 
-  // Text states of the null caption: f16 (77, C), host.
+  // Text states of one caption's 77 tokens: f16 (77, C), host.
   torch::Tensor encode_text(std::span<const std::int32_t> tokens);
 
   int batch_size() const { return batch_size_; }
-  double seconds() const { return seconds_; }      // spent in the networks so far
   std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
  private:
@@ -50,7 +49,6 @@ class Encoder {
   torch::Device device_;
   torch::Dtype dtype_;
   int batch_size_;
-  double seconds_ = 0;
   std::int64_t images_ = 0;
 };
 
@@ -67,5 +65,7 @@ std::vector<int> finite_rows(const EncodedBatch& batch);
 
 // Rows `rows` of `batch`, in that order.
 EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);
+// The rows of all, one batch after the other; there must be one.
+EncodedBatch concatenate(std::vector<EncodedBatch> batches);
 
 }  // namespace millrace

@@ -34,8 +34,6 @@ class ParcelReceiver {
   virtual HandoffStats stats() const = 0;
   // Complete parcels that wait to be received.
   virtual int ready() = 0;
-  // All slots, so that a GPU trainer can pin them.
-  virtual std::vector<std::span<std::byte>> memory() = 0;
 };
 
 // Counterpart of make_mpi_sender.
