@@ -50,10 +50,12 @@ class InputFile {
   int fd_;
 };
 
-// libarchive's view of a ByteStream; an Error of the stream becomes the archive's.
+// libarchive's view of a ByteStream. It may read ahead, and has words of its own for an input that fails, or none when
+// it needs no more of it: the stream's own are kept.
 struct StreamInput {
   std::unique_ptr<ByteStream> stream;
   std::array<std::byte, read_bytes> buffer;
+  std::optional<std::string> failure;
 
   static la_ssize_t read(archive* a, void* self, const void** data) {
     auto& input = *static_cast<StreamInput*>(self);
@@ -61,9 +63,17 @@ struct StreamInput {
     try {
       return static_cast<la_ssize_t>(input.stream->read(input.buffer));
     } catch (const std::exception& error) {
+      input.failure = error.what();
       archive_set_error(a, EIO, "%s", error.what());
       return -1;
     }
+  }
+
+  // Whoever gave the bytes may know of trouble that they do not show: a command by its status.
+  void finish() try {
+    if (!failure) stream->finish();
+  } catch (const Error& error) {
+    failure = error.what();
   }
 };
 
@@ -123,7 +133,7 @@ class TarReader::Impl {
       sample.end = member_end_;
       advance();
     }
-    if (error_ && !seems_complete(sample)) {
+    if (error_ && !has_end_mark_ && !seems_complete(sample)) {
       error_->half_sample = true;
       return std::nullopt;
     }
@@ -181,8 +191,9 @@ class TarReader::Impl {
     if (result == ARCHIVE_EOF) {
       at_end_ = true;
       // The end mark is a block of zeros; a file cut between two members ends without one.
-      return archive_filter_bytes(a, 0) == end_of_member ? set_broken("no end mark, the archive was cut short")
-                                                         : nullptr;
+      if (archive_filter_bytes(a, 0) == end_of_member) return set_broken("no end mark, the archive was cut short");
+      has_end_mark_ = true;
+      return finish_stream();
     }
     if (!is_usable(result)) return set_broken(archive_error_string(a));
     in_member_ = true;
@@ -244,8 +255,17 @@ class TarReader::Impl {
     for (const auto& [field, bytes] : sample.fields) fields_before_.push_back(field);
   }
 
+  std::nullptr_t finish_stream() {
+    if (!stream_) return nullptr;
+    stream_->finish();
+    if (stream_->failure)
+      error_ = BrokenArchive{fmt::format("{}, after the end of the archive", *stream_->failure), false};
+    return nullptr;
+  }
+
   std::nullptr_t set_broken(const char* why) {
     const auto at = std::max<la_int64_t>(archive_filter_bytes(archive_.get(), 0), 0);
+    if (stream_ && stream_->failure) why = stream_->failure->c_str();
     error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why ? why : "unreadable"),
                            false};
     return nullptr;
@@ -263,7 +283,7 @@ class TarReader::Impl {
   std::uint64_t entry_begin_ = 0, entry_bytes_ = 0;
   std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown
   bool stored_as_is_ = true;      // not sparse
-  bool at_end_ = false;
+  bool at_end_ = false, has_end_mark_ = false;
   std::vector<std::string> fields_before_;  // of the last complete sample
   std::optional<BrokenArchive> error_;
 };

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/io/stream.h"
 #include "test_data.h"
 
 // What the tests of this module share.
@@ -64,6 +66,13 @@ inline std::span<const std::byte> as_bytes(std::string_view text) {
 
 inline std::string as_text(std::span<const std::byte> bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+inline std::string read_all(ByteStream& stream) {
+  std::string all;
+  std::array<std::byte, 1000> buffer;
+  while (const std::size_t got = stream.read(buffer)) all += as_text({buffer.data(), got});
+  return all;
 }
 
 // Golden files hold bytes as text in which each character is one byte.

@@ -48,7 +48,7 @@ class TarReader {
   std::optional<TarSample> next();
   // Passes over up to `samples` samples and returns how many there were; only headers are read from a plain file.
   std::uint64_t skip(std::uint64_t samples);
-  // Set once the readable part has ended before the archive's end mark.
+  // Set once the readable part has ended before the archive's end mark, or the command behind it has failed.
   const std::optional<BrokenArchive>& error() const;
 
  private:
