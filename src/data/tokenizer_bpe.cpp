@@ -108,6 +108,11 @@ void BytePairs::learn_merges(const std::string& text, const std::filesystem::pat
   }
 }
 
+// NOTE [One pair at a time]: the best pair comes out of a queue and its neighbours are looked at again, so a word of n
+// bytes takes n log n steps. Of equal pairs the leftmost is merged first, so that "aaa" becomes "aa" "a". That is
+// transformers' rule; CLIP's bpe() merges all occurrences of the best pair before it looks for the next one. Both give
+// the same, for a token is made by one pair, and pairs with it have been learnt later: what a merge brings up ranks
+// behind the pair that is being merged, and waits until all its occurrences are done.
 void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   thread_local std::vector<Symbol> symbols;
   std::priority_queue<Candidate> candidates;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "millrace/core/error.h"
 
@@ -90,6 +91,52 @@ icu::UnicodeString normalize(const icu::UnicodeString& text, Normalizer get_norm
   return normalized;
 }
 
+// Each character's canonical decomposition, not yet in canonical order.
+icu::UnicodeString take_apart(const icu::UnicodeString& text) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* const canonical = icu::Normalizer2::getNFDInstance(status);
+  ensure(U_SUCCESS(status), "ICU has its normalization data");
+  icu::UnicodeString apart, parts;
+  for (std::int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) {
+    const UChar32 c = text.char32At(i);
+    canonical->getDecomposition(c, parts) ? apart.append(parts) : apart.append(c);
+  }
+  return apart;
+}
+
+// Marks that stand behind a letter, such as accents, or that begin with one when they are taken apart.
+bool is_mark(UChar32 c) {
+  return c >= 0x300 && u_getIntPropertyValue(c, UCHAR_LEAD_CANONICAL_COMBINING_CLASS) != 0;
+}
+
+// Taken apart and in canonical order.
+icu::UnicodeString sort_marks(const icu::UnicodeString& marks) {
+  const icu::UnicodeString apart = take_apart(marks);
+  std::vector<UChar32> sorted;
+  for (std::int32_t i = 0; i < apart.length(); i = apart.moveIndex32(i, 1)) sorted.push_back(apart.char32At(i));
+  std::ranges::stable_sort(sorted, {}, u_getCombiningClass);
+  return icu::UnicodeString::fromUTF32(sorted.data(), static_cast<std::int32_t>(sorted.size()));
+}
+
+// NOTE [Endless accents]: Unicode orders the marks behind a letter by their classes, and ICU does so by insertion:
+// minutes for a caption of half a million. A long run is handed to it sorted, which is the same text (UAX 15, canonical
+// equivalence), so the composed text is the same too.
+icu::UnicodeString with_sorted_marks(const icu::UnicodeString& text) {
+  constexpr std::int32_t long_run = 64;
+  icu::UnicodeString result;
+  std::int32_t copied = 0;
+  for (std::int32_t i = 0; i < text.length();) {
+    std::int32_t end = i;
+    while (end < text.length() && is_mark(text.char32At(end))) end = text.moveIndex32(end, 1);
+    if (end - i >= long_run) {
+      result.append(text, copied, i - copied).append(sort_marks(text.tempSubStringBetween(i, end)));
+      copied = end;
+    }
+    i = end < text.length() ? text.moveIndex32(end, 1) : end;
+  }
+  return copied == 0 ? text : result.append(text, copied, text.length() - copied);
+}
+
 }  // namespace
 
 icu::UnicodeString from_utf8(std::string_view utf8) {
@@ -114,7 +161,7 @@ std::string normalize_caption(std::string_view utf8) {
 }
 
 icu::UnicodeString compose(const icu::UnicodeString& text) {
-  return normalize(text, icu::Normalizer2::getNFCInstance);
+  return normalize(with_sorted_marks(text), icu::Normalizer2::getNFCInstance);
 }
 
 icu::UnicodeString compatible_form(UChar32 c) {
