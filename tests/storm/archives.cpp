@@ -142,8 +142,10 @@ Truth write_archives(const Case& drawn, const fs::path& folder) {
     }
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const auto key = data.archives == Archives::parquet ? std::to_string(i) : rows[i].key;
+      auto& id = truth.rows_of[name].emplace_back();
       if (rows[i].reason.empty()) {
-        truth.good.insert(name + "/" + key);
+        id = name + "/" + key;
+        truth.good.insert(id);
       } else {
         ++truth.rejected[rows[i].reason];
       }

@@ -12,7 +12,8 @@ namespace fs = std::filesystem;
 
 // What is in the archives, so what every row must become.
 struct Truth {
-  std::set<std::string> good;           // ids
+  std::set<std::string> good;                               // ids
+  std::map<std::string, std::vector<std::string>> rows_of;  // archive -> id of each row, empty where it is rejected
   std::map<std::string, int> rejected;  // reason -> rows; every trouble with an image's bytes is "image"
 
   int rows() const;

@@ -48,6 +48,7 @@ Layout draw_layout(Dice& dice, int stripes, int batch) {
     layout.encode_batch = dice.of<int>({1, 2, 3, 5, 7, 8, 16, 31, 64, 100, 120, 120, 120, 120, 150, 200});
     layout.ddp = dice.chance(0.4);
     layout.recompute = dice.chance(0.15);
+    layout.threads = dice.of<int>({1, 1, 2, 4});
     return layout;
   }
 }
@@ -58,6 +59,7 @@ Layout draw_producers(Dice& dice, Layout layout, int stripes) {
   layout.producers = dice.chance(0.3) ? 0 : dice.between(1, std::max(1, 5 - trainers));
   if (layout.producers > stripes) layout.producers = 0;
   layout.ranks = trainers + layout.producers;
+  layout.threads = dice.between(1, 4);
   return layout;
 }
 
@@ -180,8 +182,8 @@ Case draw_case(std::uint64_t seed) {
 std::string describe(const Layout& layout) {
   const auto ranks = layout.producers ? fmt::format("{}T+{}P", layout.trainers(), layout.producers)
                                       : fmt::format("{} all-in-one", layout.ranks);
-  return fmt::format("{} micro {} encode {}{}{}", ranks, layout.micro, layout.encode_batch, layout.ddp ? " ddp" : "",
-                     layout.recompute ? " recompute" : "");
+  return fmt::format("{} micro {} encode {} threads {}{}{}", ranks, layout.micro, layout.encode_batch, layout.threads,
+                     layout.ddp ? " ddp" : "", layout.recompute ? " recompute" : "");
 }
 
 std::string describe(const Life& life) {

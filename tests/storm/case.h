@@ -45,11 +45,12 @@ struct Layout {
   int encode_batch = 120;
   bool ddp = false;
   bool recompute = false;  // model.gradient_checkpointing
+  int threads = 1;         // data.threads
 
   int trainers() const { return ranks - producers; }
   // NOTE [When bits are promised]: the sums of a step depend on how many trainers share it, on the micro-batches, on
-  // who holds which shard and on the shape of an encoder batch, and on nothing else. Producers, the lives before, and
-  // what a cache knew must not change a bit.
+  // who holds which shard and on the shape of an encoder batch, and on nothing else. Producers, their threads, the
+  // lives before, and what a cache knew must not change a bit.
   bool computes_like(const Layout& other) const {
     return trainers() == other.trainers() && micro == other.micro && encode_batch == other.encode_batch &&
            ddp == other.ddp && recompute == other.recompute;

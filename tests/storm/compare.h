@@ -12,6 +12,9 @@ Troubles compare_ids(const fs::path& run, const fs::path& reference);
 // = both were computed alike.
 Troubles compare_runs(const fs::path& run, const fs::path& reference, int steps, bool to_the_bit);
 
+// How far the last weights lie apart: L2 norm of the difference over that of the reference's.
+double weights_apart(const fs::path& run, const fs::path& reference, int steps);
+
 // Samples and ledger of a run that ended after step `steps`, against what is in the archives.
 Troubles check_samples(const fs::path& run, const Truth& truth, int steps);
 

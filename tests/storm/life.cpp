@@ -66,6 +66,7 @@ Command train_command(const Site& site, const fs::path& run, const Life& life, b
   if (!latents && !from_images && c.encodings != Encodings::online)
     append(words, {"encode.cache=" + site.cache().string(), fmt::format("encode.rows_per_file={}", c.rows_per_file)});
   if (layout.producers) words.push_back(fmt::format("roles.producers={}", layout.producers));
+  words.push_back(fmt::format("data.threads={}", layout.threads));
   if (c.stripes) words.push_back(fmt::format("data.stripes={}", *c.stripes));
   words.push_back(site.workshop.shuffle_block ? fmt::format("data.shuffle_block={}", c.block)
                                               : fmt::format("data.shuffle_buffer={}", c.block * c.stripe_count()));

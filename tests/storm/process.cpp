@@ -91,7 +91,7 @@ Job::Job(const Command& command, const fs::path& output, const fs::path& tempora
   launcher_ = ::fork();
   if (launcher_ == 0) {  // only calls that a child of a threaded process may make
     ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     ::dup2(out, 1);
     ::dup2(out, 2);
     const int nothing = ::open("/dev/null", O_RDONLY);

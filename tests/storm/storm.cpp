@@ -15,6 +15,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/stopwatch.h"
 #include "pipeline.h"
+#include "visits.h"
 
 namespace millrace::storm {
 namespace {
@@ -91,7 +92,7 @@ Workshop open_workshop(const Options& options) {
 // ---- one case ----------------------------------------------------------------------------------------------------
 
 // From the first step to the last without a save in between, from the images.
-Life straight_life(const Case& drawn, Layout layout) {
+Life straight_life(const Layout& layout) {
   Life life;
   life.layout = layout;
   life.save_every = 100'000;
@@ -107,34 +108,43 @@ Layout one_rank(const Case& drawn) {
   return layout;
 }
 
-Troubles run_case(Site& site) {
+struct Outcome {
+  Troubles troubles;
+  std::string compared;  // how closely, when there are none
+};
+
+Outcome run_case(Site& site) {
   const Case& drawn = site.drawn;
   const auto truth = write_archives(drawn, site.archives());
   const auto reference = site.folder / "straight", run = site.folder / "run";
-  if (auto troubles = live(site, "straight", straight_life(drawn, one_rank(drawn)), true); !troubles.empty())
-    return troubles;
-  if (auto troubles = check_samples(reference, truth, drawn.steps); !troubles.empty()) {
+  auto troubles = live(site, "straight", straight_life(one_rank(drawn)), true);
+  if (!troubles.empty()) return {troubles, {}};
+  troubles = check_samples(reference, truth, drawn.steps);
+  if (troubles.empty()) troubles = check_visits(site, reference, truth);
+  if (!troubles.empty()) {
     troubles.insert(troubles.begin(), "in the straight run");
-    return troubles;
+    return {troubles, {}};
   }
-  if (auto troubles = prepare_cache(site); !troubles.empty()) return troubles;
+  if (troubles = prepare_cache(site); !troubles.empty()) return {troubles, {}};
   for (std::size_t i = 0; i < drawn.lives.size(); ++i) {
-    auto troubles = live(site, "run", drawn.lives[i]);
+    troubles = live(site, "run", drawn.lives[i]);
     if (troubles.empty()) troubles = compare_ids(run, reference);
     if (troubles.empty()) continue;
     troubles.insert(troubles.begin(), fmt::format("in life {} of {}", i + 1, drawn.lives.size()));
-    return troubles;
+    return {troubles, {}};
   }
   const bool as_one = drawn.lives[0].layout.computes_like(one_rank(drawn));
-  auto troubles = compare_runs(run, reference, drawn.steps, drawn.computed_alike() && as_one);
+  troubles = compare_runs(run, reference, drawn.steps, drawn.computed_alike() && as_one);
   const auto samples = check_samples(run, truth, drawn.steps);
   troubles.insert(troubles.end(), samples.begin(), samples.end());
-  if (!troubles.empty() || !drawn.computed_alike() || as_one) return troubles;
+  if (!troubles.empty()) return {troubles, {}};
+  if (!drawn.computed_alike()) return {{}, fmt::format("to {:.0e}", weights_apart(run, reference, drawn.steps))};
+  if (as_one) return {{}, "to the bit"};
 
   // The same once more on the case's own ranks: now every bit must be equal.
-  if (troubles = live(site, "straight-alike", straight_life(drawn, drawn.lives[0].layout), true); !troubles.empty())
-    return troubles;
-  return compare_runs(run, site.folder / "straight-alike", drawn.steps, true);
+  troubles = live(site, "straight-alike", straight_life(drawn.lives[0].layout), true);
+  if (troubles.empty()) troubles = compare_runs(run, site.folder / "straight-alike", drawn.steps, true);
+  return {troubles, fmt::format("to the bit, one rank to {:.0e}", weights_apart(run, reference, drawn.steps))};
 }
 
 // True when the case held. A failed one keeps its folder.
@@ -144,16 +154,19 @@ bool weather(const Workshop& workshop, const Options& options, int number, std::
   Site site{workshop, drawn, workshop.folder / fmt::format("case-{}", seed), {}};
   const Stopwatch watch;
   Troubles troubles;
+  std::string compared;
   if (!options.dry) {
     try {
-      troubles = run_case(site);
+      const auto outcome = run_case(site);
+      troubles = outcome.troubles;
+      compared = outcome.compared;
     } catch (const std::exception& error) {
       troubles.push_back(error.what());
     }
   }
   const std::lock_guard lock(console);
-  fmt::print("{} {}: {}  {} ({:.1f} s)\n", number, seed, describe(drawn), troubles.empty() ? "ok" : "FAILED",
-             watch.seconds());
+  fmt::print("{} {}: {}  {} ({:.1f} s)\n", number, seed, describe(drawn),
+             troubles.empty() ? "ok " + compared : "FAILED", watch.seconds());
   if (!troubles.empty())
     fmt::print("  {}\n  commands:\n    {}\n  folder {}\n  again: millrace_storm --seed {} --cases 1\n",
                fmt::join(troubles, "\n  "), fmt::join(site.transcript, "\n    "), site.folder.string(), seed);
