@@ -75,7 +75,8 @@ def command_of(side, options):
     name = side[:len(side) - len(count)]
     if name == "millrace":
         command = [options.millrace, "bench", "loader", "--json", f"threads={count}", f"data.threads={count}",
-                   f"model.pipeline={options.pipeline}", f"data.train.path=[{','.join(options.tars)}]", f"data.shuffle_buffer={max(1, options.shuffle)}",
+                   f"model.pipeline={options.pipeline}", f"data.train.path=[{','.join(options.tars)}]",
+                   f"data.shuffle_block={max(1, options.shuffle // options.batch)}",  # a batch has one sample of each stripe
                    f"batch.micro={options.batch}", f"transform.resolution={options.resolution}", "bench.runs=1"]
     else:
         python = options.ray_python if name == "ray" else sys.executable

@@ -36,7 +36,7 @@ class Loader {
     const auto stripes = data_.stripes.stripes;
     for (std::uint32_t stripe = 0; stripe < stripes; ++stripe) stripes_.push_back(stripe);
     options_.threads = c.data.threads.value_or(c.threads);
-    options_.block = block_size(c.data.shuffle_buffer, stripes);
+    options_.block = static_cast<std::uint32_t>(c.data.shuffle_block);
     options_.epochs = 1;
   }
 
@@ -49,7 +49,7 @@ class Loader {
     const std::clock_t processor = std::clock();
     StripeStream stream(deal_, *source_, preparation_, options_);
     for (const auto stripe : stripes_) stream.add(stripe, {});
-    TurnReader reader(stream, stripes_, plan_parcel_samples(micro_ / static_cast<int>(stripes_.size())), 2 * micro_);
+    TurnReader reader(stream, stripes_, plan_parcel_size(micro_ / static_cast<int>(stripes_.size())), 2 * micro_);
     Pass pass;
     Hasher128 order;
     for (auto samples = take_batch(reader); !samples.empty(); samples = take_batch(reader)) {

@@ -115,7 +115,7 @@ Command inspect_command() {
           "PATH... [--json] [--pipeline DIR] [--grid FILE.png]",
           {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing},
            {"pipeline", "DIR", "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
-           {"grid", "FILE", "PNG of the first 64 images"}},
+           {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
           true,
           run_inspect,
           nullptr};

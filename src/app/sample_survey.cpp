@@ -5,7 +5,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/data/decode.h"
-#include "millrace/data/transform.h"
+#include "millrace/data/resize_image.h"
 #include "millrace/eval/png.h"
 #include "millrace/models/pipeline_folder.h"
 
@@ -40,10 +40,21 @@ json describe_short_sides(const std::vector<std::pair<int, int>>& sizes) {
   return ranges;
 }
 
+// The whole image in the middle of a square, on grey: what a crop would leave out is worth seeing, too.
 Image thumbnail(const Image& image) {
-  TransformConfig transform;
-  transform.resolution = grid_side;
-  return transform_image(image, transform, {});
+  constexpr std::uint8_t grey = 96;
+  const int longer = std::max(image.width, image.height);
+  const auto scaled = [&](int side) {
+    return std::max(1, static_cast<int>((std::int64_t{side} * grid_side + longer / 2) / longer));
+  };
+  const Image small =
+      resize_image(image, scaled(image.width), scaled(image.height), TransformConfig::Interpolation::bilinear);
+  Image square{grid_side, grid_side, Pixels(std::size_t{3} * grid_side * grid_side, grey)};
+  const int left = (grid_side - small.width) / 2, top = (grid_side - small.height) / 2;
+  for (int y = 0; y < small.height; ++y)
+    std::copy_n(small.pixels.begin() + std::ptrdiff_t{3} * y * small.width, 3 * small.width,
+                square.pixels.begin() + std::ptrdiff_t{3} * ((top + y) * grid_side + left));
+  return square;
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ std::size_t components(std::string_view path) {
 }
 
 // How many components tell the paths of one file name apart.
-std::size_t distinguishing_components(const std::vector<std::string_view>& paths) {
+std::size_t distinguishing_components(const std::vector<std::string_view>& paths, const std::string& section) {
   std::size_t longest = 1;
   for (std::string_view path : paths) longest = std::max(longest, components(path));
   for (std::size_t count = 1; count <= longest; ++count) {
@@ -71,19 +71,19 @@ std::size_t distinguishing_components(const std::vector<std::string_view>& paths
     for (std::string_view path : paths) tails.insert(tail(path, count));
     if (tails.size() == paths.size()) return count;
   }
-  throw Error(Exit::usage, fmt::format("data.train.path holds the archive '{}' more than once", paths.front()),
+  throw Error(Exit::usage, fmt::format("{}.path holds the archive '{}' more than once", section, paths.front()),
               "ids of samples must be unique; list every archive once");
 }
 
 }  // namespace
 
-std::vector<std::string> archive_names(const std::vector<std::string>& paths) {
+std::vector<std::string> archive_names(const std::vector<std::string>& paths, const std::string& section) {
   std::vector<std::string> full;
   for (std::size_t i = 0; i < paths.size(); ++i) full.push_back(naming_path(paths[i], i));
   std::map<std::string_view, std::vector<std::string_view>> same_name;
   for (const std::string& path : full) same_name[tail(path, 1)].push_back(path);
   std::map<std::string_view, std::size_t> count;
-  for (const auto& [name, group] : same_name) count[name] = distinguishing_components(group);
+  for (const auto& [name, group] : same_name) count[name] = distinguishing_components(group, section);
   std::vector<std::string> names;
   for (const std::string& path : full) names.emplace_back(tail(path, count[tail(path, 1)]));
   return names;

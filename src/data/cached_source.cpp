@@ -2,8 +2,10 @@
 #include <mutex>
 
 #include "millrace/core/error.h"
+#include "millrace/core/hash.h"
 #include "millrace/data/cached_archive.h"
 #include "millrace/data/latent_cache.h"
+#include "row.h"
 
 namespace millrace {
 
@@ -33,19 +35,22 @@ class CachedReader final : public UnitReader {
 
  private:
   std::optional<RawRow> try_take(const CachedPlace& place) {
-    if (place.rejected()) {
-      Rejected rejected{{}, place.reason(), {}, /*cached=*/true};
-      rejected.ref.id = archive_.name;
-      return rejected;
-    }
-    if (values_ == CachedValues::leave) {
-      EncodedSample there;
-      if (const std::string* id = cached_->non_finite(place)) there.ref.id = *id;
-      return there;
-    }
+    if (place.rejected()) return Rejected{name_archive(archive_), place.reason(), {}, /*cached=*/true};
+    if (values_ == CachedValues::leave) return tell(place);
     if (!original_) return cached_->load(place, opened_);
     if (auto sample = cached_->try_load(place, opened_)) return std::move(*sample);
     return std::nullopt;
+  }
+
+  EncodedSample tell(const CachedPlace& place) const {
+    EncodedSample sample;
+    sample.encoding.values = Encoding::Values::left_in_cache;
+    if (const std::string* id = cached_->non_finite(place)) {
+      sample.encoding.values = Encoding::Values::left_not_finite;
+      sample.ref.id = *id;
+      sample.ref.hash = hash64(*id);
+    }
+    return sample;
   }
 
   std::optional<RawRow> read_original(std::uint64_t number, std::uint64_t row) {

@@ -7,16 +7,16 @@ namespace millrace {
 
 using nlohmann::json;
 
-ClassPrompts::ClassPrompts(const std::string& path) {
+ClassPrompts::ClassPrompts(const std::string& path, const std::string& section) {
   const json prompts = read_json(path);
   if (!prompts.is_object() && !prompts.is_array()) {
-    throw Error(Exit::io, fmt::format("data.train.idx_to_prompt: {} is neither a JSON object nor a list", path),
+    throw Error(Exit::io, fmt::format("{}.idx_to_prompt: {} is neither a JSON object nor a list", section, path),
                 R"(for example {"0": "a photo of a cat", "1": "a photo of a dog"})");
   }
   for (const auto& [cls, prompt] : prompts.items()) {
     if (prompt.is_null()) continue;
     if (!prompt.is_string())
-      fail(Exit::io, "data.train.idx_to_prompt: {}: the caption of class {} is no text: {}", path, cls, prompt.dump());
+      fail(Exit::io, "{}.idx_to_prompt: {}: the caption of class {} is no text: {}", section, path, cls, prompt.dump());
     prompts_.emplace(cls, prompt.get<std::string>());
   }
 }

@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-// Captions of a class data set (data.train.idx_to_prompt): a JSON object, class -> caption, or a list of captions.
+// Captions of a class data set (idx_to_prompt): a JSON object, class -> caption, or a list of captions.
 class ClassPrompts {
  public:
-  explicit ClassPrompts(const std::string& path);  // Error(io) naming the file
+  ClassPrompts(const std::string& path, const std::string& section);  // Error(io) naming the file and the section
 
   // Spaces around the class do not count.
   std::optional<std::string> find(std::string_view cls) const;

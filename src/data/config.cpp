@@ -31,7 +31,9 @@ void SourceConfig::describe(config::Section& s) {
         "with class numbers, encoded samples, or nothing");
   s.key("path", path,
         "files, brace patterns, directories, http(s):// or s3:// addresses, pipe: commands; one or a list");
-  s.key("filters", filters, "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"");
+  s.key("filters", filters,
+        "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"; text of other "
+        "characters than letters, digits and _ . : / + - in quotes");
   s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
   s.section("columns", columns, "names of columns, for Parquet and lists");
   s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);

@@ -33,7 +33,7 @@ std::size_t latent_count(const EncodingShape& shape) {
 }
 
 // The column that `wanted` names, else the first of `usual` that the file has.
-LatentColumn choose_column(const char* key, const std::optional<std::string>& wanted,
+LatentColumn choose_column(const std::string& key, const std::optional<std::string>& wanted,
                            const std::vector<std::string>& usual, const std::vector<ParquetColumn>& schema,
                            const std::string& path) {
   const auto candidates = wanted ? std::vector{*wanted} : usual;
@@ -43,8 +43,7 @@ LatentColumn choose_column(const char* key, const std::optional<std::string>& wa
   }
   std::vector<std::string> names;
   for (const ParquetColumn& column : schema) names.push_back(column.name);
-  throw Error(Exit::usage,
-              fmt::format("{} has no column {} for data.train.columns.{}", path, fmt::join(candidates, " or "), key),
+  throw Error(Exit::usage, fmt::format("{} has no column {} for {}", path, fmt::join(candidates, " or "), key),
               fmt::format("its columns are {}", fmt::join(names, ", ")));
 }
 
@@ -53,8 +52,10 @@ LatentColumns choose_columns(const SourceConfig& source, const LatentTableOption
   const int side = options.resolution;
   const std::vector<std::string> usual = {fmt::format("image_latents_{}", side), fmt::format("latents_{}_bytes", side),
                                           fmt::format("latents_{}", side)};
-  return {choose_column("image", source.columns.image, usual, schema, path),
-          choose_column("caption", source.columns.caption, {"caption_embeddings", "caption_latents"}, schema, path)};
+  const std::string columns = source.section + ".columns.";
+  return {choose_column(columns + "image", source.columns.image, usual, schema, path),
+          choose_column(columns + "caption", source.columns.caption, {"caption_embeddings", "caption_latents"}, schema,
+                        path)};
 }
 
 // `count` numbers as f32; nothing when it is another number of them. Bytes may also be those of f16.
@@ -184,9 +185,10 @@ bool names_latent_tables(const SourceConfig& source) {
 
 void check_latent_tables(const SourceConfig& source, const Manifest& manifest, const LatentTableOptions& options) {
   if (!source.filters.empty() || source.columns.key || source.columns.cls || source.idx_to_prompt)
-    throw Error(Exit::usage,
-                "data.train: filters, idx_to_prompt, columns.key and columns.cls have no use with latents from Parquet",
-                "filter before encoding; ids are the numbers of the rows");
+    throw Error(
+        Exit::usage,
+        source.section + ": filters, idx_to_prompt, columns.key and columns.cls have no use with latents from Parquet",
+        "filter before encoding; ids are the numbers of the rows");
   for (const Archive& archive : manifest.archives) {
     try {
       return check_first_row(source, archive.path, options);

@@ -57,20 +57,22 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
 
 fs::path latent_path(const SourceConfig& source) {
   if (source.path.size() == 1) return source.path.front();
-  throw Error(Exit::usage, "data.train.type=latents reads one cache or Parquet files, data.train.path names several",
+  throw Error(Exit::usage,
+              fmt::format("{0}.type=latents reads one cache or Parquet files, {0}.path names several", source.section),
               "millrace preprocess can put the latents of many archives into one cache");
 }
 
-// Keeps the first `limit` rows of the manifest.
-void apply_limit(Manifest& manifest, std::uint64_t limit) {
+// Keeps the first rows of the manifest.
+void apply_limit(Manifest& manifest, const SourceConfig& source) {
+  const auto limit = static_cast<std::uint64_t>(*source.limit);
   std::uint64_t rows = 0;
   std::size_t used = 0;
   while (used < manifest.archives.size() && rows < limit) {
     Archive& archive = manifest.archives[used++];
     if (local_path(archive.path).empty() && !archive.seekable) {
       throw Error(Exit::usage,
-                  fmt::format("data.train.limit has to count the rows of {} before it is read", archive.path),
-                  "use files, or leave data.train.limit at null");
+                  fmt::format("{}.limit has to count the rows of {} before it is read", source.section, archive.path),
+                  fmt::format("use files, or leave {}.limit at null", source.section));
     }
     archive.rows = rows_up_to(limit - rows, archive);
     rows += *archive.rows;
@@ -91,7 +93,7 @@ void check_kind(const std::vector<std::string>& paths, const SourceConfig& sourc
   for (const std::string& path : paths) {
     const bool table = is_table(path), parquet = path.ends_with(".parquet");
     if (table && local_path(path).empty() && !(parquet && is_s3(path))) {
-      throw Error(Exit::usage, fmt::format("data.train.path: {} cannot be read from where it is", path),
+      throw Error(Exit::usage, fmt::format("{}.path: {} cannot be read from where it is", source.section, path),
                   "lists have to be files, Parquet files or s3://");
     }
     const bool wanted = archives_of(source.type) == Archives::parquet ? parquet
@@ -99,10 +101,10 @@ void check_kind(const std::vector<std::string>& paths, const SourceConfig& sourc
                         : source.type == Type::class_labels           ? table == class_tables
                                                                       : !table;
     if (wanted) continue;
-    throw Error(Exit::usage, fmt::format("data.train.type={} does not go with {}", to_string(source.type), path),
+    throw Error(Exit::usage,
+                fmt::format("{}.type={} does not go with {}", source.section, to_string(source.type), path),
                 "webdataset reads tars, parquet and latents *.parquet, csv *.csv, *.tsv, *.jsonl and these with .gz, "
-                "class one kind of "
-                "them");
+                "class one kind of them");
   }
 }
 
@@ -125,34 +127,37 @@ Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
   constexpr std::int64_t synthetic_rows = 64 * synthetic_archive_rows;
   if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
   if (source.path.empty())
-    throw Error(Exit::usage, "data.train.path is not set", "data.train.path='/data/{00000..00127}.tar'");
+    throw Error(Exit::usage, source.section + ".path is not set", source.section + ".path='/data/{00000..00127}.tar'");
   const bool latents = source.type == SourceConfig::Type::latents;
-  if (latents && !names_latent_tables(source)) return make_latent_manifest(latent_path(source), source.limit);
+  if (latents && !names_latent_tables(source))
+    return make_latent_manifest(latent_path(source), source.limit, source.section);
   const std::vector<std::string> paths = expand_urls(source.path, archives_of(source.type));
-  if (paths.empty()) throw Error(Exit::usage, "data.train.path names no archive");
+  if (paths.empty()) throw Error(Exit::usage, source.section + ".path names no archive");
   if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
-    throw Error(Exit::usage, "data.train.path holds a pipe: address, which runs a shell command",
+    throw Error(Exit::usage, source.section + ".path holds a pipe: address, which runs a shell command",
                 "set data.allow_pipes=true if that is what you want");
   }
   check_kind(paths, source);
-  const std::vector<std::string> names = archive_names(paths);
+  const std::vector<std::string> names = archive_names(paths, source.section);
   Manifest manifest;
   for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
   std::sort(manifest.archives.begin(), manifest.archives.end(),
             [](const Archive& a, const Archive& b) { return a.name < b.name; });
   if (!latents) check_columns(manifest, source);
-  if (source.limit) apply_limit(manifest, static_cast<std::uint64_t>(*source.limit));
+  if (source.limit) apply_limit(manifest, source);
   return manifest;
 }
 
 bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest) {
-  return static_cast<int>(manifest.archives.size()) < std::min(stripes.value_or(global_batch), max_stripes);
+  const int most = stripes.value_or(std::min(global_batch, max_stripes));
+  return static_cast<int>(manifest.archives.size()) < most;
 }
 
-void count_rows(Manifest& manifest) {
+void count_rows(Manifest& manifest, const config::Auto<int>& stripes) {
+  const auto most = static_cast<std::uint64_t>(std::max(max_stripes, stripes.value_or(0)));
   for (Archive& archive : manifest.archives) {
     if (!archive.seekable || archive.rows) continue;
-    archive.rows = rows_up_to(max_stripes, archive);
+    archive.rows = rows_up_to(most, archive);
   }
 }
 
@@ -220,7 +225,7 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
 DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {
   DataPlan plan;
   plan.manifest = make_manifest(source, config.allow_pipes);
-  if (needs_rows(global_batch, config.stripes, plan.manifest)) count_rows(plan.manifest);
+  if (needs_rows(global_batch, config.stripes, plan.manifest)) count_rows(plan.manifest, config.stripes);
   plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
   return plan;
 }

@@ -12,7 +12,8 @@ namespace {
 
 class Chooser {
  public:
-  Chooser(const std::vector<TableColumn>& table, const std::string& path) : table_(table), path_(path) {}
+  Chooser(const std::vector<TableColumn>& table, const std::string& section, const std::string& path)
+      : table_(table), section_(section), path_(path) {}
 
   const TableColumn* find(const std::string& name) const {
     const auto found =
@@ -25,32 +26,33 @@ class Chooser {
                             std::initializer_list<const char*> usual) const {
     if (wanted) {
       if (const TableColumn* const column = find(*wanted)) return *column;
-      fail(fmt::format("data.train.columns.{} = {}: {} has no such column", key, *wanted, path_), key);
+      fail(fmt::format("{}.columns.{} = {}: {} has no such column", section_, key, *wanted, path_), key);
     }
     for (const char* name : usual) {
       if (const TableColumn* const column = find(name)) return *column;
     }
-    fail(fmt::format("{} has no column of the usual names ({}) for data.train.columns.{}", path_,
-                     fmt::join(usual, ", "), key),
+    fail(fmt::format("{} has no column of the usual names ({}) for {}.columns.{}", path_, fmt::join(usual, ", "),
+                     section_, key),
          key);
   }
 
   [[noreturn]] void fail(const std::string& what, const char* key) const {
     std::vector<std::string> names;
     for (const TableColumn& column : table_) names.push_back(column.name);
-    throw Error(Exit::usage, what, fmt::format("set data.train.columns.{} to one of: {}", key, fmt::join(names, ", ")));
+    throw Error(Exit::usage, what,
+                fmt::format("set {}.columns.{} to one of: {}", section_, key, fmt::join(names, ", ")));
   }
 
  private:
   const std::vector<TableColumn>& table_;
-  const std::string& path_;
+  const std::string &section_, &path_;
 };
 
 }  // namespace
 
 SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
                              const std::string& path) {
-  const Chooser chooser(table, path);
+  const Chooser chooser(table, config.section, path);
   const SourceColumns& wanted = config.columns;
   const TableColumn& image = chooser.choose(
       "image", wanted.image, {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL"});

@@ -20,7 +20,7 @@ struct SampleColumns {
   std::size_t metadata() const { return caption + (has_key ? 2 : 1); }
 };
 
-// Those that data.train.columns names, else the first of the usual names that `table` has. Error(usage) naming the
+// Those that `config.columns` names, else the first of the usual names that `table` has. Error(usage) naming the
 // table and its columns when there is no image or caption.
 SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
                              const std::string& path);

@@ -13,10 +13,10 @@ namespace {
 std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
   if (config.type != SourceConfig::Type::class_labels) return std::nullopt;
   if (!config.idx_to_prompt) {
-    throw Error(Exit::usage, "data.train.idx_to_prompt must be set for data.train.type=class",
+    throw Error(Exit::usage, fmt::format("{0}.idx_to_prompt must be set for {0}.type=class", config.section),
                 "a JSON file, class number -> caption");
   }
-  return ClassPrompts(*config.idx_to_prompt);
+  return ClassPrompts(*config.idx_to_prompt, config.section);
 }
 
 }  // namespace

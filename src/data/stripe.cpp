@@ -102,8 +102,4 @@ std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::
   return rows;
 }
 
-std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes) {
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(shuffle_buffer) / stripes);
-}
-
 }  // namespace millrace

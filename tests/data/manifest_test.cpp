@@ -94,6 +94,29 @@ TEST(PlanStripes, RowsAreAskedForOnlyWhereLanesAreNeeded) {
   EXPECT_TRUE(needs_rows(2048, {16}, streams(8)));
 }
 
+// data.stripes may ask for more than auto would plan.
+TEST(PlanStripes, MoreStripesThanAutoPlansCountFurther) {
+  EXPECT_TRUE(needs_rows(1024, {1024}, streams(600)));
+  EXPECT_FALSE(needs_rows(1024, {}, streams(600)));
+  TempFolder folder;
+  folder.write_tar("00000.tar", {test::sample("0", "x", ""), test::sample("1", "x", "")});
+  for (int i = 1; i < 600; ++i) fs::copy_file(folder.path("00000.tar"), folder.path(fmt::format("{:05}.tar", i)));
+  DataConfig config;
+  config.stripes = {1024};
+  config.train.path = {folder.path("")};
+  const DataPlan many = make_data_plan(config.train, config, 1024);
+  EXPECT_EQ(many.stripes.stripes, 1024u);
+  EXPECT_EQ(many.stripes.units.size(), 1200u);
+
+  std::vector<TarSample> rows;
+  for (int i = 0; i < 1030; ++i) rows.push_back(test::sample(std::to_string(i), "x", ""));
+  fs::create_directories(folder.path("long"));
+  folder.write_tar("long/a.tar", rows);
+  config.train.path = {folder.path("long/a.tar")};
+  const DataPlan one = make_data_plan(config.train, config, 1024);
+  EXPECT_EQ(one.stripes.units.size(), 1024u);
+}
+
 TEST(MakeManifest, SortsByNameWhateverTheList) {
   TempFolder folder;
   for (const char* name : {"b.tar", "a.tar", "c.tar"}) folder.write_tar(name, {test::sample("0", "x", "")});

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "e2e/program.h"
+#include "millrace/data/decode.h"
+#include "millrace/data/encode_jpeg.h"
+#include "millrace/io/tar_writer.h"
 
 namespace millrace::e2e {
 namespace {
@@ -43,6 +46,71 @@ TEST(InspectArchive, TellsSizesAndCaptionsAndShowsTheFirstImages) {
   EXPECT_EQ(report["captions"]["tokens"]["cut"], 0);
   EXPECT_TRUE(report["rejected"].empty());
   EXPECT_EQ(png_size(path_of("archive.png")), std::pair(5 * 130 - 2, 5 * 130 - 2));
+}
+
+using Colour = std::array<int, 3>;
+constexpr Colour red{255, 0, 0}, green{0, 255, 0}, blue{0, 0, 255}, white{255, 255, 255}, grey{96, 96, 96}, black{};
+
+// Four flat quarters, from the top left by rows.
+std::string quarters(int width, int height, const std::array<Colour, 4>& colours) {
+  Image image{width, height, Pixels(std::size_t{3} * width * height)};
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < 3; ++c)
+        image.pixels[3 * (std::size_t(y) * width + x) + c] =
+            static_cast<std::uint8_t>(colours[2 * (2 * y / height) + 2 * x / width][c]);
+  return encode_jpeg(image, 100);
+}
+
+// Cells of 128 pixels and 2 between them, in the order of the rows; a whole image in the middle of each, neither turned
+// nor stretched; images that cannot be decoded take no cell.
+TEST(InspectArchive, ItsGridShowsWholeImagesInOrder) {
+  const std::array<Colour, 4> colours{red, green, blue, white};
+  TarWriter tar(path_of("quarters.tar"));
+  const auto add = [&](const std::string& key, const std::string& jpg) {
+    tar.write({.key = key, .fields = {{"jpg", jpg}, {"txt", key}}});
+  };
+  add("wide", quarters(320, 80, colours));
+  add("tall", quarters(80, 320, colours));
+  add("broken", quarters(64, 64, colours).substr(0, 300));
+  add("small", quarters(16, 16, colours));
+  add("square", quarters(512, 512, {white, blue, green, red}));
+  add("line", quarters(1000, 2, {red, red, red, red}));
+  tar.commit();
+  const auto report = inspect(path_of("quarters.tar") + " --grid " + path_of("quarters.png"));
+  EXPECT_EQ(report["images"]["decoded"], 5);
+  const auto grid = std::get<Image>(decode_image(read(path_of("quarters.png"))));
+  ASSERT_EQ(std::pair(grid.width, grid.height), std::pair(3 * 130 - 2, 2 * 130 - 2));
+  // `x`, `y` from the middle of a cell
+  const auto expect = [&](int cell, int x, int y, const Colour& colour) {
+    const int column = cell % 3 * 130 + 64 + x, row = cell / 3 * 130 + 64 + y;
+    for (int c = 0; c < 3; ++c)
+      EXPECT_NEAR(grid.pixels[3 * (std::size_t(row) * grid.width + column) + c], colour[c], 6)
+          << "cell " << cell << " at " << x << ", " << y;
+  };
+  // From the edges up to `near` pixels from the middle, where resizing blends the quarters.
+  const auto expect_quarters = [&](int cell, int half_width, int half_height, const std::array<Colour, 4>& of,
+                                   int near = 3) {
+    for (const int x : {half_width - 1, half_width / 2, near}) {
+      for (const int y : {half_height - 1, half_height / 2, near}) {
+        expect(cell, -x - 1, -y - 1, of[0]);
+        expect(cell, x, -y - 1, of[1]);
+        expect(cell, -x - 1, y, of[2]);
+        expect(cell, x, y, of[3]);
+      }
+    }
+    if (half_width < 64) expect(cell, half_width, 0, grey), expect(cell, -half_width - 1, 0, grey);
+    if (half_height < 64) expect(cell, 0, half_height, grey), expect(cell, 0, -half_height - 1, grey);
+  };
+  expect_quarters(0, 64, 16, colours);
+  expect_quarters(1, 16, 64, colours);
+  expect_quarters(2, 64, 64, colours, 20);
+  expect_quarters(3, 64, 64, {white, blue, green, red});
+  expect(4, 0, -1, red);
+  expect(4, -64, -1, red);
+  expect(4, 0, 0, grey);
+  expect(5, 0, 0, black);   // no sixth image
+  expect(0, 64, 0, black);  // between two cells
 }
 
 TEST(InspectArchive, TellsWhatTrainingWouldReject) {

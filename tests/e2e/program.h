@@ -64,7 +64,7 @@ inline std::string train(const std::string& run, const std::string& settings) {
   const auto& w = workshop();
   return millrace + " train run.dir=" + (w / run).string() + " run.device=cpu model.pipeline=" + (w / "tiny").string() +
          " data.train.path=" + (w / "shapes").string() +
-         " transform.resolution=32 encode.batch_size=8 batch.global=8 batch.micro=2 data.shuffle_buffer=16 "
+         " transform.resolution=32 encode.batch_size=8 batch.global=8 batch.micro=2 data.shuffle_block=2 "
          "optim.lr=1e-3 'optim.warmup=0 steps' "
          "log.ids=true 'log.every=1 steps' 'checkpoint.every=4 steps' " +
          settings;

@@ -16,7 +16,7 @@ struct LatentTableOptions {
   double scaling_factor = 1, shift_factor = 0;  // of the VAE: the files hold (latent - shift) x scaling
 };
 
-// Whether data.train.path names Parquet files, not a latent cache.
+// Whether the path names Parquet files, not a latent cache.
 bool names_latent_tables(const SourceConfig& source);
 
 // Looks at the first row that can be read. Error(usage) naming file and column when columns are missing or rows are not

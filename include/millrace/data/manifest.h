@@ -17,7 +17,7 @@ struct Archive {
   std::string name;                    // ARCHIVE of its samples' ids
   std::uint64_t bytes = 0;             // 0 = unknown (a stream)
   bool seekable = false;               // cheap to skip in, so several lanes may read it
-  std::optional<std::uint64_t> rows;   // counted only where lanes ask for it; a lower bound from max_stripes on
+  std::optional<std::uint64_t> rows;   // counted only where lanes ask for it, and only as far, see count_rows
   std::optional<std::uint64_t> limit;  // rows beyond this are not used (data.limit)
   bool operator==(const Archive&) const = default;
 };
@@ -42,10 +42,12 @@ std::vector<std::string> listing_changes(std::string_view before, std::string_vi
 Manifest make_manifest(const SourceConfig& source, bool allow_pipes);
 
 // ARCHIVE for each path: the file name without directories and archive suffixes, with as many directories in front as
-// it takes to tell equal names apart; a pipe's last word that looks like an archive, else pipe-N.
-std::vector<std::string> archive_names(const std::vector<std::string>& paths);
+// it takes to tell equal names apart; a pipe's last word that looks like an archive, else pipe-N. Error(usage) naming
+// `section` for a path that is given twice.
+std::vector<std::string> archive_names(const std::vector<std::string>& paths,
+                                       const std::string& section = "data.train");
 
-inline constexpr int max_stripes = 512;
+inline constexpr int max_stripes = 512;  // of those that are planned; data.stripes may ask for more
 
 // The part of an archive that is read in one go: all samples, or (lanes > 1) those whose number modulo `lanes` is
 // `lane`.
@@ -63,8 +65,9 @@ struct StripePlan {
 
 // Whether plan_stripes has to know how many rows the archives hold, because lanes are needed.
 bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest);
-// Fills `rows` of the seekable archives by reading headers, at most max_stripes of each.
-void count_rows(Manifest& manifest);
+// Fills `rows` of the seekable archives by reading headers, of each up to as many as there can be stripes: an archive
+// with more rows than that may well be cut into one lane per stripe, and so counts no further.
+void count_rows(Manifest& manifest, const config::Auto<int>& stripes = {});
 
 // S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
 // batch up to max_stripes for which every stripe gets a unit with rows in it. While archives are fewer than stripes,

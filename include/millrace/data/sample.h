@@ -1,4 +1,5 @@
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,11 +17,11 @@ namespace millrace {
 // Where a stripe stands: enough to go on reading, nothing more. A stripe shuffles block by block, so its place is the
 // first row of the block it is in, and how many of the block's shuffled rows have been given out or left out.
 struct StripeCursor {
-  std::uint32_t epoch = 0;  // visit number of the samples in it
-  std::uint32_t unit = 0;   // position in the stripe's list of units of this epoch
-  std::uint64_t row = 0;    // first row of the block, counted in the unit
-  std::uint32_t given = 0;  // rows of the block that are behind it
-  bool operator==(const StripeCursor&) const = default;
+  std::uint32_t epoch = 0;                                // visit number of the samples in it
+  std::uint32_t unit = 0;                                 // position in the stripe's list of units of this epoch
+  std::uint64_t row = 0;                                  // first row of the block, counted in the unit
+  std::uint32_t given = 0;                                // rows of the block that are behind it
+  auto operator<=>(const StripeCursor&) const = default;  // less = behind
 };
 
 // Ids travel with samples and stand in many files; a sample with a longer one is rejected.
@@ -28,7 +29,8 @@ inline constexpr std::size_t longest_id_bytes = 1024;
 
 // Names one use of one sample.
 struct SampleRef {
-  std::string id;           // ARCHIVE/KEY, as in ids.jsonl, records, ledger, cache
+  // ARCHIVE/KEY, as in ids.jsonl, records, ledger, cache; ARCHIVE of a rejected row whose key nobody knows.
+  std::string id;
   std::uint64_t hash = 0;   // XXH3-64 of id: the sample's name in random keys
   std::uint32_t visit = 0;  // 0 for the first use
   std::uint32_t stripe = 0;
@@ -45,9 +47,8 @@ struct RawSample {
   SampleRef ref;
   std::string image;        // encoded bytes; empty = none
   std::string image_place;  // path or address of the image where the bytes are not here yet (lists)
-  bool has_caption = false;
-  std::string caption;  // UTF-8 (invalid bytes already replaced by U+FFFD)
-  std::string json;     // the metadata, a JSON object as text; empty = none
+  std::string caption;      // UTF-8 (invalid bytes already replaced by U+FFFD)
+  std::string json;         // the metadata, a JSON object as text; empty = none
 };
 
 // Allocates without setting values: filling an image with zeros before its pixels are written costs 3 % of decode and
@@ -114,10 +115,14 @@ inline constexpr int token_count = 77;
 
 // What the encoders make of a sample, as bits of IEEE half precision; shapes as in EncodedBatch, without B.
 struct Encoding {
+  // Whoever only fills a cache does not load what it holds (CachedValues::leave).
+  enum class Values { here, left_in_cache, left_not_finite };
   std::vector<std::uint16_t> moments, text;
+  Values values = Values::here;
 };
 
-// A row whose encoding is at hand, so that nothing has to be read from its archive.
+// A row whose encoding is known, so that nothing has to be read from its archive. Where finite values were left in the
+// cache, it has no id.
 struct EncodedSample {
   SampleRef ref;
   Encoding encoding;

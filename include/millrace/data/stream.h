@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "millrace/data/ledger.h"
@@ -15,7 +16,7 @@ namespace millrace {
 
 struct StreamOptions {
   int threads = 1;                   // each reads and transforms
-  std::uint32_t block = 1;           // rows shuffled together, see block_size()
+  std::uint32_t block = 1;           // rows of a stripe that are shuffled together
   std::uint32_t epochs = 0;          // passes over the data; 0 = without end
   RejectedList* rejected = nullptr;  // gets the bad rows of first passes; null = nobody wants them
 };
@@ -54,6 +55,9 @@ class StripeStream {
   // News about the stripe's rows since the last call, as far as they fit: all rows up to the samples that next() has
   // returned, once repeated calls give an empty one. Take it before `remove`.
   LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
+
+  // What the filters drop, where they have kept nothing so far; else empty.
+  std::string filter_report() const;
 
   StreamStatistics statistics() const;
 

@@ -16,7 +16,7 @@
 // reason, and goes on: an endless sequence of samples that is a pure function of (seed, manifest, S, K, filters,
 // transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing. The place in
 // it is a StripeCursor: the first row of the current block and how many of its rows have been given out or left out.
-// Rows are shuffled as they are in the archive, so the shuffle buffer holds files, not pixels, and a resumed block
+// Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels, and a resumed block
 // decodes only what is left of it.
 namespace millrace {
 
@@ -75,7 +75,5 @@ struct GivenRow {
 // already) and is followed by `next`. The order is keyed by the place where the block begins.
 std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::uint32_t size,
                                  const StripeCursor& start, const StripeCursor& next);
-// Rows in a block: the shuffle buffer's share of one stripe, at least one.
-std::uint32_t block_size(int shuffle_buffer, std::uint32_t stripes);
 
 }  // namespace millrace
