@@ -128,7 +128,7 @@ Troubles compare_states(const json& a, const json& b) {
 }
 
 Troubles compare_metrics(const fs::path& run, const fs::path& reference, int steps, bool to_the_bit) {
-  const double tolerance = to_the_bit ? 0 : 1e-3;
+  const double tolerance = to_the_bit ? 0 : 1e-4;
   const auto mine = read_lines(run / "metrics.jsonl"), straight = read_lines(reference / "metrics.jsonl");
   if (static_cast<int>(mine.size()) != steps || static_cast<int>(straight.size()) != steps)
     return {fmt::format("metrics.jsonl has {} lines, the straight run's {}, for {} steps", mine.size(), straight.size(),

@@ -186,7 +186,8 @@ Troubles check_end(const Site& site, const fs::path& run, const Life& life, cons
   const bool right_code =
       !ending.timed_out && (killed || ending.exit_code == 0 || (may_ask_again && ending.exit_code == 75));
   if (!right_code)
-    troubles.push_back(fmt::format("exit {}{}", ending.exit_code, what_it_said(site, run, ended.output, ending)));
+    troubles.push_back((ending.timed_out ? "hangs" : fmt::format("exit {}", ending.exit_code)) +
+                       what_it_said(site, run, ended.output, ending));
   for (const auto& survivor : ending.survivors) troubles.push_back("left behind: " + survivor);
   return troubles;
 }

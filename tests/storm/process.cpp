@@ -80,7 +80,8 @@ void adopt_orphans() {
   ensure(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "the storm waits for orphans");
 }
 
-Job::Job(const Command& command, const fs::path& output, const fs::path& temporary) {
+Job::Job(const Command& command, const fs::path& output, const fs::path& temporary)
+    : under_mpirun_(command.words.front() == "mpirun") {
   static std::atomic<int> jobs = 0;
   mark_ = fmt::format("{}-{}", ::getpid(), jobs++);
   auto words = command.words;
@@ -125,7 +126,7 @@ std::map<int, pid_t> Job::ranks() const {
     const auto rank = variable_of(read_proc(pid, "environ"), "OMPI_COMM_WORLD_RANK");
     if (rank) ranks[std::stoi(*rank)] = pid;
   }
-  if (ranks.empty() && launcher_ > 0 && read_proc(launcher_, "comm") != "mpirun\n") ranks[0] = launcher_;
+  if (!under_mpirun_ && launcher_ > 0) ranks[0] = launcher_;
   return ranks;
 }
 

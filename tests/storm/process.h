@@ -44,7 +44,8 @@ class Job {
   void kill_all() const;
 
   std::string mark_;
-  pid_t launcher_ = -1;
+  bool under_mpirun_;
+  pid_t launcher_ = -1;  // or the program itself
 };
 
 // Orphans of jobs become children of this process, which can then wait for their end. Once at the start.
