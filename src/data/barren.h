@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "millrace/data/filter_watch.h"
 #include "millrace/data/ledger.h"
 #include "millrace/data/stripe.h"
 
@@ -16,8 +17,8 @@ class BarrenWatch {
   BarrenWatch(const Deal& deal, std::uint32_t stripe) : deal_(&deal), stripe_(stripe) {}
 
   void count(std::optional<Reason> reason, std::uint64_t rows) { counts_.add(reason, rows); }
-  // Error(bad_data) with what was found instead of samples.
-  void end_epoch(std::uint32_t epoch);
+  // Error(bad_data) with what was found instead of samples. `filters`: what is to be said of them, may be null.
+  void end_epoch(std::uint32_t epoch, const FilterWatch* filters);
 
  private:
   const Deal* deal_;

@@ -1,6 +1,9 @@
 #include "millrace/data/filter.h"
 
 #include <fmt/ranges.h>
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -9,22 +12,48 @@
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "millrace/core/visible.h"
 
 namespace millrace {
 
 using nlohmann::json;
 
+namespace {
+
+bool may_stand_bare(UChar32 c) {
+  if (c < 0x80) return u_isalnum(c) || std::string_view("_.:/+-").find(static_cast<char>(c)) != std::string_view::npos;
+  return (U_GET_GC_MASK(c) & (U_GC_L_MASK | U_GC_M_MASK | U_GC_ND_MASK)) != 0;
+}
+
+// Bytes of the character at the start of `text` if it may stand in bare text, else 0.
+std::size_t bare_character(std::string_view text) {
+  std::size_t next = 0;
+  UChar32 c = U_SENTINEL;
+  if (!text.empty()) U8_NEXT(text.data(), next, text.size(), c);
+  return c != U_SENTINEL && may_stand_bare(c) ? next : 0;
+}
+
+bool is_utf8(std::string_view text) {
+  UChar32 c = 0;
+  for (std::size_t next = 0; next < text.size() && c >= 0;) U8_NEXT(text.data(), next, text.size(), c);
+  return c >= 0;
+}
+
+}  // namespace
+
 // One field's expression, read from left to right.
 class FilterParser {
  public:
-  FilterParser(std::string_view field, std::string_view text) : field_(field), text_(text), rest_(text) {}
+  FilterParser(std::string_view section, std::string_view field, std::string_view text)
+      : section_(section), field_(field), text_(text), rest_(text) {}
 
   Filter::Condition parse() {
+    if (!is_utf8(text_)) wrong("not valid UTF-8");
     Filter::Condition condition{std::string(field_), std::string(text_), {}};
     do {
       condition.terms.push_back(term());
     } while (take_word("and"));
-    if (!at_end()) wrong("an `and` or the end is expected at '{}'", rest_);
+    if (!at_end()) wrong("an `and` or the end is expected at '{}'", visible(rest_));
     return condition;
   }
 
@@ -69,7 +98,7 @@ class FilterParser {
     if (rest_.empty()) wrong("a value is missing at the end");
     if (rest_.front() == '"' || rest_.front() == '\'') return quoted(rest_.front());
     const std::string_view word = bare_word();
-    if (word.empty()) wrong("a value is expected at '{}'", rest_);
+    if (word.empty()) wrong("a value is expected at '{}'", visible(rest_));
     if (word == "true" || word == "false") return word == "true";
     if (const std::optional<double> number = to_number(word)) return *number;
     return std::string(word);
@@ -83,27 +112,32 @@ class FilterParser {
     return text;
   }
 
-  // Up to a space, a comma, a bracket, an operator or a range's two dots.
+  // Letters and digits of any script and _ . : / + -, up to a range's two dots.
   std::string_view bare_word() {
     std::size_t end = 0;
-    while (end < rest_.size() && std::string_view(" \t,[]<>=!\"'").find(rest_[end]) == std::string_view::npos &&
-           rest_.substr(end, 2) != "..")
-      ++end;
+    while (!rest_.substr(end).starts_with("..")) {
+      const std::size_t bytes = bare_character(rest_.substr(end));
+      if (bytes == 0) break;
+      end += bytes;
+    }
     const std::string_view word = rest_.substr(0, end);
     rest_.remove_prefix(end);
     return word;
   }
 
-  static std::optional<double> to_number(std::string_view word) {
-    if (word.starts_with('+')) word.remove_prefix(1);
+  std::optional<double> to_number(std::string_view word) {
+    if (word.starts_with('+') && !word.starts_with("+-")) word.remove_prefix(1);
     double number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(number)) return std::nullopt;
+    if (end != word.data() + word.size() || error == std::errc::invalid_argument) return std::nullopt;
+    if (error != std::errc()) wrong("{} is beyond the numbers that a computer knows", word);
+    if (!std::isfinite(number)) return std::nullopt;  // the words inf and nan
     return number;
   }
 
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
   void skip_space() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t')) rest_.remove_prefix(1);
+    while (!rest_.empty() && is_space(rest_.front())) rest_.remove_prefix(1);
   }
   bool at_end() {
     skip_space();
@@ -120,7 +154,7 @@ class FilterParser {
     skip_space();
     if (!rest_.starts_with(word)) return false;
     const std::string_view after = rest_.substr(word.size());
-    if (after.empty() || (after.front() != ' ' && after.front() != '\t' && after.front() != '[')) return false;
+    if (after.empty() || (!is_space(after.front()) && after.front() != '[')) return false;
     rest_ = after;
     return true;
   }
@@ -129,16 +163,27 @@ class FilterParser {
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
     throw Error(
         Exit::usage,
-        fmt::format("data.train.filters.{}: '{}': {}", field_, text_, fmt::format(format, std::forward<Args>(args)...)),
-        "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"");
+        fmt::format("{}.filters.{}: '{}': {}", section_, visible(field_), visible(text_),
+                    fmt::format(format, std::forward<Args>(args)...)),
+        "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"; text of other "
+        "characters than letters, digits and _ . : / + - stands in quotes");
   }
 
-  std::string_view field_, text_, rest_;
+  std::string_view section_, field_, text_, rest_;
 };
 
 namespace {
 
 constexpr std::size_t longest_metadata = 1 << 20;  // in bytes; parsed JSON takes many times its text
+
+// What strangers wrote, for a message.
+std::string shorten(std::string_view utf8) {
+  constexpr std::int32_t longest = 40;
+  std::int32_t end = longest;
+  if (utf8.size() <= longest) return visible(utf8);
+  U8_SET_CP_START(reinterpret_cast<const std::uint8_t*>(utf8.data()), 0, end);
+  return visible(utf8.substr(0, static_cast<std::size_t>(end))) + "...";
+}
 
 // img2dataset writes bare NaN and Infinity, which are no JSON: NaN becomes null, Infinity the largest number.
 std::string replace_non_finite(std::string_view text) {
@@ -221,21 +266,26 @@ class Filter::Metadata {
     const auto found = object_.find(field);
     if (found == object_.end()) return "missing";
     if (found->is_structured()) return found->type_name();  // may be nested without end
-    return found->dump(-1, ' ', false, json::error_handler_t::replace);
+    return shorten(found->dump(-1, ' ', false, json::error_handler_t::replace));
   }
 
-  std::vector<std::string> keys() const {
+  std::string keys() const {
+    constexpr std::size_t most = 30;
     std::vector<std::string> keys;
-    for (const auto& [key, value] : object_.items()) keys.push_back(key);
-    return keys;
+    for (auto key = object_.begin(); key != object_.end() && keys.size() < most; ++key)
+      keys.push_back(shorten(key.key()));
+    if (object_.size() > most) keys.push_back("...");
+    return fmt::format("{}", fmt::join(keys, ", "));
   }
 
  private:
   const json object_;
 };
 
-Filter::Filter(const std::map<std::string, std::string>& expressions) {
-  for (const auto& [field, expression] : expressions) conditions_.push_back(FilterParser(field, expression).parse());
+Filter::Filter(const std::map<std::string, std::string>& expressions, std::string section)
+    : section_(std::move(section)) {
+  for (const auto& [field, expression] : expressions)
+    conditions_.push_back(FilterParser(section_, field, expression).parse());
 }
 
 Filter::Verdict Filter::judge(std::string_view text) const {
@@ -249,17 +299,18 @@ Filter::Verdict Filter::judge(std::string_view text) const {
   return Verdict::keep;
 }
 
-std::string Filter::explain(std::string_view text) const {
-  if (text.size() > longest_metadata) return fmt::format("metadata of {} bytes", text.size());
+std::string Filter::describe(std::size_t condition) const {
+  return fmt::format("{} '{}'", visible(conditions_[condition].field), visible(conditions_[condition].expression));
+}
+
+Filter::Look Filter::look_at(std::string_view text) const {
   const Metadata metadata(text);
-  if (!metadata.is_object()) return text.empty() ? "no metadata" : "metadata that are no JSON object";
-  std::vector<std::string> reasons;
-  for (const Condition& condition : conditions_) {
-    if (condition.holds(metadata.find(condition.field))) continue;
-    reasons.push_back(fmt::format("{} is {}, '{}' is asked for", condition.field, metadata.show(condition.field),
-                                  condition.expression));
+  Look look{std::vector<std::optional<std::string>>(conditions_.size()), metadata.keys()};
+  for (std::size_t i = 0; i < conditions_.size(); ++i) {
+    const std::string& field = conditions_[i].field;
+    if (!conditions_[i].holds(metadata.find(field))) look.missed[i] = metadata.show(field);
   }
-  return fmt::format("{} (keys there: {})", fmt::join(reasons, "; "), fmt::join(metadata.keys(), ", "));
+  return look;
 }
 
 }  // namespace millrace

@@ -1,30 +1,54 @@
 #include "millrace/data/filter_watch.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
 #include "millrace/core/log.h"
 
 namespace millrace {
 
-void FilterWatch::count(Filter::Verdict verdict, std::string_view json) {
-  constexpr std::uint64_t patience = 1000;
+void FilterWatch::count(Filter::Verdict verdict, std::string_view json, std::uint64_t row_hash) {
+  constexpr std::size_t patience = 1000, most_rows = 100'000;
+  constexpr std::size_t most_seen = 3;
   if (kept_.load(std::memory_order_relaxed)) return;
   if (verdict == Filter::Verdict::keep) {
     kept_ = true;
     return;
   }
+  Filter::Look look;
+  if (verdict == Filter::Verdict::drop) look = filter_.look_at(json);
   const std::lock_guard lock(mutex_);
-  if (dropped_ == 0) first_ = filter_.explain(json);
-  if (++dropped_ == patience) warn(dropped_);
+  if (rows_.size() == most_rows || !rows_.insert(row_hash).second) return;
+  without_json_ += verdict == Filter::Verdict::bad_json;
+  if (keys_.empty()) keys_ = std::move(look.keys);
+  for (std::size_t i = 0; i < look.missed.size(); ++i) {
+    if (!look.missed[i]) continue;
+    auto& [dropped, seen] = conditions_[i];
+    ++dropped;
+    if (seen.size() < most_seen && std::ranges::find(seen, *look.missed[i]) == seen.end())
+      seen.push_back(std::move(*look.missed[i]));
+  }
+  if (rows_.size() == patience) log::warning("{}", describe_drops());
 }
 
-void FilterWatch::warn_now() {
+std::string FilterWatch::report() const {
   const std::lock_guard lock(mutex_);
-  if (!kept_ && dropped_ > 0) warn(dropped_);
+  return kept_ || rows_.empty() ? "" : describe_drops();
 }
 
-void FilterWatch::warn(std::uint64_t rows) {
-  if (warned_) return;
-  warned_ = true;
-  log::warning("data.train.filters have kept none of the first {} rows. Of the first one: {}", rows, first_);
+std::string FilterWatch::describe_drops() const {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < conditions_.size(); ++i) {
+    const auto& [dropped, seen] = conditions_[i];
+    parts.push_back(fmt::format("{} dropped {}", filter_.describe(i), dropped));
+    if (!seen.empty()) parts.back() += fmt::format(" (saw {})", fmt::join(seen, ", "));
+  }
+  if (without_json_) parts.push_back(fmt::format("{} rows had no metadata, or broken ones", without_json_));
+  if (!keys_.empty()) parts.push_back("keys of the first row: " + keys_);
+  return fmt::format("{}.filters have kept none of the first {} rows{}: {}", filter_.section(), rows_.size(),
+                     conditions_.size() > 1 ? ", each filter counted by itself" : "", fmt::join(parts, "; "));
 }
 
 }  // namespace millrace

@@ -57,7 +57,7 @@ void PrepareSeconds::add(const PrepareSeconds& other, double factor) {
 std::optional<std::pair<Reason, std::string>> judge_metadata(const RawSample& sample, const Preparation& preparation) {
   if (!preparation.filter || preparation.filter->empty()) return std::nullopt;
   const Filter::Verdict verdict = preparation.filter->judge(sample.json);
-  if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json);
+  if (preparation.filter_watch) preparation.filter_watch->count(verdict, sample.json, sample.ref.hash);
   if (verdict == Filter::Verdict::bad_json)
     return Refusal(Reason::bad_json, "the filters need its metadata, which are missing or broken");
   if (verdict == Filter::Verdict::drop) return Refusal(Reason::filtered, "");

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
 #include "millrace/core/error.h"
+#include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 
 namespace millrace {
@@ -41,13 +41,6 @@ std::string describe(const Rejected& row, const Archive& archive) {
                   {"detail", clip(row.detail)}});
 }
 
-// What stands behind the last whole line goes: a killed process left it.
-void cut_half_line(int fd, const fs::path& path) {
-  const std::string content = read_file(path);
-  const auto whole = static_cast<off_t>(content.rfind('\n') + 1);
-  if (::ftruncate(fd, whole) != 0) fail_errno("cannot write", path);
-}
-
 }  // namespace
 
 RejectedList::RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t most_lines)
@@ -66,8 +59,9 @@ void RejectedList::add(const Rejected& row) {
   if (closed_) return;
   try {
     if (fd_ < 0) open();
-    if (closed_ || !listed_.emplace(row.ref.archive, row.ref.row).second) return;
-    append(describe(row, manifest_.archives.at(row.ref.archive)));
+    const Archive& archive = manifest_.archives.at(row.ref.archive);
+    if (closed_ || !listed_.emplace(hash64(archive.path), row.ref.row).second) return;
+    append(describe(row, archive));
     if (lines_ < most_lines_) return;
     closed_ = true;
     append(to_line({{"cut", true}, {"rows", lines_}, {"note", "no more rows are listed; ledger.json counts all"}}));
@@ -83,25 +77,24 @@ void RejectedList::open() {
   if (error) fail(Exit::io, "cannot make {}: {}", folder_.string(), error.message());
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_errno("cannot create", path_);
-  cut_half_line(fd_, path_);
-  std::map<std::string, std::uint32_t> archive_of;
-  for (std::uint32_t i = 0; i < manifest_.archives.size(); ++i) archive_of[manifest_.archives[i].path] = i;
-  for (const auto& entry : fs::directory_iterator(folder_, error))
-    if (entry.path().extension() == suffix) read_listed(entry.path(), archive_of);
+  if (!fs::is_regular_file(path_)) fail(Exit::io, "{} is no file", path_.string());
+  const std::string content = read_file(path_);
+  const std::size_t whole = content.rfind('\n') + 1;  // what stands behind it was left by a killed process
+  if (whole < content.size() && ::ftruncate(fd_, static_cast<off_t>(whole)) != 0) fail_errno("cannot write", path_);
+  read_listed(std::string_view(content).substr(0, whole));
 }
 
-void RejectedList::read_listed(const fs::path& path, const std::map<std::string, std::uint32_t>& archive_of) {
-  const bool own = path == path_;
-  std::istringstream lines(read_file(path));
-  for (std::string line; std::getline(lines, line);) {
-    lines_ += own;
+void RejectedList::read_listed(std::string_view content) {
+  for (std::size_t end = 0; !content.empty(); content.remove_prefix(end + 1)) {
+    end = content.find('\n');
+    ++lines_;
     try {
-      const auto row = ordered_json::parse(line);
-      closed_ |= own && row.contains("cut");
-      const auto archive = archive_of.find(row.value("archive", ""));
-      if (archive != archive_of.end()) listed_.emplace(archive->second, row.at("index").get<std::uint64_t>());
+      const auto row = ordered_json::parse(content.substr(0, end));
+      closed_ |= row.contains("cut");
+      if (row.contains("archive"))
+        listed_.emplace(hash64(row.at("archive").get<std::string>()), row.at("index").get<std::uint64_t>());
     } catch (const ordered_json::exception&) {
-      // The line that another process is writing.
+      // Whatever it is, it lists no row.
     }
   }
 }

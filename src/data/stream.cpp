@@ -120,10 +120,11 @@ struct StripeStream::Impl {
     } catch (...) {
       outcome = std::current_exception();
     }
+    const auto* const rejected = std::get_if<Rejected>(&outcome);
+    if (rejected) note(*rejected, job.slot->row.at.epoch);
     lock.lock();
     statistics.busy.add(spent);
-    if (auto* rejected = std::get_if<Rejected>(&outcome)) {
-      note(*rejected, job.slot->row.at.epoch);
+    if (rejected) {
       --job.stripe->coming;
     } else {
       ++statistics.accepted;
@@ -175,6 +176,7 @@ struct StripeStream::Impl {
       sample.encoding = std::move(encoded->encoding);
       slot.outcome = std::move(sample);
     }
+    if (const auto* rejected = std::get_if<Rejected>(&row)) note(*rejected, slot.row.at.epoch);
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
@@ -192,7 +194,6 @@ struct StripeStream::Impl {
     }
     ++statistics.rows;
     if (auto* rejected = std::get_if<Rejected>(&row)) {
-      note(*rejected, at.epoch);
       if (is_of_filters(rejected->reason)) {
         stripe.skipped.add(unit, at.row, rejected->reason, rejected->cached);
         return;
@@ -216,7 +217,7 @@ struct StripeStream::Impl {
     stripe.start = next;
   }
 
-  // Later epochs see the same rows: the first one's are told.
+  // Later epochs see the same rows: the first one's are told. Called without the lock: it reads and writes files.
   void note(const Rejected& rejected, std::uint32_t epoch) const {
     if (rejected.reason == Reason::archive_error) log::warning("{}: {}", rejected.ref.id, rejected.detail);
     if (epoch == 0 && options.rejected) options.rejected->add(rejected);
@@ -256,7 +257,7 @@ struct StripeStream::Impl {
       if (at.epoch == 0) stripe.news.append(slot->skipped);
       if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
       if (epoch_ended) {
-        end_epoch(stripe, at.epoch);
+        if (!stripe.read_to_end) stripe.barren.end_epoch(at.epoch, filter_watch ? &*filter_watch : nullptr);
         continue;
       }
       const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
@@ -270,16 +271,6 @@ struct StripeStream::Impl {
       return sample;
     }
     return std::nullopt;
-  }
-
-  void end_epoch(Stripe& stripe, std::uint32_t epoch) {
-    if (stripe.read_to_end) return;
-    try {
-      stripe.barren.end_epoch(epoch);
-    } catch (const Error&) {
-      if (filter_watch) filter_watch->warn_now();
-      throw;
-    }
   }
 
   StripePtr find(std::uint32_t number) const {
@@ -359,6 +350,10 @@ std::optional<TransformedSample> StripeStream::next(std::uint32_t number) {
 LedgerDelta StripeStream::take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes) {
   std::lock_guard lock(impl_->mutex);
   return impl_->find(stripe)->news.take(max_bytes);
+}
+
+std::string StripeStream::filter_report() const {
+  return impl_->filter_watch ? impl_->filter_watch->report() : "";
 }
 
 StreamStatistics StripeStream::statistics() const {

@@ -18,6 +18,15 @@ using Rows = std::vector<std::optional<Reason>>;
 // Bytes that no decoder takes.
 inline const std::string broken_image = "<html>";
 
+// A JPEG of 16 x 16 pixels.
+inline std::string small_jpeg() {
+  SourceConfig config;
+  config.type = SourceConfig::Type::synthetic;
+  config.limit = 1;
+  const Manifest manifest = make_manifest(config, false);
+  return std::get<RawSample>(*make_source(config, manifest, 16)->open({0, 0, 1}, 0)->next()).image;
+}
+
 // Archives in memory, whose accepted rows are samples with the bytes `image`. Rows that are to be rejected as
 // not_an_image are samples as well, with broken bytes; the others are rejected on reading.
 class FakeSource final : public SampleSource {

@@ -1,9 +1,12 @@
 #include "millrace/data/rejected_list.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
-#include <map>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "data/fake_source.h"
@@ -86,12 +89,11 @@ TEST_F(RejectedListTest, WithoutBadRowsThereIsNoFile) {
   EXPECT_FALSE(fs::exists(rejected));
 }
 
-TEST_F(RejectedListTest, ARowIsListedOnceWhoeverReadsItAgain) {
+TEST_F(RejectedListTest, ARankListsARowOnce) {
   {
-    auto first = list(0), other = list(3);
+    auto first = list(0);
     first.add(row(0, 1));
     first.add(row(0, 1));
-    other.add(row(1, 1));
   }
   std::ofstream(file(0), std::ios::app) << R"({"archive":"/data/a.tar","ind)";  // a kill amid a line
   auto resumed = list(0);
@@ -99,8 +101,15 @@ TEST_F(RejectedListTest, ARowIsListedOnceWhoeverReadsItAgain) {
     resumed.add(row(0, index));
     resumed.add(row(1, index));
   }
-  EXPECT_THAT(indices(0), ElementsAre(1, 2, 2));
-  EXPECT_THAT(indices(3), ElementsAre(1));
+  EXPECT_THAT(indices(0), ElementsAre(1, 1, 2, 2));
+}
+
+// They may be a gigabyte. One that nobody writes to would hold up whoever opens it.
+TEST_F(RejectedListTest, OtherRanksFilesAreNotRead) {
+  fs::create_directories(rejected);
+  ASSERT_EQ(::mkfifo(file(3).c_str(), 0600), 0);
+  list(0).add(row(0, 1));
+  EXPECT_THAT(indices(0), ElementsAre(1));
 }
 
 TEST_F(RejectedListTest, IsBoundedAndSaysSo) {
@@ -127,7 +136,8 @@ TEST_F(RejectedListTest, WhereNothingCanBeWrittenTheRunGoesOn) {
   list.add(row(0, 2));
 }
 
-// Two passes with several threads, then a resumed one: every bad row of the source once, the filtered ones not at all.
+// Two passes with several threads, then a resumed one by the same rank: every bad row of the source once, the filtered
+// ones not at all.
 TEST_F(RejectedListTest, AStreamListsItsBadRowsOnce) {
   std::vector<Rows> rows(3, Rows(20));
   std::vector<std::string> expected;
@@ -144,7 +154,7 @@ TEST_F(RejectedListTest, AStreamListsItsBadRowsOnce) {
   const DataPlan plan{source.manifest(), plan_stripes(4, {}, source.manifest())};
   const Deal deal(1, plan.stripes);
   for (int life = 0; life < 2; ++life) {
-    RejectedList list(rejected, life, source.manifest());
+    RejectedList list(rejected, 0, source.manifest());
     StripeStream stream(deal, source, {}, {.threads = 3, .block = 2, .epochs = 2, .rejected = &list});
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) stream.add(s, {});
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) EXPECT_FALSE(stream.next(s).has_value());
@@ -153,7 +163,36 @@ TEST_F(RejectedListTest, AStreamListsItsBadRowsOnce) {
   for (const json& line : lines(0))
     listed.push_back(line["archive"].get<std::string>() + "/" + line["key"].get<std::string>());
   EXPECT_THAT(listed, UnorderedElementsAreArray(expected));
-  EXPECT_TRUE(lines(1).empty());
+}
+
+// A list on storage that hangs: the thread that writes to it waits, everybody else goes on.
+TEST_F(RejectedListTest, AStreamDoesNotWaitForTheList) {
+  std::vector<Rows> rows(2, Rows(500));
+  rows[0][0] = Reason::missing_caption;
+  const FakeSource source(rows, test::small_jpeg());
+  const DataPlan plan{source.manifest(), {2, {{0, 0, 1}, {1, 0, 1}}}};
+  const Deal deal(1, plan.stripes);
+  const std::uint32_t bad = deal.units_of(0, 0).at(0) == 0 ? 0 : 1, good = 1 - bad;
+  fs::create_directories(rejected);
+  ASSERT_EQ(::mkfifo(file(0).c_str(), 0600), 0);
+  RejectedList list(rejected, 0, source.manifest());
+  Preparation preparation;
+  preparation.transform.resolution = 8;
+  StripeStream stream(deal, source, preparation, {.threads = 2, .block = 4, .epochs = 1, .rejected = &list});
+  stream.add(bad, {});
+  stream.add(good, {});
+  stream.expect(bad);
+  auto all = std::async(std::launch::async, [&] {
+    std::size_t count = 0;
+    while (stream.next(good)) ++count;
+    return count;
+  });
+  const bool waited = all.wait_for(std::chrono::seconds(20)) != std::future_status::ready;
+  const int reader = ::open(file(0).c_str(), O_RDONLY | O_NONBLOCK);  // lets the writer go on
+  EXPECT_FALSE(waited);
+  EXPECT_EQ(all.get(), 500u);
+  EXPECT_TRUE(stream.next(bad).has_value());
+  ::close(reader);
 }
 
 }  // namespace

@@ -149,6 +149,20 @@ TEST(WebDataset, StreamsResumeByReadingOn) {
   EXPECT_THAT(rows_of(*source, {0, 0, 1}, 2), ElementsAre("a/k#2=2"));
 }
 
+TEST(WebDataset, ACommandThatFailsIsABadRowBehindItsSamples) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("k", "J", "0"), test::sample("l", "J", "1")});
+  const std::string command = "pipe:cat " + folder.path("a.tar") + "; exit 3";
+  Manifest manifest = manifest_of(command);
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/k=0", "a/l=1", "a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 2), ElementsAre("a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 3), ElementsAre());
+  // Who has all that was wanted closes the pipe, and what the command says is of no interest.
+  manifest.archives[0].limit = 2;
+  EXPECT_THAT(rows_of(*make_source({}, manifest, 64), {0, 0, 1}), ElementsAre("a/k=0", "a/l=1"));
+}
+
 TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {
   TempFolder folder;
   std::vector<TarSample> samples;

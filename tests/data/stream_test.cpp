@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <random>
 #include <set>
@@ -17,15 +18,7 @@ namespace {
 using test::FakeSource;
 using test::PlainStripe;
 using test::Rows;
-
-// A JPEG of 16 x 16 pixels.
-std::string small_jpeg() {
-  SourceConfig config;
-  config.type = SourceConfig::Type::synthetic;
-  config.limit = 1;
-  const Manifest manifest = make_manifest(config, false);
-  return std::get<RawSample>(*make_source(config, manifest, 16)->open({0, 0, 1}, 0)->next()).image;
-}
+using test::small_jpeg;
 
 FakeSource make_fake(unsigned seed, std::size_t archives, std::size_t rows) {
   std::mt19937 random(seed);
@@ -58,7 +51,8 @@ TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
   const Deal deal(420, plan.stripes);
   for (unsigned seed = 0; seed < 6; ++seed) {
     std::mt19937 random(seed);
-    const std::uint32_t block = 1 + random() % 8, stripes = plan.stripes.stripes;
+    const std::uint32_t stripes = plan.stripes.stripes;
+    const std::uint32_t block = seed % 3 ? 1 + random() % 8 : 128;  // also more than a stripe's epoch has
     std::vector<PlainStripe> expected;
     for (std::uint32_t s = 0; s < stripes; ++s) expected.emplace_back(deal, source, s, block, StripeCursor{});
     std::vector<StripeCursor> cursors(stripes);
@@ -128,21 +122,62 @@ TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
   EXPECT_LE(statistics.busy.total(), 2 * statistics.seconds);
 }
 
+// Counts the rows that leave each archive.
+class CountedRows final : public SampleSource {
+ public:
+  explicit CountedRows(const FakeSource& rows) : rows_(rows), read_(rows.manifest().archives.size()) {}
+
+  std::unique_ptr<UnitReader> open(const Unit& unit, std::uint64_t first_row) const override {
+    return std::make_unique<Reader>(rows_.open(unit, first_row), read_[unit.archive]);
+  }
+  std::size_t read(std::size_t archive) const { return read_[archive]; }
+
+ private:
+  struct Reader final : UnitReader {
+    Reader(std::unique_ptr<UnitReader> rows, std::atomic<std::size_t>& read) : rows(std::move(rows)), read(read) {}
+    std::optional<RawRow> next() override {
+      auto row = rows->next();
+      read += row.has_value();
+      return row;
+    }
+    std::unique_ptr<UnitReader> rows;
+    std::atomic<std::size_t>& read;
+  };
+
+  const FakeSource& rows_;
+  mutable std::vector<std::atomic<std::size_t>> read_;
+};
+
+template <class Condition>
+bool comes_true(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return condition();
+}
+
 // No more rows are read than a block and what is expected, and no more samples prepared than that; a stripe that nobody
 // expects anything of is not read at all.
 TEST(StripeStream, MemoryIsBounded) {
-  const FakeSource source = make_fake(3, 2, 500);
-  const DataPlan plan = plan_for(source, 2);
+  constexpr std::size_t block = 40, expected = 7, others = 200;
+  const FakeSource rows(std::vector<Rows>(2, Rows(1000)), small_jpeg());
+  const CountedRows source(rows);
+  const DataPlan plan{rows.manifest(), {2, {{0, 0, 1}, {1, 0, 1}}}};
   const Deal deal(1, plan.stripes);
-  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 40});
+  StripeStream stream(deal, source, small_images(), {.threads = 2, .block = block});
   for (const std::uint32_t stripe : {0u, 1u}) stream.add(stripe, {});
-  for (int i = 0; i < 7; ++i) stream.expect(0);
-  EXPECT_TRUE(stream.next(0).has_value());
-  while (stream.statistics().accepted < 7) std::this_thread::yield();  // nobody takes more: the workers come to rest
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(stream.statistics().accepted, 7u);
-  EXPECT_GE(stream.statistics().rows, 40u);
-  EXPECT_LE(stream.statistics().rows, 2 * (40u + 7u)) << "a block on its way out, filtered rows and the next block";
+  for (std::size_t i = 0; i < expected; ++i) stream.expect(0);
+  const std::size_t archive = stream.next(0)->ref.id.substr(0, 3) == "000" ? 0 : 1;
+  ASSERT_TRUE(comes_true([&] {
+    return stream.statistics().accepted == expected && source.read(archive) == block + expected;
+  })) << stream.statistics().accepted
+      << " samples of " << source.read(archive) << " rows";
+  EXPECT_EQ(source.read(1 - archive), 0u);
+
+  // Jobs are done in the order in which they come up: if there were more to do for stripe 0, stripe 1 would not get to
+  // this many samples without it.
+  for (std::size_t i = 0; i < others; ++i) ASSERT_TRUE(stream.next(1).has_value());
+  EXPECT_EQ(source.read(archive), block + expected);
+  EXPECT_EQ(stream.statistics().accepted, expected + others);
 }
 
 // Whatever it looks ahead, a reader by turns gives whole parcels in turn, and at the end every sample once.
@@ -154,7 +189,7 @@ TEST(TurnReader, GivesParcelsInTurnToTheEnd) {
   for (const int ahead : {1, 5, 100}) {
     StripeStream stream(deal, source, small_images(), {.threads = 2, .block = 3, .epochs = 1});
     for (const std::uint32_t stripe : {0u, 1u, 2u}) stream.add(stripe, {});
-    TurnReader reader(stream, {0, 1, 2}, 4, ahead);
+    TurnReader reader(stream, {0, 1, 2}, {.samples_per_step = 4}, ahead);
     std::vector<std::string> order;
     for (auto sample = reader.next(); sample; sample = reader.next()) {
       if (order.size() < 24) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "millrace/core/files.h"
@@ -17,8 +18,9 @@ namespace millrace {
 // or look for the cause; filtered rows are not among them.
 //
 // NOTE [A list that survives kills]: a line is one write to the end of a file that no other process writes. Whoever
-// begins anew cuts off half a line, and lists nothing that a file of the folder has already, so that a row is listed
-// once however often a run is resumed, with any number of ranks.
+// begins anew cuts off half a line, and lists nothing that its own file has already. The files of other ranks are not
+// looked at: at 400 ranks they are a gigabyte, which every one of them would read at every start. So a row that was
+// read shortly before a stop is listed again where another rank reads it after a resume.
 //
 // A file ends at `most_lines` with a line that says so; the counts of all rows are in ledger.json. A list that cannot
 // be written is given up with a warning. Safe to use from several threads.
@@ -34,17 +36,17 @@ class RejectedList {
 
  private:
   void open();
-  void read_listed(const fs::path& path, const std::map<std::string, std::uint32_t>& archive_of);
+  void read_listed(std::string_view content);  // whole lines of the own file
   void append(const std::string& line);
 
   const fs::path folder_, path_;
   const Manifest& manifest_;
   const std::size_t most_lines_;
   std::mutex mutex_;
-  std::set<std::pair<std::uint32_t, std::uint64_t>> listed_;  // archive, row
-  std::size_t lines_ = 0;                                     // of the own file
-  bool closed_ = false;                                       // full, or given up
-  int fd_ = -1;                                               // opened with the first row
+  std::set<std::pair<std::uint64_t, std::uint64_t>> listed_;  // hash of the archive's path, row
+  std::size_t lines_ = 0;
+  bool closed_ = false;  // full, or given up
+  int fd_ = -1;          // opened with the first row
 };
 
 }  // namespace millrace
