@@ -90,6 +90,7 @@ void inspect_network(const PipelineFolder& pipeline, const std::string& name, js
       problems.push_back(fmt::format("{}{}{}: {}", name, variant.empty() ? "" : " ", variant, problem));
     }
   }
+  refuse_non_finite_weights(folder);
 }
 
 std::string class_of(const PipelineFolder& pipeline, const std::string& name) {

@@ -81,6 +81,7 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   for (const char* name : trained_components) {
     const auto replacement = pipeline.replacements.find(name);
     if (replacement == pipeline.replacements.end()) {
+      refuse_non_finite_weights(source.component(name));
       copy_folder(source.component(name), staged.subfolder(name));
     } else {
       write_component(replacement->second, name, staged.subfolder(name));

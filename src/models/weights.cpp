@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/io/finite.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/io/weights.h"
@@ -100,15 +101,35 @@ void refuse_mismatch(const fs::path& file, const std::vector<std::string>& probl
               "the folder mixes files of two models, or a file is incomplete");
 }
 
+std::span<const std::byte> host_bytes(const torch::Tensor& host) {
+  return {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()};
+}
+
+// The same numbers in another type. Error(io) when one of them is too large for it.
+torch::Tensor converted(const torch::Tensor& tensor, torch::Dtype dtype, const fs::path& file,
+                        const std::string& name) {
+  if (tensor.scalar_type() == dtype) return tensor;
+  const torch::Tensor result = tensor.to(dtype);
+  const auto overflow = find_non_finite(try_file_dtype(dtype).value(), host_bytes(result));
+  if (!overflow) return result;
+  const double value = tensor.flatten()[static_cast<std::int64_t>(overflow->element)].item<double>();
+  throw Error(Exit::io,
+              fmt::format("{}: '{}' holds {} (element {}), which is {} in {}", file.string(), name, value,
+                          overflow->element, overflow->value, torch::toString(dtype)),
+              "choose a dtype with a wider range: float32 or bfloat16");
+}
+
 // NOTE [Unaligned weights]: files of older writers are not padded, so a tensor may start at an odd byte; its bytes are
 // copied, never viewed.
 void copy_from_file(const torch::Tensor& parameter, const Weights& weights, const std::string& name) {
   const auto bytes = weights.bytes(name);
-  const torch::Dtype dtype = weight_dtype(weights.info(name), weights.file_of(name));
-  const torch::Tensor staging = torch::empty(parameter.sizes(), dtype);
+  const TensorInfo& info = weights.info(name);
+  const fs::path& file = weights.file_of(name);
+  const torch::Tensor staging = torch::empty(parameter.sizes(), weight_dtype(info, file));
   ensure(staging.nbytes() == bytes.size(), "a tensor's bytes fit its shape");
+  refuse_non_finite(file, name, info.dtype, bytes);
   std::memcpy(staging.data_ptr(), bytes.data(), bytes.size());
-  parameter.copy_(staging);
+  parameter.copy_(converted(staging, parameter.scalar_type(), file, name));
 }
 
 std::string dotted(std::string_view variant) {
@@ -146,7 +167,7 @@ void write_shard(const fs::path& file, const std::vector<TensorSpec>& specs, con
   SafetensorsWriter writer(file, specs);
   for (const TensorSpec& spec : writer.order()) {
     const torch::Tensor host = tensors.at(spec.name).detach().to(torch::kCPU, dtype).contiguous();
-    writer.write(spec.name, std::as_bytes(std::span(static_cast<const char*>(host.data_ptr()), host.nbytes())));
+    writer.write(spec.name, host_bytes(host));
   }
   writer.commit();
 }
@@ -169,6 +190,15 @@ void load_weights(torch::nn::Module& module, const fs::path& folder, std::string
   const Matching matching = match(module, weights, stem);
   refuse_mismatch(folder / fmt::format("{}{}.safetensors", stem, dotted(variant)), matching.problems);
   for (const Match& found : matching.matches) copy_from_file(found.parameter, weights, found.name_in_file);
+}
+
+void refuse_non_finite_weights(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const SafetensorsFile file(entry.path());
+    for (const TensorInfo& info : file.tensors())
+      refuse_non_finite(file.path(), info.name, info.dtype, file.bytes(info));
+  }
 }
 
 std::vector<std::string> weight_problems(const torch::nn::Module& module, const fs::path& folder, std::string_view stem,

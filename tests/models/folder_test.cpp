@@ -21,6 +21,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 const fs::path golden = test::data_dir() / "folder";
 
@@ -207,6 +208,63 @@ TEST_F(DamagedPipeline, MissingShardNamesTheFile) {
   EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("diffusion_pytorch_model-00002-of-00002.safetensors"));
 }
 
+// Changes one number of one tensor in a safetensors file.
+void set_number(const fs::path& file, const std::string& tensor, std::int64_t element, double value) {
+  const Tensors tensors = read_tensors(file);
+  tensors.at(tensor).view(-1)[element] = value;
+  write_tensors(file, tensors);
+}
+
+auto names_number(const fs::path& file, const std::string& rest) {
+  return HasSubstr(file.string() + ": " + rest);
+}
+
+TEST_F(DamagedPipeline, NumbersThatAreNotFiniteAreNamed) {
+  const fs::path vae = folder / "vae/diffusion_pytorch_model.safetensors",
+                 text = folder / "text_encoder/model.safetensors";
+  const fs::path half = folder / "unet/diffusion_pytorch_model.fp16.safetensors";
+  set_number(unet_weights, "conv_in.weight", 5, NAN);
+  set_number(half, "conv_out.bias", 3, -INFINITY);
+  set_number(vae, "decoder.conv_out.bias", 0, INFINITY);
+  const std::string embedding = "embeddings.token_embedding.weight";
+  set_number(text, embedding, 8, NAN);
+
+  const PipelineFolder pipeline = PipelineFolder::open(folder);
+  for (const auto dtype : {torch::kFloat32, torch::kFloat16, torch::kBFloat16}) {
+    EXPECT_FAILS(pipeline.load_unet(torch::kCPU, dtype), Exit::io,
+                 names_number(unet_weights, "'conv_in.weight' holds nan (element 5)"));
+    EXPECT_FAILS(pipeline.load_unet(torch::kCPU, dtype, "fp16"), Exit::io,
+                 names_number(half, "'conv_out.bias' holds -inf (element 3)"));
+  }
+  EXPECT_FAILS(pipeline.load_vae(torch::kCPU, torch::kFloat32), Exit::io,
+               names_number(vae, "'decoder.conv_out.bias' holds inf (element 0)"));
+  EXPECT_FAILS(pipeline.load_text_encoder(torch::kCPU, torch::kFloat32), Exit::io,
+               names_number(text, "'" + embedding + "' holds nan (element 8)"));
+  EXPECT_THAT(problems(), AllOf(Contains(HasSubstr("'decoder.conv_out.bias' holds inf")),
+                                Contains(HasSubstr("'" + embedding + "' holds nan")), SizeIs(3)));
+}
+
+TEST_F(DamagedPipeline, NumbersThatAreNotFiniteAreFoundInShards) {
+  fs::remove_all(folder / "unet");
+  fs::copy(golden / "unet_sharded", folder / "unet");
+  const fs::path shard = folder / "unet/diffusion_pytorch_model-00002-of-00002.safetensors";
+  const std::string tensor = read_tensors(shard).rbegin()->first;
+  set_number(shard, tensor, 0, NAN);
+  EXPECT_FAILS(load_unet(), Exit::io, names_number(shard, "'" + tensor + "' holds nan (element 0)"));
+}
+
+TEST_F(DamagedPipeline, NumbersTooLargeForTheWantedTypeAreNamed) {
+  set_number(unet_weights, "conv_out.bias", 2, 1e5);
+  load_unet();
+  PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kBFloat16);
+  EXPECT_FAILS(PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kFloat16), Exit::io,
+               names_number(unet_weights, "'conv_out.bias' holds 100000 (element 2), which is inf in Half"));
+  set_number(unet_weights, "conv_out.bias", 2, 3.4e38);  // above the middle of bfloat16's largest number and infinity
+  load_unet();
+  EXPECT_FAILS(PipelineFolder::open(folder).load_unet(torch::kCPU, torch::kBFloat16), Exit::io,
+               HasSubstr("which is inf in BFloat16"));
+}
+
 TEST(InspectPipeline, CountsWithoutProblems) {
   const json report = inspect_pipeline(golden / "pipeline");
   EXPECT_EQ(report.at("kind"), "pipeline");
@@ -300,6 +358,18 @@ TEST(WritePipeline, RefusesAUsedFolderAndTakesAnEmptyOne) {
   fs::create_directory(dir / "out");
   write_pipeline(dir / "out/", export_of_golden());
   EXPECT_FAILS(write_pipeline(dir / "out", export_of_golden()), Exit::usage, HasSubstr("out"));
+}
+
+TEST(WritePipeline, RefusesToCopyNumbersThatAreNotFinite) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  const fs::path text = dir / "source/text_encoder/model.fp16.safetensors";
+  set_number(text, "final_layer_norm.bias", 1, NAN);
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io,
+               names_number(text, "'final_layer_norm.bias' holds nan (element 1)"));
+  EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
 TEST(WritePipeline, LeavesNothingBehindWhenTheSourceIsIncomplete) {

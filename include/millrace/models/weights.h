@@ -25,9 +25,13 @@ Tensors tensors_of(const torch::nn::Module& module);
 // Fills all parameters of `module`, which keeps its dtype and device, from FOLDER/STEM[.VARIANT].safetensors or its
 // shards; an empty variant is the plain file. fp32, fp16 and bf16 are taken, so are the old names of the VAE's
 // attention and text encoders without prefix. Error(io) names file and tensor when one is missing, unexpected, of
-// another shape or damaged.
+// another shape or damaged, or holds NaN, an infinity or a number that becomes infinite in the module's dtype.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& folder, std::string_view stem,
                   std::string_view variant = "");
+
+// Reads all safetensors files of a folder, whatever their variants and names. Error(io) names file and tensor of a NaN
+// or an infinity.
+void refuse_non_finite_weights(const std::filesystem::path& folder);
 
 // The tensors that are missing, unexpected or of another shape, one sentence each; reads headers, not weights.
 std::vector<std::string> weight_problems(const torch::nn::Module& module, const std::filesystem::path& folder,
