@@ -45,7 +45,7 @@ class AlphaBar {
   double at(int timestep) const { return timestep >= 0 ? table_.at(timestep) : beyond_; }
 
  private:
-  std::vector<float> table_;
+  std::vector<double> table_;
   double beyond_;
 };
 

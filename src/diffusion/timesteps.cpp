@@ -48,24 +48,24 @@ std::vector<double> ascending_timesteps(const SchedulerConfig& config, int steps
 }
 
 // The sigmas of all timesteps, ascending.
-std::vector<float> all_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule) {
-  std::vector<float> sigmas;
-  for (const float a : schedule.alphas_cumprod()) sigmas.push_back(std::sqrt((1 - a) / a));
+std::vector<double> all_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule) {
+  std::vector<double> sigmas;
+  for (const double a : schedule.alphas_cumprod()) sigmas.push_back(std::sqrt((1 - a) / a));
   // Zero terminal SNR: not infinity but the largest sigma that half precision can stand.
-  if (config.rescale_betas_zero_snr) sigmas.back() = std::sqrt((1 - 0x1p-24f) / 0x1p-24f);
+  if (config.rescale_betas_zero_snr) sigmas.back() = std::sqrt((1 - 0x1p-24) / 0x1p-24);
   return sigmas;
 }
 
-double interpolate(const std::vector<float>& values, double position) {
+double interpolate(const std::vector<double>& values, double position) {
   const auto below = std::min(static_cast<std::size_t>(position), values.size() - 2);
-  const double slope = static_cast<double>(values[below + 1]) - values[below];
+  const double slope = values[below + 1] - values[below];
   return slope * (position - static_cast<double>(below)) + values[below];
 }
 
 // Inverse of `interpolate` in log sigma.
-double timestep_of(double sigma, const std::vector<float>& sigmas) {
+double timestep_of(double sigma, const std::vector<double>& sigmas) {
   const double log_sigma = std::log(std::max(sigma, 1e-10));
-  const auto log_at = [&](std::size_t i) { return static_cast<double>(std::log(sigmas[i])); };
+  const auto log_at = [&](std::size_t i) { return std::log(sigmas[i]); };
   std::size_t low = 0;
   while (low + 2 < sigmas.size() && log_at(low + 1) <= log_sigma) ++low;
   const double share = (log_at(low) - log_sigma) / (log_at(low) - log_at(low + 1));
@@ -95,7 +95,7 @@ std::vector<double> plan_timesteps(const SchedulerConfig& config, int steps) {
 }
 
 SigmaPlan plan_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedule, int steps) {
-  const std::vector<float> table = all_sigmas(config, schedule);
+  const std::vector<double> table = all_sigmas(config, schedule);
   SigmaPlan plan;
   plan.timesteps = plan_timesteps(config, steps);
   std::vector<double> sigmas;

@@ -45,10 +45,7 @@ torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<st
 
 torch::Tensor alpha_bar(const StepInput& input, const ObjectiveConfig& objective) {
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
-  return torch::tensor(schedule.alphas_cumprod())
-      .index_select(0, input.timesteps)
-      .to(torch::kFloat64)
-      .view({-1, 1, 1, 1});
+  return torch::tensor(schedule.alphas_cumprod(), torch::kFloat64).index_select(0, input.timesteps).view({-1, 1, 1, 1});
 }
 
 void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
@@ -137,10 +134,10 @@ TEST(Objective, MinSnrWeightsFollowDiffusersSnr) {
       const double snr = row.at("snr")[i], least = std::min(snr, 5.0);
       const int t = row.at("timesteps")[i];
       const double v = loss_weight(schedule, {.prediction = Prediction::v_prediction, .snr_gamma = 5.0}, t);
-      EXPECT_NEAR(v, least / (snr + 1), 1e-3 * v) << t;
+      EXPECT_NEAR(v, least / (snr + 1), 1e-6 * v) << t;
       if (snr == 0) continue;
       const double epsilon = loss_weight(schedule, {.snr_gamma = 5.0}, t);
-      EXPECT_NEAR(epsilon, least / snr, 1e-3 * epsilon) << t;
+      EXPECT_NEAR(epsilon, least / snr, 1e-6 * epsilon) << t;
     }
   }
 }

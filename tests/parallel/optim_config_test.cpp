@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include "millrace/core/error.h"
 
 namespace millrace {
@@ -34,6 +38,16 @@ TEST(LearningRate, FallsToZeroAtTheEndOfTheRun) {
   EXPECT_DOUBLE_EQ(learning_rate(cosine, 6), 0.05);
   EXPECT_NEAR(learning_rate(cosine, 4), 0.1 * 0.8535533905932737, 1e-15);  // (1 + cos(pi / 4)) / 2
   EXPECT_NEAR(learning_rate(cosine, 10), 0, 1e-15);
+}
+
+// All along the way: the formula with the C library's cosine, to a few of 53 bits.
+TEST(LearningRate, CosineIsTheCosine) {
+  const auto cosine = plan_lr_schedule(config(Schedule::cosine, Duration::steps(0)), Duration::steps(997), 8);
+  for (int n = 1; n <= 1000; ++n) {
+    const double expected = 0.1 * (1 + std::cos(std::numbers::pi * std::min(1.0, n / 997.0))) / 2;
+    EXPECT_NEAR(learning_rate(cosine, n), expected, 0.1 * 0x1p-50) << n;
+  }
+  EXPECT_EQ(learning_rate(cosine, 997), 0);
 }
 
 TEST(LearningRate, DurationsInSamplesAreTurnedIntoSteps) {
