@@ -1,5 +1,6 @@
 #include "mpi_transfer.h"
 
+#include "millrace/comm/backoff.h"
 #include "millrace/core/error.h"
 #include "mpi_group.h"
 #include "mpi_requests.h"
@@ -13,6 +14,17 @@ bool mpi_has_ended() {
   return finalized != 0;
 }
 
+// NOTE [Half a message] A receive whose message has begun to arrive is not cancelled: it ends when the sender has sent
+// the rest. That sender may be the rank that hangs, and the error that says so must not wait for it.
+bool give_up(MPI_Request& request) {
+  constexpr double limit_seconds = 2;
+  int done = 0;
+  if (MPI_Cancel(&request) != MPI_SUCCESS) return false;
+  for (Backoff backoff; !done && backoff.seconds() < limit_seconds; backoff.pause())
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+  return done != 0;
+}
+
 }  // namespace
 
 MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into) {
@@ -22,7 +34,7 @@ MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> in
 
 MpiReceive::~MpiReceive() {
   if (mpi_has_ended()) return;
-  if (pending_ && MPI_Cancel(&request_) == MPI_SUCCESS) MPI_Wait(&request_, MPI_STATUS_IGNORE);
+  if (pending_) give_up(request_);
   MPI_Request_free(&request_);
 }
 
@@ -46,8 +58,7 @@ bool MpiReceive::done() {
 
 void MpiReceive::cancel() {
   if (!pending_) return;
-  check_mpi(MPI_Cancel(&request_));
-  check_mpi(MPI_Wait(&request_, MPI_STATUS_IGNORE));
+  if (!give_up(request_)) fail(Exit::suspect, "a message that began to arrive does not end");
   pending_ = false;
   bytes_ = 0;
 }

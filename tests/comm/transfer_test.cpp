@@ -4,7 +4,13 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <vector>
 
+#include "core/temp_dir.h"
 #include "millrace/comm/backoff.h"
 #include "millrace/comm/group.h"
 #include "mpi_world.h"
@@ -47,6 +53,33 @@ TEST(Transfer, PendingReceiveCanBeGivenUp) {
   EXPECT_TRUE(receive.done());
   auto left_pending = group.receiver((group.rank() + 1) % group.size(), 3, memory);
   left_pending.start();
+}
+
+// The other rank has begun to send and stands still; a rank that leaves because of that must not wait for it.
+TEST(Transfer, AReceiveWhoseSenderStandsStillCanBeLeft) {
+  const auto group = test_world().group().duplicate();
+  if (group.size() == 1) GTEST_SKIP() << "needs another rank";
+  const test::TempDir folder;
+  const std::filesystem::path left = group.broadcast((folder / "left").string());
+  std::vector<std::byte> memory(8 << 20);
+  if (group.rank() == 1) {
+    auto send = group.sender(0, 5, memory);
+    send.start(memory.size());
+    for (const Backoff waiting; !std::filesystem::exists(left) && waiting.seconds() < 30;) std::this_thread::yield();
+    complete(send);
+  }
+  double seconds = 0;
+  if (group.rank() == 0) {
+    std::optional<Transfer> receive = group.receiver(1, 5, memory);
+    receive->start();
+    for (Backoff begins; begins.seconds() < 0.2; begins.pause()) EXPECT_FALSE(receive->done());
+    const Backoff leaving;
+    receive.reset();
+    seconds = leaving.seconds();
+    std::ofstream(left) << "left";
+  }
+  group.barrier();
+  EXPECT_LT(seconds, 20);
 }
 
 }  // namespace

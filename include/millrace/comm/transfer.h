@@ -6,7 +6,8 @@
 namespace millrace {
 
 // One message between two ranks of a Group that can be started again and again over the same memory. Move only; the
-// destructor cancels a pending receive and lets a pending send run out on its own.
+// destructor cancels a pending receive, waiting a moment for one that is under way, and lets a pending send run out on
+// its own.
 class Transfer {
  public:
   class Backend {
