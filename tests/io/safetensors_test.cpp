@@ -185,14 +185,44 @@ TEST(Safetensors, AMissingFileIsAnError) {
   EXPECT_EQ(error_of([] { SafetensorsFile("/tmp"); }).exit(), Exit::io);
 }
 
-TEST(DType, NamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(DType::u64); ++i) {
-    const auto dtype = static_cast<DType>(i);
-    EXPECT_EQ(try_parse_dtype(to_string(dtype)), dtype);
+// The names and sizes of the safetensors crate's Dtype.
+TEST(DType, NamesAndSizesAreTheFormatsOwn) {
+  struct Format {
+    DType dtype;
+    const char* name;
+    int bits;
+  };
+  constexpr Format formats[] = {{DType::boolean, "BOOL", 8},
+                                {DType::f4, "F4", 4},
+                                {DType::f6_e2m3, "F6_E2M3", 6},
+                                {DType::f6_e3m2, "F6_E3M2", 6},
+                                {DType::u8, "U8", 8},
+                                {DType::i8, "I8", 8},
+                                {DType::f8_e5m2, "F8_E5M2", 8},
+                                {DType::f8_e4m3, "F8_E4M3", 8},
+                                {DType::f8_e8m0, "F8_E8M0", 8},
+                                {DType::f8_e4m3fnuz, "F8_E4M3FNUZ", 8},
+                                {DType::f8_e5m2fnuz, "F8_E5M2FNUZ", 8},
+                                {DType::i16, "I16", 16},
+                                {DType::u16, "U16", 16},
+                                {DType::f16, "F16", 16},
+                                {DType::bf16, "BF16", 16},
+                                {DType::i32, "I32", 32},
+                                {DType::u32, "U32", 32},
+                                {DType::f32, "F32", 32},
+                                {DType::c64, "C64", 64},
+                                {DType::f64, "F64", 64},
+                                {DType::i64, "I64", 64},
+                                {DType::u64, "U64", 64}};
+  for (const auto& format : formats) {
+    EXPECT_STREQ(to_string(format.dtype), format.name);
+    EXPECT_EQ(try_parse_dtype(format.name), format.dtype) << format.name;
+    EXPECT_EQ(bits_of(format.dtype), format.bits) << format.name;
+    if (format.bits % 8 == 0) {
+      EXPECT_EQ(size_of(format.dtype), static_cast<std::size_t>(format.bits / 8)) << format.name;
+    }
   }
-  EXPECT_FALSE(try_parse_dtype("float32"));
-  EXPECT_EQ(size_of(DType::bf16), 2u);
-  EXPECT_EQ(size_of(DType::c64), 8u);
+  for (const char* unknown : {"float32", "f32", "F128", ""}) EXPECT_FALSE(try_parse_dtype(unknown)) << unknown;
 }
 
 }  // namespace
