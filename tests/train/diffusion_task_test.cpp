@@ -1,0 +1,165 @@
+// One trainer's share of a step, against the same objective and U-Net on all samples at once.
+#include "millrace/train/diffusion_task.h"
+
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "encodings.h"
+#include "millrace/diffusion/noise_schedule.h"
+
+namespace millrace {
+namespace {
+
+using test::make_batch;
+
+constexpr int share_size = 6, global_batch = 12;
+constexpr std::uint64_t seed = 420;
+
+EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
+  EncodedBatch both{a.refs, torch::cat({a.moments, b.moments}), torch::cat({a.text, b.text})};
+  both.refs.insert(both.refs.end(), b.refs.begin(), b.refs.end());
+  return both;
+}
+
+// A task whose first share is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
+struct Fixture {
+  explicit Fixture(const ObjectiveConfig& objective) {
+    options.objective = objective;
+    options.seed = seed;
+    options.global_batch = global_batch;
+    options.scaling_factor = 0.5;
+    options.shift_factor = 0.25;
+    options.null_text = torch::full({test::text_tokens, test::text_width}, 7, torch::kHalf);
+    options.producers = {4, 9};
+    options.slots = 4;
+    auto first = test::make_content(5, 0, 3), second = test::make_content(2, 0, 3);
+    first.report.images = 31;
+    second.report.images = 32;
+    receiver.put(1, first);
+    receiver.put(0, second);
+    task.emplace(unet, schedule, HandoffSource(receiver, {{2, 0}, {5, 1}}, 3, /*limit_seconds=*/1), receiver, options);
+    task->next_batch();
+  }
+
+  StepInput whole_input() const {
+    std::vector<RngKey> keys;
+    for (const auto& ref : share.refs) keys.push_back({seed, ref.hash, ref.visit});
+    return make_step_input(share.moments, share.text, options.null_text, keys, 0.5, 0.25, schedule, options.objective,
+                           torch::kCPU);
+  }
+
+  UNet2DConditionModel unet = test::make_small_unet();
+  NoiseSchedule schedule{SchedulerConfig::stable_diffusion(Prediction::epsilon)};
+  test::ScriptedReceiver receiver;
+  DiffusionTask::Options options;
+  std::optional<DiffusionTask> task;
+  const EncodedBatch share = join(make_batch(2, 0, 3), make_batch(5, 0, 3));
+};
+
+std::vector<torch::Tensor> gradients(UNet2DConditionModel& unet) {
+  std::vector<torch::Tensor> all;
+  for (auto& parameter : unet->parameters()) {
+    all.push_back(parameter.grad().clone());
+    parameter.mutable_grad().reset();
+  }
+  return all;
+}
+
+TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
+  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5});
+  const auto input = fixture.whole_input();
+  EXPECT_GT(input.weight.max().item<float>(), input.weight.min().item<float>());
+  const auto prediction = fixture.unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
+  auto expected = torch::zeros({});
+  for (int i = 0; i < share_size; ++i)
+    expected = expected + input.weight[i] * (prediction[i] - input.target[i]).square().mean() / global_batch;
+  expected.backward();
+  const auto expected_gradients = gradients(fixture.unet);
+
+  for (const int micro : {1, 2, 4, 6}) {
+    double sum = 0;
+    for (int begin = 0; begin < share_size; begin += micro) {
+      const auto loss = fixture.task->loss(begin, std::min(begin + micro, share_size));
+      loss.backward();
+      sum += loss.item<double>();
+    }
+    EXPECT_NEAR(sum, expected.item<double>(), 1e-6 * sum) << "micro-batches of " << micro;
+    const auto actual = gradients(fixture.unet);
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      EXPECT_LE((actual[i] - expected_gradients[i]).abs().max().item<double>(),
+                1e-4 * expected_gradients[i].abs().max().item<double>() + 1e-7)
+          << "micro-batches of " << micro << ", parameter " << i;
+  }
+}
+
+// The samples whose caption is the empty one in the U-Net's input.
+std::vector<bool> dropped(double share) {
+  Fixture fixture({.caption_dropout = share});
+  fixture.task->start_record();
+  for (int begin = 0; begin < share_size; begin += 2) fixture.task->loss(begin, begin + 2);
+  const auto text = fixture.task->take_record().at("text");
+  std::vector<bool> result;
+  for (int i = 0; i < share_size; ++i) {
+    result.push_back(torch::equal(text[i], fixture.options.null_text.to(torch::kFloat32)));
+    EXPECT_TRUE(result.back() || torch::equal(text[i], fixture.share.text[i].to(torch::kFloat32))) << "sample " << i;
+  }
+  return result;
+}
+
+TEST(DiffusionTask, CaptionsAreDroppedByTheKeysOfTheirSamples) {
+  EXPECT_EQ(dropped(0), std::vector<bool>(share_size, false));
+  EXPECT_EQ(dropped(1), std::vector<bool>(share_size, true));
+  const Fixture fixture({});
+  for (const double share : {0.3, 0.6}) {
+    std::vector<bool> wanted;
+    for (const auto& ref : fixture.share.refs)
+      wanted.push_back(uniform({seed, ref.hash, ref.visit}, Purpose::caption_drop) < share);
+    EXPECT_THAT(wanted, testing::AllOf(testing::Contains(true), testing::Contains(false)));
+    EXPECT_EQ(dropped(share), wanted) << share;
+  }
+}
+
+TEST(DiffusionTask, ARecordHoldsWhatTheStepWasMadeOf) {
+  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5, .noise_offset = 0.1});
+  fixture.task->loss(0, share_size);
+  EXPECT_TRUE(fixture.task->take_record().empty()) << "nobody asked for a record";
+  fixture.task->start_record();
+  for (int begin = 0; begin < share_size; begin += 4) fixture.task->loss(begin, std::min(begin + 4, share_size));
+  const auto record = fixture.task->take_record();
+  EXPECT_TRUE(fixture.task->take_record().empty());
+
+  const auto input = fixture.whole_input();
+  const std::map<std::string, torch::Tensor> wanted = {
+      {"latents", input.latents}, {"text", input.text},           {"noise", input.noise},  {"noisy", input.noisy},
+      {"target", input.target},   {"timesteps", input.timesteps}, {"weight", input.weight}};
+  ASSERT_EQ(record.size(), wanted.size() + 1);
+  for (const auto& [name, tensor] : wanted) {
+    EXPECT_EQ(record.at(name).scalar_type(), name == "timesteps" ? torch::kInt64 : torch::kFloat32) << name;
+    EXPECT_TRUE(torch::equal(record.at(name), tensor.to(record.at(name).scalar_type()))) << name;
+  }
+  const torch::NoGradGuard no_grad;
+  const auto prediction = fixture.unet->forward(record.at("noisy"), record.at("timesteps"), record.at("text"));
+  EXPECT_LT((record.at("prediction") - prediction).abs().max().item<double>(), 1e-5);
+  EXPECT_FALSE(record.at("prediction").requires_grad());
+}
+
+TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {
+  Fixture fixture({});
+  const auto reports = fixture.task->producer_reports();
+  ASSERT_EQ(reports.size(), 2u);
+  EXPECT_EQ(reports.at(4).images, 32);
+  EXPECT_EQ(reports.at(9).images, 31);
+  EXPECT_EQ(fixture.task->producer_signal(), 0);
+  fixture.receiver.set_signal(SIGUSR1);
+  EXPECT_EQ(fixture.task->producer_signal(), SIGUSR1);
+
+  EXPECT_EQ(fixture.task->queue_fill(), 0);
+  for (int i = 0; i < 2; ++i) fixture.receiver.put(0, 2, 3 + i, 1);
+  EXPECT_DOUBLE_EQ(fixture.task->queue_fill(), 2.0 / 8);  // two producers with four slots each
+  for (int i = 0; i < 8; ++i) fixture.receiver.put(1, 5, 3 + i, 1);
+  EXPECT_EQ(fixture.task->queue_fill(), 1);
+}
+
+}  // namespace
+}  // namespace millrace

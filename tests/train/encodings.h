@@ -1,0 +1,106 @@
+#pragma once
+#include <deque>
+#include <set>
+
+#include "millrace/core/hash.h"
+#include "millrace/encode/parcel.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/presets.h"
+#include "millrace/models/unet_2d_condition.h"
+
+// Encoded samples without encoders, parcels without producers, and a U-Net for them.
+namespace millrace::test {
+
+constexpr std::int64_t latent_channels = 4, latent_side = 4, text_tokens = 6, text_width = 16;
+
+// Sample n of a stripe, n = 0, 1, ...
+inline SampleRef make_ref(std::uint32_t stripe, int n) {
+  SampleRef ref;
+  ref.id = fmt::format("stripe-{}/{}", stripe, n);
+  ref.hash = hash64(ref.id);
+  ref.visit = static_cast<std::uint32_t>(n / 100);
+  ref.stripe = stripe;
+  ref.after.row = static_cast<std::uint64_t>(n + 1);
+  return ref;
+}
+
+// Samples [first, first + count) of a stripe; what they hold follows from their ids.
+inline EncodedBatch make_batch(std::uint32_t stripe, int first, int count) {
+  EncodedBatch batch;
+  std::vector<torch::Tensor> moments, text;
+  for (int n = first; n < first + count; ++n) {
+    batch.refs.push_back(make_ref(stripe, n));
+    torch::manual_seed(batch.refs.back().hash);
+    moments.push_back(torch::randn({2 * latent_channels, latent_side, latent_side}));
+    text.push_back(torch::randn({text_tokens, text_width}));
+  }
+  batch.moments = torch::stack(moments).to(torch::kHalf);
+  batch.text = torch::stack(text).to(torch::kHalf);
+  return batch;
+}
+
+// Those samples on their way.
+inline ParcelContent make_content(std::uint32_t stripe, int first, int count) {
+  ParcelContent content;
+  content.stripe = stripe;
+  content.batch = make_batch(stripe, first, count);
+  return content;
+}
+
+// A U-Net of two small levels.
+inline UNet2DConditionModel make_small_unet() {
+  auto config = preset_configs(Preset::tiny).unet;
+  config.update({{"attention_head_dim", {2, 2}},
+                 {"block_out_channels", {8, 16}},
+                 {"cross_attention_dim", text_width},
+                 {"down_block_types", {"CrossAttnDownBlock2D", "DownBlock2D"}},
+                 {"norm_num_groups", 4},
+                 {"sample_size", latent_side},
+                 {"up_block_types", {"UpBlock2D", "CrossAttnUpBlock2D"}}});
+  return make_unet(config, /*seed=*/3);
+}
+
+// Gives out parcels in the order in which the test has put them here, and knows how many of each producer are held.
+class ScriptedReceiver final : public ParcelReceiver {
+ public:
+  void put(int producer, const ParcelContent& content) {
+    waiting_.push_back({producer, content.stripe, pack_parcel(content)});
+  }
+  void put(int producer, std::uint32_t stripe, int first, int count) {
+    put(producer, make_content(stripe, first, count));
+  }
+  int held(int producer) const { return held_.contains(producer) ? held_.at(producer) : 0; }
+  int given() const { return given_; }
+  void set_signal(int signal) { signal_ = signal; }
+
+  std::optional<Parcel> receive(double) override {
+    if (waiting_.empty()) return std::nullopt;
+    given_bytes_.push_back(std::move(waiting_.front().bytes));
+    const auto [producer, stripe, unused] = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++held_[producer];
+    ++given_;
+    return Parcel(given_bytes_.back(), stripe, producer, [this, producer = producer] { --held_[producer]; });
+  }
+  void poll() override {}
+  void request_stop() override {}
+  bool finished() const override { return false; }
+  int signal_number() const override { return signal_; }
+  void finish(double) override {}
+  HandoffStats stats() const override { return {}; }
+  int ready() override { return static_cast<int>(waiting_.size()); }
+
+ private:
+  struct Waiting {
+    int producer;
+    std::uint32_t stripe;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Waiting> waiting_;
+  std::deque<std::vector<std::byte>> given_bytes_;  // never move: parcels refer to them
+  std::map<int, int> held_;
+  int given_ = 0, signal_ = 0;
+};
+
+}  // namespace millrace::test

@@ -1,0 +1,130 @@
+#include "millrace/train/handoff_source.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "encodings.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+using test::make_batch;
+using test::ScriptedReceiver;
+
+constexpr double limit_seconds = 20;
+
+// The share of a step: samples [first, first + count) of every stripe.
+void expect_share(const EncodedBatch& share, const std::vector<std::uint32_t>& stripes, int first, int count) {
+  ASSERT_EQ(share.refs.size(), stripes.size() * static_cast<std::size_t>(count));
+  std::size_t at = 0;
+  for (const auto stripe : stripes) {
+    const auto wanted = make_batch(stripe, first, count);
+    for (std::int64_t i = 0; i < count; ++i, ++at) {
+      EXPECT_EQ(share.refs[at].id, wanted.refs[i].id);
+      EXPECT_EQ(share.refs[at].hash, wanted.refs[i].hash);
+      EXPECT_EQ(share.refs[at].visit, wanted.refs[i].visit);
+      EXPECT_EQ(share.refs[at].after, wanted.refs[i].after);
+      EXPECT_TRUE(torch::equal(share.moments[at], wanted.moments[i])) << wanted.refs[i].id;
+      EXPECT_TRUE(torch::equal(share.text[at], wanted.text[i])) << wanted.refs[i].id;
+    }
+  }
+}
+
+// Parcels of any length, in any order that keeps a stripe's own.
+TEST(HandoffSource, EveryStepHasTheNextSamplesOfEveryStripe) {
+  constexpr int per_step = 3, steps = 6;
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    const std::map<std::uint32_t, int> producer_of = {{1, 0}, {4, 1}, {5, 0}, {9, 2}};
+    std::map<std::uint32_t, int> sent;
+    std::vector<std::uint32_t> stripes;
+    for (const auto& [stripe, producer] : producer_of) stripes.push_back(stripe), sent[stripe] = 0;
+    ScriptedReceiver receiver;
+    while (!sent.empty()) {
+      auto next = std::next(sent.begin(), static_cast<int>(random() % sent.size()));
+      const int count = 1 + static_cast<int>(random() % 7);
+      receiver.put(producer_of.at(next->first), next->first, next->second, count);
+      if ((next->second += count) >= per_step * steps) sent.erase(next);
+    }
+    HandoffSource source(receiver, producer_of, per_step, limit_seconds);
+    for (int step = 0; step < steps; ++step) {
+      SCOPED_TRACE(fmt::format("seed {}, step {}", seed, step));
+      expect_share(source.next(), stripes, per_step * step, per_step);
+    }
+  }
+}
+
+TEST(HandoffSource, AProducerThatRunsAheadIsHeldBackByItsSlots) {
+  ScriptedReceiver receiver;
+  HandoffSource source(receiver, {{0, 0}, {1, 1}}, 2, limit_seconds);
+  for (int parcel = 0; parcel < 6; ++parcel) receiver.put(0, 0, 2 * parcel, 2);
+  receiver.put(1, 1, 0, 8);
+  expect_share(source.next(), {0, 1}, 0, 2);
+  EXPECT_EQ(receiver.given(), 7);
+  EXPECT_EQ(receiver.held(0), 5) << "producer 0 has given a step's worth; the rest waits in its slots";
+  EXPECT_EQ(receiver.held(1), 0) << "a parcel that is unpacked gives its slot back";
+  for (int step = 1; step < 4; ++step) {
+    expect_share(source.next(), {0, 1}, 2 * step, 2);
+    EXPECT_EQ(receiver.held(0), 5 - step);
+  }
+}
+
+// What is held comes first, and it is taken out as soon as its producer lacks anything: the sample that is missing may
+// be behind it.
+TEST(HandoffSource, NoParcelIsHeldWhoseProducerLacksSomething) {
+  ScriptedReceiver receiver;
+  HandoffSource source(receiver, {{0, 0}, {1, 0}, {2, 1}}, 2, limit_seconds);
+  for (int parcel = 0; parcel < 4; ++parcel) receiver.put(0, 0, 2 * parcel, 2);
+  receiver.put(0, 1, 0, 2);
+  receiver.put(0, 0, 8, 2);
+  receiver.put(0, 1, 2, 2);
+  receiver.put(1, 2, 0, 4);
+  expect_share(source.next(), {0, 1, 2}, 0, 2);
+  EXPECT_EQ(receiver.held(0), 2) << "those after the first step's worth of stripe 1";
+  expect_share(source.next(), {0, 1, 2}, 2, 2);
+  EXPECT_EQ(receiver.held(0), 0);
+}
+
+TEST(HandoffSource, AProducerThatGivesNothingIsNamedAtTheLimit) {
+  ScriptedReceiver receiver;
+  HandoffSource source(receiver, {{3, 0}, {8, 1}}, 2, /*limit_seconds=*/0.05);
+  receiver.put(0, 3, 0, 20);
+  receiver.put(1, 8, 0, 3);
+  expect_share(source.next(), {3, 8}, 0, 2);
+  try {
+    source.next();
+    FAIL() << "one sample of stripe 8 is missing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::suspect);
+    EXPECT_NE(std::string(error.what()).find("stripe 8 from producer 1"), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find("guard.hang_timeout"), std::string::npos) << error.hint();
+  }
+}
+
+TEST(HandoffSource, GathersNewsAndTheLatestReports) {
+  ScriptedReceiver receiver;
+  HandoffSource source(receiver, {{0, 0}, {1, 1}}, 1, limit_seconds);
+  for (int n = 0; n < 3; ++n) {
+    for (const int producer : {0, 1}) {
+      const auto stripe = static_cast<std::uint32_t>(producer);
+      auto content = test::make_content(stripe, n, 1);
+      content.report.images = 10 * producer + n;
+      LedgerDelta news;
+      news.add(stripe, static_cast<std::uint64_t>(n), std::nullopt);
+      content.ledger_delta = news.to_bytes();
+      receiver.put(producer, content);
+    }
+  }
+  for (int step = 0; step < 2; ++step) source.next();
+  EXPECT_EQ(source.reports().at(0).images, 1);
+  EXPECT_EQ(source.reports().at(1).images, 11);
+  std::map<std::uint32_t, std::uint32_t> rows;
+  for (const auto& run : source.take_ledger_delta().runs()) rows[run.unit] += run.rows;
+  EXPECT_EQ(rows, (std::map<std::uint32_t, std::uint32_t>{{0, 2}, {1, 2}}));
+  EXPECT_TRUE(source.take_ledger_delta().empty());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,371 @@
+// The loop with a small task in place of the U-Net's, on 1 and 2 ranks: what a skipped step leaves as it was, when the
+// guards end a run, when checkpoints are due.
+#include "millrace/train/loop.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "core/temp_dir.h"
+#include "millrace/core/error.h"
+#include "mpi_world.h"
+
+namespace millrace {
+namespace {
+
+constexpr int global_batch = 8, stripes = 4;
+
+struct SmallNetImpl : torch::nn::Module {
+  SmallNetImpl() { out = register_module("out", torch::nn::Linear(5, 3)); }
+  torch::nn::Linear out{nullptr};
+};
+TORCH_MODULE(SmallNet);
+
+// Linear regression: the batch of a step follows from a number of its own, so that a step can be left out.
+class Regression final : public Task {
+ public:
+  struct Script {
+    std::vector<int> batches;         // of step 1, 2, ...
+    std::set<int> broken = {};        // steps in which the loss of the last sample is not a number
+    std::set<int> broken_grads = {};  // steps in which its loss is 0 and its gradient is not a number
+    int signal_at = 0;                // a producer is stopped at this step
+  };
+  Regression(SmallNet net, Script script, std::int64_t step)
+      : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
+
+  void next_batch() override {
+    ++step_;
+    torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
+    inputs_ = torch::randn({global_batch, 5});
+    targets_ = torch::randn({global_batch, 3});
+    const int own = stripes / test_world().size(), per_stripe = global_batch / stripes;
+    refs_.clear();
+    for (int stripe = own * test_world().rank(); stripe < own * (test_world().rank() + 1); ++stripe)
+      for (int i = 0; i < per_stripe; ++i) {
+        SampleRef ref;
+        ref.id = fmt::format("stripe-{}/{}", stripe, per_stripe * (step_ - 1) + i);
+        ref.stripe = static_cast<std::uint32_t>(stripe);
+        ref.after.row = static_cast<std::uint64_t>(per_stripe * (step_ - 1) + i + 1);
+        refs_.push_back(ref);
+      }
+  }
+  const std::vector<SampleRef>& refs() const override { return refs_; }
+
+  torch::Tensor loss(std::int64_t begin, std::int64_t end) override {
+    const auto first = static_cast<std::int64_t>(refs_.size()) * test_world().rank();
+    const auto output = net_->out(inputs_.slice(0, first + begin, first + end));
+    auto loss = (output - targets_.slice(0, first + begin, first + end)).square().sum() / global_batch;
+    if (first + end < global_batch) return loss;
+    if (script_.broken.contains(step_)) loss = loss * NAN;
+    if (script_.broken_grads.contains(step_)) loss = loss + (0 * output.sum()).sqrt();
+    return loss;
+  }
+
+  void start_record() override {}
+  std::map<std::string, torch::Tensor> take_record() override { return {}; }
+  std::map<int, ProducerReport> producer_reports() override { return {}; }
+  double queue_fill() override { return 0; }
+  LedgerDelta take_ledger_delta() override { return {}; }
+  int producer_signal() override { return step_ == script_.signal_at ? SIGUSR1 : 0; }
+
+ private:
+  SmallNet net_;
+  Script script_;
+  int step_;
+  torch::Tensor inputs_, targets_;
+  std::vector<SampleRef> refs_;
+};
+
+using Steps = std::set<std::int64_t>;
+
+// A run folder that all ranks share.
+class RunFolder {
+ public:
+  RunFolder() {
+    if (test_world().rank() == 0) folder_.emplace();
+    path_ = test_world().group().broadcast(folder_ ? folder_->path().string() : "");
+  }
+  ~RunFolder() { test_world().group().barrier(); }
+  const std::filesystem::path& path() const { return path_; }
+
+  std::vector<nlohmann::json> lines(const std::string& name) const {
+    std::vector<nlohmann::json> all;
+    std::ifstream in(path_ / name);
+    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
+    return all;
+  }
+  Steps checkpoints() const {
+    Steps steps;
+    for (const auto& checkpoint : list_checkpoints(path_)) steps.insert(checkpoint.step);
+    return steps;
+  }
+
+ private:
+  std::optional<test::TempDir> folder_;
+  std::filesystem::path path_;
+};
+
+LoopConfig quick(const RunFolder& folder, Duration duration) {
+  LoopConfig config;
+  config.run_dir = folder.path().string();
+  config.duration = duration;
+  config.batch = {global_batch, 2};
+  config.checkpoint.every = Duration::steps(100);
+  config.checkpoint.keep = 100;
+  config.log.every = Duration::steps(1);
+  config.log.tensorboard = false;
+  config.log.ids = true;
+  return config;
+}
+
+using Shards = std::map<std::string, std::vector<torch::Tensor>>;
+
+struct Outcome {
+  LoopResult result;
+  Shards state;  // of the optimizer
+  std::int64_t updates = 0, ema_updates = 0;
+};
+
+// As many archives as stripes.
+DataPlan make_data() {
+  DataPlan data;
+  data.stripes.stripes = stripes;
+  for (std::uint32_t i = 0; i < stripes; ++i) {
+    Archive archive;
+    archive.name = std::to_string(i);
+    archive.path = archive.name + ".tar";
+    data.manifest.archives.push_back(archive);
+    data.stripes.units.push_back({i, 0, 1});
+  }
+  return data;
+}
+
+// A run from the beginning or, with `resume`, from its last checkpoint.
+Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2) {
+  torch::manual_seed(1);
+  SmallNet net;
+  const ParallelConfig parallel;
+  const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
+  const auto& trainers = test_world().group();
+  const auto data = make_data();
+  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, trainers.size(), trainers.size()), parallel,
+                     trainers);
+  ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
+  RunState start;
+  if (resume) {
+    const auto checkpoint = CheckpointReader::open(*find_checkpoint(config.run_dir, trainers));
+    restore(checkpoint, optimizer);
+    start = checkpoint.state();
+  }
+  Regression task(net, script, start.step);
+  Outcome outcome;
+  outcome.result = run_loop({.task = task,
+                             .model = model,
+                             .optimizer = optimizer,
+                             .trainers = trainers,
+                             .config = config,
+                             .optim = optim,
+                             .data = data,
+                             .max_bad_share = 1,
+                             .producers = 1,
+                             .device = torch::kCPU,
+                             .manifest_extra = {{"kind", "unet"}}},
+                            start);
+  for (const auto& [kind, shards] : optimizer.state())
+    for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
+  outcome.updates = optimizer.updates();
+  outcome.ema_updates = optimizer.ema_updates();
+  return outcome;
+}
+
+void expect_equal(const Shards& a, const Shards& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [kind, shards] : a)
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_TRUE(torch::equal(shards[i], b.at(kind)[i])) << kind << ", bucket " << i;
+}
+
+TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {
+  const RunFolder skipping, straight;
+  Regression::Script script{{1, 2, 3, 4, 5}};
+  const auto reference = run(quick(straight, Duration::steps(3)), {{1, 2, 5}});
+  script.broken = {3};
+  script.broken_grads = {4};
+  const auto outcome = run(quick(skipping, Duration::steps(5)), script);
+  expect_equal(outcome.state, reference.state);
+  EXPECT_EQ(outcome.updates, 3);
+  EXPECT_EQ(outcome.ema_updates, 3);
+  EXPECT_EQ(outcome.result.state.step, 5);
+  EXPECT_EQ(outcome.result.state.samples, 5 * global_batch);
+  EXPECT_EQ(outcome.result.state.skipped, 2);
+  if (test_world().rank() != 0) return;
+
+  const auto metrics = skipping.lines("metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 5u);
+  const std::vector<int> skipped = {0, 0, 1, 2, 2};
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(metrics[i]["skipped"], skipped[i]) << "step " << i + 1;
+    EXPECT_EQ(metrics[i]["loss"].is_null(), i == 2 || i == 3) << metrics[i];
+    EXPECT_EQ(metrics[i]["grad_norm"].is_null(), i == 2 || i == 3) << metrics[i];
+  }
+  const auto ids = skipping.lines("ids.jsonl");
+  ASSERT_EQ(ids.size(), 5u);
+  EXPECT_EQ(ids[2]["ids"][0], "stripe-0/4");
+}
+
+TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {
+  const RunFolder each, folder;
+  run(quick(each, Duration::steps(2)), {{1, 2}});
+  auto config = quick(folder, Duration::steps(3));
+  config.log.every = Duration::steps(3);
+  run(config, {{1, 7, 2}, {2}});
+  if (test_world().rank() != 0) return;
+  const auto single = each.lines("metrics.jsonl"), mean = folder.lines("metrics.jsonl");
+  ASSERT_EQ(mean.size(), 1u);
+  for (const char* key : {"loss", "grad_norm"})
+    EXPECT_DOUBLE_EQ(mean[0][key], (single[0][key].get<double>() + single[1][key].get<double>()) / 2) << key;
+}
+
+Error numerics_error(const LoopConfig& config, const Regression::Script& script, double lr = 1e-2) {
+  try {
+    run(config, script, /*resume=*/false, lr);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::numerics) << error.what();
+    return error;
+  }
+  ADD_FAILURE() << "the run went on";
+  return Error(Exit::done, "");
+}
+
+TEST(Guard, MoreSkipsInARowThanAllowedEndTheRunWithoutACheckpoint) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(8));
+  config.guard.max_skips = 2;
+  config.checkpoint.every = Duration::steps(4);
+  Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 5, 6, 7}};
+  const std::string message = numerics_error(config, script).what();
+  EXPECT_NE(message.find("step 7"), std::string::npos) << message;
+  EXPECT_TRUE(test_world().rank() != 0 || message.find("stripe-0/12") != std::string::npos) << message;
+  test_world().group().barrier();
+  for (const auto step : folder.checkpoints()) EXPECT_LE(step, 4);
+}
+
+TEST(Guard, SkipsThatAreNotInARowDoNotAddUp) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(8));
+  config.guard.max_skips = 2;
+  const auto outcome = run(config, {{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 5, 6, 8}});
+  EXPECT_EQ(outcome.result.state.skipped, 5);
+  EXPECT_TRUE(outcome.result.finished);
+}
+
+TEST(Guard, StopEndsTheRunAtTheFirst) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(4));
+  config.guard.non_finite = GuardConfig::NonFinite::stop;
+  const std::string message = numerics_error(config, {{1, 2, 3, 4}, {2}}).what();
+  EXPECT_NE(message.find("step 2"), std::string::npos) << message;
+  test_world().group().barrier();
+  EXPECT_TRUE(folder.checkpoints().empty());
+}
+
+// Loss and gradient of step 1 are finite, its update is not: the guard cannot see that, the first checkpoint does.
+TEST(Guard, WeightsThatHaveOverflownAreNotSaved) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(6));
+  config.checkpoint.every = Duration::steps(2);
+  const std::string message = numerics_error(config, {{1, 2, 3, 4, 5, 6}}, /*lr=*/1e39).what();
+  EXPECT_NE(message.find("step 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("out."), std::string::npos) << message;
+  test_world().group().barrier();
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "checkpoints"));
+}
+
+TEST(Guard, SkippedStepsAreCountedOverRestarts) {
+  const RunFolder folder;
+  const Regression::Script script{{1, 2, 3, 4, 5}, {2, 5}};
+  run(quick(folder, Duration::steps(3)), script);
+  const auto resumed = run(quick(folder, Duration::steps(5)), script, true);
+  EXPECT_EQ(resumed.result.state.skipped, 2);
+  EXPECT_EQ(resumed.result.state.updates, 3);
+  if (test_world().rank() != 0) return;
+  EXPECT_EQ(folder.lines("metrics.jsonl").back()["skipped"], 2);
+}
+
+TEST(Saves, AreDueAtMultiplesOfSteps) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(10));
+  config.checkpoint.every = Duration::steps(4);
+  run(config, {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}});
+  EXPECT_EQ(folder.checkpoints(), (Steps{4, 8, 10}));
+}
+
+TEST(Saves, AreDueWhenAMultipleOfSamplesIsPassed) {
+  const RunFolder folder;
+  auto config = quick(folder, {75, Duration::Unit::samples});
+  config.checkpoint.every = {20, Duration::Unit::samples};  // 20, 40, 60 lie in or at the end of steps 3, 5, 8
+  const auto outcome = run(config, {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}});
+  EXPECT_EQ(folder.checkpoints(), (Steps{3, 5, 8, 10}));
+  EXPECT_EQ(outcome.result.state.samples, 80);
+  EXPECT_TRUE(outcome.result.finished);
+}
+
+TEST(Saves, ASignalSavesWhereItIsAndTheNextOnesAreDueAsBefore) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(10));
+  config.checkpoint.every = Duration::steps(4);
+  Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  script.signal_at = 3;
+  const auto stopped = run(config, script);
+  EXPECT_FALSE(stopped.result.finished);
+  EXPECT_EQ(stopped.result.signal, SIGUSR1);
+  EXPECT_EQ(folder.checkpoints(), Steps{3});
+  const auto resumed = run(config, script, true);
+  EXPECT_TRUE(resumed.result.finished);
+  EXPECT_EQ(folder.checkpoints(), (Steps{3, 4, 8, 10}));
+
+  const RunFolder other;
+  expect_equal(resumed.state, run(quick(other, Duration::steps(10)), {script.batches}).state);
+}
+
+// Every second step is saved and two are kept, with the restart after step 5 in between.
+Steps kept(const Duration& keep_every) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(11));
+  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.keep = 2;
+  config.checkpoint.keep_every = keep_every;
+  Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
+  script.signal_at = 5;
+  run(config, script);
+  run(config, script, true);
+  test_world().group().barrier();  // rank 0 has deleted what is old
+  return folder.checkpoints();
+}
+
+TEST(Saves, TheFirstAtOrAfterEachMultipleOfKeepEveryStays) {
+  EXPECT_EQ(kept(Duration::steps(4)), (Steps{4, 8, 10, 11}));
+  EXPECT_EQ(kept(Duration::steps(3)), (Steps{4, 6, 10, 11}));
+  EXPECT_EQ(kept({30, Duration::Unit::samples}), (Steps{4, 8, 10, 11}));  // 32 and 64 samples
+  EXPECT_EQ(kept(Duration::steps(1000)), (Steps{10, 11}));
+  EXPECT_EQ(kept(Duration::seconds(1e-9)), (Steps{2, 4, 5, 6, 8, 10, 11}));
+  EXPECT_EQ(kept(Duration::seconds(3600)), (Steps{10, 11}));
+}
+
+TEST(Saves, EachHoldsTheNewestPlaceOfEveryStripe) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(6));
+  config.checkpoint.every = Duration::steps(2);
+  run(config, {{1, 2, 3, 4, 5, 6}});
+  for (const std::int64_t step : {2, 4, 6}) {
+    const auto state = CheckpointReader::open(folder.path() / "checkpoints" / step_name(step)).state();
+    ASSERT_EQ(state.cursors.size(), static_cast<std::size_t>(stripes));
+    for (const auto& [stripe, cursor] : state.cursors)
+      EXPECT_EQ(cursor.row, static_cast<std::uint64_t>(step * global_batch / stripes))
+          << "step " << step << ", stripe " << stripe;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

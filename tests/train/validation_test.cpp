@@ -1,0 +1,104 @@
+// The loss on a fixed set, split over the ranks of the test, against the objective computed sample by sample.
+#include "millrace/train/validation.h"
+
+#include <gtest/gtest.h>
+
+#include "encodings.h"
+#include "mpi_world.h"
+
+namespace millrace {
+namespace {
+
+constexpr int samples = 10;
+
+ObjectiveConfig objective() {
+  return {.caption_dropout = 0, .snr_gamma = 0.5};
+}
+
+Validation::Options options(int micro_batch, const ObjectiveConfig& objective) {
+  Validation::Options options;
+  options.objective = objective;
+  options.samples = samples;
+  options.micro_batch = micro_batch;
+  options.scaling_factor = 0.5;
+  options.shift_factor = 0.25;
+  return options;
+}
+
+NoiseSchedule schedule() {
+  return NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon));
+}
+
+// Ten samples in batches of unequal size: the first rank has seven of them, the second the other three.
+std::vector<EncodedBatch> own_share() {
+  if (test_world().size() == 1)
+    return {test::make_batch(0, 0, 2), test::make_batch(1, 98, 5), test::make_batch(2, 0, 3)};
+  if (test_world().rank() == 0) return {test::make_batch(0, 0, 2), test::make_batch(1, 98, 5)};
+  return {test::make_batch(2, 0, 3)};
+}
+
+double loss(UNet2DConditionModel& unet, int micro_batch, const ObjectiveConfig& objective) {
+  return Validation(unet, schedule(), own_share(), options(micro_batch, objective)).loss(test_world().group());
+}
+
+double reference(UNet2DConditionModel& unet) {
+  const torch::NoGradGuard no_grad;
+  double sum = 0;
+  for (const auto& [stripe, first, count] : std::vector<std::array<int, 3>>{{0, 0, 2}, {1, 98, 5}, {2, 0, 3}})
+    for (int n = first; n < first + count; ++n) {
+      const auto sample = test::make_batch(static_cast<std::uint32_t>(stripe), n, 1);
+      const RngKey key{validation_seed, sample.refs[0].hash, sample.refs[0].visit};
+      const auto input = make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1), 0.5, 0.25,
+                                         schedule(), objective(), torch::kCPU);
+      const auto prediction = unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
+      sum += input.weight.item<double>() * (prediction - input.target).square().mean().item<double>();
+    }
+  return sum / samples;
+}
+
+TEST(Validation, IsTheMeanOverAllSamplesHoweverTheyAreSplit) {
+  auto unet = test::make_small_unet();
+  const double expected = reference(unet);
+  for (const int micro : {1, 2, 3, 10}) EXPECT_NEAR(loss(unet, micro, objective()), expected, 1e-6 * expected) << micro;
+}
+
+TEST(Validation, KnowsNeitherCaptionDropNorInputPerturbation) {
+  auto unet = test::make_small_unet();
+  auto disturbed = objective();
+  disturbed.caption_dropout = 1;
+  disturbed.input_perturbation = 0.5;
+  EXPECT_EQ(loss(unet, 2, disturbed), loss(unet, 2, objective()));
+}
+
+TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
+  auto unet = test::make_small_unet();
+  unet->train();
+  std::vector<torch::Tensor> before;
+  for (const auto& parameter : unet->parameters()) before.push_back(parameter.detach().clone());
+  Validation validation(unet, schedule(), own_share(), options(2, objective()));
+  const double first = validation.loss(test_world().group());
+  EXPECT_EQ(validation.loss(test_world().group()), first);
+  EXPECT_TRUE(unet->is_training());
+  const auto parameters = unet->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(torch::equal(parameters[i], before[i]));
+    EXPECT_FALSE(parameters[i].grad().defined());
+  }
+}
+
+TEST(Validation, SeesTheWeightsOfTheMoment) {
+  auto unet = test::make_small_unet();
+  Validation validation(unet, schedule(), own_share(), options(2, objective()));
+  const double before = validation.loss(test_world().group());
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : unet->parameters()) parameter.mul_(1.1);
+  }
+  const double after = validation.loss(test_world().group());
+  EXPECT_NE(after, before);
+  const double expected = reference(unet);
+  EXPECT_NEAR(after, expected, 1e-6 * expected);
+}
+
+}  // namespace
+}  // namespace millrace
