@@ -31,9 +31,10 @@ TEST(Learn, PicturesShowWhatTheCaptionsSay) {
   ASSERT_EQ(judged.exit_code, 0) << judged.output;
   const auto verdict = nlohmann::json::parse(judged.output.substr(judged.output.rfind('{')));
   EXPECT_EQ(verdict["images"], 24);
-  // By chance alone 6 colours and 12 backgrounds would be right.
-  EXPECT_GE(verdict["right_colours"], 12) << judged.output;
-  EXPECT_GE(verdict["right_backgrounds"], 20) << judged.output;
+  // 24 of both are usual. Somebody who guesses among four colours gets 20 of 24 once in 300 million times, who guesses
+  // between two backgrounds gets 22 once in 55,000 times.
+  EXPECT_GE(verdict["right_colours"], 20) << judged.output;
+  EXPECT_GE(verdict["right_backgrounds"], 22) << judged.output;
 }
 
 }  // namespace

@@ -1,0 +1,139 @@
+// Runs that must not go on: numbers that are not finite (exit 78), too many bad samples (77), a rank that hangs (76).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "e2e/runs.h"
+#include "e2e/weights.h"
+
+namespace millrace::e2e {
+namespace {
+
+// The first update throws the weights out of all proportion; no step after it is finite.
+const std::string blown_up = " optim.lr=1e30 'checkpoint.every=1 steps' checkpoint.keep=100 ";
+
+TEST(Numerics, StepsThatAreNotFiniteAreSkipped) {
+  expect_success(train("skipped", "'duration=4 steps' guard.max_skips=3" + blown_up));
+  const auto run = workshop() / "skipped";
+  const auto metrics = lines(run / "metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(metrics[i]["skipped"], i) << metrics[i];
+    EXPECT_EQ(metrics[i]["loss"].is_number(), i == 0) << metrics[i];
+    EXPECT_EQ(metrics[i]["loss"].is_null(), i > 0) << metrics[i];
+    EXPECT_EQ(metrics[i]["grad_norm"].is_null(), i > 0) << metrics[i];
+  }
+  EXPECT_EQ(lines(run / "ids.jsonl").size(), 4u);
+
+  const auto state = nlohmann::json::parse(read(checkpoint("skipped", 4) / "MANIFEST.json"))["state"];
+  EXPECT_EQ(state["step"], 4);
+  EXPECT_EQ(state["samples"], 32);
+  EXPECT_EQ(state["skipped"], 3);
+  EXPECT_EQ(state["updates"], 1);
+  EXPECT_EQ(state["ema_updates"], 1);
+  const std::string file = "shard-00000-of-00001.safetensors";
+  EXPECT_EQ(read(checkpoint("skipped", 4) / file), read(checkpoint("skipped", 1) / file))
+      << "weights, EMA and moments are those of the only update";
+  for (const auto& [name, values] : read_weights(checkpoint("skipped", 4) / file))
+    for (const float value : values) ASSERT_TRUE(std::isfinite(value)) << name;
+}
+
+TEST(Numerics, TooManyInARowEndTheRunWithoutACheckpoint) {
+  for (const auto& launch : {std::string(), mpirun(3)}) {
+    const std::string run = launch.empty() ? "too-many" : "too-many-of-three";
+    const auto outcome = shell(launch + train(run, "'duration=9 steps' guard.max_skips=1" + blown_up +
+                                                       (launch.empty() ? "" : "roles.producers=1")));
+    EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
+    expect_mentions(outcome, "step 3");
+    expect_mentions(outcome, "00000/");  // samples of the step: half of the stripes are lanes of the first two archives
+    EXPECT_FALSE(fs::exists(workshop() / run / "DONE"));
+    for (const auto& name : checkpoints(run)) EXPECT_LT(name, "step-00000003");
+  }
+}
+
+TEST(Numerics, StopAllowsNone) {
+  const auto outcome = shell(train("stops", "'duration=9 steps' guard.non_finite=stop" + blown_up));
+  EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
+  expect_mentions(outcome, "step 2");
+  for (const auto& name : checkpoints("stops")) EXPECT_LT(name, "step-00000002");
+}
+
+// A folder with the workshop's four archives of 24 images, and one of 60 files that are none.
+const fs::path& spoiled() {
+  static const fs::path folder = [] {
+    const auto path = workshop() / "spoiled";
+    fs::create_directories(path / "files");
+    for (const auto& archive : fs::directory_iterator(workshop() / "shapes"))
+      if (archive.path().extension() == ".tar") fs::copy_file(archive.path(), path / archive.path().filename());
+    for (int i = 0; i < 60; ++i) {
+      std::ofstream(path / "files" / (std::to_string(100 + i) + ".jpg")) << "<html>404</html>";
+      std::ofstream(path / "files" / (std::to_string(100 + i) + ".txt")) << "a red circle";
+    }
+    expect_success("tar -C " + (path / "files").string() + " --sort=name -cf " + (path / "spoiled.tar").string() +
+                   " . && rm -r " + (path / "files").string());
+    return path;
+  }();
+  return folder;
+}
+
+TEST(BadSamples, TooManyEndTheRun) {
+  for (const auto& launch : {std::string(), mpirun(3)}) {
+    const std::string run = launch.empty() ? "bad" : "bad-of-three";
+    const auto outcome = shell(launch + train(run, "'duration=1000 steps' data.train.path=" + spoiled().string() +
+                                                       (launch.empty() ? "" : " roles.producers=1")));
+    EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+    for (const char* text : {"rows are bad", "data.max_bad_share = 0.2", "not_an_image", "spoiled.tar"})
+      expect_mentions(outcome, text);
+    EXPECT_FALSE(fs::exists(workshop() / run / "DONE"));
+    const auto ledger = nlohmann::json::parse(read(workshop() / run / "ledger.json"));
+    EXPECT_GE(ledger["rows"], 100) << ledger;
+    EXPECT_GT(ledger["rejected"]["not_an_image"], ledger["rows"].get<double>() / 5) << ledger;
+  }
+}
+
+TEST(BadSamples, AreLeftOutWhereTheUserAllowsThem) {
+  expect_success(train("allowed", "'duration=30 steps' data.max_bad_share=0.7 data.train.path=" + spoiled().string()));
+  const auto ledger = nlohmann::json::parse(read(workshop() / "allowed/ledger.json"));
+  EXPECT_EQ(ledger["accepted"], 96) << ledger;
+  EXPECT_EQ(ledger["rejected"]["not_an_image"], 60) << ledger;
+  for (const auto& line : lines(workshop() / "allowed/ids.jsonl"))
+    for (const std::string id : line["ids"]) EXPECT_FALSE(id.starts_with("spoiled/")) << id;
+}
+
+TEST(BadSamples, NothingElseEndsTheRunAtOnce) {
+  const auto outcome = shell(mpirun(2) + train("nothing", "'duration=9 steps' roles.producers=1 data.train.path=" +
+                                                              (spoiled() / "spoiled.tar").string()));
+  EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+  expect_mentions(outcome, "not_an_image");
+}
+
+// A run with one producer, the last rank; one rank stands still from step 3 on.
+Outcome hang(const std::string& run, int ranks, int hanging_rank) {
+  const auto dir = workshop() / run;
+  fs::create_directories(dir);
+  const auto pid = (dir / "pid").string();
+  const auto command =
+      train(run, "'duration=100000 steps' roles.producers=1 'guard.hang_timeout=4 s' 'checkpoint.every=2 steps'");
+  std::ofstream(dir / "rank.sh") << "echo $$ > " + pid + ".$OMPI_COMM_WORLD_RANK\nexec " + command + "\n";
+  return shell("timeout 120 env " + mpirun(ranks) + "sh " + (dir / "rank.sh").string() + " & run=$!; " +
+               wait_for(dir / "metrics.jsonl", "\"step\":3,") + "; kill -STOP $(cat " + pid + "." +
+               std::to_string(hanging_rank) + "); wait $run");
+}
+
+TEST(Hang, AProducerThatStandsStillIsNamed) {
+  const auto outcome = hang("still-producer", 2, 1);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "from producer 0");
+  expect_mentions(outcome, "guard.hang_timeout");
+  EXPECT_TRUE(checkpoints("still-producer").contains("step-00000002")) << "what was saved stays";
+  EXPECT_FALSE(fs::exists(workshop() / "still-producer/DONE"));
+}
+
+TEST(Hang, TheOthersDoNotWaitForATrainerThatStandsStill) {
+  const auto outcome = hang("still-trainer", 3, 1);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "waited 4 s");
+}
+
+}  // namespace
+}  // namespace millrace::e2e

@@ -1,0 +1,89 @@
+// Where a run goes on from, and what may be changed then; the settings that must not change what is trained.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "e2e/runs.h"
+#include "e2e/weights.h"
+
+namespace millrace::e2e {
+namespace {
+
+const std::string four_steps = " 'duration=4 steps' 'checkpoint.every=2 steps' ";
+
+const std::string& straight() {
+  static const std::string run = [] {
+    expect_success(train("straight", four_steps));
+    return std::string("straight");
+  }();
+  return run;
+}
+
+TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
+  expect_success(train("changed", "'duration=2 steps'"));
+  const auto ids = read(workshop() / "changed/ids.jsonl");
+  const std::string changes = four_steps + "run.seed=7 transform.flip=0.5 ";
+  const auto refused = shell(train("changed", changes));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  for (const char* text : {"run.seed: 420 -> 7", "transform.flip: 0 -> 0.5", "checkpoint.allow_changes=true"})
+    expect_mentions(refused, text);
+  EXPECT_EQ(read(workshop() / "changed/ids.jsonl"), ids);
+
+  const auto allowed = shell(train("changed", changes + "checkpoint.allow_changes=true"));
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
+  expect_mentions(allowed, "going on although this changed: run.seed: 420 -> 7");
+  const auto all = read(workshop() / "changed/ids.jsonl");
+  EXPECT_TRUE(all.starts_with(ids)) << all;
+  EXPECT_EQ(lines(workshop() / "changed/ids.jsonl").size(), 4u);
+  EXPECT_NE(all, read(workshop() / straight() / "ids.jsonl")) << "from step 3 on by the new seed";
+}
+
+TEST(Resume, NeverIsForNewRuns) {
+  const auto command = train("never", "'duration=2 steps' checkpoint.resume=never");
+  expect_success(command);
+  const auto outcome = shell(command);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  expect_mentions(outcome, "checkpoint.resume=never");
+}
+
+TEST(Resume, FromACheckpointOfAnotherRun) {
+  const auto from = "checkpoint.resume=" + checkpoint(straight(), 2).string();
+  expect_success(train("branch", four_steps + from));
+  const auto ids = lines(workshop() / "branch/ids.jsonl"), wanted = lines(workshop() / straight() / "ids.jsonl");
+  ASSERT_EQ(ids.size(), 2u);
+  EXPECT_EQ(ids[0], wanted[2]);
+  EXPECT_EQ(ids[1], wanted[3]);
+  EXPECT_EQ(largest_difference(read_weights(weights_of("branch")), read_weights(weights_of(straight()))), 0.0);
+}
+
+TEST(Resume, APathWithoutACheckpointIsNamed) {
+  const auto path = (workshop() / straight() / "checkpoints/step-00000099").string();
+  const auto outcome = shell(train("astray", four_steps + "checkpoint.resume=" + path));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  expect_mentions(outcome, path);
+}
+
+// But for the order in which the gradients of a tensor that is used twice are added; see NOTE [Adam and noise].
+TEST(Settings, GradientCheckpointingTrainsTheSame) {
+  expect_success(train("recomputed", four_steps + "model.gradient_checkpointing=true"));
+  EXPECT_EQ(read(workshop() / "recomputed/ids.jsonl"), read(workshop() / straight() / "ids.jsonl"));
+  EXPECT_LT(relative_difference(read_weights(weights_of("recomputed")), read_weights(weights_of(straight()))), 1e-6);
+}
+
+// In bfloat16 the network computes, in float32 the optimizer: the weights move, stay close to those of float32, and
+// have digits that bfloat16 has not.
+TEST(Settings, ABfloat16ModelKeepsFloat32Weights) {
+  expect_success(train("half", four_steps + "model.dtype=bfloat16"));
+  EXPECT_EQ(read(workshop() / "half/ids.jsonl"), read(workshop() / straight() / "ids.jsonl"));
+  const auto weights = read_weights(weights_of("half"));
+  const double difference = relative_difference(read_weights(weights_of(straight())), weights);
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference, 0.01);
+  std::size_t all = 0, exact = 0;
+  for (const auto& [name, values] : weights)
+    for (const float value : values) ++all, exact += (std::bit_cast<std::uint32_t>(value) & 0xffff) == 0;
+  EXPECT_LT(exact, all / 10);
+}
+
+}  // namespace
+}  // namespace millrace::e2e

@@ -1,0 +1,54 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "e2e/program.h"
+
+// What tests of whole runs look at.
+namespace millrace::e2e {
+
+inline void expect_success(const std::string& command) {
+  const auto outcome = shell(command);
+  ASSERT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.output;
+}
+
+inline void expect_mentions(const Outcome& outcome, const std::string& text) {
+  EXPECT_NE(outcome.output.find(text), std::string::npos) << "no \"" << text << "\" in\n" << outcome.output;
+}
+
+// The file of the trained weights, exported from a run's newest checkpoint.
+inline std::string weights_of(const std::string& run) {
+  const auto out = workshop() / (run + "-pipeline");
+  fs::remove_all(out);
+  const auto exported =
+      shell(millrace + " export --run " + (workshop() / run).string() + " --out " + out.string() + " weights=raw");
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  return (out / "unet/diffusion_pytorch_model.safetensors").string();
+}
+
+inline fs::path checkpoint(const std::string& run, int step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%08d", step);
+  return workshop() / run / "checkpoints" / name;
+}
+
+inline std::set<std::string> checkpoints(const std::string& run) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(workshop() / run / "checkpoints"))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Shell text that ends once `text` stands in `file`, after a minute at the latest.
+inline std::string wait_for(const fs::path& file, const std::string& text) {
+  return "for i in $(seq 3000); do grep -q '" + text + "' " + file.string() + " 2>/dev/null && break; sleep 0.02; done";
+}
+
+// Runs `command`, and sends it `signal` as soon as `text` stands in `file`; ends with the command's exit code.
+inline std::string signal_once(const std::string& command, const std::string& signal, const fs::path& file,
+                               const std::string& text) {
+  return command + " & pid=$!; " + wait_for(file, text) + "; kill -" + signal + " $pid; wait $pid";
+}
+
+}  // namespace millrace::e2e
