@@ -111,6 +111,8 @@ auto make_formatter(const Options& options) {
   };
 }
 
+boost::shared_ptr<sinks::sink> console_sink;
+
 void add_console(const Options& options) {
   auto sink = boost::make_shared<sinks::synchronous_sink<ConsoleBackend>>();
   sink->set_formatter(make_formatter(options));
@@ -119,6 +121,7 @@ void add_console(const Options& options) {
     return *logging::extract<Level>("Severity", values) != Level::debug;
   });
   logging::core::get()->add_sink(sink);
+  console_sink = sink;
 }
 
 void add_file(const Options& options) {
@@ -131,12 +134,20 @@ void add_file(const Options& options) {
   logging::core::get()->add_sink(sink);
 }
 
+bool has_file = false;
+
+// Without a sink of our own Boost.Log would fall back to one that prints everything.
+void enable_with_sinks() {
+  logging::core::get()->set_logging_enabled(console_sink || has_file);
+}
+
 void replace_sinks(const Options& options) {
   logging::core::get()->remove_all_sinks();
+  console_sink.reset();
   if (options.console) add_console(options);
   if (!options.file.empty()) add_file(options);
-  // Without a sink of our own Boost.Log would fall back to one that prints everything.
-  logging::core::get()->set_logging_enabled(options.console || !options.file.empty());
+  has_file = !options.file.empty();
+  enable_with_sinks();
 }
 
 std::once_flag default_sinks;
@@ -146,6 +157,13 @@ std::once_flag default_sinks;
 void init(const Options& options) {
   std::call_once(default_sinks, [] {});
   replace_sinks(options);
+}
+
+void close_console() {
+  std::call_once(default_sinks, [] {});
+  if (console_sink) logging::core::get()->remove_sink(console_sink);
+  console_sink.reset();
+  enable_with_sinks();
 }
 
 void set_step(std::int64_t step) {

@@ -40,7 +40,7 @@ void handle(int signal, void (*handler)(int)) {
 }  // namespace
 
 void install() {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) handle(signal, on_signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) handle(signal, on_signal);
   // A pipe whose reader left and a file beyond `ulimit -f` are errors of that write (EPIPE, EFBIG), not of the process.
   for (const int signal : {SIGPIPE, SIGXFSZ}) handle(signal, SIG_IGN);
 }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "millrace/core/error.h"
+#include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -116,8 +117,8 @@ void LatentFileWriter::start() {
     fs::create_directories(folder, error);
     if (error) fail(Exit::io, "cannot make {}: {}", folder.string(), error.message());
   }
-  std::random_device random;  // process numbers repeat on other hosts
-  temporary_ /= fmt::format("{:08x}{:08x}-{}.h5", random(), random(), ::getpid());
+  std::random_device random;  // one process writes several
+  temporary_ /= fmt::format("{:08x}{:08x}-{}.h5", random(), random(), process_name());
   file_ = std::make_unique<Hdf5Writer>(temporary_);
   file_->create("moments", DType::f16, shape_.moments);
   file_->create("text", DType::f16, shape_.text);

@@ -1,13 +1,13 @@
 #include "staged_folder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <system_error>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -54,7 +54,7 @@ bool is_wanted(const fs::path& name) {
 
 StagedFolder::StagedFolder(fs::path final_path) : final_(without_trailing_slash(std::move(final_path))) {
   refuse_used(final_);
-  temporary_ = fmt::format("{}.tmp-{}", final_.string(), ::getpid());
+  temporary_ = fmt::format("{}.tmp-{}", final_.string(), process_name());
   make_folder(temporary_);
 }
 

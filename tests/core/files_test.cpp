@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace {
 namespace {
@@ -70,7 +70,7 @@ TEST(AtomicFile, ReplacesAnOlderFile) {
 TEST(AtomicFile, AFullDiskNamesTheFileAndTheCure) {
   const TempDir dir;
   dir.write("a", "old");
-  fs::create_symlink("/dev/full", (dir / "a").string() + fmt::format(".tmp-{}", ::getpid()));
+  fs::create_symlink("/dev/full", (dir / "a").string() + ".tmp-" + process_name());
   const Error error = io_error_of([&] { write_file_atomically(dir / "a", "new"); });
   EXPECT_THAT(error.what(), HasSubstr((dir / "a").string()));
   EXPECT_THAT(error.what(), HasSubstr("No space left"));

@@ -19,7 +19,7 @@ int exit_status_of(Body body) {
 }
 
 TEST(Stop, EachSignalSetsTheFlag) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     EXPECT_EQ(exit_status_of([&] {
                 stop::install();
                 if (stop::requested()) return 1;

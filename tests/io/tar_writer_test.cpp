@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "millrace/core/process_name.h"
 #include "support.h"
 
 namespace millrace::test {
@@ -88,7 +89,7 @@ TEST(TarWriter, AFullDiskIsNamed) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   const ScratchDirectory scratch;
   // The temporary name leads to a device that is always full.
-  fs::create_symlink("/dev/full", scratch / fmt::format("a.tar.tmp-{}", ::getpid()));
+  fs::create_symlink("/dev/full", scratch / ("a.tar.tmp-" + process_name()));
   const Error error = error_of([&] {
     TarWriter writer(scratch / "a.tar");
     for (int i = 0; i < 100; ++i) writer.write(sample(fmt::format("{}", i)));

@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// Writes to `PATH.tmp-PID` and hashes while writing; `commit` publishes it under PATH; the destructor removes what was
-// not committed.
+// Writes to `PATH.tmp-PROCESS` (process_name.h) and hashes while writing; `commit` publishes it under PATH; the
+// destructor removes what was not committed.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);

@@ -19,6 +19,8 @@ struct Options {
 
 // Replaces the sinks. Before the first call everything goes to stderr.
 void init(const Options& options);
+// From now on lines go to this rank's log file alone: what ends the process is printed by whoever ends it.
+void close_console();
 // The step shown in the prefix from now on; 0 = none.
 void set_step(std::int64_t step);
 void flush();

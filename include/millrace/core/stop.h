@@ -1,6 +1,6 @@
 #pragma once
 
-// A signal only sets a flag; the loops look at it. SIGTERM, SIGINT, SIGUSR1 all mean: save and leave.
+// A signal only sets a flag; the loops look at it. SIGTERM, SIGINT, SIGUSR1, SIGUSR2 all mean: save and leave.
 namespace millrace::stop {
 
 void install();  // handlers; a second SIGINT within 5 s ends the process at once

@@ -1,0 +1,15 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// "9c1e22aa01b3f7d4-12345": no other process has it at the same time, on whatever machine and in whatever container;
+// for names of temporary files in folders that machines share.
+std::string process_name();
+
+// True when the process of that name ran on this machine (since it was started, in this container) and is gone; false
+// where that cannot be told.
+bool process_is_gone(std::string_view name);
+
+}  // namespace millrace

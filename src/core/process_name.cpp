@@ -1,0 +1,52 @@
+#include "millrace/core/process_name.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <random>
+
+#include "millrace/core/hash.h"
+
+namespace millrace {
+namespace {
+
+// Where a process number means one process: a machine since it was started, and on it a container. A host's name would
+// not do, since containers and cloned machines share theirs.
+std::string read_place() {
+  char host[256] = {}, space[256] = {};
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  if (boot.empty() || ::gethostname(host, sizeof host - 1) != 0 ||
+      ::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+  }
+  return fmt::format("{:016x}", hash64(fmt::format("{}\n{}\n{}", boot, host, space)));
+}
+
+const std::string& place() {
+  static const std::string place = read_place();
+  return place;
+}
+
+}  // namespace
+
+std::string process_name() {
+  return fmt::format("{}-{}", place(), ::getpid());
+}
+
+bool process_is_gone(std::string_view name) {
+  const auto dash = name.find('-');
+  if (dash == name.npos || name.substr(0, dash) != place()) return false;
+  const std::string_view number = name.substr(dash + 1);
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(number.begin(), number.end(), pid);
+  if (error != std::errc() || end != number.end() || pid <= 0) return false;
+  return ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace millrace
