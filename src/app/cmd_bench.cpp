@@ -91,7 +91,7 @@ int run_bench(const CommandLine& line) {
   return run_ranks([&](World& world) {
     const auto loaded =
         load_config<BenchConfig>(world, line, [&](const auto& c, auto& report) { check(c, name, report); });
-    if (loaded.printed) return 0;
+    if (loaded.printed || line.dry_run) return 0;
     at::set_num_threads(loaded.root.threads);
     const auto figures = run_benchmark(loaded.root, name, world);
     if (world.rank() == 0) figures.print(line.has("json"));

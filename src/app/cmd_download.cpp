@@ -25,22 +25,25 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   }
 }
 
-int print_plan(const DownloadConfig& config) {
-  const DownloadPlan plan = plan_download(config);
-  fmt::print("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
-             config.rows_per_file, plan.finished, config.out.value);
+int say_what_would_be(const Group& group, const DownloadConfig& config) {
+  on_root(group, [&] {
+    const DownloadPlan plan = plan_download(config);
+    fmt::print("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
+               config.rows_per_file, plan.finished, config.out.value);
+    fmt::print("dry run: nothing was written, and nobody was asked for an image\n");
+    std::fflush(stdout);
+  });
   return 0;
 }
 
 int run_download_command(const CommandLine& line) {
-  const auto loaded = load_config<DownloadFile>(
-      line, [](const DownloadFile& file, config::Report& report) { file.download.check(report); });
-  if (loaded.printed) return 0;
-  const DownloadConfig& config = loaded.root.download;
-  if (line.dry_run) return print_plan(config);
-  World world;
-  const auto session = start_session(world, "cpu", {});
-  return run_role(session, [&] {
+  return run_ranks([&](World& world) {
+    const auto loaded = load_config<DownloadFile>(
+        world, line, [](const DownloadFile& file, config::Report& report) { file.download.check(report); });
+    if (loaded.printed) return 0;
+    const DownloadConfig& config = loaded.root.download;
+    const auto session = start_session(world, "cpu", {});
+    if (line.dry_run) return say_what_would_be(world.group(), config);
     const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
     if (session.is_root()) print_footer(config, result);
     return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
@@ -56,7 +59,8 @@ Command download_command() {
           {},
           false,
           run_download_command,
-          schema_of<DownloadFile>};
+          schema_of<DownloadFile>,
+          /*heeds_signals=*/true};
 }
 
 }  // namespace millrace

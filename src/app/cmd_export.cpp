@@ -36,6 +36,11 @@ int run_export(const CommandLine& line) {
   request.out = line.get("out");
   request.checkpoint = checkpoint_of(line);
   request.weights = loaded.root.weights;
+  if (line.dry_run) {
+    fmt::print("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
+               request.checkpoint.string());
+    return 0;
+  }
   export_checkpoint(request);
   fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
              request.out.string(), request.out.string());

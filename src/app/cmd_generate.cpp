@@ -1,4 +1,4 @@
-// generate: pictures from a pipeline folder.
+// generate: images from a pipeline folder.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -38,7 +38,7 @@ struct GenerateRoot {
     section.section("run", run, "where it runs");
     section.section("model", model, "arithmetic");
     section.section("tokenizer", tokenizer, "from prompts to ids");
-    section.section("generate", generate, "how pictures are made");
+    section.section("generate", generate, "how images are made");
     section.ignore({"data", "transform", "encode", "roles", "batch", "duration", "objective", "optim", "ema",
                     "parallel", "checkpoint", "samples", "validation", "log", "record", "guard", "download", "bench",
                     "autoencoder"});
@@ -101,6 +101,10 @@ int run_generate(const CommandLine& line) {
                    folder.load_text_encoder(device, dtype), tokenizer, folder.scheduler()};
   std::optional<torch::Tensor> initial;
   if (c.generate.initial_latents) initial = load_latents(*c.generate.initial_latents);
+  if (line.dry_run) {
+    fmt::print("dry run: nothing was written; {} images would go to {}\n", requests.size(), out.string());
+    return 0;
+  }
 
   std::error_code error;
   std::filesystem::create_directories(out, error);
@@ -134,10 +138,10 @@ int run_generate(const CommandLine& line) {
 
 Command generate_command() {
   return {"generate",
-          "pictures from prompts",
+          "images from prompts",
           "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
           {{"pipeline", "DIR", "diffusers folder"},
-           {"prompt", "TEXT...", "what to paint", OptionSpec::Takes::many},
+           {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
            {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
            {"out", "DIR", "00000.png..., grid.png, images.jsonl"}},
           false,

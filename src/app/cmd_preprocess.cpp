@@ -1,7 +1,7 @@
 // preprocess: every row of data.train once, through the encoders into the latent cache.
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 #include <filesystem>
 
 #include "command.h"
@@ -9,17 +9,14 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/nn/device.h"
 #include "producer_parts.h"
+#include "run_folder.h"
 #include "session.h"
 
 namespace millrace {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double passed_seconds(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct PreprocessPlan {
   const PreprocessConfig& config;
@@ -30,7 +27,7 @@ struct PreprocessPlan {
 
 PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& config) {
   const auto& world = session.world.group();
-  PreprocessPlan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}};
+  PreprocessPlan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}};
   auto data = config.data;
   data.stripes = {};
   plan.data = share_data_plan(world, data.train, data, world.size());
@@ -48,7 +45,7 @@ class Worker {
         parts_(parts),
         stream_(parts.start_stream(options, CachedValues::leave, stripes)),
         stripes_(std::move(stripes)),
-        samples_(stream_, stripes_, /*parcel_samples=*/1, 2 * parts.encoder().batch_size()),
+        samples_(stream_, stripes_, ParcelSize{}, 2 * parts.encoder().batch_size()),
         done_(stripes_.empty()),
         writer_(*plan.encoding.cache, plan.data.manifest, plan.config.encode.rows_per_file, /*most_open=*/1) {}
 
@@ -63,6 +60,7 @@ class Worker {
   void publish() { writer_.publish(); }
   LedgerDelta take_news() { return std::exchange(news_, {}); }
   std::int64_t encoded() const { return parts_.encoder().images(); }
+  std::string filter_report() const { return stream_.filter_report(); }
 
  private:
   // What happened to a row that is not in the cache yet, in reading order; without a reason it is the next of `fresh_`.
@@ -81,8 +79,8 @@ class Worker {
     if (!sample->encoding) {
       events_.push_back({ref.archive, ref.row, std::nullopt});
       fresh_.push_back(std::move(*sample));
-    } else if (!ref.id.empty()) {
-      news_.add_non_finite(ref.archive, hash64(ref.id));
+    } else if (sample->encoding->values == Encoding::Values::left_not_finite) {
+      news_.add_non_finite(ref.archive, ref.hash);
     }
   }
 
@@ -134,27 +132,31 @@ class Worker {
 class Account {
  public:
   Account(const Session& session, const PreprocessPlan& plan)
-      : group_(session.world.group()), plan_(plan), ledger_(plan.data), started_(Clock::now()) {}
+      : group_(session.world.group()), plan_(plan), ledger_(plan.data) {}
 
   const Ledger& ledger() const { return ledger_; }
 
-  // Collective: brings together what the ranks did since the last call, and judges the data.
-  void share(LedgerDelta news, std::int64_t encoded_here, bool ended = false) {
+  // Collective: brings together what the ranks did since the last call, and judges the data. `filters`: what there is
+  // to be said of this rank's.
+  void share(LedgerDelta news, std::int64_t encoded_here, bool ended = false, const std::string& filters = {}) {
     encoded_ = encoded_here;
     group_.all_reduce_sum(std::span(&encoded_, 1));
     const auto parts = group_.gather_strings(news.to_bytes());
-    std::optional<Error> error;
-    if (group_.rank() == 0) {
+    const auto reports = group_.gather_strings(filters);
+    on_root(group_, [&] {
+      for (const auto& part : parts) ledger_.merge(LedgerDelta::from_bytes(part));
+      if (encoded_ > 0) remove_done();
+      if (ended) write_ledger();
       try {
-        for (const auto& part : parts) ledger_.merge(LedgerDelta::from_bytes(part));
-        if (ended) write_ledger();
         check_bad_share(ledger_, plan_.data, plan_.config.data.max_bad_share, ended);
-      } catch (const Error& failed) {
-        error = failed;
+      } catch (const Error& error) {
         write_ledger();
+        const auto report =
+            std::find_if(reports.begin(), reports.end(), [](const auto& text) { return !text.empty(); });
+        if (report == reports.end() || ledger_.total().accepted > 0) throw;
+        throw Error(error.exit(), fmt::format("{}\n{}", error.what(), *report), error.hint());
       }
-    }
-    agree(group_, error);
+    });
   }
 
   void print_progress() {
@@ -162,18 +164,24 @@ class Account {
     const auto text = describe();
     if (log::on_terminal()) {
       log::progress(text);
-    } else if (++lines_ <= 3 || passed_seconds(last_line_) >= 10) {
+    } else if (++lines_ <= 3 || since_line_.seconds() >= 10) {
       log::info("{}", text);
-      last_line_ = Clock::now();
+      since_line_ = Stopwatch();
     }
   }
 
   std::string describe() const {
     const auto& total = ledger_.total();
-    const double seconds = passed_seconds(started_);
+    const double seconds = since_start_.seconds();
     return fmt::format("rows {} accepted {} rejected {} | encoded {} {:.1f} img/s | elapsed {}", total.rows(),
                        total.accepted, total.rejected_rows(), encoded_, encoded_ / std::max(seconds, 1e-9),
                        format_time(seconds));
+  }
+
+  // What DONE said of the cache holds until there is something new in it.
+  void remove_done() const {
+    std::error_code ignored;
+    std::filesystem::remove(std::filesystem::path(plan_.config.run.dir.value) / "DONE", ignored);
   }
 
   void write_ledger() const {
@@ -195,7 +203,8 @@ class Account {
   const Group& group_;
   const PreprocessPlan& plan_;
   Ledger ledger_;
-  Clock::time_point started_, last_line_{};
+  const Stopwatch since_start_;
+  Stopwatch since_line_;
   std::int64_t encoded_ = 0;
   std::int64_t lines_ = 0;
 };
@@ -214,16 +223,12 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
 
 void open_folder(const Session& session, const PreprocessPlan& plan) {
   const std::filesystem::path dir = plan.config.run.dir.value;
-  std::optional<Error> error;
-  if (session.is_root()) {
+  on_root(session.world.group(), [&] {
     std::error_code code;
     std::filesystem::create_directories(dir / "log", code);
-    std::filesystem::remove(dir / "DONE", code);
-    if (code) error = Error(Exit::io, fmt::format("run.dir: cannot make {}: {}", dir.string(), code.message()));
-  }
-  agree(session.world.group(), error);
-  log::init({"", session.world.rank(), session.is_root(),
-             (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
+    if (code) fail(Exit::io, "run.dir: cannot make {}: {}", dir.string(), code.message());
+  });
+  open_log(session, dir, "", session.is_root());
 }
 
 void print_start(const Session& session, const PreprocessPlan& plan) {
@@ -239,15 +244,25 @@ void print_start(const Session& session, const PreprocessPlan& plan) {
   row("run", plan.config.run.dir.value);
 }
 
+int say_what_would_be(const Session& session, const PreprocessPlan& plan) {
+  if (!session.is_root()) return 0;
+  print_start(session, plan);
+  const auto& cache = *plan.encoding.cache;
+  print_dry_run(plan.config.run.dir.value, is_latent_cache(cache)
+                                               ? fmt::format("encode what {} lacks", cache.string())
+                                               : fmt::format("make {} and encode all rows into it", cache.string()));
+  return 0;
+}
+
 // Rounds of about a second: every rank encodes at least one batch, then all tell what they did. True when all is done,
 // false when a signal to any rank asks to stop.
 bool run_rounds(const Group& group, Worker& worker, Account& account) {
   constexpr double round_seconds = 1;
   while (true) {
-    const auto started = Clock::now();
+    const Stopwatch watch;
     do {
       worker.work();
-    } while (!worker.done() && !stop::requested() && passed_seconds(started) < round_seconds);
+    } while (!worker.done() && !stop::requested() && watch.seconds() < round_seconds);
     std::int64_t state[] = {worker.done() ? 0 : 1, stop::signal_number()};
     group.all_reduce_max(std::span<std::int64_t>(state));
     account.share(worker.take_news(), worker.encoded());
@@ -257,11 +272,16 @@ bool run_rounds(const Group& group, Worker& worker, Account& account) {
   }
 }
 
+// Loads, then opens the run folder, then encodes: weights that are missing or broken must not touch the folder.
 int preprocess(const Session& session, const PreprocessPlan& plan) {
   const auto& group = session.world.group();
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
-  if (session.is_root()) parts.make_null_text();  // begins the cache
-  group.barrier();
+  std::optional<ProducerParts> loaded;
+  on_all(group, [&] { loaded.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session); });
+  auto& parts = *loaded;
+  if (told_to_stop(group)) return stopped_before_start(session);
+  open_folder(session, plan);
+  if (session.is_root()) print_start(session, plan);
+  on_root(group, [&] { parts.make_null_text(); });  // begins the cache
 
   std::vector<std::uint32_t> stripes;
   const auto own = static_cast<std::uint32_t>(session.world.rank());
@@ -273,7 +293,7 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   Account account(session, plan);
   const bool finished = run_rounds(group, worker, account);
   worker.publish();
-  account.share(worker.take_news(), worker.encoded(), finished);
+  account.share(worker.take_news(), worker.encoded(), finished, worker.filter_report());
   if (session.is_root()) {
     account.write_ledger();
     if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, account.ledger()));
@@ -290,16 +310,13 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
 }
 
 int run_preprocess(const CommandLine& line) {
-  auto loaded =
-      load_config<PreprocessConfig>(line, [](const PreprocessConfig& c, config::Report& report) { check(c, report); });
-  if (loaded.printed) return 0;
-  World world;
-  const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
-  return run_role(session, [&] {
+  return run_ranks([&](World& world) {
+    const auto loaded =
+        load_config<PreprocessConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
+    if (loaded.printed) return 0;
+    const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
     const PreprocessPlan plan = plan_preprocess(session, loaded.root);
-    open_folder(session, plan);
-    if (session.is_root()) print_start(session, plan);
-    return line.dry_run ? 0 : preprocess(session, plan);
+    return line.dry_run ? say_what_would_be(session, plan) : preprocess(session, plan);
   });
 }
 
@@ -312,7 +329,8 @@ Command preprocess_command() {
           {},
           false,
           run_preprocess,
-          schema_of<PreprocessConfig>};
+          schema_of<PreprocessConfig>,
+          /*heeds_signals=*/true};
 }
 
 }  // namespace millrace

@@ -19,6 +19,7 @@
 #include "producer_parts.h"
 #include "run_folder.h"
 #include "session.h"
+#include "shuffle_plan.h"
 #include "validation_set.h"
 
 namespace millrace {
@@ -31,7 +32,7 @@ double start_seconds(const TrainConfig& config) {
   return 5 * hang_seconds(config.guard.hang_timeout);
 }
 
-// What every rank of the run knows before anything starts.
+// What every rank of the run knows before anything starts, and nothing is written before it is known.
 struct Plan {
   const TrainConfig& config;
   PipelineFolder pipeline;
@@ -39,9 +40,9 @@ struct Plan {
   DataPlan data;
   Roles roles;
   Routing routing;
-  std::uint32_t block;     // samples of a stripe that are shuffled together
+  ShufflePlan shuffle;
   int samples_per_stripe;  // and step
-  int parcel_samples;
+  ParcelSize parcel;
   std::size_t parcel_bytes;
   RunState start;
   std::optional<CheckpointReader> checkpoint;
@@ -75,24 +76,23 @@ nlohmann::json identity_of(const Plan& plan) {
 
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{config, PipelineFolder::open(config.model.pipeline.value), {}, {}, {}, {}, 1, 1, 1, 0, {}, {}, {}};
-  plan.roles = plan_roles(gpu_names(session), config.roles);
+  Plan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}, {}, {}, {}, 1, {}, 0, {}, {}, {}};
+  plan.roles = on_all(world, [&, gpus = gpu_names(session)] { return plan_roles(gpus, config.roles); });
   plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
   plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
                                       parse_dtype(config.encode.dtype, session.device));
-  check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
-  plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);
-  plan.block = block_size(config.data.shuffle_buffer, stripes);
+  on_all(world, [&] {
+    check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
+    plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);
+  });
+  plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
   plan.samples_per_stripe = config.batch.global / stripes;
-  plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe);
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel_samples, plan.encoding.shape.moments, plan.encoding.shape.text);
+  plan.parcel = plan_parcel_size(plan.samples_per_stripe);
+  plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), plan.encoding.shape.moments, plan.encoding.shape.text);
   plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
-
-  open_run_folder(world, config.run.dir.value, config::dump_yaml(config));
   plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
   if (plan.checkpoint) plan.start = plan.checkpoint->state();
-  write_archives(world, config.run.dir.value, plan.data.manifest);
   return plan;
 }
 
@@ -113,20 +113,28 @@ void print_start(const Session& session, const Plan& plan) {
                               plan.checkpoint                                  ? "from a checkpoint"
                               : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights"
                                                                                : "pretrained"));
-  row("data", fmt::format("{} archives, {} stripes in {} units, shuffled by {}", plan.data.manifest.archives.size(),
-                          plan.data.stripes.stripes, plan.data.stripes.units.size(), plan.block));
+  row("data", fmt::format("{} archives, {} stripes in {} units", plan.data.manifest.archives.size(),
+                          plan.data.stripes.stripes, plan.data.stripes.units.size()));
+  row("shuffle", describe(plan.shuffle));
   row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers,
                            c.batch.global / (c.batch.micro * trainers)));
   row("encodings", describe(plan.encoding));
   row("handoff",
-      fmt::format("parcels of {} samples, at most {}", plan.parcel_samples, format_bytes(plan.parcel_bytes)));
+      fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(), format_bytes(plan.parcel_bytes)));
   row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
   row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                                to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
   if (plan.validation) row("validation", describe(*plan.validation, c.validation));
   row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.step));
   row("run", c.run.dir.value);
+  for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
+
+// What a rank loads for its roles.
+struct Networks {
+  std::optional<ProducerParts> producer;
+  UNet2DConditionModel unet{nullptr};  // of a trainer: in float32 on the host
+};
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
@@ -134,7 +142,7 @@ StripeStream& start_stream(ProducerParts& parts, const Session& session, const P
                            const std::vector<std::uint32_t>& stripes) {
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
-  options.block = plan.block;
+  options.block = plan.shuffle.block;
   return parts.start_stream(options, CachedValues::load, stripes, plan.start.cursors);
 }
 
@@ -153,10 +161,9 @@ torch::Tensor share_null_text(const Session& session, const Plan& plan, Producer
   return null_text;
 }
 
-int run_producer_role(const Session& session, const Plan& plan, const Group& handoff) {
+int run_producer_role(const Session& session, const Plan& plan, ProducerParts& parts, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
   share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -166,13 +173,12 @@ int run_producer_role(const Session& session, const Plan& plan, const Group& han
   std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
   for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
   auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
-  run_producer(stream, encoder, *sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});
+  run_producer(stream, encoder, *sender, plan.data, {stripes, line_of, plan.parcel, &parts.rejected()});
   return 0;
 }
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
-// In float32 on the host.
 UNet2DConditionModel start_unet(const Plan& plan) {
   const auto& c = plan.config;
   auto unet = make_unet(unet_config_of(c, plan.pipeline), c.run.seed);
@@ -199,11 +205,10 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
           options};
 }
 
-LoopResult train(const Session& session, const Plan& plan, const Group& trainers, ParcelReceiver& receiver,
-                 const std::vector<int>& producers, const torch::Tensor& null_text,
+LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
+                 ParcelReceiver& receiver, const std::vector<int>& producers, const torch::Tensor& null_text,
                  std::vector<EncodedBatch> validation_shares) {
   const auto& c = plan.config;
-  auto unet = start_unet(plan);
   auto originals = weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
@@ -229,7 +234,7 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   options.producers = producers;
   options.slots = handoff_slots;
   DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-                     HandoffSource(receiver, stripes, producer_of, plan.samples_per_stripe, start_seconds(c)), receiver,
+                     HandoffSource(receiver, producer_of, plan.samples_per_stripe, start_seconds(c)), receiver,
                      options);
   std::optional<Validation> validation;
   if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_shares));
@@ -249,10 +254,12 @@ LoopResult train(const Session& session, const Plan& plan, const Group& trainers
   return run_loop(std::move(parts), plan.start);
 }
 
-int finish(const Session& session, const Plan& plan, const LoopResult& result) {
+int finish(const Group& trainers, const Plan& plan, LoopResult result) {
   log::set_step(0);
-  if (session.is_root()) {
+  if (trainers.rank() == 0) {
     const auto& dir = plan.config.run.dir.value;
+    if (!result.checkpoint && plan.checkpoint)
+      result.checkpoint = plan.checkpoint->path().string();  // no step was made
     write_state(dir, result.finished ? "done" : "requeue", result);
     print_footer(dir, result, true,
                  result.finished ? fmt::format("millrace export --run {} --out {}/pipeline", dir, dir)
@@ -261,25 +268,27 @@ int finish(const Session& session, const Plan& plan, const LoopResult& result) {
   return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
 
-int run_trainer_role(const Session& session, const Plan& plan, const Group& trainers, const Group& handoff) {
+int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
+                     const Group& handoff) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
   const auto null_text = share_null_text(session, plan, nullptr);
   const auto producers = plan.routing.producers_of(trainers.rank());
   auto receiver = make_mpi_receiver(handoff, pick(plan.roles.producers, producers), {plan.parcel_bytes, handoff_slots});
-  const auto result = train(session, plan, trainers, *receiver, producers, null_text, std::move(validation));
+  const auto result =
+      train(session, plan, std::move(unet), trainers, *receiver, producers, null_text, std::move(validation));
   receiver->finish();
-  return finish(session, plan, result);
+  return finish(trainers, plan, result);
 }
 
 // One rank does both: the producer runs in a thread of its own, with the same parcels in between.
-int run_both_roles(const Session& session, const Plan& plan, const Group& trainers) {
+int run_both_roles(const Session& session, const Plan& plan, Networks& networks, const Group& trainers) {
   const int self = trainers.rank();
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
-  ProducerParts parts(plan.config, plan.pipeline, plan.data, plan.encoding, session);
+  auto& parts = *networks.producer;
   const auto null_text = share_null_text(session, plan, &parts);
   const auto stripes = plan.routing.stripes_of_producer(self);
   auto& stream = start_stream(parts, session, plan, stripes);
@@ -289,62 +298,90 @@ int run_both_roles(const Session& session, const Plan& plan, const Group& traine
   std::jthread producer([&] {
     try {
       at::set_num_threads(session.threads);
-      run_producer(stream, encoder, *ends.sender, plan.data,
-                   {stripes, trainer_of, plan.parcel_samples, &parts.rejected()});
+      run_producer(stream, encoder, *ends.sender, plan.data, {stripes, trainer_of, plan.parcel, &parts.rejected()});
     } catch (const std::exception& error) {
-      log::error("producer: {}", error.what());  // the trainer has it from the handoff
+      log::debug("producer: {}", error.what());  // the trainer has it from the handoff
     }
   });
   try {
-    const auto result = train(session, plan, trainers, *ends.receiver, {self}, null_text, std::move(validation));
+    const auto result =
+        train(session, plan, networks.unet, trainers, *ends.receiver, {self}, null_text, std::move(validation));
     ends.receiver->finish();
-    return finish(session, plan, result);
+    return finish(trainers, plan, result);
   } catch (...) {
     ends.receiver->request_stop();  // so that the thread can be joined
     throw;
   }
 }
 
-// Nothing left to do: the checkpoint has reached the duration.
-bool nothing_to_do(const Session& session, const Plan& plan) {
-  const auto& duration = plan.config.duration;
-  const auto& state = plan.start;
-  const double now = duration.unit == Duration::Unit::steps     ? state.step
-                     : duration.unit == Duration::Unit::samples ? state.samples
-                                                                : state.seconds;
-  if (!plan.checkpoint || now < duration.count) return false;
-  if (session.is_root()) {
+// ---- the whole --------------------------------------------------------------------------------------------------
+
+// The checkpoint has reached the duration.
+bool is_finished(const Plan& plan) {
+  return plan.checkpoint && has_reached(plan.config.duration, plan.start);
+}
+
+int say_nothing_is_left(const Session& session, const Plan& plan) {
+  on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
-              state.step, to_string(duration));
+              plan.start.step, to_string(plan.config.duration));
     LoopResult result;
     result.finished = true;
-    result.state = state;
+    result.state = plan.start;
     result.checkpoint = plan.checkpoint->path().string();
     write_state(plan.config.run.dir.value, "done", result);
-  }
-  return true;
+  });
+  return 0;
+}
+
+int say_what_would_be(const Session& session, const Plan& plan) {
+  if (!session.is_root()) return 0;
+  print_start(session, plan);
+  const auto first = fmt::format("step {}", plan.start.step + 1);
+  print_dry_run(plan.config.run.dir.value,
+                is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.step)
+                : plan.checkpoint ? fmt::format("go on with {} after {}", first, plan.checkpoint->path().string())
+                                  : fmt::format("start with {}", first));
+  return 0;
+}
+
+// Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
+int run_roles(const Session& session, const Plan& plan) {
+  const auto& world = session.world.group();
+  const int rank = world.rank();
+  const bool trains = plan.roles.trains(rank), produces = plan.roles.all_in_one || !trains;
+  Networks networks;
+  on_all(world, [&] {
+    if (produces) networks.producer.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session);
+    if (trains) networks.unet = start_unet(plan);
+  });
+  if (told_to_stop(world)) return stopped_before_start(session);
+
+  const auto& dir = plan.config.run.dir.value;
+  open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest);
+  open_log(session, dir,
+           plan.roles.all_in_one ? ""
+           : trains              ? "trainer"
+                                 : "producer",
+           rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
+  if (session.is_root()) print_start(session, plan);
+  const auto of_role = world.split(trains ? 0 : 1, rank);
+  if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role);
+  const auto handoff = world.duplicate();
+  return trains ? run_trainer_role(session, plan, std::move(networks.unet), of_role, handoff)
+                : run_producer_role(session, plan, *networks.producer, handoff);
 }
 
 int run_train(const CommandLine& line) {
-  auto loaded = load_config<TrainConfig>(line, [](const TrainConfig& c, config::Report& report) { check(c, report); });
-  if (loaded.printed) return 0;
-  World world;
-  const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
-  return run_role(session, [&] {
-    const Plan plan = make_plan(session, loaded.root, loaded.report);
-    const int rank = world.rank();
-    const bool trains = plan.roles.trains(rank);
-    const auto role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
-    const int first_of_role = trains ? plan.roles.trainers.front() : plan.roles.producers.front();
-    log::init(
-        {role, rank, rank == first_of_role,
-         (std::filesystem::path(plan.config.run.dir.value) / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
-    if (session.is_root()) print_start(session, plan);
-    if (line.dry_run || nothing_to_do(session, plan)) return 0;
-    const auto trainers = world.group().split(trains ? 0 : 1, rank);
-    if (plan.roles.all_in_one) return run_both_roles(session, plan, trainers);
-    const auto handoff = world.group().duplicate();
-    return trains ? run_trainer_role(session, plan, trainers, handoff) : run_producer_role(session, plan, handoff);
+  return run_ranks([&](World& world) {
+    auto loaded = load_config<TrainConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
+    if (loaded.printed) return 0;
+    const auto& c = loaded.root;
+    const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
+    const Plan plan = make_plan(session, c, loaded.report);
+    if (line.dry_run) return say_what_would_be(session, plan);
+    if (is_finished(plan)) return say_nothing_is_left(session, plan);
+    return run_roles(session, plan);
   });
 }
 
@@ -357,7 +394,8 @@ Command train_command() {
           {},
           false,
           run_train,
-          schema_of<TrainConfig>};
+          schema_of<TrainConfig>,
+          /*heeds_signals=*/true};
 }
 
 }  // namespace millrace

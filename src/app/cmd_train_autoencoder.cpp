@@ -1,7 +1,6 @@
 // train-autoencoder: the VAE on the images themselves, data-parallel, by the same loop as the U-Net.
-#include <fmt/ranges.h>
+#include <cmath>
 #include <filesystem>
-#include <set>
 
 #include "command.h"
 #include "config.h"
@@ -38,60 +37,81 @@ double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const G
   return std::sqrt(square / group.size());
 }
 
-int train(const Session& session, const AutoencoderTrainConfig& c) {
-  const auto group = session.world.group().duplicate();
-  const auto pipeline = PipelineFolder::open(c.model.pipeline.value);
-  const auto vae_config = AutoencoderKLConfig::from_json(pipeline.config("vae"));
-  if (c.transform.resolution % vae_config.factor() != 0)
-    fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
-         vae_config.factor());
-  const auto data = share_data_plan(group, c.data.train, c.data, c.batch.global);
-  const int stripes = static_cast<int>(data.stripes.stripes);
-  Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
-  const auto routing = plan_routing(roles, stripes, c.batch.global, c.batch.micro);
+// What every rank knows before anything starts, and nothing is written before it is known.
+struct AutoencoderPlan {
+  const AutoencoderTrainConfig& config;
+  PipelineFolder pipeline;
+  DataPlan data;
+  Routing routing;
+  nlohmann::json identity;
+  std::optional<CheckpointReader> checkpoint;
+  RunState start;
 
-  const std::filesystem::path dir = c.run.dir.value;
-  open_run_folder(group, dir, config::dump_yaml(c));
-  log::init({"", session.world.rank(), session.is_root(),
-             (dir / "log" / fmt::format("rank-{:05d}.log", session.world.rank())).string()});
-  const auto identity = run_identity("vae", c, data, pipeline.config("vae"), pipeline.path());
-  const auto checkpoint = open_start(group, c, identity, data.manifest);
-  const RunState start = checkpoint ? checkpoint->state() : RunState{};
-  write_archives(group, dir, data.manifest);
+  int stripes() const { return static_cast<int>(data.stripes.stripes); }
+};
 
-  auto vae = start_vae(c, pipeline);
-  auto originals = weights_of(*vae);
-  vae->to(session.device, parse_dtype(c.model.dtype, session.device));
-  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
-                     c.parallel, group);
-  ShardedAdamW optimizer(model, c.optim, c.ema);
-  optimizer.start_from(std::move(originals));
-  if (checkpoint) restore(*checkpoint, optimizer);
+AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
+  const auto& world = session.world.group();
+  AutoencoderPlan plan{c, open_pipeline(world, c.model.pipeline.value), {}, {}, {}, {}, {}};
+  on_all(world, [&] {
+    const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+    if (c.transform.resolution % vae.factor() != 0)
+      fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
+           vae.factor());
+  });
+  plan.data = share_data_plan(world, c.data.train, c.data, c.batch.global);
+  on_all(world, [&] {
+    const Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
+    plan.routing = plan_routing(roles, plan.stripes(), c.batch.global, c.batch.micro);
+  });
+  plan.identity = run_identity("vae", c, plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
+  plan.checkpoint = open_start(world, c, plan.identity, plan.data.manifest);
+  if (plan.checkpoint) plan.start = plan.checkpoint->state();
+  return plan;
+}
 
-  const Filter filter(c.data.train.filters);
-  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);
-  const Deal deal(c.run.seed, data.stripes);
-  StreamOptions stream_options;
-  stream_options.threads = c.data.threads.value_or(session.threads);
-  stream_options.block = block_size(c.data.shuffle_buffer, data.stripes.stripes);
-  RejectedList rejected(dir / "rejected", session.world.rank(), data.manifest);
-  stream_options.rejected = &rejected;
-  StripeStream stream(deal, *source,
-                      {c.run.seed, c.data.images, c.transform, nullptr, filter.empty() ? nullptr : &filter},
-                      stream_options);
-  const auto own = routing.stripes_of_trainer(group.rank());
-  for (auto stripe : own)
-    stream.add(stripe, start.cursors.contains(stripe) ? start.cursors.at(stripe) : StripeCursor{});
+void print_start(const Session& session, const AutoencoderPlan& plan) {
+  const auto& c = plan.config;
+  log::info("train-autoencoder: {} ranks with {} threads each, batch {}, {} archives, {} stripes, {} from step {}",
+            session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
+            to_string(c.duration), plan.start.step);
+}
 
-  AutoencoderTask task(vae, stream,
-                       {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / stripes, session.device,
-                        parse_dtype(c.model.dtype, session.device)});
+// All was trained and exported before.
+bool is_finished(const AutoencoderPlan& plan) {
+  const fs::path dir = plan.config.run.dir.value;
+  return plan.checkpoint && has_reached(plan.config.duration, plan.start) && fs::exists(dir / "DONE") &&
+         fs::exists(dir / "pipeline");
+}
+
+int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {
   if (session.is_root())
-    log::info("train-autoencoder: {} ranks, batch {}, {} archives, {} stripes, {} from step {}", group.size(),
-              c.batch.global, data.manifest.archives.size(), stripes, to_string(c.duration), start.step);
-  const auto loop = c.loop();
-  const auto result = run_loop(
-      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, identity}, start);
+    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
+              plan.start.step, to_string(plan.config.duration));
+  return 0;
+}
+
+int say_what_would_be(const Session& session, const AutoencoderPlan& plan) {
+  if (!session.is_root()) return 0;
+  print_start(session, plan);
+  print_dry_run(plan.config.run.dir.value, is_finished(plan)
+                                               ? fmt::format("train nothing: step {} is the duration", plan.start.step)
+                                               : fmt::format("train from step {}", plan.start.step));
+  return 0;
+}
+
+// Weights for other tools, scaled so that the latents have a standard deviation of 1.
+void export_pipeline(const fs::path& checkpoint, const fs::path& out, double scaling) {
+  fs::remove_all(out);
+  ExportRequest request;
+  request.checkpoint = checkpoint;
+  request.out = out;
+  request.scaling_factor = scaling;
+  export_checkpoint(request);
+}
+
+int finish(const Session& session, const fs::path& dir, const LoopResult& result, AutoencoderTask& task,
+           ShardedAdamW& optimizer, const Group& group) {
   log::set_step(0);
   if (!result.finished) {
     if (session.is_root()) {
@@ -100,33 +120,76 @@ int train(const Session& session, const AutoencoderTrainConfig& c) {
     }
     return static_cast<int>(Exit::requeue);
   }
-
   if (task.refs().empty()) task.next_batch();  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
-    write_state(dir, "done", result);
     const auto out = dir / "pipeline";
-    std::filesystem::remove_all(out);
-    if (result.checkpoint) {
-      ExportRequest request;
-      request.checkpoint = *result.checkpoint;
-      request.out = out;
-      request.scaling_factor = scaling;
-      export_checkpoint(request);
-    }
+    if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
+    write_state(dir, "done", result);
     print_footer(dir, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
     fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
   }
   return 0;
 }
 
+// Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
+int train(const Session& session, const AutoencoderPlan& plan) {
+  const auto& c = plan.config;
+  const auto group = session.world.group().duplicate();
+  auto vae = on_all(group, [&] { return start_vae(c, plan.pipeline); });
+  if (told_to_stop(group)) return stopped_before_start(session);
+  const fs::path dir = c.run.dir.value;
+  open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest);
+  open_log(session, dir, "", session.is_root());
+  if (session.is_root()) print_start(session, plan);
+
+  auto originals = weights_of(*vae);
+  vae->to(session.device, parse_dtype(c.model.dtype, session.device));
+  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
+                     c.parallel, group);
+  ShardedAdamW optimizer(model, c.optim, c.ema);
+  optimizer.start_from(std::move(originals));
+  if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
+
+  const auto& data = plan.data;
+  const Filter filter(c.data.train.filters);
+  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);
+  const Deal deal(c.run.seed, data.stripes);
+  StreamOptions stream_options;
+  stream_options.threads = c.data.threads.value_or(session.threads);
+  stream_options.block = static_cast<std::uint32_t>(c.data.shuffle_block);
+  RejectedList rejected(dir / "rejected", session.world.rank(), data.manifest);
+  stream_options.rejected = &rejected;
+  StripeStream stream(deal, *source,
+                      {c.run.seed, c.data.images, c.transform, nullptr, filter.empty() ? nullptr : &filter},
+                      stream_options);
+  const auto own = plan.routing.stripes_of_trainer(group.rank());
+  const auto& cursors = plan.start.cursors;
+  for (auto stripe : own) stream.add(stripe, cursors.contains(stripe) ? cursors.at(stripe) : StripeCursor{});
+
+  AutoencoderTask task(vae, stream,
+                       {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
+                        parse_dtype(c.model.dtype, session.device)});
+  const auto loop = c.loop();
+  auto result = run_loop(
+      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, plan.identity},
+      plan.start);
+  if (!result.checkpoint && plan.checkpoint) result.checkpoint = plan.checkpoint->path().string();  // no step was made
+  return finish(session, dir, result, task, optimizer, group);
+}
+
 int run_train_autoencoder(const CommandLine& line) {
-  auto loaded = load_config<AutoencoderTrainConfig>(
-      line, [](const AutoencoderTrainConfig& c, config::Report& report) { check(c, report); });
-  if (loaded.printed || line.dry_run) return 0;
-  World world;
-  const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
-  return run_role(session, [&] { return train(session, loaded.root); });
+  return run_ranks([&](World& world) {
+    const auto loaded =
+        load_config<AutoencoderTrainConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
+    if (loaded.printed) return 0;
+    const auto& c = loaded.root;
+    const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
+    const AutoencoderPlan plan = plan_autoencoder(session, c);
+    if (line.dry_run) return say_what_would_be(session, plan);
+    if (is_finished(plan)) return say_nothing_is_left(session, plan);
+    return train(session, plan);
+  });
 }
 
 }  // namespace
@@ -138,7 +201,8 @@ Command train_autoencoder_command() {
           {},
           false,
           run_train_autoencoder,
-          schema_of<AutoencoderTrainConfig>};
+          schema_of<AutoencoderTrainConfig>,
+          /*heeds_signals=*/true};
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include "command_line.h"
 #include "millrace/core/config.h"
 #include "millrace/core/error.h"
+#include "report.h"
 
 namespace millrace {
 
@@ -36,7 +37,6 @@ struct Loaded {
   config::Report report;
   bool printed = false;
 };
-void print_out(const std::string& text);
 
 template <class Root, class Check>
 Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = true) {

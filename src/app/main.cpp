@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
 
 #include "command.h"
-#include "millrace/core/log.h"
-#include "millrace/core/visible.h"
+#include "millrace/comm/agree.h"
+#include "millrace/core/stop.h"
 #include "millrace/io/stream.h"
 #include "millrace/nn/device.h"
+#include "report.h"
 
 namespace millrace {
 namespace {
@@ -19,8 +19,14 @@ std::vector<Command> all_commands() {
           bench_command(),  env_command()};
 }
 
-// Promised for later versions; asking for one says so.
-constexpr const char* later_commands[] = {"evaluate", "plan", "preflight"};
+// Promised, but not built yet; asking for one says so.
+struct LaterCommand {
+  std::string_view name, summary;
+};
+constexpr LaterCommand later_commands[] = {{"evaluate", "scores of generated images against a reference set"},
+                                           {"plan", "roles, memory, speed and cost of a run on a pretended cluster"},
+                                           {"preflight", "checks of a real allocation before a run"},
+                                           {"report", "a run as one HTML page"}};
 
 void print_overview(const std::vector<Command>& commands) {
   fmt::print(
@@ -28,6 +34,7 @@ void print_overview(const std::vector<Command>& commands) {
       "[section.key=value]...\n\n",
       MILLRACE_VERSION);
   for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
+  for (const auto& [name, summary] : later_commands) fmt::print("  {:<18} {}{}\n", name, summary, config::not_yet);
   fmt::print(
       "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
       "each is from.\n"
@@ -45,9 +52,11 @@ void print_help(const Command& command, const std::string& section) {
     fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
     for (const auto& option : command.options)
       fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
-    fmt::print("  --{:<24} {}\n  --{:<24} {}\n", "config FILE",
-               "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
-               "print all settings with their origin and stop");
+    if (command.schema)
+      fmt::print("  --{:<24} {}\n  --{:<24} {}\n  --{:<24} {}\n", "config FILE",
+                 "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
+                 "print all settings with their origin and stop", "dry-run",
+                 "check everything, write nothing and stop");
   }
   if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
 }
@@ -56,9 +65,8 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
   const auto found =
       std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
   if (found != commands.end()) return *found;
-  if (std::find(std::begin(later_commands), std::end(later_commands), name) != std::end(later_commands))
-    throw Error(Exit::usage, fmt::format("millrace {} is not available in version {}", name, MILLRACE_VERSION),
-                "millrace --help lists what is");
+  if (std::ranges::find(later_commands, name, &LaterCommand::name) != std::end(later_commands))
+    throw Error(Exit::usage, fmt::format("millrace {} is not available yet", name), "millrace --help lists what is");
   throw Error(Exit::usage, fmt::format("unknown command \"{}\"", name), "millrace --help lists the commands");
 }
 
@@ -75,6 +83,7 @@ int run(const std::vector<std::string>& arguments) {
   const auto& command = find_command(commands, arguments[0]);
   auto line = parse_command_line({arguments.begin() + 1, arguments.end()}, command.options, command.takes_paths);
   line.command = command.name;
+  if (command.heeds_signals) stop::install();  // before anything that takes time
   if (line.help) {
     print_help(command, *line.help);
     return 0;
@@ -82,9 +91,9 @@ int run(const std::vector<std::string>& arguments) {
   return command.run(line);
 }
 
-// Every rank of a launched run finds the same mistake in its settings; one report is enough.
+// Every rank of a launched run finds the same mistake in its command line; one report is enough.
 bool is_silent_rank(const Error& error) {
-  if (error.exit() != Exit::usage && error.exit() != Exit::io) return false;
+  if (error.exit() != Exit::usage) return false;
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
   return false;
@@ -95,21 +104,7 @@ struct S3Closer {
   ~S3Closer() { close_s3(); }
 };
 
-int report(const Error& error) {
-  log::progress("");
-  log::flush();
-  if (is_silent_rank(error)) return static_cast<int>(error.exit());
-  fmt::print(stderr, "millrace: {}\n", visible(error.what()));
-  if (!error.hint().empty()) fmt::print(stderr, "  hint: {}\n", visible(error.hint()));
-  return static_cast<int>(error.exit());
-}
-
 }  // namespace
-
-void print_out(const std::string& text) {
-  std::cout << text << (text.ends_with('\n') ? "" : "\n") << std::flush;
-}
-
 }  // namespace millrace
 
 int main(int argc, char** argv) {
@@ -118,9 +113,9 @@ int main(int argc, char** argv) {
   const S3Closer s3_closer;
   try {
     return run({argv + 1, argv + argc});
-  } catch (const Error& error) {
-    return report(error);
-  } catch (const std::exception& error) {
-    return report(Error(Exit::bug, error.what(), "please report this with the output of `millrace env`"));
+  } catch (...) {
+    const Error error = present_error();
+    if (!is_silent_rank(error)) report(error);
+    return static_cast<int>(error.exit());
   }
 }

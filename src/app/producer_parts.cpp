@@ -90,15 +90,7 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
 EncodingPlan share_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                  const Manifest& manifest, torch::Dtype dtype) {
   EncodingPlan plan;
-  std::optional<Error> error;
-  if (world.rank() == 0) {
-    try {
-      plan = plan_encoding(config, pipeline, manifest, dtype);
-    } catch (const Error& failed) {
-      error = failed;
-    }
-  }
-  agree(world, error);
+  on_root(world, [&] { plan = plan_encoding(config, pipeline, manifest, dtype); });
   const json mine = {{"moments", plan.shape.moments},
                      {"text", plan.shape.text},
                      {"encodes", plan.encodes},
@@ -131,7 +123,7 @@ ProducerParts::ProducerParts(const ProducerConfig& config, const PipelineFolder&
       data_(data),
       encoding_(encoding),
       device_(session.device),
-      filter_(config.data.train.filters),
+      filter_(config.data.train.filters, config.data.train.section),
       deal_(config.run.seed, data.stripes),
       preparation_{config.run.seed, config.data.images, config.transform, nullptr,
                    filter_.empty() ? nullptr : &filter_},

@@ -10,47 +10,37 @@
 namespace millrace {
 
 // Keys a restart may not change without saying so.
-static const std::vector<std::string> fixed_keys = {"run.seed",     "batch.global",        "data.train", "data.images",
-                                                    "data.stripes", "data.shuffle_buffer", "transform",  "tokenizer"};
+static const std::vector<std::string> fixed_keys = {"run.seed",     "batch.global",       "data.train", "data.images",
+                                                    "data.stripes", "data.shuffle_block", "transform",  "tokenizer"};
 
-void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml) {
-  std::optional<Error> error;
-  if (world.rank() == 0) {
-    try {
-      std::error_code code;
-      std::filesystem::create_directories(run_dir / "checkpoints", code);
-      if (!code) std::filesystem::create_directories(run_dir / "log", code);
-      if (code) throw Error(Exit::io, fmt::format("run.dir: cannot make {}: {}", run_dir.string(), code.message()));
-      write_file_atomically(run_dir / "config.yaml", config_yaml);
-      std::filesystem::remove(run_dir / "DONE", code);
-    } catch (const Error& failed) {
-      error = failed;
-    }
-  }
-  agree(world, error);
+constexpr const char* archives_name = "archives.tsv";
+
+void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
+                     const Manifest& archives) {
+  on_root(world, [&] {
+    std::error_code code;
+    std::filesystem::create_directories(run_dir / "checkpoints", code);
+    if (!code) std::filesystem::create_directories(run_dir / "log", code);
+    if (code) fail(Exit::io, "run.dir: cannot make {}: {}", run_dir.string(), code.message());
+    write_file_atomically(run_dir / "config.yaml", config_yaml);
+    write_file_atomically(run_dir / archives_name, archives.listing());
+  });
 }
 
 std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
                                                 const std::string& resume) {
   if (resume == "auto") return find_checkpoint(run_dir, world);
-  std::optional<Error> error;
-  if (world.rank() == 0) {
-    try {
-      if (resume == "never") {
-        const auto there = list_checkpoints(run_dir);
-        if (!there.empty())
-          throw Error(
-              Exit::usage,
-              fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
-              "choose another run.dir, or checkpoint.resume=auto");
-      } else {
-        CheckpointReader::open(resume);
-      }
-    } catch (const Error& failed) {
-      error = failed;
+  on_root(world, [&] {
+    if (resume != "never") {
+      CheckpointReader::open(resume);
+      return;
     }
-  }
-  agree(world, error);
+    const auto there = list_checkpoints(run_dir);
+    if (there.empty()) return;
+    throw Error(Exit::usage,
+                fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
+                "choose another run.dir, or checkpoint.resume=auto");
+  });
   if (resume == "never") return std::nullopt;
   return resume;
 }
@@ -66,8 +56,6 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
           {"model", model},
           {"pipeline", std::filesystem::absolute(pipeline).string()}};
 }
-
-constexpr const char* archives_name = "archives.tsv";
 
 // What made another digest of the data than `before`, in words.
 static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
@@ -110,28 +98,44 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   for (const auto& text : refused) log::warning("going on although this changed: {}", text);
 }
 
-void write_archives(const Group& world, const std::filesystem::path& run_dir, const Manifest& archives) {
-  std::optional<Error> error;
-  if (world.rank() == 0) {
-    try {
-      write_file_atomically(run_dir / archives_name, archives.listing());
-    } catch (const Error& failed) {
-      error = failed;
-    }
+bool has_reached(const Duration& duration, const RunState& state) {
+  switch (duration.unit) {
+    case Duration::Unit::steps:
+      return static_cast<double>(state.step) >= duration.count;
+    case Duration::Unit::samples:
+      return static_cast<double>(state.samples) >= duration.count;
+    case Duration::Unit::seconds:
+      return state.seconds >= duration.count;
   }
-  agree(world, error);
+  return false;
+}
+
+// A file that says so already keeps its date.
+static void write_if_other(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && read_file(path) == text) return;
+  write_file_atomically(path, text);
 }
 
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result) {
-  nlohmann::ordered_json json = {
-      {"state", word}, {"step", result.state.step}, {"steps", result.state.step}, {"samples", result.state.samples}};
+  nlohmann::ordered_json json = {{"state", word}, {"step", result.state.step}, {"samples", result.state.samples}};
   if (result.checkpoint) {
     json["checkpoint"] = *result.checkpoint;
     json["digest"] = hash_file(std::filesystem::path(*result.checkpoint) / "MANIFEST.json").hex();
   }
   const auto text = json.dump(2) + "\n";
-  write_file_atomically(run_dir / "STATE", text);
-  if (word == "done") write_file_atomically(run_dir / "DONE", text);
+  write_if_other(run_dir / "STATE", text);
+  if (word == "done") write_if_other(run_dir / "DONE", text);
+}
+
+void print_dry_run(const std::filesystem::path& run_dir, const std::string& would) {
+  std::error_code ignored;
+  fmt::print("\ndry run: nothing was written\n");
+  fmt::print("  a run would     {}\n", would);
+  fmt::print("  run             {}\n",
+             std::filesystem::exists(run_dir, ignored) ? run_dir.string() : run_dir.string() + ", which would be made");
+  fmt::print("  next            the same command without --dry-run\n");
+  std::fflush(stdout);
 }
 
 // Who holds the run back, from the shares of time (percent) that trainers and producers spent waiting for each other.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/comm/group.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/config.h"
 #include "millrace/data/manifest.h"
 #include "millrace/train/loop.h"
@@ -13,8 +13,11 @@
 // The files of a run that are neither tensors nor metrics, and what a restart checks before it goes on.
 namespace millrace {
 
-// Makes run.dir with its resolved config.yaml (rank 0 of `world`; errors reach all).
-void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml);
+// Opens run.dir for writing, which comes after everything was judged: a start that is refused, and a dry run, leave it
+// as it is. Makes the folder, config.yaml (resolved) and archives.tsv (the manifest's listing). DONE stays until the
+// first checkpoint of this start. Rank 0 of `world`; errors reach all.
+void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
+                     const Manifest& archives);
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
 // or vae, `model` = its config.json.
@@ -43,17 +46,21 @@ std::optional<CheckpointReader> open_start(const Group& world, const Config& con
                                            const Manifest& archives) {
   const auto found = find_start(world, config.run.dir.value, config.checkpoint.resume);
   if (!found) return std::nullopt;
-  auto checkpoint = CheckpointReader::open(*found, /*verify=*/false);  // rank 0 has verified it
-  check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity, archives,
-               config.checkpoint.allow_changes);
-  return checkpoint;
+  return on_all(world, [&] {
+    auto checkpoint = CheckpointReader::open(*found, /*verify=*/false);  // rank 0 has verified it
+    check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity, archives,
+                 config.checkpoint.allow_changes);
+    return std::optional(std::move(checkpoint));
+  });
 }
 
-// RUN/archives.tsv: the manifest's listing, rank 0.
-void write_archives(const Group& world, const std::filesystem::path& run_dir, const Manifest& archives);
+bool has_reached(const Duration& duration, const RunState& state);
 
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
+
+// The last lines of a dry run, after the start-up table: nothing was written, and what the run `would` do.
+void print_dry_run(const std::filesystem::path& run_dir, const std::string& would);
 
 // What was reached, who waited for whom, and what to do next.
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,

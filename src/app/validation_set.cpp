@@ -32,7 +32,7 @@ void produce(const Session& session, const ValidationPlan& plan, const PipelineF
   options.threads = plan.config.data.threads.value_or(session.threads);
   auto& stream = parts.start_stream(options, CachedValues::load, stripes);
   auto encoder = parts.make_cached_encoder();
-  run_producer(stream, encoder, sender, plan.data, {stripes, line_of, plan.parcel_samples, &parts.rejected()});
+  run_producer(stream, encoder, sender, plan.data, {stripes, line_of, plan.parcel, &parts.rejected()});
 }
 
 // `producers`: positions of those that serve this trainer, as the receiver lists them.
@@ -41,7 +41,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, int trainer, const
   const auto stripes = plan.routing.stripes_of_trainer(trainer);
   std::map<std::uint32_t, int> producer_of;
   for (const auto stripe : stripes) producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
-  HandoffSource source(receiver, stripes, producer_of, plan.samples_per_stripe(), limit_seconds);
+  HandoffSource source(receiver, producer_of, plan.samples_per_stripe(), limit_seconds);
   std::vector<EncodedBatch> shares;
   for (int i = 0; i < plan.batches; ++i) shares.push_back(source.next());
   receiver.finish();
@@ -51,7 +51,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, int trainer, const
 }  // namespace
 
 std::size_t ValidationPlan::parcel_bytes() const {
-  return plan_parcel_bytes(parcel_samples, encoding.shape.moments, encoding.shape.text);
+  return plan_parcel_bytes(parcel.samples(), encoding.shape.moments, encoding.shape.text);
 }
 
 std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,
@@ -73,14 +73,18 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
     plan.data = share_data_plan(world, plan.config.data.train, plan.config.data, c.batch.global);
     plan.encoding = share_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
                                         parse_dtype(c.encode.dtype, session.device));
-    if (!(plan.encoding.shape == training_shape))
-      throw Error(Exit::usage, "its encodings have another shape than those trained on",
-                  "a latent cache fits where transform.resolution and model.pipeline are the same");
-    plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes), c.batch.global, c.batch.micro);
-  } catch (const Error& error) {
-    throw Error(error.exit(), fmt::format("data.validation: {}", error.what()), error.hint());
+    on_all(world, [&] {
+      if (!(plan.encoding.shape == training_shape))
+        throw Error(Exit::usage, "its encodings have another shape than those trained on",
+                    "a latent cache fits where transform.resolution and model.pipeline are the same");
+      plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes), c.batch.global, c.batch.micro);
+    });
+  } catch (const AgreedError& error) {
+    if (std::string_view(error.what()).starts_with(plan.config.data.train.section)) throw;
+    throw AgreedError({error.exit(), fmt::format("{}: {}", plan.config.data.train.section, error.what()), error.hint()},
+                      error.group());
   }
-  plan.parcel_samples = plan_parcel_samples(plan.samples_per_stripe());
+  plan.parcel = plan_parcel_size(plan.samples_per_stripe());
   return plan;
 }
 
@@ -120,7 +124,7 @@ std::vector<EncodedBatch> make_validation(const Session& session, const Validati
       at::set_num_threads(session.threads);
       produce(session, plan, pipeline, plan.routing.stripes_of_producer(self), line_of, *ends.sender);
     } catch (const std::exception& error) {
-      log::error("data.validation: {}", error.what());
+      log::debug("data.validation: {}", error.what());  // the trainer has it from the handoff
     }
   });
   try {

@@ -1,8 +1,10 @@
 #include "millrace/comm/group.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "group_backend.h"
+#include "millrace/comm/agree.h"
 
 namespace millrace {
 
@@ -86,8 +88,21 @@ void agree(const Group& group, const std::optional<Error>& error) {
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto entry = nlohmann::json::parse(all[rank]);
     if (entry.is_null()) continue;
-    const std::string where = group.size() > 1 ? fmt::format("rank {}: ", rank) : "";
-    throw Error(static_cast<Exit>(entry[0].get<int>()), where + entry[1].get<std::string>(), entry[2]);
+    // Rank 0 does what is done once for all, and what all do it does as well: naming it would tell nothing.
+    const std::string where = rank > 0 ? fmt::format("rank {}: ", rank) : "";
+    throw AgreedError({static_cast<Exit>(entry[0].get<int>()), where + entry[1].get<std::string>(), entry[2]}, group);
+  }
+}
+
+Error present_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {Exit::io, error.what()};
+  } catch (const std::exception& error) {
+    return {Exit::bug, error.what(), "please report this with the output of `millrace env`"};
   }
 }
 

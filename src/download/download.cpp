@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ending.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/queue.h"
@@ -21,6 +22,7 @@ namespace millrace {
 
 namespace {
 
+constexpr const char* settings_name = "download.yaml";
 constexpr std::size_t max_open_shards = 64;
 constexpr std::uint64_t row_bits = 20;  // of a ticket; rows_per_file is below 2^20
 
@@ -193,40 +195,31 @@ bool is_fixed(const std::string& key) {
                      [&](std::string_view fixed) { return key == fixed || key.starts_with(std::string(fixed) + "."); });
 }
 
-// Makes the folder with its settings; one that holds archives must have been made with the same ones.
+// A folder that holds archives must have been made with the same settings.
+void check_folder(const DownloadConfig& config) {
+  const fs::path out = config.out.value, settings = out / settings_name;
+  if (!fs::exists(settings) || !holds_archives(out)) return;
+  for (const config::Change& change : config::diff(read_file(settings), DownloadFile{config})) {
+    if (!is_fixed(change.key)) continue;
+    throw Error(Exit::usage,
+                fmt::format("{} holds archives made with {} = {}, not {}", out.string(), change.key, change.before,
+                            change.after),
+                "choose another download.out, or the same settings");
+  }
+}
+
 void open_folder(const DownloadConfig& config) {
-  const fs::path out = config.out.value, settings = out / "download.yaml";
-  const DownloadFile now{config};
+  const fs::path out = config.out.value;
   std::error_code error;
   fs::create_directories(out, error);
   if (error) fail(Exit::io, "cannot create {}: {}", out.string(), error.message());
-  if (fs::exists(settings) && holds_archives(out)) {
-    for (const config::Change& change : config::diff(read_file(settings), now)) {
-      if (!is_fixed(change.key)) continue;
-      throw Error(Exit::usage,
-                  fmt::format("{} holds archives made with {} = {}, not {}", out.string(), change.key, change.before,
-                              change.after),
-                  "choose another download.out, or the same settings");
-    }
-  }
-  write_file_atomically(settings, config::dump_yaml(now));
-}
-
-void open_folder(const DownloadConfig& config, const Group& group) {
-  std::optional<Error> error;
-  if (group.rank() == 0) {
-    try {
-      open_folder(config);
-    } catch (const Error& failed) {
-      error = failed;
-    }
-  }
-  agree(group, error);
+  write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));
 }
 
 }  // namespace
 
 DownloadPlan plan_download(const DownloadConfig& config) {
+  check_folder(config);
   DownloadPlan plan;
   plan.lists = expand_lists(config.urls).size();
   UrlLists lists(config);
@@ -235,7 +228,11 @@ DownloadPlan plan_download(const DownloadConfig& config) {
 }
 
 DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads) {
-  open_folder(config, group);
+  on_root(group, [&] {
+    check_folder(config);
+    UrlLists(config).skip();  // the first list is there and has the columns
+    open_folder(config);
+  });
   Downloader downloader(config, group, threads);
   Ending ending(group);
   downloader.run(ending);

@@ -1,5 +1,6 @@
 #include <deque>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/log.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "mpi_protocol.h"
@@ -201,9 +202,9 @@ class MpiReceiver final : public ParcelReceiver {
     while (const auto slot = lane.take()) lane.leased->give_back(*slot);
   }
 
-  static Error error_of(const Lane& lane) {
-    return Error(static_cast<Exit>(lane.last_notice.exit),
-                 fmt::format("producer on rank {}: {}", lane.rank, lane.last_notice.message), lane.last_notice.hint);
+  static RelayedError error_of(const Lane& lane) {
+    return {static_cast<Exit>(lane.last_notice.exit),
+            fmt::format("producer on rank {}: {}", lane.rank, lane.last_notice.message), lane.last_notice.hint};
   }
 
   void throw_error_of_producer() {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <stdexcept>
+
+#include "millrace/comm/agree.h"
 #include "mpi_world.h"
 
 namespace millrace {
@@ -81,6 +85,47 @@ TEST(Group, AgreeThrowsTheFirstErrorEverywhere) {
     EXPECT_EQ(std::string(error.what()).rfind(where + "cannot read", 0), 0u) << error.what();
     EXPECT_EQ(error.hint(), "mount it");
   }
+}
+
+// What `call` throws on this rank, as "EXIT message (ranks that agreed)".
+template <class Call>
+std::string agreed_error_of(Call call) {
+  try {
+    call();
+  } catch (const AgreedError& error) {
+    return fmt::format("{} {} ({})", static_cast<int>(error.exit()), error.what(), error.group().size());
+  }
+  return "no error";
+}
+
+TEST(Agree, OnAllGivesEveryRankItsOwnResultOrTheFirstError) {
+  const auto group = test_world().group();
+  const int own = on_all(group, [&] { return group.rank() + 1; });
+  int runs = 0;
+  on_all(group, [&] { ++runs; });
+  const auto all_fail = agreed_error_of([&] { on_all(group, [&] { fail(Exit::usage, "no GPU"); }); });
+  const auto last_fails = agreed_error_of([&] {
+    on_all(group, [&]() -> int {
+      if (group.rank() == group.size() - 1) throw std::runtime_error("odd");
+      return 0;
+    });
+  });
+  EXPECT_EQ(own, group.rank() + 1);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(all_fail, fmt::format("2 no GPU ({})", group.size()));
+  const std::string where = group.size() > 1 ? fmt::format("rank {}: ", group.size() - 1) : "";
+  EXPECT_EQ(last_fails, fmt::format("70 {}odd ({})", where, group.size()));
+}
+
+TEST(Agree, OnRootRunsOnceAndFailsEverywhere) {
+  const auto group = test_world().group();
+  std::int64_t runs = 0;
+  on_root(group, [&] { ++runs; });
+  group.all_reduce_sum(std::span(&runs, 1));
+  const auto failed = agreed_error_of([&] { on_root(group, [] { std::filesystem::file_size("/no/such/file"); }); });
+  EXPECT_EQ(runs, 1);
+  EXPECT_NE(failed.find("74 "), failed.npos) << failed;
+  EXPECT_NE(failed.find("/no/such/file"), failed.npos) << failed;
 }
 
 TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {

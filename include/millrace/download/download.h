@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// What there is to do; reads the lists once.
+// What there is to do; reads the lists once and writes nothing.
 struct DownloadPlan {
   std::size_t lists = 0;
   std::uint64_t shards = 0, finished = 0;

@@ -1,0 +1,60 @@
+#pragma once
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "millrace/comm/group.h"
+
+// Work that any rank may fail at, so that all go on or none.
+namespace millrace {
+
+// What `agree` throws: every rank of `group` throws the same at the same place.
+class AgreedError : public Error {
+ public:
+  AgreedError(const Error& error, Group group) : Error(error), group_(std::move(group)) {}
+
+  const Group& group() const { return group_; }
+
+ private:
+  Group group_;
+};
+
+// An error that another rank has told this one of: that rank prints it and ends all.
+class RelayedError : public Error {
+ public:
+  using Error::Error;
+};
+
+// The exception that is being handled, as an Error: one of the file system is of Exit::io, any other foreign one a bug.
+Error present_error();
+
+// Runs `f` on every rank; when it throws on some, all throw the error of the lowest of these. `f` must not communicate:
+// a rank that fails in it would leave the others waiting.
+template <class F>
+auto on_all(const Group& group, F&& f) {
+  using Result = std::invoke_result_t<F>;
+  std::conditional_t<std::is_void_v<Result>, std::monostate, std::optional<Result>> result;
+  std::optional<Error> error;
+  try {
+    if constexpr (std::is_void_v<Result>) {
+      f();
+    } else {
+      result.emplace(f());
+    }
+  } catch (...) {
+    error = present_error();
+  }
+  agree(group, error);
+  if constexpr (!std::is_void_v<Result>) return std::move(*result);
+}
+
+// Runs `f` on rank 0 alone; its error is thrown on all ranks.
+template <class F>
+void on_root(const Group& group, F&& f) {
+  on_all(group, [&] {
+    if (group.rank() == 0) f();
+  });
+}
+
+}  // namespace millrace

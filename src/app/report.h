@@ -1,0 +1,15 @@
+#pragma once
+#include <string>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+// To stdout, with a line's end.
+void print_out(const std::string& text);
+
+// The last words of a process: to the screen, and to this rank's log file where it is open. `who` says whose they are
+// ("rank 2 on node7") where it matters.
+void report(const Error& error, const std::string& who = {});
+
+}  // namespace millrace
