@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <set>
 
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/process_name.h"
 #include "millrace/data/latent_file.h"
 #include "millrace/io/hdf5.h"
 #include "millrace/io/json.h"
@@ -143,25 +145,28 @@ void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest)
   write_file_atomically(folder / manifest_name, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit) {
+Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit, const std::string& section) {
   if (!is_latent_cache(folder)) {
-    throw Error(Exit::io,
-                fmt::format("data.train.path: {} is no latent cache (it has no {})", folder.string(), description_name),
-                "millrace preprocess makes one in encode.cache");
+    throw Error(
+        Exit::io,
+        fmt::format("{}.path: {} is no latent cache (it has no {})", section, folder.string(), description_name),
+        "millrace preprocess makes one in encode.cache");
   }
   const auto cached = try_read_cache_manifest(folder);
   if (!cached) {
     throw Error(Exit::io,
-                fmt::format("data.train.path: {} is not complete (it has no {})", folder.string(), manifest_name),
+                fmt::format("{}.path: {} is not complete (it has no {})", section, folder.string(), manifest_name),
                 "run millrace preprocess again: it goes on where it stopped; or train on the images with encode.cache");
   }
   Manifest manifest;
   auto left = limit ? static_cast<std::uint64_t>(*limit) : std::numeric_limits<std::uint64_t>::max();
   for (const auto& [archive, total, broken] : cached->entries) {
     if (left == 0) break;
-    manifest.archives.push_back(archive);
+    Archive& used = manifest.archives.emplace_back(archive);
     const std::uint64_t samples = total - (broken ? 1 : 0);
-    if (limit && samples >= left) manifest.archives.back().limit = manifest.archives.back().rows = left;
+    // The run that filled the cache had other stripes, so it may have counted less far, or not at all.
+    if (used.seekable) used.rows = std::max(samples, used.rows.value_or(0));
+    if (limit && samples >= left) used.limit = used.rows = left;
     left -= std::min(left, samples);
   }
   return manifest;
@@ -180,9 +185,22 @@ fs::path latent_scratch(const fs::path& cache) {
   return cache / "tmp";
 }
 
+// A process of another machine may still be at work. A file that nobody has written to for a day has no writer: every
+// few dozen rows go to disk.
+static bool is_abandoned(const fs::directory_entry& scratch) {
+  const std::string name = scratch.path().stem().string();
+  if (process_is_gone(name.substr(name.find('-') + 1))) return true;
+  std::error_code error;
+  const auto written = scratch.last_write_time(error);
+  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
+}
+
 void clear_latent_scratch(const fs::path& cache) {
-  std::error_code none_there;
-  fs::remove_all(latent_scratch(cache), none_there);
+  std::error_code error;
+  std::vector<fs::path> abandoned;
+  for (const auto& scratch : fs::directory_iterator(latent_scratch(cache), error))
+    if (is_abandoned(scratch)) abandoned.push_back(scratch.path());
+  for (const auto& path : abandoned) fs::remove(path, error);
 }
 
 json inspect_latent_cache(const fs::path& folder) {

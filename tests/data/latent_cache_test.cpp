@@ -1,8 +1,11 @@
 #include "millrace/data/latent_cache.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "fake_source.h"
@@ -183,6 +186,24 @@ TEST_F(LatentCache, ACompleteCacheNeedsNoOriginal) {
   EXPECT_TRUE(report["problems"].empty()) << report["problems"];
 }
 
+// The run that filled the cache counted archives as far as 512 stripes need it, or not at all; more stripes need more.
+TEST_F(LatentCache, ItsManifestKnowsAllRowsOfWhatLanesCanRead) {
+  CacheManifest written;
+  for (const bool seekable : {true, true, false}) {
+    Archive archive = source.manifest().archives[written.entries.size()];
+    archive.seekable = seekable;
+    archive.rows.reset();
+    written.entries.push_back({archive, 1001, /*broken=*/written.entries.size() == 1});
+  }
+  written.entries[0].archive.rows = 512;
+  write_cache_manifest(cache, written);
+  const auto manifest = make_latent_manifest(cache, {});
+  EXPECT_EQ(manifest.archives[0].rows, 1001u);
+  EXPECT_EQ(manifest.archives[1].rows, 1000u);
+  EXPECT_EQ(manifest.archives[2].rows, std::nullopt);
+  EXPECT_EQ(plan_stripes(2000, {2000}, manifest).stripes, 2000u);
+}
+
 TEST_F(LatentCache, ALimitCountsRowsAsOnline) {
   finish(cache, source);
   const auto manifest = make_latent_manifest(cache, 20);
@@ -232,7 +253,7 @@ TEST_F(LatentCache, AStreamGivesTheSameSamplesFromAnySource) {
   EXPECT_EQ(watched.opened, 0) << "a complete cache spares the archives";
 }
 
-TEST_F(LatentCache, LeavingValuesTellsWhatIsThere) {
+TEST_F(LatentCache, LeftValuesTellWhatIsThere) {
   LatentFileWriter writer(cache, source.manifest().archives[0], description());
   const auto encoding = encoding_of("x");
   writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
@@ -241,9 +262,11 @@ TEST_F(LatentCache, LeavingValuesTellsWhatIsThere) {
   const auto cached =
       make_cached_source(cache, source.manifest(), std::make_unique<FakeSource>(source), CachedValues::leave);
   const auto reader = cached->open({0, 0, 1}, 0);
-  EXPECT_EQ(std::get<EncodedSample>(*reader->next()).ref.id, "");
+  EXPECT_EQ(std::get<EncodedSample>(*reader->next()).encoding.values, Encoding::Values::left_in_cache);
   EXPECT_TRUE(std::holds_alternative<Rejected>(*reader->next()));
-  EXPECT_EQ(std::get<EncodedSample>(*reader->next()).ref.id, "000/2") << "the ledger has to know it";
+  const auto not_finite = std::get<EncodedSample>(*reader->next());
+  EXPECT_EQ(not_finite.encoding.values, Encoding::Values::left_not_finite);
+  EXPECT_EQ(not_finite.ref.hash, hash64("000/2")) << "the ledger has to know it";
   EXPECT_EQ(std::get<RawSample>(*reader->next()).ref.id, "000/3");
 }
 
@@ -258,6 +281,32 @@ TEST_F(LatentCache, AnUnpublishedFileLeavesNothing) {
   // A killed writer's file without its .json does not count.
   std::ofstream(latent_folder(cache, "000") / "0000000000-0000000000000000.h5") << "half a file";
   EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0");
+}
+
+TEST_F(LatentCache, ClearingLeavesTheScratchOfOthersAtWork) {
+  const auto encoding = encoding_of("000/0");
+  LatentFileWriter own(cache, source.manifest().archives[0], description());
+  own.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  const pid_t child = ::fork();
+  if (child == 0) {  // killed at work
+    LatentFileWriter killed(cache, source.manifest().archives[1], description());
+    killed.add({0, "001/0", "", encoding.moments, encoding.text, true});
+    ::raise(SIGKILL);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto scratch = latent_scratch(cache);
+  ASSERT_EQ(std::distance(fs::directory_iterator(scratch), {}), 2);
+  const auto old = scratch / "0123456789abcdef-0123456789abcdef-1.h5";  // another machine's
+  const auto young = scratch / "0123456789abcdef-0123456789abcdef-2.h5";
+  for (const auto& path : {old, young}) std::ofstream(path) << "half a file";
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(25));
+
+  clear_latent_scratch(cache);
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch), {}), 2);
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(young));
+  own.publish();
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
 }
 
 TEST_F(LatentCache, TheSameRowsMakeTheSameFile) {

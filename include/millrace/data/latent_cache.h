@@ -53,20 +53,22 @@ struct CacheManifest {
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
 
-// The manifest of `data.train.type=latents`: names, sizes and rows as online, so that the stripes come out the same.
-// Error(io) for a folder that is no complete cache.
-Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit);
+// The manifest of `type=latents`: names, sizes and rows as online, so that the stripes come out the same. Error(io)
+// naming `section` for a folder that is no complete cache.
+Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit,
+                              const std::string& section = "data.train");
 
 // Where the latent files of an archive lie.
 fs::path latent_folder(const fs::path& cache, const std::string& archive);
 
-// Where files lie until they are complete. What a killed run has left there is of no use.
+// Where files lie until they are complete. What a killed run has left there is of no use: `clear` removes the files of
+// processes that are gone and those that nobody has written to for a day, never those of another job at work.
 fs::path latent_scratch(const fs::path& cache);
 void clear_latent_scratch(const fs::path& cache);
 
 enum class CachedValues {
   load,   // encodings with ids, for training
-  leave,  // only the fact that a row is there, for filling the cache
+  leave,  // only what Encoding::Values tells of them, for filling the cache
 };
 
 // Rows that the cache holds (rejected ones too) come from there, all others from `original`; without `original` a row
