@@ -1,87 +1,173 @@
 // Every benchmark on small inputs: its first figure is the whole thing, and what it computed was checked.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <cmath>
 #include <sstream>
 
 #include "e2e/program.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/io/safetensors.h"
 
 namespace millrace::e2e {
 namespace {
 
-// Figures of `millrace bench NAME --json`, in order; stdout alone.
-std::vector<nlohmann::json> bench(const std::string& name, const std::string& settings,
-                                  const std::string& launch = "") {
-  const auto outcome = shell(launch + millrace + " bench " + name +
-                             " --json bench.runs=2 run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
+constexpr int runs = 2;
+
+struct Result {
+  std::vector<nlohmann::json> figures;  // in order
+  double seconds = 0;                   // of the whole command
+
+  const nlohmann::json& operator[](const std::string& name) const {
+    for (const auto& figure : figures)
+      if (figure["figure"] == name) return figure;
+    static const nlohmann::json none = {{"min", NAN}, {"median", NAN}, {"max", NAN}};
+    ADD_FAILURE() << "no figure \"" << name << "\"";
+    return none;
+  }
+};
+
+// What `millrace bench NAME --json` prints; stdout alone.
+Result bench(const std::string& name, const std::string& settings, const std::string& launch = "") {
+  const Stopwatch watch;
+  const auto outcome = shell(launch + millrace + " bench " + name + " --json bench.runs=" + std::to_string(runs) +
+                             " run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
                              " transform.resolution=32 " + settings + " 2> " + (workshop() / "stderr").string());
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output << read(workshop() / "stderr");
-  std::vector<nlohmann::json> figures;
+  Result result{{}, watch.seconds()};
   std::istringstream out(outcome.output);
-  for (std::string line; std::getline(out, line);) figures.push_back(nlohmann::json::parse(line));
-  return figures;
+  for (std::string line; std::getline(out, line);) result.figures.push_back(nlohmann::json::parse(line));
+  return result;
 }
 
-void expect_whole(const std::vector<nlohmann::json>& figures, const std::string& figure, const std::string& unit) {
-  ASSERT_FALSE(figures.empty());
-  EXPECT_EQ(figures[0]["figure"], figure);
-  EXPECT_EQ(figures[0]["unit"], unit);
-  for (const auto& line : figures) {
-    EXPECT_EQ(line["runs"], 2) << line;
+// The first figure is `figure`, and not less than it must be for all runs, each of `work` units, to have taken place
+// while the command ran; nor is it ten thousand times that, as if units were mixed up.
+void expect_whole(const Result& result, const std::string& figure, const std::string& unit, double work) {
+  ASSERT_FALSE(result.figures.empty());
+  const auto& first = result.figures[0];
+  EXPECT_EQ(first["figure"], figure);
+  EXPECT_EQ(first["unit"], unit);
+  for (const auto& line : result.figures) {
+    EXPECT_EQ(line["runs"], runs) << line;
+    EXPECT_GE(line["min"], 0) << line;
     EXPECT_LE(line["min"], line["median"]) << line;
     EXPECT_LE(line["median"], line["max"]) << line;
   }
-  EXPECT_GT(figures[0]["min"], 0);
+  EXPECT_GE(first["max"], runs * work / result.seconds) << first << " in " << result.seconds << " s";
+  EXPECT_GT(first["min"], work / result.seconds) << first << " in " << result.seconds << " s";
+  EXPECT_LT(first["max"], 1e4 * work / result.seconds) << first << " in " << result.seconds << " s";
+}
+
+// The milliseconds of these figures add up to those that the rate tells for `units` of it, run by run; medians lie
+// between the extremes.
+void expect_time(const Result& result, const std::string& rate, double units, const std::vector<std::string>& parts) {
+  double sum = 0;
+  for (const auto& part : parts) sum += result[part]["median"].get<double>();
+  EXPECT_GE(sum, 0.999 * 1000 * units / result[rate]["max"].get<double>()) << rate;
+  EXPECT_LE(sum, 1.001 * 1000 * units / result[rate]["min"].get<double>()) << rate;
+}
+
+// `rate` is `factor` times the first figure, in every run.
+void expect_multiple(const Result& result, const std::string& rate, double factor, double tolerance = 1e-6) {
+  for (const char* key : {"min", "median", "max"})
+    EXPECT_NEAR(result[rate][key].get<double>(), factor * result.figures[0][key].get<double>(),
+                tolerance * result[rate][key].get<double>())
+        << rate;
 }
 
 std::string images() {
   return "data.train.path=" + (workshop() / "shapes").string() + " ";
 }
 
-TEST(Bench, Transform) {
-  expect_whole(bench("transform", images()), "images", "images/s");
+constexpr int image_count = 96;
+
+TEST(Bench, TransformWithItsStages) {
+  const auto result = bench("transform", images() + "threads=1");
+  expect_whole(result, "images", "images/s", image_count);
+  double stages = 0;  // of the only thread
+  for (const char* stage : {"read", "decode", "transform", "tokenise"}) {
+    EXPECT_GT(result[stage]["min"], 0) << stage;
+    stages += result[stage]["median"].get<double>();
+  }
+  EXPECT_LE(stages, 1000 / result["images"]["min"].get<double>());
+  EXPECT_GE(stages,
+            0.1 * 1000 / result["images"]["max"].get<double>());  // opening archives weighs more on 96 small images
 }
 
 TEST(Bench, LoaderWithItsStages) {
-  for (const char* threads : {"threads=1", "threads=3"}) {
-    const auto figures = bench("loader", images() + "batch.micro=8 " + threads);
-    expect_whole(figures, "samples", "samples/s");
-    std::map<std::string, double> median;
-    for (const auto& line : figures) median[line["figure"]] = line["median"];
-    for (const char* stage : {"read", "decode", "transform", "tokenise", "memory"})
-      EXPECT_GT(median[stage], 0) << stage;
-    EXPECT_NEAR(median["threads_busy"] + median["threads_wait"], 100, 20) << threads;
+  for (const int threads : {1, 3}) {
+    const auto result = bench("loader", images() + "batch.micro=8 threads=" + std::to_string(threads));
+    expect_whole(result, "samples", "samples/s", image_count);
+    double stages = 0;
+    for (const char* stage : {"read", "decode", "transform", "tokenise"}) {
+      EXPECT_GT(result[stage]["min"], 0) << stage;
+      stages += result[stage]["median"].get<double>();
+    }
+    EXPECT_GT(result["memory"]["min"], 1);
+    EXPECT_LE(result["batch_wait"]["max"], 100);
+    EXPECT_LE(result["threads_busy"]["max"], 100);
+    // ms of all threads x samples/s / 10 = percent of one thread.
+    EXPECT_LE(result["threads_busy"]["median"], 1.001 * stages * result["samples"]["max"].get<double>() / 10 / threads);
+    EXPECT_GE(result["threads_busy"]["median"], 0.9 * stages * result["samples"]["min"].get<double>() / 10 / threads);
   }
 }
 
 TEST(Bench, LoaderReadsTheRowsItIsGiven) {
-  EXPECT_FALSE(bench("loader", images() + "batch.micro=8 data.train.limit=11").empty());
+  expect_whole(bench("loader", images() + "batch.micro=8 data.train.limit=11"), "samples", "samples/s", 11);
 }
 
 TEST(Bench, Encode) {
-  expect_whole(bench("encode", "encode.batch_size=4"), "images", "images/s");
+  const auto result = bench("encode", "encode.batch_size=4");
+  expect_whole(result, "images", "images/s", 4);
+  for (const char* part : {"vae", "text", "memory"}) EXPECT_GT(result[part]["min"], 0) << part;
 }
 
 TEST(Bench, Step) {
-  expect_whole(bench("step", "batch.micro=2 bench.steps=1"), "steps", "steps/s");
+  const auto result = bench("step", "batch.micro=2 bench.steps=3");
+  expect_whole(result, "steps", "steps/s", 3);
+  expect_multiple(result, "images", 2);
+  expect_time(result, "steps", 1, {"input", "forward", "backward", "update"});
+}
+
+TEST(Bench, StepNeedsNoWeightsAndWarmsUpAsLongAsItIsTold) {
+  const auto pipeline = (workshop() / "without_weights").string();
+  const auto made = shell(millrace + " init --preset tiny --no-weights --out " + pipeline);
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  const Stopwatch watch;
+  expect_whole(bench("step", "batch.micro=2 bench.steps=1 bench.warm_up=4 model.pipeline=" + pipeline), "steps",
+               "steps/s", 1);
+  EXPECT_GE(watch.seconds(), 4);
 }
 
 TEST(Bench, OptimizerAloneAndShardedOverRanks) {
-  expect_whole(bench("optimizer", ""), "updates", "updates/s");
-  expect_whole(bench("optimizer", "", mpirun(2)), "updates", "updates/s");
-  expect_whole(bench("optimizer", "model.dtype=bfloat16 ema.enabled=false", mpirun(2)), "updates", "updates/s");
+  std::size_t parameters = 0;
+  const SafetensorsFile weights(workshop() / "tiny/unet/diffusion_pytorch_model.safetensors");
+  for (const auto& tensor : weights.tensors()) parameters += (tensor.end - tensor.begin) / sizeof(float);
+  const auto expect_sound = [&](const Result& result) {
+    expect_whole(result, "updates", "updates/s", 1);
+    expect_multiple(result, "parameters", static_cast<double>(parameters) / 1e6, 0.01);  // buckets are filled up
+    expect_time(result, "updates", 1, {"norm", "update"});
+  };
+  expect_sound(bench("optimizer", ""));
+  expect_sound(bench("optimizer", "", mpirun(2)));
+  expect_sound(bench("optimizer", "model.dtype=bfloat16 ema.enabled=false", mpirun(2)));
 }
 
 TEST(Bench, Collectives) {
-  expect_whole(bench("collectives", "parallel.bucket_mb=1", mpirun(3)), "all_reduce", "GB/s");
+  const auto result = bench("collectives", "parallel.bucket_mb=4", mpirun(3));
+  expect_whole(result, "all_reduce", "GB/s", 0.004);
+  for (const char* part : {"reduce_scatter", "all_gather", "broadcast"})
+    EXPECT_GT(result[part]["min"], 0.004 / result.seconds) << part;
 }
 
 TEST(Bench, Handoff) {
-  expect_whole(bench("handoff", ""), "bytes", "GB/s");
+  const double gigabytes = 100 * 64 * (8192 + 157696) / 1e9;  // docs/performance.md: 100 parcels of 64 images
+  expect_whole(bench("handoff", ""), "bytes", "GB/s", gigabytes);
 }
 
 TEST(Bench, Generate) {
-  expect_whole(bench("generate", "generate.steps=2 generate.batch_size=2"), "images", "images/s");
+  const auto result = bench("generate", "generate.steps=2 generate.batch_size=2");
+  expect_whole(result, "images", "images/s", 2);
+  expect_time(result, "images", 2.0 / 2, {"step"});  // two images in two steps
 }
 
 }  // namespace
