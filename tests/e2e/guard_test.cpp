@@ -32,7 +32,7 @@ TEST(Numerics, StepsThatAreNotFiniteAreSkipped) {
   EXPECT_EQ(state["updates"], 1);
   EXPECT_EQ(state["ema_updates"], 1);
   const std::string file = "shard-00000-of-00001.safetensors";
-  EXPECT_EQ(read(checkpoint("skipped", 4) / file), read(checkpoint("skipped", 1) / file))
+  EXPECT_TRUE(read(checkpoint("skipped", 4) / file) == read(checkpoint("skipped", 1) / file))
       << "weights, EMA and moments are those of the only update";
   for (const auto& [name, values] : read_weights(checkpoint("skipped", 4) / file))
     for (const float value : values) ASSERT_TRUE(std::isfinite(value)) << name;
