@@ -1,0 +1,142 @@
+// What goes wrong is told once, in words, and with its own exit code, however the program was started.
+#include <gmock/gmock.h>
+
+#include <regex>
+#include <thread>
+
+#include "e2e/program.h"
+
+namespace millrace::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+std::string at(const std::string& name) {
+  return (workshop() / name).string();
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto place = text.find(part); place != text.npos; place = text.find(part, place + part.size())) ++found;
+  return found;
+}
+
+struct Mistake {
+  const char* name;
+  std::string settings;
+  int exit_code;
+  std::string said;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
+
+class Errors : public testing::TestWithParam<std::tuple<int, Mistake>> {};
+
+// 0 ranks: without mpirun.
+TEST_P(Errors, AreToldOnceWithTheirExitCode) {
+  const auto& [ranks, mistake] = GetParam();
+  auto settings = mistake.settings;
+  for (std::size_t place; (place = settings.find("@")) != settings.npos;)
+    settings.replace(place, 1, workshop().string());
+  const auto command =
+      (ranks == 0 ? "" : mpirun(ranks)) +
+      train("x", std::string("'duration=1 steps' ") + (ranks == 3 ? "roles.producers=1 " : "") + settings);
+  const auto outcome = shell("timeout 100 env " + command);
+  EXPECT_EQ(outcome.exit_code, mistake.exit_code) << command << "\n" << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(mistake.said)) << command;
+  EXPECT_EQ(count(outcome.output, "millrace: "), 1) << command << "\n" << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Errors,
+    testing::Combine(testing::Values(0, 1, 3),
+                     testing::Values(Mistake{"config_file_missing", "--config @/none.yaml", 74, "none.yaml"},
+                                     Mistake{"unknown_option", "--fast", 2, "--fast"},
+                                     Mistake{"unknown_key", "optim.lrr=1", 2, "optim.lrr"},
+                                     Mistake{"wrong_combination", "batch.micro=3", 2, "not a multiple of batch.micro"},
+                                     Mistake{"wrong_unit", "'guard.hang_timeout=3 steps'", 2, "guard.hang_timeout"},
+                                     Mistake{"no_gpu", "run.device=cuda", 2, "run.device=cuda"},
+                                     Mistake{"pipeline_missing", "model.pipeline=@/nowhere", 74, "nowhere"},
+                                     Mistake{"unet_config_missing", "model.unet.config=@/unet.json", 74, "unet.json"},
+                                     Mistake{"bad_roles", "roles.producers=9", 2, "roles.producers"},
+                                     Mistake{"archive_missing", "data.train.path=@/no.tar", 74, "no.tar"},
+                                     Mistake{"bad_validation", "data.validation.path=@/no.tar", 74, "no.tar"},
+                                     Mistake{"stripes", "data.stripes=3", 2, "stripes"},
+                                     Mistake{"run_folder_impossible", "run.dir=@/shapes/00000.tar/run", 74,
+                                             "run.dir: "},
+                                     Mistake{"checkpoint_missing", "checkpoint.resume=@/gone", 74, "gone"})),
+    [](const auto& info) {
+      const int ranks = std::get<0>(info.param);
+      return std::string(std::get<1>(info.param).name) + (ranks == 0 ? "_alone" : "_" + std::to_string(ranks));
+    });
+
+// Loading comes after the plan, and each role loads something else.
+TEST(Errors, MissingWeightsAreToldOnce) {
+  fs::copy(workshop() / "tiny", workshop() / "no-vae", fs::copy_options::recursive);
+  fs::remove(workshop() / "no-vae/vae/diffusion_pytorch_model.safetensors");
+  fs::copy(workshop() / "tiny", workshop() / "no-unet", fs::copy_options::recursive);
+  fs::remove(workshop() / "no-unet/unet/diffusion_pytorch_model.safetensors");
+  for (const std::string launcher : {std::string(), mpirun(1), mpirun(3)})
+    for (const std::string part : {"vae", "unet"}) {
+      const auto roles = launcher == mpirun(3) ? " roles.producers=1" : "";
+      const auto outcome =
+          shell(launcher +
+                train("y", "'duration=1 steps' model.unet.init=pretrained model.pipeline=" + at("no-" + part) + roles));
+      EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+      EXPECT_EQ(count(outcome.output, "no-" + part + "/" + part), 1) << outcome.output;
+      EXPECT_EQ(count(outcome.output, "millrace: "), 1) << outcome.output;
+    }
+}
+
+// In the middle of training, and in the log file as well.
+TEST(Errors, BadDataAreToldOnce) {
+  fs::create_directory(workshop() / "bad");
+  const auto made = shell("cd " + at("bad") +
+                          " && for i in $(seq 1000 1200); do echo junk > $i.jpg; echo x > $i.txt; done && tar cf "
+                          "../bad.tar --sort=name .");
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  for (const int ranks : {0, 1, 3}) {
+    const std::string launcher = ranks == 0 ? "" : mpirun(ranks);
+    const auto run = "bad-" + std::to_string(ranks);
+    const auto outcome = shell("timeout 200 env " + launcher +
+                               train(run, "'duration=4 steps' data.stripes=2 data.train.path=" + at("bad.tar") +
+                                              (ranks == 3 ? " roles.producers=1" : "")));
+    EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "millrace: "), 1) << outcome.output;
+  }
+}
+
+TEST(Errors, ConfigurationsArePrintedOnce) {
+  const auto outcome = shell(mpirun(3) + train("z", "--print-config"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(count(outcome.output, "shuffle_"), 1) << outcome.output;
+}
+
+int threads_a_rank(const std::string& command) {
+  const auto outcome = shell(command);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  std::smatch found;
+  EXPECT_TRUE(std::regex_search(outcome.output, found, std::regex("([0-9]+) threads a rank"))) << outcome.output;
+  return found.empty() ? 0 : std::stoi(found[1]);
+}
+
+// Two ranks, each bound to its half of the cores, or each free to use all.
+TEST(Threads, BoundAndUnboundRanksUseTheWholeMachine) {
+  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
+  const auto cores = shell("lscpu -p=core,socket | grep -v '^#' | sort -u | wc -l");
+  const int half = std::stoi(cores.output) / 2;
+  if (half < 1) GTEST_SKIP() << "needs two cores";
+  const auto dry_run = train("threads", "--dry-run");
+  EXPECT_EQ(threads_a_rank(dry_run), cpus);
+  EXPECT_EQ(threads_a_rank(mpirun(1) + dry_run), cpus);
+  EXPECT_EQ(threads_a_rank(mpirun(2) + dry_run), cpus / 2);
+  const auto bound =
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --bind-to core --map-by slot:PE=" +
+      std::to_string(half) + " -n 2 ";
+  EXPECT_EQ(threads_a_rank(bound + dry_run), half * (cpus / std::stoi(cores.output)));
+}
+
+}  // namespace
+}  // namespace millrace::e2e
