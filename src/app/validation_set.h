@@ -21,7 +21,7 @@ struct ValidationPlan {
   EncodingPlan encoding;
   Routing routing;
   int batches = 0, global_batch = 0;
-  int parcel_samples = 0;
+  ParcelSize parcel;
 
   int samples_per_stripe() const { return global_batch / static_cast<int>(data.stripes.stripes); }
   std::size_t parcel_bytes() const;

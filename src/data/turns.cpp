@@ -6,30 +6,37 @@
 
 namespace millrace {
 
-StripeTurns::StripeTurns(const std::vector<std::uint32_t>& stripes, int parcel_samples)
-    : parcel_samples_(static_cast<std::uint64_t>(parcel_samples)) {
-  ensure(parcel_samples >= 1, "a parcel has samples");
-  for (const auto stripe : stripes) taken_[stripe] = 0;
+ParcelOrder::ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size) : size_(size) {
+  ensure(size.samples_per_step >= 1 && size.steps >= 1, "a parcel has samples");
+  int first_steps = 0;
+  for (const auto stripe : stripes) {
+    parcels_.insert({0, stripe, first_steps + 1});
+    first_steps = (first_steps + 1) % size.steps;
+  }
 }
 
-std::uint32_t StripeTurns::next() {
-  ensure(!taken_.empty(), "there is a stripe left");
-  const auto furthest_behind = std::min_element(taken_.begin(), taken_.end(), [&](const auto& a, const auto& b) {
-    return a.second / parcel_samples_ < b.second / parcel_samples_;
-  });
-  ++furthest_behind->second;
-  return furthest_behind->first;
+ParcelOrder::Turn ParcelOrder::next() {
+  ensure(!parcels_.empty(), "there is a stripe left");
+  const Parcel parcel = parcels_.extract(parcels_.begin()).value();
+  parcels_.insert({parcel.step + static_cast<std::uint64_t>(parcel.steps), parcel.stripe, size_.steps});
+  return {parcel.stripe, parcel.steps * size_.samples_per_step};
 }
 
-TurnReader::TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, int parcel_samples, int ahead)
-    : stream_(stream), turns_(stripes, parcel_samples), ahead_(static_cast<std::size_t>(ahead)) {
+void ParcelOrder::remove(std::uint32_t stripe) {
+  std::erase_if(parcels_, [&](const Parcel& parcel) { return parcel.stripe == stripe; });
+}
+
+TurnReader::TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size, int ahead)
+    : stream_(stream), order_(stripes, size), ahead_(static_cast<std::size_t>(ahead)) {
   look_ahead();
 }
 
 void TurnReader::look_ahead() {
-  while (upcoming_.size() < ahead_ && !turns_.empty()) {
-    upcoming_.push_back(turns_.next());
-    stream_.expect(upcoming_.back());
+  while (upcoming_.size() < ahead_ && !order_.empty()) {
+    if (turn_.samples == 0) turn_ = order_.next();
+    --turn_.samples;
+    upcoming_.push_back(turn_.stripe);
+    stream_.expect(turn_.stripe);
   }
 }
 
@@ -39,13 +46,19 @@ std::optional<TransformedSample> TurnReader::next() {
     upcoming_.pop_front();
     auto sample = stream_.next(stripe);
     if (!sample) {
-      turns_.remove(stripe);
+      order_.remove(stripe);
       std::erase(upcoming_, stripe);
+      if (turn_.stripe == stripe) turn_.samples = 0;
     }
     look_ahead();
     if (sample) return sample;
   }
   return std::nullopt;
+}
+
+std::optional<TransformedSample> TurnReader::replacement(std::uint32_t stripe) {
+  stream_.expect(stripe);
+  return stream_.next(stripe);
 }
 
 }  // namespace millrace

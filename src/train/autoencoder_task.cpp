@@ -16,7 +16,7 @@ AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Option
     : vae_(std::move(vae)),
       stream_(stream),
       options_(std::move(options)),
-      samples_(stream, options_.stripes, options_.samples_per_stripe, 2 * share_samples()) {}
+      samples_(stream, options_.stripes, ParcelSize{options_.samples_per_stripe, 1}, 2 * share_samples()) {}
 
 void AutoencoderTask::next_batch() {
   share_.clear();

@@ -9,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/io/finite.h"
 #include "millrace/io/safetensors.h"
 #include "millrace/io/safetensors_writer.h"
 
@@ -18,6 +19,7 @@ namespace {
 constexpr int manifest_format = 1;
 constexpr const char* manifest_name = "MANIFEST.json";
 constexpr const char* manifest_digest_name = "MANIFEST.xxh3";
+constexpr const char* keep_name = "KEEP";  // a checkpoint with a file of this name is never deleted
 
 // `xxh128sum -c MANIFEST.xxh3` understands this line.
 std::string digest_line(std::string_view manifest) {
@@ -87,6 +89,12 @@ struct CheckpointReader::Files {
     return found->second.bytes(key);
   }
 
+  // Digests tell that a file is as it was written, not that a run of any worth wrote it.
+  void refuse_non_finite_numbers() const {
+    for (const auto& [name, file] : open)
+      for (const auto& info : file.tensors()) refuse_non_finite(file.path(), info.name, info.dtype, file.bytes(info));
+  }
+
   // The parts of every tensor of the manifest's table lie in the files and fill its shape.
   void check_table(const std::filesystem::path& path, const nlohmann::json& table) const {
     for (const auto& [key, entry] : table.items()) {
@@ -119,6 +127,7 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, bool 
     }
     reader.files_->check_table(path, reader.manifest_.at("tensors"));
     (void)reader.state();
+    if (verify) reader.files_->refuse_non_finite_numbers();
   } catch (const nlohmann::json::exception& error) {
     fail(Exit::io, "{}: MANIFEST.json: {}", path.string(), error.what());
   }
@@ -197,9 +206,9 @@ void restore(const CheckpointReader& checkpoint, ShardedAdamW& optimizer) {
 // A save on its way: what to write, the thread that writes it, and how that went.
 struct CheckpointWriter::Job {
   std::filesystem::path temporary, final_name;
-  std::int64_t step = 0;
-  nlohmann::json manifest;
-  std::string file_name;  // empty: this rank writes nothing
+  RunPoint point;
+  nlohmann::json manifest;  // rank 0
+  std::string file_name;    // empty: this rank writes nothing
   std::vector<Slice> slices;
   std::map<std::string, std::vector<torch::Tensor>> snapshot;  // kind -> host copy of each bucket's shard
   std::atomic<bool> done{false};
@@ -209,10 +218,21 @@ struct CheckpointWriter::Job {
   void write() {
     try {
       if (!file_name.empty()) write_file();
+    } catch (const Error& error) {
+      report = {{"error", error.what()}, {"exit", static_cast<int>(error.exit())}};
     } catch (const std::exception& error) {
       report = {{"error", error.what()}};
     }
     done = true;
+  }
+
+  // Loss and gradient were finite, but an update can still overflow.
+  void refuse_non_finite_tensor(std::string_view key, std::span<const std::byte> bytes) const {
+    if (const auto found = find_non_finite(DType::f32, bytes))
+      throw Error(Exit::numerics,
+                  fmt::format("step {}: element {} of {} is {}: no checkpoint holds such numbers", point.step,
+                              found->element, key, found->value),
+                  "an update has overflowed; a lower optim.lr is the usual cure");
   }
 
   void write_file() {
@@ -231,6 +251,7 @@ struct CheckpointWriter::Job {
                          {"begin", slice.begin},
                          {"end", slice.end}});
       }
+    for (const auto& [key, values] : bytes) refuse_non_finite_tensor(key, values);
     SafetensorsWriter writer(temporary / file_name, std::move(specs));
     for (const auto& spec : writer.order()) writer.write(spec.name, bytes.at(spec.name));
     const auto written = writer.commit();
@@ -249,8 +270,9 @@ static void remove_leftovers(const std::filesystem::path& folder) {
   for (const auto& path : leftovers) std::filesystem::remove_all(path, error);
 }
 
-CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention)
-    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention) {
+CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention,
+                                   const RunPoint& start)
+    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention), last_point_(start) {
   if (trainers_.rank() == 0) remove_leftovers(run_dir_ / "checkpoints");
 }
 
@@ -261,17 +283,16 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   if (in_flight_) commit();
   job_ = std::make_unique<Job>();
   Job& job = *job_;
-  job.step = state.step;
+  job.point = state.point();
   job.final_name = run_dir_ / "checkpoints" / step_name(state.step);
   job.temporary = job.final_name.string() + ".tmp";
-  job.manifest = extra;
-  job.manifest["format"] = manifest_format;
-  job.manifest["step"] = state.step;
-  job.manifest["samples"] = state.samples;
-  job.manifest["state"] = state.to_json();
-
   std::optional<Error> error;
   if (trainers_.rank() == 0) {
+    job.manifest = extra;
+    job.manifest["format"] = manifest_format;
+    job.manifest["step"] = state.step;
+    job.manifest["samples"] = state.samples;
+    job.manifest["state"] = state.to_json();
     std::error_code code;
     std::filesystem::remove_all(job.temporary, code);
     std::filesystem::create_directories(job.temporary, code);
@@ -313,7 +334,9 @@ bool CheckpointWriter::commit() {
       for (const auto& text : reports) {
         auto report = nlohmann::json::parse(text);
         if (report.is_null()) continue;
-        if (report.contains("error")) throw Error(Exit::io, report["error"].get<std::string>());
+        if (report.contains("error"))
+          throw Error(static_cast<Exit>(report.value("exit", static_cast<int>(Exit::io))),
+                      report["error"].get<std::string>());
         for (const auto& slice : report["slices"]) {
           auto& entry = tensors[slice["key"].get<std::string>()];
           entry["shape"] = slice["shape"];
@@ -328,6 +351,7 @@ bool CheckpointWriter::commit() {
       const auto text = job.manifest.dump(1) + "\n";
       write_file_atomically(job.temporary / manifest_name, text);
       write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
+      if (crossed(retention_.keep_every, last_point_, job.point)) write_file_atomically(job.temporary / keep_name, "");
       if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
         const auto trash = job.final_name.string() + ".trash";
         std::filesystem::remove_all(trash);
@@ -338,20 +362,24 @@ bool CheckpointWriter::commit() {
     } catch (const std::exception& failed) {
       std::error_code ignored;
       std::filesystem::remove_all(job.temporary, ignored);
-      error = Error(Exit::io, failed.what());
+      const auto* known = dynamic_cast<const Error*>(&failed);
+      error = known ? *known : Error(Exit::io, failed.what());
     }
   }
-  const auto step = job.step;
+  const auto point = job.point;
   const auto name = job.final_name.string();
   job_.reset();
   try {
     agree(trainers_, error);
   } catch (const Error& failed) {
+    if (failed.exit() == Exit::numerics) throw;
     if (trainers_.rank() == 0)
-      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", step, failed.what());
+      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", point.step,
+                   failed.what());
     return false;
   }
-  last_step_ = step;
+  last_step_ = point.step;
+  last_point_ = point;
   if (trainers_.rank() == 0) {
     log::info("checkpoint {}", name);
     retire();
@@ -359,13 +387,13 @@ bool CheckpointWriter::commit() {
   return true;
 }
 
-// Deletes what is older than the newest `keep`, but for those at multiples of keep_every.
+// Deletes what is older than the newest `keep`, but for what is marked to be kept.
 void CheckpointWriter::retire() const {
   const auto all = list_checkpoints(run_dir_);
   for (std::size_t i = static_cast<std::size_t>(retention_.keep); i < all.size(); ++i) {
-    if (retention_.keep_every_steps && all[i].step % *retention_.keep_every_steps == 0) continue;
-    const auto trash = all[i].path.string() + ".trash";
     std::error_code error;
+    if (std::filesystem::exists(all[i].path / keep_name, error)) continue;
+    const auto trash = all[i].path.string() + ".trash";
     std::filesystem::rename(all[i].path, trash,
                             error);  // first out of sight, so that a half-deleted one is never a candidate
     if (!error) std::filesystem::remove_all(trash, error);

@@ -4,9 +4,39 @@
 #include "millrace/core/log.h"
 
 namespace millrace {
+namespace {
+
+// In the place of one encoder batch. So many are no bad luck with single images.
+constexpr std::size_t max_dropped = 1000;
+
+[[noreturn]] void give_up(const std::vector<SampleRef>& dropped) {
+  throw Error(Exit::bad_data,
+              fmt::format("{} samples in a row have encodings that are not finite, the last is {}", dropped.size(),
+                          dropped.back().id),
+              "encode.dtype=float32 or bfloat16: the VAE of SD 1 and 2 can overflow in float16");
+}
+
+// Leaves the finite rows in `batch`; what the others were.
+std::vector<SampleRef> drop_non_finite(EncodedBatch& batch) {
+  const auto finite = finite_rows(batch);
+  if (finite.size() == batch.refs.size()) return {};
+  std::vector<SampleRef> dropped;
+  for (std::size_t row = 0, kept = 0; row < batch.refs.size(); ++row) {
+    if (kept < finite.size() && finite[kept] == static_cast<int>(row)) {
+      ++kept;
+    } else {
+      dropped.push_back(batch.refs[row]);
+    }
+  }
+  batch = select_rows(batch, finite);
+  return dropped;
+}
+
+}  // namespace
+
 EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
-                               int parcel_samples)
-    : stream_(stream), encoder_(encoder), samples_(stream, stripes, parcel_samples, 2 * encoder.batch_size()) {
+                               ParcelSize parcel)
+    : stream_(stream), encoder_(encoder), samples_(stream, stripes, parcel, 2 * encoder.batch_size()) {
   thread_ = std::jthread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // a thread starts with the library's default
     try {
@@ -48,16 +78,36 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
 
 Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
   Encoded encoded;
-  const Stopwatch watch;
-  encoded.batch = encoder_.encode(std::move(samples));
-  encode_seconds_ += watch.seconds();
-  encoded.finite.assign(encoded.batch.refs.size(), false);
-  for (const int row : finite_rows(encoded.batch)) encoded.finite[row] = true;
-  for (std::size_t row = 0; row < encoded.finite.size(); ++row)
-    if (!encoded.finite[row]) samples_.put_back(encoded.batch.refs[row].stripe);
+  std::vector<EncodedBatch> pieces;
+  std::deque<std::uint32_t> missing;  // stripes that lack a sample
+  while (!samples.empty()) {
+    const Stopwatch watch;
+    auto batch = encoder_.encode(std::move(samples));
+    encode_seconds_ += watch.seconds();
+    for (auto& ref : drop_non_finite(batch)) {
+      missing.push_back(ref.stripe);
+      encoded.dropped.push_back(std::move(ref));
+    }
+    pieces.push_back(std::move(batch));
+    if (encoded.dropped.size() > max_dropped) give_up(encoded.dropped);
+    samples = take_replacements(missing);
+  }
+  encoded.batch = concatenate(pieces);
   encoded.spent = report();
   encoded.since = Stopwatch();
   return encoded;
+}
+
+// The next samples of these stripes, as many as an encoder batch holds.
+std::vector<TransformedSample> EncodingThread::take_replacements(std::deque<std::uint32_t>& missing) {
+  std::vector<TransformedSample> samples;
+  while (!missing.empty() && static_cast<int>(samples.size()) < encoder_.batch_size()) {
+    auto sample = samples_.replacement(missing.front());
+    ensure(sample.has_value(), "training reads stripes without end");
+    samples.push_back(std::move(*sample));
+    missing.pop_front();
+  }
+  return samples;
 }
 
 ProducerReport EncodingThread::report() const {

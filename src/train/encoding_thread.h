@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -14,11 +15,12 @@
 
 namespace millrace {
 
-// One encoder batch as it leaves the encoders.
+// One encoder batch as it leaves the encoders. A sample whose encoding is not finite has its stripe's next one behind
+// it in the same batch, so that no parcel is ever short of a sample that the order of parcels counts on.
 struct Encoded {
-  EncodedBatch batch;
-  std::vector<bool> finite;  // per sample
-  ProducerReport spent;      // up to then, all but sending
+  EncodedBatch batch;                // finite
+  std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
+  ProducerReport spent;              // up to then, all but sending
   Stopwatch since;
 };
 
@@ -28,7 +30,7 @@ class EncodingThread {
  public:
   // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
   EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
-                 int parcel_samples);
+                 ParcelSize parcel);
   ~EncodingThread();  // after the batch that is being made
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
@@ -37,6 +39,7 @@ class EncodingThread {
  private:
   void work();
   std::vector<TransformedSample> take_samples();
+  std::vector<TransformedSample> take_replacements(std::deque<std::uint32_t>& missing);
   Encoded encode(std::vector<TransformedSample> samples);
   ProducerReport report() const;
 

@@ -14,8 +14,9 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/nn/device.h"
+#include "millrace/train/cadence.h"
 #include "millrace/train/record.h"
-#include "millrace/train/spike.h"
+#include "millrace/train/step_guard.h"
 
 namespace millrace {
 namespace {
@@ -25,60 +26,19 @@ namespace {
 struct StepTotals {
   double loss = 0;        // mean over the global batch
   double square_sum = 0;  // of the gradient
-  double signal = 0;      // > 0: some rank was told to stop
+  double signalled = 0;   // ranks that were told to stop
   double writing = 0;     // ranks whose checkpoint file is still being written
   double clock = 0;       // rank 0's seconds in training, so that all ranks agree on what time it is
 
   void reduce(const Group& group) {
-    double values[] = {loss, square_sum, signal, writing, clock};
+    double values[] = {loss, square_sum, signalled, writing, clock};
     group.all_reduce_sum(std::span<double>(values));
-    std::tie(loss, square_sum, signal, writing, clock) =
+    std::tie(loss, square_sum, signalled, writing, clock) =
         std::tie(values[0], values[1], values[2], values[3], values[4]);
   }
   double norm() const { return std::sqrt(square_sum); }
   bool finite() const { return std::isfinite(loss) && std::isfinite(square_sum); }
 };
-
-// True when a multiple of `every` was reached between two points of the run.
-bool crossed(const std::optional<Duration>& every, std::int64_t batch, const RunState& now, double seconds_before) {
-  if (!every || every->count <= 0) return false;
-  auto passed = [&](double before, double after) {
-    return std::floor(after / every->count) > std::floor(before / every->count);
-  };
-  switch (every->unit) {
-    case Duration::Unit::steps:
-      return passed(static_cast<double>(now.step - 1), static_cast<double>(now.step));
-    case Duration::Unit::samples:
-      return passed(static_cast<double>(now.samples - batch), static_cast<double>(now.samples));
-    case Duration::Unit::seconds:
-      return passed(seconds_before, now.seconds);
-  }
-  return false;
-}
-
-bool reached(const Duration& duration, const RunState& state) {
-  switch (duration.unit) {
-    case Duration::Unit::steps:
-      return static_cast<double>(state.step) >= duration.count;
-    case Duration::Unit::samples:
-      return static_cast<double>(state.samples) >= duration.count;
-    case Duration::Unit::seconds:
-      return state.seconds >= duration.count;
-  }
-  return true;
-}
-
-double steps_of(const Duration& duration, std::int64_t batch) {
-  switch (duration.unit) {
-    case Duration::Unit::steps:
-      return duration.count;
-    case Duration::Unit::samples:
-      return std::ceil(duration.count / static_cast<double>(batch));
-    case Duration::Unit::seconds:
-      return 0;
-  }
-  return 0;
-}
 
 // Sums over the steps since the last line of metrics.
 struct Interval {
@@ -99,20 +59,22 @@ class Loop {
       : p_(std::move(parts)),
         state_(std::move(state)),
         schedule_(plan_lr_schedule(p_.optim, p_.config.duration, p_.config.batch.global)),
-        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, keep_every_steps()}),
+        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, p_.config.checkpoint.keep_every},
+                state_.point()),
         ledger_(p_.data),
-        spikes_(p_.config.guard.spike_sigma),
-        resumed_(state_),
-        seconds_before_(state_.seconds) {
-    if (!state_.ledger.is_null()) ledger_.load_state(state_.ledger.dump());
-    if (is_root())
-      progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step,
-                                                               p_.config.log.tensorboard, p_.config.log.ids,
-                                                               steps_of(p_.config.duration, p_.config.batch.global)});
+        guard_(p_.config.guard),
+        resumed_(state_.point()),
+        before_(state_.point()) {
+    const auto ledger = std::exchange(state_.ledger, nullptr);
+    if (!is_root()) return;
+    if (!ledger.is_null()) ledger_.load_state(ledger.dump());
+    progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step, p_.config.log.tensorboard,
+                                                             p_.config.log.ids,
+                                                             steps_of(p_.config.duration, p_.config.batch.global)});
   }
 
   LoopResult run() {
-    while (!reached(p_.config.duration, state_) && signal_ == 0) step();
+    while (!reached(p_.config.duration, state_.point()) && signal_ == 0) step();
     account_interval();
     save_last();
     return result();
@@ -120,11 +82,6 @@ class Loop {
 
  private:
   bool is_root() const { return p_.trainers.rank() == 0; }
-
-  std::optional<std::int64_t> keep_every_steps() const {
-    if (!p_.config.checkpoint.keep_every) return std::nullopt;
-    return static_cast<std::int64_t>(steps_of(*p_.config.checkpoint.keep_every, p_.config.batch.global));
-  }
 
   void step() {
     const auto number = state_.step + 1;
@@ -146,11 +103,14 @@ class Loop {
     advance(totals);
     interval_.add(totals, step_watch.seconds(), wait);
     write_ids();
-    const double seconds_before = std::exchange(seconds_before_, state_.seconds);
-    const bool validated = validate_if_due(seconds_before);
-    if (validated || crossed(p_.config.log.every, p_.config.batch.global, state_, seconds_before)) account_interval();
-    save_if_due(seconds_before);
+    const bool validated = validate_if_due();
+    if (validated || is_due(p_.config.log.every)) account_interval();
+    save_if_due();
+    before_ = state_.point();
   }
+
+  // In the step just taken.
+  bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
 
   // Loss and gradients of this trainer's share; afterwards the gradient shards hold the mean over the global batch.
   StepTotals forward_backward() {
@@ -166,33 +126,34 @@ class Loop {
     StepTotals totals;
     totals.loss = loss.item<double>();
     totals.square_sum = p_.model.gradient_square_sum();
-    if (stop::requested()) totals.signal = stop::signal_number();
-    if (const int signal = p_.task.producer_signal()) totals.signal = signal;
+    totals.signalled = signal_here() != 0 ? 1 : 0;
     totals.writing = writer_.busy() ? 1 : 0;
     totals.clock = is_root() ? seconds() : 0;
     return totals;
   }
 
+  // That reached this rank or a producer of it; 0 = none.
+  int signal_here() const { return stop::requested() ? stop::signal_number() : p_.task.producer_signal(); }
+
   double seconds() const { return resumed_.seconds + since_start_.seconds(); }
 
   void update(const StepTotals& totals) {
     lr_ = learning_rate(schedule_, state_.step + 1);
-    if (totals.finite()) {
+    const auto verdict = guard_.judge(totals.loss, totals.norm());
+    if (verdict == StepGuard::Verdict::update) {
       p_.optimizer.step(lr_, clip_factor(p_.optim.clip, totals.norm()));
-      skips_in_a_row_ = 0;
-      if (is_root()) spikes_.look_at(totals.loss);
+      if (const auto& spike = guard_.spike(); spike && is_root())
+        log::warning("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", totals.loss,
+                     spike->deviations, spike->mean);
       return;
     }
     ++state_.skipped;
-    ++skips_in_a_row_;
-    const bool stop =
-        p_.config.guard.non_finite == GuardConfig::NonFinite::stop || skips_in_a_row_ > p_.config.guard.max_skips;
     const auto ids = batch_ids();  // collective
-    if (stop)
+    if (verdict == StepGuard::Verdict::stop)
       throw Error(
           Exit::numerics,
           fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}", state_.step + 1,
-                      totals.loss, totals.norm(), skips_in_a_row_,
+                      totals.loss, totals.norm(), guard_.skips_in_a_row(),
                       fmt::join(ids.begin(), ids.begin() + std::min<std::size_t>(ids.size(), 16), ", ")),
           "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
     if (is_root())
@@ -206,10 +167,17 @@ class Loop {
     state_.updates = p_.optimizer.updates();
     state_.ema_updates = p_.optimizer.ema_updates();
     state_.seconds = totals.clock;
-    for (const auto& ref : p_.task.refs()) state_.cursors[ref.stripe] = ref.after;
+    for (const auto& ref : p_.task.refs()) own_cursors_[ref.stripe] = ref.after;
     news_.append(p_.task.take_ledger_delta());
-    if (totals.signal > 0) signal_ = static_cast<int>(totals.signal);
+    if (totals.signalled > 0) signal_ = agree_on_signal();
     all_written_ = totals.writing == 0;
+  }
+
+  // Collective.
+  int agree_on_signal() {
+    std::int64_t signal = signal_here();
+    p_.trainers.all_reduce_max(std::span(&signal, 1));
+    return static_cast<int>(signal);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
@@ -226,9 +194,8 @@ class Loop {
   }
 
   // With the weights that `export` gives: the EMA where there is one. Collective.
-  bool validate_if_due(double seconds_before) {
-    if (!p_.validation) return false;
-    if (!crossed(p_.validation->every(), p_.config.batch.global, state_, seconds_before)) return false;
+  bool validate_if_due() {
+    if (!p_.validation || !is_due(p_.validation->every())) return false;
     const auto measure = [&] { validation_loss_ = p_.validation->loss(p_.trainers); };
     if (p_.optimizer.has_ema()) {
       p_.optimizer.with_ema(measure);
@@ -332,9 +299,9 @@ class Loop {
     agree(p_.trainers, error);
   }
 
-  void save_if_due(double seconds_before) {
+  void save_if_due() {
     if (writer_.in_flight() && all_written_) writer_.commit();
-    if (crossed(p_.config.checkpoint.every, p_.config.batch.global, state_, seconds_before)) save();
+    if (is_due(p_.config.checkpoint.every)) save();
   }
 
   // Collective.
@@ -349,10 +316,15 @@ class Loop {
     writer_.start(p_.model, p_.optimizer, state_, p_.manifest_extra);
   }
 
-  // The places of all trainers' stripes, in rank 0's state.
+  // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has
+  // moved.
   void gather_cursors() {
-    for (const auto& part : p_.trainers.gather_strings(state_.to_json().dump()))
-      if (!part.empty()) state_.cursors.merge(RunState::from_json(nlohmann::json::parse(part)).cursors);
+    const auto parts = p_.trainers.gather_strings(to_bytes(own_cursors_));
+    if (!is_root()) return;
+    StripeCursors cursors;
+    for (const auto& part : parts) cursors.merge(cursors_from_bytes(part));
+    check_all_moved(state_.cursors, cursors, p_.data.stripes.stripes);
+    state_.cursors = std::move(cursors);
   }
 
   void write_ledger() const {
@@ -377,7 +349,7 @@ class Loop {
 
   LoopResult result() {
     LoopResult result;
-    result.finished = reached(p_.config.duration, state_);
+    result.finished = reached(p_.config.duration, state_.point());
     result.signal = signal_;
     result.state = state_;
     if (writer_.last_step() > 0)
@@ -402,12 +374,13 @@ class Loop {
   LrSchedule schedule_;
   CheckpointWriter writer_;
   Ledger ledger_;
-  SpikeGuard spikes_;
+  StepGuard guard_;
   std::unique_ptr<Progress> progress_;
-  RunState resumed_;
+  const RunPoint resumed_;  // where this process began
+  RunPoint before_;         // before the present step
   const Stopwatch since_start_;
-  double seconds_before_;
 
+  StripeCursors own_cursors_;  // of this trainer's stripes, as far as this process has moved them
   LedgerDelta news_;
   Interval interval_;
   Metrics totals_;
@@ -415,7 +388,6 @@ class Loop {
   StageShares stages_;
   std::optional<double> validation_loss_;  // measured after the last line of metrics
   double lr_ = 0;
-  int skips_in_a_row_ = 0;
   int signal_ = 0;
   bool all_written_ = true;
 };

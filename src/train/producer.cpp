@@ -23,29 +23,21 @@ constexpr std::chrono::milliseconds poll_interval(1);  // messages on their way 
 struct Line {
   std::uint32_t stripe = 0;
   std::vector<EncodedBatch> pieces;
-  std::int64_t waiting = 0;  // samples in `pieces`
+  int waiting = 0;  // samples in `pieces`
   LedgerDelta non_finite;
 };
-
-EncodedBatch join(std::vector<EncodedBatch> pieces) {
-  EncodedBatch whole;
-  std::vector<torch::Tensor> moments, text;
-  for (auto& piece : pieces) {
-    whole.refs.insert(whole.refs.end(), std::make_move_iterator(piece.refs.begin()),
-                      std::make_move_iterator(piece.refs.end()));
-    moments.push_back(piece.moments);
-    text.push_back(piece.text);
-  }
-  whole.moments = torch::cat(moments).contiguous();
-  whole.text = torch::cat(text).contiguous();
-  return whole;
-}
 
 class Producer {
  public:
   Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
            const ProducerPlan& plan)
-      : stream_(stream), encoder_(encoder), sender_(sender), data_(data), plan_(plan) {
+      : stream_(stream),
+        encoder_(encoder),
+        sender_(sender),
+        data_(data),
+        plan_(plan),
+        order_(plan.stripes, plan.parcel),
+        turn_(order_.next()) {
     for (auto stripe : plan.stripes) lines_[stripe].stripe = stripe;
   }
 
@@ -57,7 +49,7 @@ class Producer {
  private:
   // While the next batch is encoded, this thread sends the last one.
   void run_until_stopped() {
-    EncodingThread encoding(stream_, encoder_, plan_.stripes, plan_.parcel_samples);
+    EncodingThread encoding(stream_, encoder_, plan_.stripes, plan_.parcel);
     while (!sender_.all_stopped()) {
       tell_signal();
       if (auto encoded = encoding.next(poll_interval)) take_over(std::move(*encoded));
@@ -73,45 +65,60 @@ class Producer {
     const Stopwatch watch;
     spent_ = encoded.spent;
     since_spent_ = encoded.since;
-    sort_into_lines(encoded);
-    for (auto& [stripe, line] : lines_)
-      if (line.waiting >= plan_.parcel_samples) send(line);
+    tell_dropped(encoded.dropped);
+    sort_into_lines(encoded.batch);
+    send_complete_parcels();
     busy_seconds_ += watch.seconds();
   }
 
-  void sort_into_lines(const Encoded& encoded) {
-    const auto& refs = encoded.batch.refs;
-    std::map<std::uint32_t, std::vector<int>> rows_of;
-    for (std::size_t row = 0; row < refs.size(); ++row) {
-      if (encoded.finite[row]) {
-        rows_of[refs[row].stripe].push_back(static_cast<int>(row));
-      } else {
-        log::warning("{}: its encoding is not finite; the sample is left out", refs[row].id);
-        lines_[refs[row].stripe].non_finite.add_non_finite(refs[row].archive, refs[row].hash);
-        if (plan_.rejected) plan_.rejected->add({refs[row], Reason::non_finite, "its encoding is not finite"});
-      }
-    }
-    for (const auto& [stripe, rows] : rows_of) {
-      lines_[stripe].pieces.push_back(select_rows(encoded.batch, rows));
-      lines_[stripe].waiting += static_cast<std::int64_t>(rows.size());
+  void tell_dropped(const std::vector<SampleRef>& dropped) {
+    for (const auto& ref : dropped) {
+      log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
+      lines_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
+      if (plan_.rejected) plan_.rejected->add({ref, Reason::non_finite, "its encoding is not finite"});
     }
   }
 
-  void send(Line& line) {
-    EncodedBatch all = join(std::move(line.pieces));
-    line.pieces.clear();
-    std::int64_t first = 0;
-    for (; line.waiting - first >= plan_.parcel_samples; first += plan_.parcel_samples) {
-      std::vector<int> rows(plan_.parcel_samples);
-      std::iota(rows.begin(), rows.end(), static_cast<int>(first));
-      send_parcel(line, select_rows(all, rows));
+  void sort_into_lines(const EncodedBatch& batch) {
+    std::map<std::uint32_t, std::vector<int>> rows_of;
+    for (std::size_t row = 0; row < batch.refs.size(); ++row)
+      rows_of[batch.refs[row].stripe].push_back(static_cast<int>(row));
+    for (const auto& [stripe, rows] : rows_of) {
+      lines_[stripe].pieces.push_back(select_rows(batch, rows));
+      lines_[stripe].waiting += static_cast<int>(rows.size());
     }
-    line.waiting -= first;
-    if (line.waiting > 0) {
-      std::vector<int> rest(line.waiting);
-      std::iota(rest.begin(), rest.end(), static_cast<int>(first));
-      line.pieces.push_back(select_rows(all, rest));
+  }
+
+  // NOTE [Order of parcels] Parcels leave in the order in which they are needed, whoever they are for and whenever they
+  // were complete. That is what keeps the hand-off from deadlock, with rings of any size, encoder batches of any size
+  // and any number of producers and trainers:
+  //   A trainer takes parcels of a producer out of their slots until it lacks nothing of that producer for its present
+  //   step, and trainers are never more than one step apart, because they add up gradients in every step. Let trainer t
+  //   wait in step j for a parcel of this producer. The parcel is needed at step j or before. If it has left, its turn
+  //   in t's ring comes, because t empties the ring while it lacks something. If it has not left, the producer must be
+  //   blocked on an earlier one in the order, for another trainer u, needed at step i <= j, since otherwise it would go
+  //   on encoding and sending. u's ring being full, u leaves parcels in their slots, so it lacks nothing of this
+  //   producer in its step, or it is in the middle of a step and will look soon. u is in step j, as t is, or will get
+  //   there, because no other trainer is ahead of t's reduction. But in step j >= i it lacks the blocked parcel, and
+  //   therefore empties its ring: a contradiction. So no trainer waits for ever.
+  // With the parcels of an encoder batch sent by stripe number, more parcels of a later step than a ring has slots
+  // could block one that another trainer was waiting for. tests/app/handoff_model_test.cpp tries thousands of layouts.
+  void send_complete_parcels() {
+    while (lines_[turn_.stripe].waiting >= turn_.samples) {
+      Line& line = lines_[turn_.stripe];
+      send_parcel(line, take(line, turn_.samples));
+      turn_ = order_.next();
     }
+  }
+
+  EncodedBatch take(Line& line, int samples) {
+    EncodedBatch all = concatenate(std::exchange(line.pieces, {}));
+    std::vector<int> rows(all.refs.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    line.waiting -= samples;
+    if (line.waiting == 0) return all;
+    line.pieces.push_back(select_rows(all, {rows.begin() + samples, rows.end()}));
+    return select_rows(all, {rows.begin(), rows.begin() + samples});
   }
 
   void send_parcel(Line& line, EncodedBatch batch) {
@@ -140,6 +147,8 @@ class Producer {
   ParcelSender& sender_;
   const DataPlan& data_;
   const ProducerPlan& plan_;
+  ParcelOrder order_;
+  ParcelOrder::Turn turn_;  // the next parcel to be sent
   std::map<std::uint32_t, Line> lines_;
   ProducerReport spent_;  // up to the batch that is being sent
   Stopwatch since_spent_;
@@ -149,10 +158,9 @@ class Producer {
 
 }  // namespace
 
-int plan_parcel_samples(int samples_per_stripe_and_step) {
+ParcelSize plan_parcel_size(int samples_per_step) {
   constexpr int images = 64, steps = 8;
-  const int n = samples_per_stripe_and_step;
-  return std::max(n, std::min(images / n, steps) * n);
+  return {samples_per_step, std::clamp(images / samples_per_step, 1, steps)};
 }
 
 std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape) {

@@ -136,7 +136,7 @@ TEST(Checkpoint, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
   Training training(test_world().group(), 1);
   const auto first = training.weights();
   training.step(1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   const bool published = save(writer, training, 1);
   const auto weights = training.weights();
 
@@ -159,7 +159,7 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
   RunFolder run;
   Training training(test_world().group(), 1);
   training.step(1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   writer.start(training.model, training.optimizer, state_at(1), {});
   training.step(2);  // while the file is being written: it holds step 1 all the same
   const bool published = writer.commit();
@@ -182,7 +182,7 @@ TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
   Training alone(Group(), 1);  // the same on every rank
   alone.step(1);
   on_rank_0([&] {
-    CheckpointWriter writer(run.path(), Group(), {});
+    CheckpointWriter writer(run.path(), Group(), {}, {});
     EXPECT_TRUE(save(writer, alone, 1));
   });
   Training together(test_world().group(), 2);
@@ -196,7 +196,7 @@ TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
   RunFolder run;
   Training plain(test_world().group(), 1, /*with_ema=*/false), with_ema(test_world().group(), 2);
   plain.step(1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   save(writer, plain, 1);
   const auto reader = CheckpointReader::open(run.checkpoint(1));
   restore(reader, with_ema.optimizer);
@@ -215,7 +215,7 @@ void damage(const std::filesystem::path& file, std::int64_t at) {
 TEST(Checkpoint, DamageIsRefusedAndTheFileNamed) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   save(writer, training, 1);
   on_rank_0([&] {
     const auto sound = run.checkpoint(1), broken = run.path() / "broken";
@@ -269,7 +269,7 @@ TEST(Checkpoint, DamageIsRefusedAndTheFileNamed) {
 TEST(Checkpoint, AnotherModelIsRefused) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   save(writer, training, 1);
   const auto reader = CheckpointReader::open(run.checkpoint(1));
   struct OtherNet : torch::nn::Module {
@@ -287,7 +287,7 @@ TEST(Checkpoint, AnotherModelIsRefused) {
 TEST(FindCheckpoint, TakesTheNewestValidOneOnEveryRank) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   const auto& group = test_world().group();
   const auto none = find_checkpoint(run.path(), group);
   for (int step : {5, 20}) save(writer, training, step);
@@ -310,7 +310,7 @@ TEST(FindCheckpoint, TakesTheNewestValidOneOnEveryRank) {
 TEST(CheckpointWriter, ReplacesADamagedOneOfTheSameStep) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   save(writer, training, 5);
   on_rank_0([&] { damage(run.checkpoint(5) / "MANIFEST.json", 0); });
   const bool published = save(writer, training, 5);
@@ -322,7 +322,7 @@ TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
   RunFolder run;
   Training training(test_world().group(), 1);
   {
-    CheckpointWriter writer(run.path(), test_world().group(), {});
+    CheckpointWriter writer(run.path(), test_world().group(), {}, {});
     save(writer, training, 1);
   }
   const auto half = run.path() / "checkpoints/step-00000009.tmp",
@@ -330,7 +330,7 @@ TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
   on_rank_0([&] {
     for (const auto& path : {half, deleted}) std::filesystem::create_directories(path / "inner");
   });
-  const CheckpointWriter writer(run.path(), test_world().group(), {});
+  const CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   on_rank_0([&] {
     EXPECT_FALSE(std::filesystem::exists(half));
     EXPECT_FALSE(std::filesystem::exists(deleted));
@@ -341,7 +341,7 @@ TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
 TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {.keep = 2, .keep_every_steps = 20});
+  CheckpointWriter writer(run.path(), test_world().group(), {.keep = 2, .keep_every = Duration::steps(20)}, {});
   for (int step : {10, 20, 30, 40, 50}) save(writer, training, step);
   test_world().group().barrier();  // rank 0 has deleted what is old
   std::vector<std::int64_t> steps;
@@ -354,7 +354,7 @@ TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
 TEST(CheckpointWriter, AFailedSaveIsAWarningAndTheNextOneWorks) {
   RunFolder run;
   Training training(test_world().group(), 1);
-  CheckpointWriter writer(run.path(), test_world().group(), {});
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   const auto folder = run.path() / "checkpoints";
   on_rank_0([&] { std::ofstream(folder) << "in the way"; });
   const bool into_a_file = save(writer, training, 1);

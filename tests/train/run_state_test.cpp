@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "millrace/core/error.h"
+
 namespace millrace {
 namespace {
 
@@ -35,6 +37,25 @@ TEST(RunState, AMissingPartIsAnError) {
     json.erase(key);
     EXPECT_THROW(RunState::from_json(json), nlohmann::json::exception) << key;
   }
+}
+
+TEST(StripeCursors, ComeBackFromBytes) {
+  const StripeCursors cursors = {{0, {}}, {7, {.epoch = 1, .unit = 2, .row = 1ull << 50, .given = 4}}};
+  EXPECT_EQ(cursors_from_bytes(to_bytes(cursors)), cursors);
+  EXPECT_TRUE(cursors_from_bytes("").empty());
+  EXPECT_THROW(cursors_from_bytes(to_bytes(cursors).substr(1)), Error);
+}
+
+TEST(StripeCursors, AreSavedOnlyWhenAllOfThemMoved) {
+  const StripeCursors before = {{0, {.row = 8, .given = 3}}, {1, {.epoch = 1, .unit = 2}}};
+  const StripeCursors after = {{0, {.row = 16}}, {1, {.epoch = 2}}};
+  EXPECT_NO_THROW(check_all_moved({}, after, 2));
+  EXPECT_NO_THROW(check_all_moved(before, after, 2));
+  EXPECT_THROW(check_all_moved({}, after, 3), Error) << "one is missing";
+  EXPECT_THROW(check_all_moved(before, {after.begin(), std::next(after.begin())}, 1), Error) << "one is missing";
+  for (const StripeCursor stale :
+       {before.at(0), StripeCursor{.row = 8, .given = 2}, StripeCursor{.row = 7, .given = 9}})
+    EXPECT_THROW(check_all_moved(before, {{0, stale}, {1, after.at(1)}}, 2), Error);
 }
 
 }  // namespace

@@ -1,52 +1,71 @@
 #pragma once
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "millrace/data/stream.h"
 
 namespace millrace {
 
-// Whose turn it is: always the stripe that is furthest behind, so that whoever waits for samples never gets much more
-// of one stripe than of another. Counted in whole parcels: one stripe's parcel is finished before the next stripe's is
-// begun.
-class StripeTurns {
- public:
-  StripeTurns(const std::vector<std::uint32_t>& stripes, int parcel_samples);
+// How many samples of a stripe travel together: those of `steps` training steps.
+struct ParcelSize {
+  int samples_per_step = 1;  // of one stripe
+  int steps = 1;
 
-  // The stripe to take the next sample from; it counts as taken. There must be one left.
-  std::uint32_t next();
-  // A sample of this stripe was dropped and does not count.
-  void put_back(std::uint32_t stripe) { --taken_.at(stripe); }
-  // This stripe has no more samples.
-  void remove(std::uint32_t stripe) { taken_.erase(stripe); }
-  bool empty() const { return taken_.empty(); }
-
- private:
-  const std::uint64_t parcel_samples_;
-  std::map<std::uint32_t, std::uint64_t> taken_;
+  int samples() const { return samples_per_step * steps; }
 };
 
-// A stream's samples by turns. The stream is told `ahead` samples before whose turn will come, and has that many ready.
+// The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. The
+// first parcel of a stripe is shorter, by one step more from stripe to stripe, so that afterwards every step needs a
+// few new parcels instead of each n-th step all of them: trainers start sooner, and neither side waits in bursts.
+class ParcelOrder {
+ public:
+  struct Turn {
+    std::uint32_t stripe = 0;
+    int samples = 0;
+  };
+  ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size);
+
+  // The next parcel; there must be a stripe left.
+  Turn next();
+  // This stripe has no more samples.
+  void remove(std::uint32_t stripe);
+  bool empty() const { return parcels_.empty(); }
+
+ private:
+  struct Parcel {
+    std::uint64_t step;  // the first that needs it
+    std::uint32_t stripe;
+    int steps;  // how many it serves
+    auto operator<=>(const Parcel&) const = default;
+  };
+  const ParcelSize size_;
+  std::set<Parcel> parcels_;  // the next one of every stripe
+};
+
+// A stream's samples in the order of their parcels. The stream is told `ahead` samples before whose turn will come, and
+// has that many ready.
 class TurnReader {
  public:
   // The stream must own the stripes, and outlive this.
-  TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, int parcel_samples, int ahead);
+  TurnReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size, int ahead);
 
   // Nothing once all stripes have ended.
   std::optional<TransformedSample> next();
-  // A sample of this stripe was dropped and will be made up for.
-  void put_back(std::uint32_t stripe) { turns_.put_back(stripe); }
+  // One more sample of this stripe, in place of one that was given and cannot be used; nothing when the stripe has
+  // ended.
+  std::optional<TransformedSample> replacement(std::uint32_t stripe);
 
  private:
   void look_ahead();
 
   StripeStream& stream_;
-  StripeTurns turns_;
+  ParcelOrder order_;
   const std::size_t ahead_;
-  std::deque<std::uint32_t> upcoming_;
+  ParcelOrder::Turn turn_;              // what is left of the parcel looked at last
+  std::deque<std::uint32_t> upcoming_;  // stripe of each sample to come
 };
 
 }  // namespace millrace

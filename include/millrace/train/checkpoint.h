@@ -27,8 +27,8 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
 // A verified checkpoint, open for reading. Tensors are logical: whole, fp32, in the module's order of dimensions.
 class CheckpointReader {
  public:
-  // Checks the manifest's digest, every file's size and (with `verify`) digest, and the tensor table; Error(io) names
-  // what is wrong.
+  // Checks the manifest's digest, every file's size, the tensor table and (with `verify`) every file's digest and that
+  // no number is NaN or infinite; Error(io) names what is wrong.
   static CheckpointReader open(const std::filesystem::path& path, bool verify = true);
 
   const std::filesystem::path& path() const { return path_; }
@@ -53,17 +53,19 @@ std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path
 // Copies a checkpoint's tensors into this rank's shards. Error(io) when a tensor is missing or has another shape.
 void restore(const CheckpointReader& checkpoint, ShardedAdamW& optimizer);
 
+// Which checkpoints stay: the newest `keep`, and for good the first one at or after each multiple of `keep_every`.
 struct Retention {
   int keep = 3;
-  std::optional<std::int64_t> keep_every_steps;
+  std::optional<Duration> keep_every;
 };
 
 // Writes checkpoints in the background from a host copy, one at a time. All calls are collective over `trainers` except
 // `busy`.
 class CheckpointWriter {
  public:
-  // Removes what a killed run has left half written.
-  CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention);
+  // Removes what a killed run has left half written. `start`: where the run stands, which is what the last checkpoint
+  // holds.
+  CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention, const RunPoint& start);
   ~CheckpointWriter();
 
   // Copies the shards to host memory and starts writing this rank's file; waits for and commits an earlier one first.
@@ -73,7 +75,7 @@ class CheckpointWriter {
   // True while this rank's file is being written.
   bool busy() const;
   // Every rank is done: publishes the directory, or removes it with a warning when any rank failed (a full disk does
-  // not end the run). True when a checkpoint was published.
+  // not end the run). True when a checkpoint was published. Error(numerics) when there was a number that is not finite.
   bool commit();
   bool in_flight() const { return in_flight_; }
   // Step of the last checkpoint that was published by this writer; 0 = none.
@@ -89,6 +91,7 @@ class CheckpointWriter {
   std::unique_ptr<Job> job_;
   bool in_flight_ = false;
   std::int64_t last_step_ = 0;
+  RunPoint last_point_;  // of the last checkpoint of the run
 };
 
 std::string step_name(std::int64_t step);  // "step-00002000"

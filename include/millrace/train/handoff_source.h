@@ -15,8 +15,8 @@ namespace millrace {
 class HandoffSource {
  public:
   // `producer_of`: per own stripe, the position of its producer in the receiver's list.
-  HandoffSource(ParcelReceiver& receiver, std::vector<std::uint32_t> stripes, std::map<std::uint32_t, int> producer_of,
-                int samples_per_stripe, double limit_seconds);
+  HandoffSource(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
+                double limit_seconds);
 
   // samples_per_stripe samples of each stripe, stripes in order. Error(suspect) when nothing arrives within the limit.
   EncodedBatch next();
@@ -27,23 +27,28 @@ class HandoffSource {
   const std::map<int, ProducerReport>& reports() const { return reports_; }
 
  private:
+  // What has arrived of one stripe and is not used yet.
   struct Line {
+    int producer = 0;
     std::deque<EncodedBatch> batches;
-    std::int64_t samples = 0;
+    int samples = 0;
   };
-  bool lacks(int producer) const;
-  void fill(std::uint32_t stripe);
+  bool lacks(int producer) const { return short_lines_.at(producer) > 0; }
+  void receive_until_nothing_lacks();
+  bool unpack_held();
+  [[noreturn]] void give_up() const;
   void unpack(const Parcel& parcel);
   void take(Line& line, std::vector<EncodedBatch>& pieces);
 
   ParcelReceiver& receiver_;
-  std::vector<std::uint32_t> stripes_;
-  std::map<std::uint32_t, int> producer_of_;
-  int samples_per_stripe_;
-  double limit_seconds_;
-  std::map<std::uint32_t, Line> lines_;
+  const int samples_per_stripe_;
+  const double limit_seconds_;
+  std::map<std::uint32_t, Line> lines_;  // own stripes, in order
+  std::map<int, int> short_lines_;       // per producer: its lines with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
-  // held back by its own full ring, and never fills the trainer's memory while another one is awaited.
+  // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as its
+  // producer lacks something, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in
+  // producer.cpp.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
   LedgerDelta news_;

@@ -4,6 +4,7 @@
 
 #include "millrace/data/manifest.h"
 #include "millrace/data/stream.h"
+#include "millrace/data/turns.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/handoff/parcel_sender.h"
 
@@ -13,20 +14,20 @@ namespace millrace {
 struct ProducerPlan {
   std::vector<std::uint32_t> stripes;  // its own
   std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
-  int parcel_samples = 64;
+  ParcelSize parcel;
   RejectedList* rejected = nullptr;  // gets what cannot be encoded; null = nobody wants it
 };
 
 // Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run
-// does not wait for far more than its first step needs.
-int plan_parcel_samples(int samples_per_stripe_and_step);
+// does not wait for far more than its first step needs. `samples_per_step`: of one stripe.
+ParcelSize plan_parcel_size(int samples_per_step);
 
 // Upper bound of a parcel's bytes for these shapes.
 std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
 
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. All three go on at the
-// same time: the stream's threads read ahead, a thread encodes, the calling thread sends. Works on the stripe that is
-// furthest behind (StripeTurns).
+// same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made
+// and sent first (ParcelOrder).
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan);
 

@@ -3,11 +3,14 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "millrace/data/sample.h"
+#include "millrace/train/cadence.h"
 
 namespace millrace {
+
+using StripeCursors = std::map<std::uint32_t, StripeCursor>;
 
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
 struct RunState {
@@ -16,12 +19,22 @@ struct RunState {
   std::int64_t skipped = 0;  // steps whose update was left out
   std::int64_t updates = 0;  // Adam's own count
   std::int64_t ema_updates = 0;
-  double seconds = 0;                             // spent in training, over all restarts
-  std::map<std::uint32_t, StripeCursor> cursors;  // of stripes that have given a sample
-  nlohmann::json ledger;                          // of all producers
+  double seconds = 0;     // spent in training, over all restarts
+  StripeCursors cursors;  // of all stripes; empty at step 0
+  nlohmann::json ledger;  // of all producers
+
+  RunPoint point() const { return {step, samples, seconds}; }
 
   nlohmann::json to_json() const;
   static RunState from_json(const nlohmann::json& json);
 };
+
+// Between ranks.
+std::string to_bytes(const StripeCursors& cursors);
+StripeCursors cursors_from_bytes(std::string_view bytes);
+
+// Every step takes samples of every stripe. So between two checkpoints all `stripes` cursors move forward; anything
+// else would train samples again or leave some out after a resume, and must not be saved: Error(bug).
+void check_all_moved(const StripeCursors& before, const StripeCursors& after, std::uint32_t stripes);
 
 }  // namespace millrace
