@@ -56,7 +56,7 @@ DownloadCounts DownloadProgress::counts() const {
 }
 
 double DownloadProgress::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return since_start_.seconds();
 }
 
 void DownloadProgress::show(std::size_t waiting_rows) {

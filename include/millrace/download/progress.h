@@ -1,11 +1,11 @@
 #pragma once
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 
 #include "millrace/comm/group.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/download/failure.h"
 
 namespace millrace {
@@ -42,7 +42,7 @@ class DownloadProgress {
  private:
   std::atomic<std::int64_t> successes_{0}, retryable_{0}, shards_{0}, shards_before_{0};
   std::array<std::atomic<std::int64_t>, failure_kind_count> failures_{};
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Stopwatch since_start_;
   double last_line_seconds_ = 0;
 };
 
