@@ -59,8 +59,7 @@ void for_each_piece(const fs::path& path, Use use) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path)
-    : path_(std::move(path)), temp_(path_.string() + ".tmp-" + process_name()) {
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temp_(path_.string() + ".tmp-" + process_name()) {
   fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_errno("cannot create", path_);
 }
