@@ -318,7 +318,7 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
 
 // The checkpoint has reached the duration.
 bool is_finished(const Plan& plan) {
-  return plan.checkpoint && has_reached(plan.config.duration, plan.start);
+  return plan.checkpoint && reached(plan.config.duration, plan.start.point());
 }
 
 int say_nothing_is_left(const Session& session, const Plan& plan) {

@@ -80,7 +80,7 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
 // All was trained and exported before.
 bool is_finished(const AutoencoderPlan& plan) {
   const fs::path dir = plan.config.run.dir.value;
-  return plan.checkpoint && has_reached(plan.config.duration, plan.start) && fs::exists(dir / "DONE") &&
+  return plan.checkpoint && reached(plan.config.duration, plan.start.point()) && fs::exists(dir / "DONE") &&
          fs::exists(dir / "pipeline");
 }
 

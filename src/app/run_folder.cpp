@@ -98,18 +98,6 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   for (const auto& text : refused) log::warning("going on although this changed: {}", text);
 }
 
-bool has_reached(const Duration& duration, const RunState& state) {
-  switch (duration.unit) {
-    case Duration::Unit::steps:
-      return static_cast<double>(state.step) >= duration.count;
-    case Duration::Unit::samples:
-      return static_cast<double>(state.samples) >= duration.count;
-    case Duration::Unit::seconds:
-      return state.seconds >= duration.count;
-  }
-  return false;
-}
-
 // A file that says so already keeps its date.
 static void write_if_other(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;

@@ -54,8 +54,6 @@ std::optional<CheckpointReader> open_start(const Group& world, const Config& con
   });
 }
 
-bool has_reached(const Duration& duration, const RunState& state);
-
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
 

@@ -219,7 +219,8 @@ struct StripeStream::Impl {
 
   // Later epochs see the same rows: the first one's are told. Called without the lock: it reads and writes files.
   void note(const Rejected& rejected, std::uint32_t epoch) const {
-    if (rejected.reason == Reason::archive_error) log::warning("{}: {}", rejected.ref.id, rejected.detail);
+    if (rejected.reason == Reason::archive_error && !rejected.cached)
+      log::warning("{}: {}", rejected.ref.id, rejected.detail);
     if (epoch == 0 && options.rejected) options.rejected->add(rejected);
   }
 

@@ -358,6 +358,8 @@ bool CheckpointWriter::commit() {
         std::filesystem::rename(job.final_name, trash);
         std::filesystem::remove_all(trash);
       }
+      std::error_code none;
+      std::filesystem::remove(run_dir_ / "DONE", none);  // of an earlier, shorter start: the run has gone on
       publish_directory(job.temporary, job.final_name);
     } catch (const std::exception& failed) {
       std::error_code ignored;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -149,16 +150,19 @@ class Loop {
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
-    if (verdict == StepGuard::Verdict::stop)
-      throw Error(
-          Exit::numerics,
-          fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}", state_.step + 1,
-                      totals.loss, totals.norm(), guard_.skips_in_a_row(),
-                      fmt::join(ids.begin(), ids.begin() + std::min<std::size_t>(ids.size(), 16), ", ")),
-          "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
+    if (verdict == StepGuard::Verdict::stop) on_root(p_.trainers, [&] { throw numerics_error(totals, ids); });
     if (is_root())
       log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1,
                    totals.loss, totals.norm());
+  }
+
+  Error numerics_error(const StepTotals& totals, const std::vector<std::string>& ids) const {
+    const auto shown = std::min<std::size_t>(ids.size(), 16);
+    return Error(Exit::numerics,
+                 fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}",
+                             state_.step + 1, totals.loss, totals.norm(), guard_.skips_in_a_row(),
+                             fmt::join(ids.data(), ids.data() + shown, ", ")),
+                 "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
   }
 
   void advance(const StepTotals& totals) {

@@ -38,6 +38,17 @@ TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
   EXPECT_NE(all, read(workshop() / straight() / "ids.jsonl")) << "from step 3 on by the new seed";
 }
 
+// Phase 2 starts from what DONE names, so it must not outlive the run that wrote it.
+TEST(Resume, DoneGoesWithTheFirstCheckpointOfALongerStart) {
+  expect_success(train("longer", "'duration=2 steps'"));
+  ASSERT_TRUE(fs::exists(workshop() / "longer/DONE"));
+  const auto killed = shell(signal_once(train("longer", "'duration=100000 steps'"), "KILL",
+                                        workshop() / "longer/log/rank-00000.log", "checkpoint .*step-00000004"));
+  ASSERT_NE(killed.exit_code, 0) << killed.output;
+  EXPECT_TRUE(fs::exists(checkpoint("longer", 4)));
+  EXPECT_FALSE(fs::exists(workshop() / "longer/DONE"));
+}
+
 TEST(Resume, NeverIsForNewRuns) {
   const auto command = train("never", "'duration=2 steps' checkpoint.resume=never");
   expect_success(command);
