@@ -108,7 +108,9 @@ Command bench_command() {
           {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}},
           true,
           run_bench,
-          schema_of<BenchConfig>};
+          schema_of<BenchConfig>,
+          /*heeds_signals=*/false,
+          /*on_ranks=*/true};
 }
 
 }  // namespace millrace

@@ -60,7 +60,8 @@ Command download_command() {
           false,
           run_download_command,
           schema_of<DownloadFile>,
-          /*heeds_signals=*/true};
+          /*heeds_signals=*/true,
+          /*on_ranks=*/true};
 }
 
 }  // namespace millrace

@@ -330,7 +330,8 @@ Command preprocess_command() {
           false,
           run_preprocess,
           schema_of<PreprocessConfig>,
-          /*heeds_signals=*/true};
+          /*heeds_signals=*/true,
+          /*on_ranks=*/true};
 }
 
 }  // namespace millrace

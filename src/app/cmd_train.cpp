@@ -27,7 +27,7 @@ namespace {
 
 constexpr int handoff_slots = 4;
 
-// What a trainer may wait for samples: the first ones come only after everything has started.
+// What a trainer may wait for samples; the first ones come only after everything has started.
 double start_seconds(const TrainConfig& config) {
   return 5 * hang_seconds(config.guard.hang_timeout);
 }
@@ -92,7 +92,7 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), plan.encoding.shape.moments, plan.encoding.shape.text);
   plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
   plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
-  if (plan.checkpoint) plan.start = plan.checkpoint->state();
+  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, identity_of(plan));
   return plan;
 }
 
@@ -261,9 +261,7 @@ int finish(const Group& trainers, const Plan& plan, LoopResult result) {
     if (!result.checkpoint && plan.checkpoint)
       result.checkpoint = plan.checkpoint->path().string();  // no step was made
     write_state(dir, result.finished ? "done" : "requeue", result);
-    print_footer(dir, result, true,
-                 result.finished ? fmt::format("millrace export --run {} --out {}/pipeline", dir, dir)
-                                 : "the same command again: it resumes from the checkpoint");
+    print_footer(dir, result, true, fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
   }
   return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
@@ -395,7 +393,8 @@ Command train_command() {
           false,
           run_train,
           schema_of<TrainConfig>,
-          /*heeds_signals=*/true};
+          /*heeds_signals=*/true,
+          /*on_ranks=*/true};
 }
 
 }  // namespace millrace

@@ -66,7 +66,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   });
   plan.identity = run_identity("vae", c, plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.checkpoint = open_start(world, c, plan.identity, plan.data.manifest);
-  if (plan.checkpoint) plan.start = plan.checkpoint->state();
+  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
   return plan;
 }
 
@@ -116,7 +116,7 @@ int finish(const Session& session, const fs::path& dir, const LoopResult& result
   if (!result.finished) {
     if (session.is_root()) {
       write_state(dir, "requeue", result);
-      print_footer(dir, result, false, "the same command again: it resumes from the checkpoint");
+      print_footer(dir, result, false, "");
     }
     return static_cast<int>(Exit::requeue);
   }
@@ -202,7 +202,8 @@ Command train_autoencoder_command() {
           false,
           run_train_autoencoder,
           schema_of<AutoencoderTrainConfig>,
-          /*heeds_signals=*/true};
+          /*heeds_signals=*/true,
+          /*on_ranks=*/true};
 }
 
 }  // namespace millrace

@@ -23,6 +23,8 @@ LoopConfig loop_of(const Config& c) {
 void check_guard(const GuardConfig& guard, config::Report& report) {
   if (guard.hang_timeout.value_or(Duration::seconds(1)).unit != Duration::Unit::seconds)
     report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
+  if (guard.hang_timeout.value_or(Duration::seconds(1)).count <= 0)
+    report.problem("guard.hang_timeout", "must be above 0");
 }
 
 void check_optim(const OptimConfig& optim, const Duration& duration, config::Report& report) {
@@ -48,6 +50,8 @@ void check_common(const Config& c, config::Report& report) {
   check_guard(c.guard, report);
   if (c.checkpoint.every && c.checkpoint.every->count <= 0)
     report.problem("checkpoint.every", "must be above 0, or null for none");
+  if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
+    report.problem("checkpoint.keep_every", "must be above 0, or null for none");
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
 }
 

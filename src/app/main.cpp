@@ -56,7 +56,7 @@ void print_help(const Command& command, const std::string& section) {
       fmt::print("  --{:<24} {}\n  --{:<24} {}\n  --{:<24} {}\n", "config FILE",
                  "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
                  "print all settings with their origin and stop", "dry-run",
-                 "check everything, write nothing and stop");
+                 "make the plan, print it, write nothing and stop; weights are not read");
   }
   if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
 }
@@ -68,6 +68,13 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
   if (std::ranges::find(later_commands, name, &LaterCommand::name) != std::end(later_commands))
     throw Error(Exit::usage, fmt::format("millrace {} is not available yet", name), "millrace --help lists what is");
   throw Error(Exit::usage, fmt::format("unknown command \"{}\"", name), "millrace --help lists the commands");
+}
+
+// Of mpirun or srun; a process that nobody launched is the first one, too.
+bool is_first_process() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  return true;
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -88,15 +95,13 @@ int run(const std::vector<std::string>& arguments) {
     print_help(command, *line.help);
     return 0;
   }
+  if (!command.on_ranks && !is_first_process()) return 0;  // one process does it
   return command.run(line);
 }
 
 // Every rank of a launched run finds the same mistake in its command line; one report is enough.
-bool is_silent_rank(const Error& error) {
-  if (error.exit() != Exit::usage) return false;
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::string_view(rank) != "0";
-  return false;
+bool is_reported_by_another(const Error& error) {
+  return error.exit() == Exit::usage && !is_first_process();
 }
 
 // Arrow's S3 client has to end before the process's static objects do.
@@ -115,7 +120,7 @@ int main(int argc, char** argv) {
     return run({argv + 1, argv + argc});
   } catch (...) {
     const Error error = present_error();
-    if (!is_silent_rank(error)) report(error);
+    if (!is_reported_by_another(error)) report(error);
     return static_cast<int>(error.exit());
   }
 }

@@ -10,8 +10,9 @@
 namespace millrace {
 
 // Keys a restart may not change without saying so.
-static const std::vector<std::string> fixed_keys = {"run.seed",     "batch.global",       "data.train", "data.images",
-                                                    "data.stripes", "data.shuffle_block", "transform",  "tokenizer"};
+static const std::vector<std::string> fixed_keys = {
+    "run.seed",     "objective.prediction", "batch.global", "data.train", "data.images",
+    "data.stripes", "data.shuffle_block",   "transform",    "tokenizer"};
 
 constexpr const char* archives_name = "archives.tsv";
 
@@ -135,6 +136,22 @@ static std::string balance(double trainers_wait, const StageShares& stages, doub
                      images_per_second / std::max(0.01, 1 - trainers_wait / 100), limiting_stage(stages));
 }
 
+RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+  RunState state = checkpoint.state();
+  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
+    log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
+    state.cursors.clear();
+    state.ledger = nullptr;
+  }
+  return state;
+}
+
+static std::string next_of(const LoopResult& result, const std::string& when_finished) {
+  if (result.finished) return when_finished;
+  if (result.checkpoint) return "the same command again: it resumes from the checkpoint";
+  return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
+}
+
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
                   const std::string& next_command) {
   const auto& t = result.totals;
@@ -153,7 +170,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);
   fmt::print("  run             {}\n", run_dir.string());
-  if (!next_command.empty()) fmt::print("  next            {}\n", next_command);
+  fmt::print("  next            {}\n", next_of(result, next_command));
   std::fflush(stdout);
 }
 

@@ -54,13 +54,17 @@ std::optional<CheckpointReader> open_start(const Group& world, const Config& con
   });
 }
 
+// Where training goes on from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
+// in the old ones mean nothing: the new data begin at their beginning.
+RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+
 // RUN/DONE and RUN/STATE (JSON), rank 0.
 void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
 
 // The last lines of a dry run, after the start-up table: nothing was written, and what the run `would` do.
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would);
 
-// What was reached, who waited for whom, and what to do next.
+// What was reached, who waited for whom, and what to do next: `next_command` when the run is finished.
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
                   const std::string& next_command);
 

@@ -1,8 +1,10 @@
 #include "shuffle_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/node_memory.h"
 #include "millrace/io/urls.h"
@@ -21,11 +23,13 @@ std::uint64_t bytes_of_encoding(const EncodingShape& shape) {
 std::optional<std::uint64_t> measure_first_rows(const ProducerConfig& config, const Manifest& manifest) {
   constexpr int wanted = 64;
   const SourceConfig& data = config.data.train;
-  if (data.type != SourceConfig::Type::synthetic && local_path(manifest.archives.at(0).path).empty())
-    return std::nullopt;
+  const auto source = make_source(data, manifest, config.transform.resolution, /*index=*/"never");
+  std::error_code error;
+  if (data.type != SourceConfig::Type::synthetic &&
+      !std::filesystem::is_regular_file(local_path(manifest.archives.at(0).path), error))
+    return std::nullopt;  // a stream would lose the rows that are looked at
   std::uint64_t bytes = 0, samples = 0;
   try {
-    const auto source = make_source(data, manifest, config.transform.resolution, /*index=*/"never");
     const auto rows = source->open({0, 0, 1}, 0);
     for (int i = 0; i < wanted; ++i) {
       const auto row = rows->next();
@@ -56,7 +60,7 @@ ShufflePlan plan_shuffle(const Session& session, const ProducerConfig& config, c
                          const EncodingPlan& encoding, const Roles& roles, const Routing& routing) {
   ShufflePlan plan;
   plan.block = static_cast<std::uint32_t>(config.data.shuffle_block);
-  if (session.is_root()) plan.row = measure_row(config, data.manifest, encoding);
+  on_root(session.world.group(), [&] { plan.row = measure_row(config, data.manifest, encoding); });
   plan.hosts = session.world.hosts();
   plan.stripes_of_rank.assign(plan.hosts.size(), 0);
   for (std::size_t i = 0; i < roles.producers.size(); ++i)

@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -219,9 +220,15 @@ struct StripeStream::Impl {
 
   // Later epochs see the same rows: the first one's are told. Called without the lock: it reads and writes files.
   void note(const Rejected& rejected, std::uint32_t epoch) const {
-    if (rejected.reason == Reason::archive_error && !rejected.cached)
+    if (rejected.reason == Reason::archive_error && !rejected.cached && is_first_error_of(rejected.ref.archive))
       log::warning("{}: {}", rejected.ref.id, rejected.detail);
     if (epoch == 0 && options.rejected) options.rejected->add(rejected);
+  }
+
+  // Every lane of a broken archive finds it broken, in every pass.
+  bool is_first_error_of(std::uint32_t archive) const {
+    const std::lock_guard lock(broken_mutex);
+    return broken_archives.insert(archive).second;
   }
 
   // Has prepared and read what the stripe is expected to give.
@@ -290,6 +297,8 @@ struct StripeStream::Impl {
   const StreamOptions options;
   const Stopwatch since_start;
 
+  mutable std::mutex broken_mutex;
+  mutable std::set<std::uint32_t> broken_archives;  // that were warned about
   std::mutex mutex;
   std::condition_variable_any work_there;
   std::condition_variable ready_there;

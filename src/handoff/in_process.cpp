@@ -141,6 +141,8 @@ class InProcessReceiver final : public ParcelReceiver {
 
   HandoffStats stats() const override { return stats_; }
 
+  std::string producer_name(int) const override { return "the producer thread"; }
+
   int ready() override {
     std::lock_guard lock(shared_->mutex);
     return static_cast<int>(shared_->arrived.size());

@@ -171,6 +171,10 @@ class MpiReceiver final : public ParcelReceiver {
 
   HandoffStats stats() const override { return stats_; }
 
+  std::string producer_name(int producer) const override {
+    return fmt::format("the producer on rank {}", lanes_[producer].rank);
+  }
+
   int ready() override {
     poll();
     std::size_t ready = 0;

@@ -389,9 +389,11 @@ bool CheckpointWriter::commit() {
   return true;
 }
 
-// Deletes what is older than the newest `keep`, but for what is marked to be kept.
+// Deletes what is older than the newest `keep`, but for what is marked to be kept. What is newer than the one just
+// written comes from before a restart from an older step, or was passed over as damaged: it counts for nothing here.
 void CheckpointWriter::retire() const {
-  const auto all = list_checkpoints(run_dir_);
+  auto all = list_checkpoints(run_dir_);
+  std::erase_if(all, [&](const CheckpointName& checkpoint) { return checkpoint.step > last_step_; });
   for (std::size_t i = static_cast<std::size_t>(retention_.keep); i < all.size(); ++i) {
     std::error_code error;
     if (std::filesystem::exists(all[i].path / keep_name, error)) continue;

@@ -48,7 +48,9 @@ void GuardConfig::describe(config::Section& section) {
   section.key("spike_sigma", spike_sigma, "a loss this many standard deviations above its mean is warned about")
       .above(0);
   section.key("max_skips", max_skips, "more skipped steps in a row than this stop the run").at_least(0);
-  section.key("hang_timeout", hang_timeout, "longest a rank may wait for another; auto = 30 min");
+  section.key("hang_timeout", hang_timeout,
+              "longest a rank may wait for another, five times as long for samples and while loading and saving; auto "
+              "= 30 min");
 }
 
 }  // namespace millrace

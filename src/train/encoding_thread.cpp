@@ -6,14 +6,16 @@
 namespace millrace {
 namespace {
 
-// In the place of one encoder batch. So many are no bad luck with single images.
+// More of them in the place of one encoder batch are the encoder's fault, not single images'.
 constexpr std::size_t max_dropped = 1000;
 
 [[noreturn]] void give_up(const std::vector<SampleRef>& dropped) {
-  throw Error(Exit::bad_data,
-              fmt::format("{} samples in a row have encodings that are not finite, the last is {}", dropped.size(),
-                          dropped.back().id),
-              "encode.dtype=float32 or bfloat16: the VAE of SD 1 and 2 can overflow in float16");
+  throw Error(
+      Exit::bad_data,
+      fmt::format(
+          "{} samples of one encoder batch and its replacements have encodings that are not finite, the last is {}",
+          dropped.size(), dropped.back().id),
+      "encode.dtype=float32 or bfloat16: the VAE of SD 1 and 2 can overflow in float16");
 }
 
 // Leaves the finite rows in `batch`; what the others were.

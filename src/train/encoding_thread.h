@@ -15,13 +15,13 @@
 
 namespace millrace {
 
-// One encoder batch as it leaves the encoders. A sample whose encoding is not finite has its stripe's next one behind
-// it in the same batch, so that no parcel is ever short of a sample that the order of parcels counts on.
+// One encoder batch as it leaves the encoders. A sample whose encoding is not finite is replaced, at the end of the
+// same batch, by the next one of its stripe, so that no parcel lacks a sample that the order of parcels counts on.
 struct Encoded {
   EncodedBatch batch;                // finite
   std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
   ProducerReport spent;              // up to then, all but sending
-  Stopwatch since;
+  Stopwatch since;                   // `spent` was taken
 };
 
 // Takes samples from the stream and encodes them, in a thread of its own, so that parcels travel meanwhile: messages

@@ -60,10 +60,10 @@ bool HandoffSource::unpack_held() {
 void HandoffSource::give_up() const {
   const auto& [stripe, line] =
       *std::ranges::find_if(lines_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
-  throw Error(
-      Exit::suspect,
-      fmt::format("no samples of stripe {} from producer {} for {:.0f} s", stripe, line.producer, limit_seconds_),
-      "look at that producer's log; guard.hang_timeout sets the limit");
+  throw Error(Exit::suspect,
+              fmt::format("no samples of stripe {} from {} for {:.0f} s", stripe,
+                          receiver_.producer_name(line.producer), limit_seconds_),
+              "look at that rank's log; guard.hang_timeout sets the limit");
 }
 
 void HandoffSource::unpack(const Parcel& parcel) {

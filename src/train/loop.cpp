@@ -327,12 +327,19 @@ class Loop {
     if (!is_root()) return;
     StripeCursors cursors;
     for (const auto& part : parts) cursors.merge(cursors_from_bytes(part));
-    check_all_moved(state_.cursors, cursors, p_.data.stripes.stripes);
+    const bool again = state_.step == cursors_step_;  // the save that this one repeats has failed
+    check_all_moved(again ? StripeCursors{} : state_.cursors, cursors, p_.data.stripes.stripes);
     state_.cursors = std::move(cursors);
+    cursors_step_ = state_.step;
   }
 
+  // For people: what a resume needs of it is in the checkpoint. So a full disk is no reason to stop.
   void write_ledger() const {
-    write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json());
+    try {
+      write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json());
+    } catch (const Error& failed) {
+      log::warning("ledger.json stays as it was: {}", failed.what());
+    }
   }
 
   // The state at the end must be on disk, unless the user wanted no checkpoints.
@@ -384,7 +391,8 @@ class Loop {
   RunPoint before_;         // before the present step
   const Stopwatch since_start_;
 
-  StripeCursors own_cursors_;  // of this trainer's stripes, as far as this process has moved them
+  std::int64_t cursors_step_ = 0;  // at which state_.cursors were true
+  StripeCursors own_cursors_;      // of this trainer's stripes, as far as this process has moved them
   LedgerDelta news_;
   Interval interval_;
   Metrics totals_;

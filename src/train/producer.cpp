@@ -90,19 +90,17 @@ class Producer {
   }
 
   // NOTE [Order of parcels] Parcels leave in the order in which they are needed, whoever they are for and whenever they
-  // were complete. That is what keeps the hand-off from deadlock, with rings of any size, encoder batches of any size
-  // and any number of producers and trainers:
-  //   A trainer takes parcels of a producer out of their slots until it lacks nothing of that producer for its present
-  //   step, and trainers are never more than one step apart, because they add up gradients in every step. Let trainer t
-  //   wait in step j for a parcel of this producer. The parcel is needed at step j or before. If it has left, its turn
-  //   in t's ring comes, because t empties the ring while it lacks something. If it has not left, the producer must be
-  //   blocked on an earlier one in the order, for another trainer u, needed at step i <= j, since otherwise it would go
-  //   on encoding and sending. u's ring being full, u leaves parcels in their slots, so it lacks nothing of this
-  //   producer in its step, or it is in the middle of a step and will look soon. u is in step j, as t is, or will get
-  //   there, because no other trainer is ahead of t's reduction. But in step j >= i it lacks the blocked parcel, and
-  //   therefore empties its ring: a contradiction. So no trainer waits for ever.
-  // With the parcels of an encoder batch sent by stripe number, more parcels of a later step than a ring has slots
-  // could block one that another trainer was waiting for. tests/app/handoff_model_test.cpp tries thousands of layouts.
+  // were complete. That keeps the hand-off from deadlock, with rings of any size, encoder batches of any size and any
+  // number of producers and trainers. For let nothing move any more, and let t be the trainer that waits for samples in
+  // the least step j; it lacks a parcel X of producer p, needed in step j or before.
+  //   If X has left, it lies in t's ring, and t takes it: a trainer empties the ring of a producer it lacks something
+  //   of. If X has not left, p stands at a parcel Y, in the order before X or X itself, needed in a step i <= j,
+  //   because the ring of Y's trainer u is full. Either u waits for samples, in step k >= j: then it lacks Y, and takes
+  //   what is in its ring. Or u waits for others in the gradients of step k: then it has had all that it needs up to k,
+  //   so i > k; but t, in step j >= i > k, has left the gradients of step k, and so has u.
+  // Each case contradicts that nothing moves. With the parcels of an encoder batch sent by stripe number, more parcels
+  // of a later step than a ring has slots could block one that another trainer waited for.
+  // tests/app/handoff_model_test.cpp tries thousands of layouts.
   void send_complete_parcels() {
     while (lines_[turn_.stripe].waiting >= turn_.samples) {
       Line& line = lines_[turn_.stripe];

@@ -123,7 +123,7 @@ Outcome hang(const std::string& run, int ranks, int hanging_rank) {
 TEST(Hang, AProducerThatStandsStillIsNamed) {
   const auto outcome = hang("still-producer", 2, 1);
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
-  expect_mentions(outcome, "from producer 0");
+  expect_mentions(outcome, "from the producer on rank 1");
   expect_mentions(outcome, "guard.hang_timeout");
   EXPECT_TRUE(checkpoints("still-producer").contains("step-00000002")) << "what was saved stays";
   EXPECT_FALSE(fs::exists(workshop() / "still-producer/DONE"));

@@ -88,6 +88,7 @@ class ScriptedReceiver final : public ParcelReceiver {
   bool finished() const override { return false; }
   int signal_number() const override { return signal_; }
   void finish(double) override {}
+  std::string producer_name(int producer) const override { return "producer " + std::to_string(producer); }
   HandoffStats stats() const override { return {}; }
   int ready() override { return static_cast<int>(waiting_.size()); }
 

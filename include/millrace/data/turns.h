@@ -17,9 +17,10 @@ struct ParcelSize {
   int samples() const { return samples_per_step * steps; }
 };
 
-// The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. The
-// first parcel of a stripe is shorter, by one step more from stripe to stripe, so that afterwards every step needs a
-// few new parcels instead of each n-th step all of them: trainers start sooner, and neither side waits in bursts.
+// The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. First
+// parcels serve 1, 2, ... `steps` steps in turn from stripe to stripe, all later ones serve `steps`. So every step
+// needs a few new parcels, instead of each n-th step all of them: trainers start sooner, and neither side waits in
+// bursts.
 class ParcelOrder {
  public:
   struct Turn {
@@ -45,8 +46,8 @@ class ParcelOrder {
   std::set<Parcel> parcels_;  // the next one of every stripe
 };
 
-// A stream's samples in the order of their parcels. The stream is told `ahead` samples before whose turn will come, and
-// has that many ready.
+// A stream's samples in the order of their parcels. It tells the stream `ahead` samples in advance which stripe's turn
+// comes, so that these are ready.
 class TurnReader {
  public:
   // The stream must own the stripes, and outlive this.

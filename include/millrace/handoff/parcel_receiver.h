@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,8 @@ class ParcelReceiver {
   // Errors of producers are logged, not thrown. Parcels still held stay valid.
   virtual void finish(double limit_seconds = 600) = 0;
   virtual HandoffStats stats() const = 0;
+  // For messages: "the producer on rank 5".
+  virtual std::string producer_name(int producer) const = 0;
   // Complete parcels that wait to be received.
   virtual int ready() = 0;
 };

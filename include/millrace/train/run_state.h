@@ -29,7 +29,7 @@ struct RunState {
   static RunState from_json(const nlohmann::json& json);
 };
 
-// Between ranks.
+// For the way from trainers to rank 0.
 std::string to_bytes(const StripeCursors& cursors);
 StripeCursors cursors_from_bytes(std::string_view bytes);
 
