@@ -7,9 +7,10 @@
 namespace millrace {
 
 struct HandoffBench {
-  std::size_t parcel_bytes = 64 * (16384 + 157696);  // 64 images at 256 px with SD 2: moments and text in half precision
-  int parcels = 100;                                // per run
-  int runs = 5;                                     // after one warm-up run
+  std::size_t parcel_bytes =
+      64 * (16384 + 157696);  // 64 images at 256 px with SD 2: moments and text in half precision
+  int parcels = 100;          // per run
+  int runs = 5;               // after one warm-up run
   int slots = 4;
 };
 

@@ -14,8 +14,8 @@ struct RunPoint {
   double seconds = 0;  // in training
 };
 
-// True when a multiple of `every` lies in (before, after]; never without `every`. So what is due is due once, also where
-// steps jump over the multiple.
+// True when a multiple of `every` lies in (before, after]; never without `every`. So what is due is due once, also
+// where steps jump over the multiple.
 bool crossed(const std::optional<Duration>& every, const RunPoint& before, const RunPoint& after);
 
 // True when the run is as long as `duration`.
