@@ -6,6 +6,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/data/source.h"
 #include "millrace/nn/device.h"
 #include "report.h"
 #include "threads.h"
@@ -112,7 +113,12 @@ PipelineFolder open_pipeline(const Group& world, const std::string& path) {
 
 DataPlan share_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch) {
   std::string bytes;
-  on_root(world, [&] { bytes = to_bytes(make_data_plan(source, data, global_batch)); });
+  on_root(world, [&] {
+    const auto plan = make_data_plan(source, data, global_batch);
+    // The captions of classes are read with the source: now, while nothing is written yet.
+    if (source.type == SourceConfig::Type::class_labels) make_source(source, plan.manifest, 1, /*index=*/"never");
+    bytes = to_bytes(plan);
+  });
   return data_plan_from_bytes(world.broadcast(bytes));
 }
 

@@ -99,6 +99,9 @@ std::vector<Start> train_starts() {
       {"'duration=8 steps' roles.producers=9", 2, "roles.producers"},
       {"'duration=8 steps' 'guard.hang_timeout=3 steps'", 2, "guard.hang_timeout"},
       {"'duration=8 steps' data.validation.path=" + at("no.tar"), 74, "no.tar"},
+      {"'duration=8 steps' data.validation.type=class data.validation.idx_to_prompt=" + at("no.json") +
+           " data.validation.path=" + at("shapes"),
+       74, "no.json"},
   };
 }
 
