@@ -47,6 +47,7 @@ struct Plan {
   RunState start;
   std::optional<CheckpointReader> checkpoint;
   std::optional<ValidationPlan> validation;
+  nlohmann::json identity;
 };
 
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
@@ -70,13 +71,9 @@ void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encodi
   report.throw_if_problems();
 }
 
-nlohmann::json identity_of(const Plan& plan) {
-  return run_identity("unet", plan.config, plan.data, unet_config_of(plan.config, plan.pipeline), plan.pipeline.path());
-}
-
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}, {}, {}, {}, 1, {}, 0, {}, {}, {}};
+  Plan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}, {}, {}, {}, 1, {}, 0, {}, {}, {}, {}};
   plan.roles = on_all(world, [&, gpus = gpu_names(session)] { return plan_roles(gpus, config.roles); });
   plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
   plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
@@ -91,8 +88,9 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), plan.encoding.shape.moments, plan.encoding.shape.text);
   plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
-  plan.checkpoint = open_start(world, config, identity_of(plan), plan.data.manifest);
-  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, identity_of(plan));
+  plan.identity = run_identity("unet", config, plan.data, unet_config_of(config, plan.pipeline), plan.pipeline.path());
+  plan.checkpoint = open_start(world, config, plan.identity, plan.data.manifest);
+  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
   return plan;
 }
 
@@ -249,7 +247,7 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
                   c.data.max_bad_share,
                   static_cast<int>(plan.roles.producers.size()),
                   session.device,
-                  identity_of(plan),
+                  plan.identity,
                   validation ? &*validation : nullptr};
   return run_loop(std::move(parts), plan.start);
 }

@@ -99,6 +99,16 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   for (const auto& text : refused) log::warning("going on although this changed: {}", text);
 }
 
+RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+  RunState state = checkpoint.state();
+  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
+    log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
+    state.cursors.clear();
+    state.ledger = nullptr;
+  }
+  return state;
+}
+
 // A file that says so already keeps its date.
 static void write_if_other(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;
@@ -134,16 +144,6 @@ static std::string balance(double trainers_wait, const StageShares& stages, doub
     return "both waited for each other: do they share cores, or is the network slow?";
   return fmt::format("trainers wait for producers: they could take {:.1f} img/s; {} holds the producers back",
                      images_per_second / std::max(0.01, 1 - trainers_wait / 100), limiting_stage(stages));
-}
-
-RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
-  RunState state = checkpoint.state();
-  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
-    log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
-    state.cursors.clear();
-    state.ledger = nullptr;
-  }
-  return state;
 }
 
 static std::string next_of(const LoopResult& result, const std::string& when_finished) {

@@ -12,24 +12,20 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint64_t assumed_row_bytes = 100
-                                            << 10;  // a photo of 512 pixels with its metadata, rather more than less
-
-std::uint64_t bytes_of_encoding(const EncodingShape& shape) {
-  return 2 * (count_of(shape.moments) + count_of(shape.text));
-}
+// A photo of 512 pixels with its metadata, rather more than less.
+constexpr std::uint64_t assumed_row_bytes = 100 << 10;
 
 // The mean of the first rows. Nothing for what is no file: a stream is not begun for this.
 std::optional<std::uint64_t> measure_first_rows(const ProducerConfig& config, const Manifest& manifest) {
   constexpr int wanted = 64;
   const SourceConfig& data = config.data.train;
-  const auto source = make_source(data, manifest, config.transform.resolution, /*index=*/"never");
   std::error_code error;
   if (data.type != SourceConfig::Type::synthetic &&
       !std::filesystem::is_regular_file(local_path(manifest.archives.at(0).path), error))
     return std::nullopt;  // a stream would lose the rows that are looked at
   std::uint64_t bytes = 0, samples = 0;
   try {
+    const auto source = make_source(data, manifest, config.transform.resolution, /*index=*/"never");
     const auto rows = source->open({0, 0, 1}, 0);
     for (int i = 0; i < wanted; ++i) {
       const auto row = rows->next();
@@ -49,7 +45,7 @@ std::optional<std::uint64_t> measure_first_rows(const ProducerConfig& config, co
 }  // namespace
 
 RowSize measure_row(const ProducerConfig& config, const Manifest& manifest, const EncodingPlan& encoding) {
-  const std::uint64_t encoded = bytes_of_encoding(encoding.shape);
+  const std::uint64_t encoded = encoding_bytes(encoding.shape);
   if (!encoding.encodes) return {encoded, true};
   const auto measured = measure_first_rows(config, manifest);
   const std::uint64_t bytes = measured.value_or(assumed_row_bytes);

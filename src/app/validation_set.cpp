@@ -89,11 +89,10 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 }
 
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config) {
-  const auto sample_bytes = 2 * (count_of(plan.encoding.shape.moments) + count_of(plan.encoding.shape.text));
   const auto samples = static_cast<std::size_t>(plan.batches) * static_cast<std::size_t>(plan.global_batch);
   return fmt::format("every {}: {} batches of {} samples of {} archives, {} in the trainers' memory",
                      to_string(config.every), plan.batches, plan.global_batch, plan.data.manifest.archives.size(),
-                     format_bytes(samples * sample_bytes));
+                     format_bytes(samples * encoding_bytes(plan.encoding.shape)));
 }
 
 void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,

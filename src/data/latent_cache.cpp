@@ -58,6 +58,10 @@ std::size_t count_of(const std::vector<std::int64_t>& shape) {
                          [](std::size_t n, std::int64_t side) { return n * static_cast<std::size_t>(side); });
 }
 
+std::size_t encoding_bytes(const EncodingShape& shape) {
+  return sizeof(std::uint16_t) * (count_of(shape.moments) + count_of(shape.text));
+}
+
 bool is_latent_cache(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / description_name, ignored);

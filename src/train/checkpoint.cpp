@@ -6,6 +6,7 @@
 #include <regex>
 #include <thread>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -162,27 +163,27 @@ torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::strin
   return from_storage_order(flat, shape, table[key].at("channels_last").get<bool>()).contiguous();
 }
 
-std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers) {
-  std::optional<Error> error;
-  std::string found;
-  if (trainers.rank() == 0) {
-    const auto candidates = list_checkpoints(run_dir);
-    for (const auto& candidate : candidates) {
-      try {
-        CheckpointReader::open(candidate.path);
-        found = candidate.path.string();
-        break;
-      } catch (const Error& broken) {
-        log::warning("checkpoint {} is not used: {}", candidate.path.string(), broken.what());
-      }
+// Empty when there are no checkpoints.
+static std::string newest_valid(const std::filesystem::path& run_dir) {
+  const auto candidates = list_checkpoints(run_dir);
+  for (const auto& candidate : candidates) {
+    try {
+      CheckpointReader::open(candidate.path);
+      return candidate.path.string();
+    } catch (const Error& broken) {
+      log::warning("checkpoint {} is not used: {}", candidate.path.string(), broken.what());
     }
-    if (found.empty() && !candidates.empty())
-      error = Error(Exit::io,
-                    fmt::format("none of the {} checkpoints in {} is valid", candidates.size(),
-                                (run_dir / "checkpoints").string()),
-                    "restore one from a backup, or move the run folder away to start from step 0");
   }
-  agree(trainers, error);
+  if (candidates.empty()) return {};
+  throw Error(
+      Exit::io,
+      fmt::format("none of the {} checkpoints in {} is valid", candidates.size(), (run_dir / "checkpoints").string()),
+      "restore one from a backup, or move the run folder away to start from step 0");
+}
+
+std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& run_dir, const Group& trainers) {
+  std::string found;
+  on_root(trainers, [&] { found = newest_valid(run_dir); });
   found = trainers.broadcast(found);
   if (found.empty()) return std::nullopt;
   return found;
@@ -286,20 +287,18 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   job.point = state.point();
   job.final_name = run_dir_ / "checkpoints" / step_name(state.step);
   job.temporary = job.final_name.string() + ".tmp";
-  std::optional<Error> error;
-  if (trainers_.rank() == 0) {
-    job.manifest = extra;
-    job.manifest["format"] = manifest_format;
-    job.manifest["step"] = state.step;
-    job.manifest["samples"] = state.samples;
-    job.manifest["state"] = state.to_json();
-    std::error_code code;
-    std::filesystem::remove_all(job.temporary, code);
-    std::filesystem::create_directories(job.temporary, code);
-    if (code) error = Error(Exit::io, fmt::format("cannot make {}: {}", job.temporary.string(), code.message()));
-  }
   try {
-    agree(trainers_, error);
+    on_root(trainers_, [&] {
+      job.manifest = extra;
+      job.manifest["format"] = manifest_format;
+      job.manifest["step"] = state.step;
+      job.manifest["samples"] = state.samples;
+      job.manifest["state"] = state.to_json();
+      std::error_code code;
+      std::filesystem::remove_all(job.temporary, code);
+      std::filesystem::create_directories(job.temporary, code);
+      if (code) fail(Exit::io, "cannot make {}: {}", job.temporary.string(), code.message());
+    });
   } catch (const Error& failed) {
     log::warning("no checkpoint at step {}: {}", state.step, failed.what());
     job_.reset();
@@ -322,71 +321,67 @@ bool CheckpointWriter::busy() const {
 
 bool CheckpointWriter::commit() {
   if (!in_flight_) return false;
-  Job& job = *job_;
-  job.thread.join();
+  const auto job = std::move(job_);
+  job->thread.join();
   in_flight_ = false;
-  const auto reports = trainers_.gather_strings(job.report.dump());
-
-  std::optional<Error> error;
-  if (trainers_.rank() == 0) {
-    try {
-      nlohmann::json files = nlohmann::json::array(), tensors = nlohmann::json::object();
-      for (const auto& text : reports) {
-        auto report = nlohmann::json::parse(text);
-        if (report.is_null()) continue;
-        if (report.contains("error"))
-          throw Error(static_cast<Exit>(report.value("exit", static_cast<int>(Exit::io))),
-                      report["error"].get<std::string>());
-        for (const auto& slice : report["slices"]) {
-          auto& entry = tensors[slice["key"].get<std::string>()];
-          entry["shape"] = slice["shape"];
-          entry["channels_last"] = slice["channels_last"];
-          entry["parts"].push_back({{"file", report["name"]}, {"begin", slice["begin"]}, {"end", slice["end"]}});
-        }
-        report.erase("slices");
-        files.push_back(std::move(report));
-      }
-      job.manifest["files"] = std::move(files);
-      job.manifest["tensors"] = std::move(tensors);
-      const auto text = job.manifest.dump(1) + "\n";
-      write_file_atomically(job.temporary / manifest_name, text);
-      write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
-      if (crossed(retention_.keep_every, last_point_, job.point)) write_file_atomically(job.temporary / keep_name, "");
-      if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
-        const auto trash = job.final_name.string() + ".trash";
-        std::filesystem::remove_all(trash);
-        std::filesystem::rename(job.final_name, trash);
-        std::filesystem::remove_all(trash);
-      }
-      std::error_code none;
-      std::filesystem::remove(run_dir_ / "DONE", none);  // of an earlier, shorter start: the run has gone on
-      publish_directory(job.temporary, job.final_name);
-    } catch (const std::exception& failed) {
-      std::error_code ignored;
-      std::filesystem::remove_all(job.temporary, ignored);
-      const auto* known = dynamic_cast<const Error*>(&failed);
-      error = known ? *known : Error(Exit::io, failed.what());
-    }
-  }
-  const auto point = job.point;
-  const auto name = job.final_name.string();
-  job_.reset();
+  const auto reports = trainers_.gather_strings(job->report.dump());
   try {
-    agree(trainers_, error);
+    on_root(trainers_, [&] { publish(*job, reports); });
   } catch (const Error& failed) {
     if (failed.exit() == Exit::numerics) throw;
     if (trainers_.rank() == 0)
-      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", point.step,
+      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", job->point.step,
                    failed.what());
     return false;
   }
-  last_step_ = point.step;
-  last_point_ = point;
+  last_step_ = job->point.step;
+  last_point_ = job->point;
   if (trainers_.rank() == 0) {
-    log::info("checkpoint {}", name);
+    log::info("checkpoint {}", job->final_name.string());
     retire();
   }
   return true;
+}
+
+// Rank 0, with what all ranks have written: the manifest, then the directory under its final name, or nothing at all.
+void CheckpointWriter::publish(Job& job, const std::vector<std::string>& reports) const {
+  try {
+    nlohmann::json files = nlohmann::json::array(), tensors = nlohmann::json::object();
+    for (const auto& text : reports) {
+      auto report = nlohmann::json::parse(text);
+      if (report.is_null()) continue;
+      if (report.contains("error"))
+        throw Error(static_cast<Exit>(report.value("exit", static_cast<int>(Exit::io))),
+                    report["error"].get<std::string>());
+      for (const auto& slice : report["slices"]) {
+        auto& entry = tensors[slice["key"].get<std::string>()];
+        entry["shape"] = slice["shape"];
+        entry["channels_last"] = slice["channels_last"];
+        entry["parts"].push_back({{"file", report["name"]}, {"begin", slice["begin"]}, {"end", slice["end"]}});
+      }
+      report.erase("slices");
+      files.push_back(std::move(report));
+    }
+    job.manifest["files"] = std::move(files);
+    job.manifest["tensors"] = std::move(tensors);
+    const auto text = job.manifest.dump(1) + "\n";
+    write_file_atomically(job.temporary / manifest_name, text);
+    write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
+    if (crossed(retention_.keep_every, last_point_, job.point)) write_file_atomically(job.temporary / keep_name, "");
+    if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
+      const auto trash = job.final_name.string() + ".trash";
+      std::filesystem::remove_all(trash);
+      std::filesystem::rename(job.final_name, trash);
+      std::filesystem::remove_all(trash);
+    }
+    std::error_code none;
+    std::filesystem::remove(run_dir_ / "DONE", none);  // of an earlier, shorter start: the run has gone on
+    publish_directory(job.temporary, job.final_name);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove_all(job.temporary, ignored);
+    throw;
+  }
 }
 
 // Deletes what is older than the newest `keep`, but for what is marked to be kept. What is newer than the one just

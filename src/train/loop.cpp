@@ -289,18 +289,16 @@ class Loop {
   // Collective: rank 0 counts what all producers have seen.
   void merge_ledger() {
     const auto parts = p_.trainers.gather_strings(std::exchange(news_, {}).to_bytes());
-    std::optional<Error> error;
-    if (is_root()) {
+    on_root(p_.trainers, [&] {
       try {
         for (const auto& part : parts)
           if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
         check_bad_share(ledger_, p_.data, p_.max_bad_share);
-      } catch (const Error& failed) {
-        error = failed;
+      } catch (const Error&) {
         write_ledger();
+        throw;
       }
-    }
-    agree(p_.trainers, error);
+    });
   }
 
   void save_if_due() {

@@ -10,6 +10,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "mpi_world.h"
+#include "train/run_folder.h"
 
 namespace millrace {
 namespace {
@@ -80,23 +81,6 @@ RunState state_at(std::int64_t step) {
   state.cursors[3] = {.epoch = 1, .unit = 2, .row = 3, .given = 4};
   return state;
 }
-
-// A run folder that all ranks of the test share; rank 0 makes and removes it.
-class RunFolder {
- public:
-  RunFolder() {
-    if (test_world().rank() == 0) folder_.emplace();
-    path_ = test_world().group().broadcast(folder_ ? folder_->path().string() : "");
-  }
-  ~RunFolder() { test_world().group().barrier(); }
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path checkpoint(std::int64_t step) const { return path_ / "checkpoints" / step_name(step); }
-
- private:
-  std::optional<test::TempDir> folder_;
-  std::filesystem::path path_;
-};
 
 bool save(CheckpointWriter& writer, const Training& training, std::int64_t step) {
   writer.start(training.model, training.optimizer, state_at(step), {{"kind", "unet"}});

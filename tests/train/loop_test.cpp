@@ -7,9 +7,9 @@
 #include <fstream>
 #include <set>
 
-#include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "mpi_world.h"
+#include "train/run_folder.h"
 
 namespace millrace {
 namespace {
@@ -75,35 +75,6 @@ class Regression final : public Task {
   int step_;
   torch::Tensor inputs_, targets_;
   std::vector<SampleRef> refs_;
-};
-
-using Steps = std::set<std::int64_t>;
-
-// A run folder that all ranks share.
-class RunFolder {
- public:
-  RunFolder() {
-    if (test_world().rank() == 0) folder_.emplace();
-    path_ = test_world().group().broadcast(folder_ ? folder_->path().string() : "");
-  }
-  ~RunFolder() { test_world().group().barrier(); }
-  const std::filesystem::path& path() const { return path_; }
-
-  std::vector<nlohmann::json> lines(const std::string& name) const {
-    std::vector<nlohmann::json> all;
-    std::ifstream in(path_ / name);
-    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
-    return all;
-  }
-  Steps checkpoints() const {
-    Steps steps;
-    for (const auto& checkpoint : list_checkpoints(path_)) steps.insert(checkpoint.step);
-    return steps;
-  }
-
- private:
-  std::optional<test::TempDir> folder_;
-  std::filesystem::path path_;
 };
 
 LoopConfig quick(const RunFolder& folder, Duration duration) {

@@ -28,6 +28,8 @@ struct EncodingShape {
 
 // The numbers in a tensor of this shape.
 std::size_t count_of(const std::vector<std::int64_t>& shape);
+// Of one sample's moments and text in half precision.
+std::size_t encoding_bytes(const EncodingShape& shape);
 
 // What all rows of a cache have in common: CACHE.json, which is written first and never changes.
 struct CacheDescription {

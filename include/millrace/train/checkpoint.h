@@ -83,6 +83,7 @@ class CheckpointWriter {
 
  private:
   struct Job;
+  void publish(Job& job, const std::vector<std::string>& reports) const;
   void retire() const;
 
   std::filesystem::path run_dir_;
