@@ -6,7 +6,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(LibArchive REQUIRED)
 # OpenCV: Debian's CMake files come only with the package of all modules and its 130 libraries; two modules are enough.
-# No source uses them yet: docs/architecture.md.
+# What they are for: docs/architecture.md.
 find_path(OPENCV_INCLUDE_DIR opencv2/core.hpp PATH_SUFFIXES opencv4 REQUIRED)
 foreach(module core imgproc)
   find_library(OPENCV_${module}_LIBRARY opencv_${module} REQUIRED)
@@ -33,6 +33,7 @@ file(GLOB MILLRACE_SITE_PACKAGES ${MILLRACE_VENV}/lib/python3*/site-packages)
 if(NOT MILLRACE_SITE_PACKAGES)
   message(FATAL_ERROR "no Python environment in ${MILLRACE_VENV}: run scripts/setup first, or set MILLRACE_VENV")
 endif()
+find_program(MILLRACE_PYTHON python3 HINTS ${MILLRACE_VENV}/bin REQUIRED)  # the standard library is all it needs
 
 # Arrow::parquet ---------------------------------------------------------------------------------------------------
 set(arrow_dir ${MILLRACE_SITE_PACKAGES}/pyarrow)

@@ -61,7 +61,8 @@ function(millrace_test name)
     list(APPEND ARG_LABELS torch)  # what scripts/test_processors repeats
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME module)  # tests of a module see its private headers
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/src/${module})
   target_compile_definitions(${name} PRIVATE MILLRACE_TEST_DATA="${MILLRACE_TEST_DATA}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
   if(ARG_TORCH)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/data/html_entity_table.cpp: HTML's named characters (the WHATWG list, as Python's html.entities has it).
+"""Writes html_entities_table.cpp: HTML's named characters (the WHATWG list, as Python's html.entities has it).
 
-    python3 scripts/html_entities.py > src/data/html_entity_table.cpp
+    python3 scripts/html_entities.py OUT      the build does (src/text/CMakeLists.txt)
 """
+import sys
 from html.entities import html5
 
 HEAD = """// Made by scripts/html_entities.py.
@@ -30,16 +31,16 @@ def literal(text):
 
 
 def main():
-    print(HEAD)
+    lines = [HEAD]
     line = "   "
     for name in sorted(name[:-1] for name in html5 if name.endswith(";")):
         entry = f" {{{literal(name)}, {literal(html5[name + ';'])}, {'true' if name in html5 else 'false'}}},"
         if len(line) + len(entry) > WIDTH:
-            print(line)
+            lines.append(line)
             line = "   "
         line += entry
-    print(line)
-    print(TAIL)
+    with open(sys.argv[1], "w", encoding="ascii") as out:
+        out.write("\n".join([*lines, line, TAIL, ""]))
 
 
 if __name__ == "__main__":

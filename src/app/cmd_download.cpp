@@ -3,10 +3,18 @@
 
 #include "command.h"
 #include "millrace/download/download.h"
-#include "session.h"
+#include "run/session.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
+
+struct DownloadRoot : DownloadFile {
+  void describe(config::Section& section) {
+    DownloadFile::describe(section);
+    ignore_other_sections(section);
+  }
+};
 
 void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   const DownloadCounts& counts = result.counts;
@@ -38,8 +46,8 @@ int say_what_would_be(const Group& group, const DownloadConfig& config) {
 
 int run_download_command(const CommandLine& line) {
   return run_ranks([&](World& world) {
-    const auto loaded = load_config<DownloadFile>(
-        world, line, [](const DownloadFile& file, config::Report& report) { file.download.check(report); });
+    const auto loaded = load_config<DownloadRoot>(
+        world, line, [](const DownloadRoot& file, config::Report& report) { file.download.check(report); });
     if (loaded.printed) return 0;
     const DownloadConfig& config = loaded.root.download;
     const auto session = start_session(world, "cpu", {});
@@ -59,7 +67,7 @@ Command download_command() {
           {},
           false,
           run_download_command,
-          schema_of<DownloadFile>,
+          schema_of<DownloadRoot>,
           /*heeds_signals=*/true,
           /*on_ranks=*/true};
 }

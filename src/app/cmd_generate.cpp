@@ -7,41 +7,28 @@
 #include "command.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
-#include "millrace/eval/generate.h"
-#include "millrace/eval/png.h"
+#include "millrace/generate/generate.h"
+#include "millrace/image/grid.h"
+#include "millrace/image/png.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
 
 struct GenerateRoot {
-  struct Run {
-    std::string device = "auto";
-    void describe(config::Section& section) {
-      section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-      section.ignore({"dir", "seed"});
-    }
-  } run;
-  struct Model {
-    std::string dtype = "auto";
-    void describe(config::Section& section) {
-      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
-          .one_of({"auto", "float32", "bfloat16", "float16"});
-      section.ignore({"pipeline", "unet", "gradient_checkpointing"});
-    }
-  } model;
+  DeviceConfig run;
+  PrecisionConfig model;
   TokenizerConfig tokenizer;
   GenerateConfig generate;
 
   void describe(config::Section& section) {
-    section.section("run", run, "where it runs");
-    section.section("model", model, "arithmetic");
+    section.section("run", run, "where it runs").ignore({"dir", "seed"});
+    section.section("model", model, "arithmetic").ignore({"pipeline", "unet", "gradient_checkpointing"});
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how images are made");
-    section.ignore({"data", "transform", "encode", "roles", "batch", "duration", "objective", "optim", "ema",
-                    "parallel", "checkpoint", "samples", "validation", "log", "record", "guard", "download", "bench",
-                    "autoencoder"});
+    ignore_other_sections(section);
   }
 };
 
@@ -110,6 +97,7 @@ int run_generate(const CommandLine& line) {
   std::filesystem::create_directories(out, error);
   if (error) fail(Exit::io, "--out {}: {}", out.string(), error.message());
   std::vector<Image> images;
+  std::vector<std::string> prompts;
   std::vector<torch::Tensor> latents;
   std::string lines;
   generate(model, requests, c.generate, initial, [&](const GeneratedImage& made) {
@@ -122,12 +110,13 @@ int run_generate(const CommandLine& line) {
             .dump() +
         "\n";
     images.push_back(made.image);
+    prompts.push_back(request.prompt);
     if (c.generate.save_latents) latents.push_back(made.latent);
     const auto progress = fmt::format("{} of {} images", images.size(), requests.size());
     if (log::on_terminal()) log::progress(progress);
   });
   log::progress("");
-  write_png(out / "grid.png", make_grid(images));
+  write_png(out / "grid.png", make_grid(images, prompts));
   write_file_atomically(out / "images.jsonl", lines);
   if (c.generate.save_latents) save_latents(out / "latents.safetensors", torch::stack(latents));
   fmt::print("{} images in {} (all of them: {})\n", images.size(), out.string(), (out / "grid.png").string());

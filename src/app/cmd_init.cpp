@@ -7,8 +7,8 @@
 #include "command.h"
 #include "millrace/core/files.h"
 #include "millrace/core/stopwatch.h"
-#include "millrace/data/tokenizer_folder.h"
 #include "millrace/models/presets.h"
+#include "millrace/text/tokenizer_folder.h"
 
 namespace millrace {
 namespace {

@@ -4,16 +4,18 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app_config.h"
 #include "command.h"
-#include "config.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
-#include "producer_parts.h"
-#include "run_folder.h"
-#include "session.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "run/run_folder.h"
+#include "run/session.h"
 
 namespace millrace {
 namespace {
@@ -21,127 +23,101 @@ namespace {
 struct PreprocessPlan {
   const PreprocessConfig& config;
   PipelineFolder pipeline;
-  DataPlan data;  // as many stripes as there are ranks, or fewer
-  EncodingPlan encoding;
+  DataPlan data = {};  // as many stripes as there are ranks, or fewer
+  EncodingPlan encoding = {};
 };
 
 PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& config) {
   const auto& world = session.world.group();
-  PreprocessPlan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}};
+  PreprocessPlan plan{.config = config, .pipeline = open_pipeline(world, config.model.pipeline.value)};
   auto data = config.data;
   data.stripes = {};
-  plan.data = share_data_plan(world, data.train, data, world.size());
-  plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
-                                      parse_dtype(config.encode.dtype, session.device));
+  plan.data = broadcast_data_plan(world, data.train, data, world.size());
+  plan.encoding = broadcast_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
+                                          parse_dtype(config.encode.dtype, session.device));
   return plan;
 }
 
-// One rank's share: its stripe's rows in order, those that the cache lacks encoded and written.
+// One rank's part of the rows: its stripe's in order, those that the cache lacks encoded and written. A producer whose
+// encodings end in files: nothing is replaced, every row is kept.
 class Worker {
  public:
-  Worker(const PreprocessPlan& plan, ProducerParts& parts, std::vector<std::uint32_t> stripes,
+  Worker(const PreprocessPlan& plan, EncodePipeline& pipeline, std::vector<std::uint32_t> stripes,
          const StreamOptions& options)
       : plan_(plan),
-        parts_(parts),
-        stream_(parts.start_stream(options, CachedValues::leave, stripes)),
+        rejected_(pipeline.rejected()),
+        stream_(pipeline.start_stream(options, CachedValues::keys_only, stripes)),
+        encoder_(pipeline.make_encoder(CacheUse::whole)),
         stripes_(std::move(stripes)),
-        samples_(stream_, stripes_, ParcelSize{}, 2 * parts.encoder().batch_size()),
-        done_(stripes_.empty()),
-        writer_(*plan.encoding.cache, plan.data.manifest, plan.config.encode.rows_per_file, /*most_open=*/1) {}
+        samples_(stream_, stripes_, ParcelSize{}, 2 * encoder_.batch_size()),
+        done_(stripes_.empty()) {}
 
   bool done() const { return done_; }
 
   // Reads on until one batch of samples is encoded, or all is read.
   void work() {
-    while (static_cast<int>(fresh_.size()) < parts_.encoder().batch_size() && !done()) take_sample();
-    write_batch();
+    std::vector<TransformedSample> samples;
+    while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_)
+      if (auto sample = next_missing()) samples.push_back(std::move(*sample));
+    if (!samples.empty()) encode(std::move(samples));
   }
 
-  void publish() { writer_.publish(); }
-  LedgerDelta take_news() { return std::exchange(news_, {}); }
-  std::int64_t encoded() const { return parts_.encoder().images(); }
+  void publish() { encoder_.finish(); }
+  LedgerDelta take_delta() { return std::exchange(delta_, {}); }
+  std::int64_t encoded() const { return encoder_.images(); }
   std::string filter_report() const { return stream_.filter_report(); }
 
  private:
-  // What happened to a row that is not in the cache yet, in reading order; without a reason it is the next of `fresh_`.
-  struct Event {
-    std::uint32_t archive;
-    std::uint64_t row;
-    std::optional<Reason> reason;
-  };
-
-  void take_sample() {
+  // The next sample, unless the cache has it.
+  std::optional<TransformedSample> next_missing() {
     auto sample = samples_.next();
-    for (const auto stripe : stripes_) note_rejected(stream_.take_ledger_delta(stripe));
+    for (const auto stripe : stripes_) {
+      const auto delta = stream_.take_ledger_delta(stripe);
+      encoder_.reject(fresh_rejections(delta, plan_.data.stripes));
+      delta_.append(delta);
+    }
     done_ = !sample;
-    if (done_) return;
-    const auto& ref = sample->ref;
-    if (!sample->encoding) {
-      events_.push_back({ref.archive, ref.row, std::nullopt});
-      fresh_.push_back(std::move(*sample));
-    } else if (sample->encoding->values == Encoding::Values::left_not_finite) {
-      news_.add_non_finite(ref.archive, ref.hash);
-    }
+    if (done_ || !sample->encoding) return sample;
+    if (sample->encoding->values == Encoding::Values::left_not_finite)
+      delta_.add_non_finite(sample->ref.archive, sample->ref.hash);
+    return std::nullopt;
   }
 
-  void note_rejected(const LedgerDelta& news) {
-    for (const auto& [archive, row, reason] : fresh_rejections(news, plan_.data.stripes))
-      events_.push_back({archive, row, reason});
-    news_.append(news);
-  }
-
-  void write_batch() {
-    EncodedBatch batch;
-    std::vector<bool> finite(fresh_.size(), false);
-    if (!fresh_.empty()) {
-      batch = parts_.encoder().encode(fresh_);
-      for (const int row : finite_rows(batch)) finite[row] = true;
+  void encode(std::vector<TransformedSample> samples) {
+    const auto [batch, finite] = encoder_.encode(std::move(samples));
+    for (std::size_t row = 0; row < finite.size(); ++row) {
+      if (finite[row]) continue;
+      const auto& ref = batch.refs[row];
+      log::warning("{}: its encoding is not finite; the sample will be left out", ref.id);
+      rejected_.add({ref, RejectReason::non_finite, "its encoding is not finite"});
+      delta_.add_non_finite(ref.archive, ref.hash);
     }
-    std::size_t next = 0;
-    for (const Event& event : events_) {
-      if (event.reason) {
-        writer_.reject(event.archive, event.row, *event.reason);
-        continue;
-      }
-      const auto& sample = fresh_[next];
-      writer_.add(sample, batch, static_cast<std::int64_t>(next), finite[next]);
-      if (!finite[next]) {
-        log::warning("{}: its encoding is not finite; the sample will be left out", sample.ref.id);
-        parts_.rejected().add({sample.ref, Reason::non_finite, "its encoding is not finite"});
-        news_.add_non_finite(event.archive, sample.ref.hash);
-      }
-      ++next;
-    }
-    fresh_.clear();
-    events_.clear();
   }
 
   const PreprocessPlan& plan_;
-  ProducerParts& parts_;
-  StripeStream& stream_;
+  RejectedList& rejected_;
+  StripeStream stream_;
+  CachedEncoder encoder_;
   const std::vector<std::uint32_t> stripes_;  // one, or none
-  TurnReader samples_;
+  InterleavedReader samples_;
   bool done_;
-  CacheWriter writer_;
-  std::vector<TransformedSample> fresh_;
-  std::vector<Event> events_;
-  LedgerDelta news_;
+  LedgerDelta delta_;
 };
 
-// Rank 0's account; the other ranks only send their news.
-class Account {
+// What all ranks together have done, counted by rank 0; the others only send their deltas.
+class PreprocessProgress {
  public:
-  Account(const Session& session, const PreprocessPlan& plan)
+  PreprocessProgress(const Session& session, const PreprocessPlan& plan)
       : group_(session.world.group()), plan_(plan), ledger_(plan.data) {}
 
   const Ledger& ledger() const { return ledger_; }
 
   // Collective: brings together what the ranks did since the last call, and judges the data. `filters`: what there is
   // to be said of this rank's.
-  void share(LedgerDelta news, std::int64_t encoded_here, bool ended = false, const std::string& filters = {}) {
+  void reduce(LedgerDelta delta, std::int64_t encoded_here, bool ended = false, const std::string& filters = {}) {
     encoded_ = encoded_here;
     group_.all_reduce_sum(std::span(&encoded_, 1));
-    const auto parts = group_.gather_strings(news.to_bytes());
+    const auto parts = group_.gather_strings(delta.to_bytes());
     const auto reports = group_.gather_strings(filters);
     on_root(group_, [&] {
       for (const auto& part : parts) ledger_.merge(LedgerDelta::from_bytes(part));
@@ -203,7 +179,7 @@ class Account {
   const Group& group_;
   const PreprocessPlan& plan_;
   Ledger ledger_;
-  const Stopwatch since_start_;
+  const Stopwatch since_start_{};
   Stopwatch since_line_;
   std::int64_t encoded_ = 0;
   std::int64_t lines_ = 0;
@@ -211,11 +187,11 @@ class Account {
 
 // The archives as a training run on the images would see them, so that its stripes come out the same.
 CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
-  if (manifest.archives.size() < max_stripes) count_rows(manifest);
+  if (manifest.archives.size() < max_stripes) count_rows(manifest, max_stripes);
   CacheManifest finished;
   for (std::size_t i = 0; i < manifest.archives.size(); ++i) {
     const auto& counts = ledger.archives()[i];
-    const bool broken = counts.rejected[static_cast<int>(Reason::archive_error)] > 0;
+    const bool broken = counts.rejected[static_cast<int>(RejectReason::archive_error)] > 0;
     finished.entries.push_back({manifest.archives[i], counts.rows(), broken});
   }
   return finished;
@@ -238,8 +214,8 @@ void print_start(const Session& session, const PreprocessPlan& plan) {
       fmt::format("{}, on {}, {} threads each", session.world.size(), device_name(session.device), session.threads));
   row("pipeline", fmt::format("{}, encoders in {}", plan.config.model.pipeline.value,
                               dtype_name(parse_dtype(plan.config.encode.dtype, session.device))));
-  row("data", fmt::format("{} archives in {} units for {} ranks", plan.data.manifest.archives.size(),
-                          plan.data.stripes.units.size(), plan.data.stripes.stripes));
+  row("data", fmt::format("{} archives in {} splits for {} ranks", plan.data.manifest.archives.size(),
+                          plan.data.stripes.splits.size(), plan.data.stripes.stripes));
   row("encodings", describe(plan.encoding));
   row("run", plan.config.run.dir.value);
 }
@@ -256,7 +232,7 @@ int say_what_would_be(const Session& session, const PreprocessPlan& plan) {
 
 // Rounds of about a second: every rank encodes at least one batch, then all tell what they did. True when all is done,
 // false when a signal to any rank asks to stop.
-bool run_rounds(const Group& group, Worker& worker, Account& account) {
+bool run_rounds(const Group& group, Worker& worker, PreprocessProgress& progress) {
   constexpr double round_seconds = 1;
   while (true) {
     const Stopwatch watch;
@@ -265,8 +241,8 @@ bool run_rounds(const Group& group, Worker& worker, Account& account) {
     } while (!worker.done() && !stop::requested() && watch.seconds() < round_seconds);
     std::int64_t state[] = {worker.done() ? 0 : 1, stop::signal_number()};
     group.all_reduce_max(std::span<std::int64_t>(state));
-    account.share(worker.take_news(), worker.encoded());
-    account.print_progress();
+    progress.reduce(worker.take_delta(), worker.encoded());
+    progress.print_progress();
     if (state[0] == 0) return true;
     if (state[1] != 0) return false;
   }
@@ -275,13 +251,14 @@ bool run_rounds(const Group& group, Worker& worker, Account& account) {
 // Loads, then opens the run folder, then encodes: weights that are missing or broken must not touch the folder.
 int preprocess(const Session& session, const PreprocessPlan& plan) {
   const auto& group = session.world.group();
-  std::optional<ProducerParts> loaded;
-  on_all(group, [&] { loaded.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session); });
-  auto& parts = *loaded;
+  std::optional<EncodePipeline> pipeline;
+  on_all(group, [&] {
+    pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, session.world.rank());
+  });
   if (told_to_stop(group)) return stopped_before_start(session);
   open_folder(session, plan);
   if (session.is_root()) print_start(session, plan);
-  on_root(group, [&] { parts.make_null_text(); });  // begins the cache
+  on_root(group, [&] { pipeline->make_null_text(); });  // begins the cache
 
   std::vector<std::uint32_t> stripes;
   const auto own = static_cast<std::uint32_t>(session.world.rank());
@@ -289,21 +266,21 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   StreamOptions options;
   options.threads = plan.config.data.threads.value_or(session.threads);
   options.epochs = 1;
-  Worker worker(plan, parts, stripes, options);
-  Account account(session, plan);
-  const bool finished = run_rounds(group, worker, account);
+  Worker worker(plan, *pipeline, stripes, options);
+  PreprocessProgress progress(session, plan);
+  const bool finished = run_rounds(group, worker, progress);
   worker.publish();
-  account.share(worker.take_news(), worker.encoded(), finished, worker.filter_report());
+  progress.reduce(worker.take_delta(), worker.encoded(), finished, worker.filter_report());
   if (session.is_root()) {
-    account.write_ledger();
-    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, account.ledger()));
-    account.write_state(finished ? "done" : "requeue");
+    progress.write_ledger();
+    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
+    progress.write_state(finished ? "done" : "requeue");
     log::progress("");
     fmt::print("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped",
-               account.describe(), plan.encoding.cache->string(),
+               progress.describe(), plan.encoding.cache->string(),
                finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
                                       plan.encoding.cache->string())
-                        : "the same command again: it goes on where it stopped");
+                        : "the same command again: it resumes where it stopped");
     std::fflush(stdout);
   }
   return static_cast<int>(finished ? Exit::done : Exit::requeue);

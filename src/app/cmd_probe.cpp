@@ -1,12 +1,13 @@
 // probe: one part of the program on given tensors, so that anyone can compare it with a reference.
+#include "app_config.h"
 #include "command.h"
-#include "config.h"
 #include "millrace/core/files.h"
-#include "millrace/data/decode.h"
-#include "millrace/data/transform.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/transform.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
@@ -14,21 +15,14 @@ namespace {
 using TensorMap = std::map<std::string, torch::Tensor>;
 
 struct ProbeConfig {
-  struct Run {
-    std::string device = "auto";
+  struct Run : DeviceConfig {
     std::uint64_t seed = 420;
     void describe(config::Section& section) {
-      section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+      DeviceConfig::describe(section);
       section.key("seed", seed, "of random crop and flip");
     }
   } run;
-  struct Model {
-    std::string dtype = "auto";
-    void describe(config::Section& section) {
-      section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
-          .one_of({"auto", "float32", "bfloat16", "float16"});
-    }
-  } model;
+  PrecisionConfig model;
   struct Data {
     ImageConfig images;
     void describe(config::Section& section) { section.section("images", images, "how the file is read"); }
@@ -86,7 +80,7 @@ TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
   Image decoded;
   if (const auto failure =
           decode_image_into(decoded, read_file(path), config.data.images, {{}, config.transform.resolution}))
-    fail(Exit::io, "{}: {}: {}", path, to_string(failure->reason), failure->detail);
+    fail(Exit::io, "{}: {}: {}", path, to_string(failure->error), failure->detail);
   const auto image = transform_image(decoded, config.transform, {config.run.seed, hash64(path), 0});
   auto tensor = torch::empty({image.height, image.width, 3}, torch::kUInt8);
   std::copy(image.pixels.begin(), image.pixels.end(), tensor.data_ptr<std::uint8_t>());

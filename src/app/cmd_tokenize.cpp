@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "millrace/data/tokenizer.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/text/tokenizer.h"
 
 namespace millrace {
 namespace {

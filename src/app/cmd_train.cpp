@@ -6,21 +6,26 @@
 #include <set>
 #include <thread>
 
+#include "app_config.h"
 #include "command.h"
-#include "config.h"
 #include "millrace/core/log.h"
 #include "millrace/handoff/parcel_receiver.h"
+#include "millrace/io/json.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sample_loader.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "millrace/produce/producer.h"
+#include "millrace/produce/producer_thread.h"
 #include "millrace/train/diffusion_task.h"
 #include "millrace/train/loop.h"
-#include "millrace/train/producer.h"
-#include "producer_parts.h"
-#include "run_folder.h"
-#include "session.h"
-#include "shuffle_plan.h"
-#include "validation_set.h"
+#include "run/run_folder.h"
+#include "run/session.h"
+#include "run/shuffle_plan.h"
+#include "run/validation_set.h"
 
 namespace millrace {
 namespace {
@@ -36,26 +41,23 @@ double start_seconds(const TrainConfig& config) {
 struct Plan {
   const TrainConfig& config;
   PipelineFolder pipeline;
-  EncodingPlan encoding;
-  DataPlan data;
-  Roles roles;
-  Routing routing;
-  ShufflePlan shuffle;
-  int samples_per_stripe;  // and step
-  ParcelSize parcel;
-  std::size_t parcel_bytes;
-  RunState start;
-  std::optional<CheckpointReader> checkpoint;
-  std::optional<ValidationPlan> validation;
-  nlohmann::json identity;
+  EncodingPlan encoding = {};
+  DataPlan data = {};
+  Roles roles = {};
+  Routing routing = {};
+  ShufflePlan shuffle = {};
+  int samples_per_stripe = 1;  // and step
+  ParcelSize parcel = {};
+  std::size_t parcel_bytes = 0;
+  std::optional<ValidationPlan> validation = {};
+  nlohmann::json identity = {};                     // of the run, in every checkpoint
+  std::optional<CheckpointReader> checkpoint = {};  // to resume from
+  RunState start = {};
 };
 
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
   if (!config.model.unet.config) return pipeline.config("unet");
-  const auto text = read_file(*config.model.unet.config);
-  auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) fail(Exit::io, "model.unet.config: {} is no JSON object", *config.model.unet.config);
-  return json;
+  return read_json_object(*config.model.unet.config);
 }
 
 void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encoding, config::Report& report) {
@@ -73,11 +75,11 @@ void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encodi
 
 Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{config, open_pipeline(world, config.model.pipeline.value), {}, {}, {}, {}, {}, 1, {}, 0, {}, {}, {}, {}};
+  Plan plan{.config = config, .pipeline = open_pipeline(world, config.model.pipeline.value)};
   plan.roles = on_all(world, [&, gpus = gpu_names(session)] { return plan_roles(gpus, config.roles); });
-  plan.data = share_data_plan(world, config.data.train, config.data, config.batch.global);
-  plan.encoding = share_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
-                                      parse_dtype(config.encode.dtype, session.device));
+  plan.data = broadcast_data_plan(world, config.data.train, config.data, config.batch.global);
+  plan.encoding = broadcast_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
+                                          parse_dtype(config.encode.dtype, session.device));
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   on_all(world, [&] {
     check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
@@ -111,8 +113,8 @@ void print_start(const Session& session, const Plan& plan) {
                               plan.checkpoint                                  ? "from a checkpoint"
                               : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights"
                                                                                : "pretrained"));
-  row("data", fmt::format("{} archives, {} stripes in {} units", plan.data.manifest.archives.size(),
-                          plan.data.stripes.stripes, plan.data.stripes.units.size()));
+  row("data", fmt::format("{} archives, {} stripes in {} splits", plan.data.manifest.archives.size(),
+                          plan.data.stripes.stripes, plan.data.stripes.splits.size()));
   row("shuffle", describe(plan.shuffle));
   row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers,
                            c.batch.global / (c.batch.micro * trainers)));
@@ -130,22 +132,21 @@ void print_start(const Session& session, const Plan& plan) {
 
 // What a rank loads for its roles.
 struct Networks {
-  std::optional<ProducerParts> producer;
+  std::optional<EncodePipeline> producer;
   UNet2DConditionModel unet{nullptr};  // of a trainer: in float32 on the host
 };
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
-StripeStream& start_stream(ProducerParts& parts, const Session& session, const Plan& plan,
-                           const std::vector<std::uint32_t>& stripes) {
-  StreamOptions options;
-  options.threads = plan.config.data.threads.value_or(session.threads);
-  options.block = plan.shuffle.block;
-  return parts.start_stream(options, CachedValues::load, stripes, plan.start.cursors);
+// A producer's life, until every trainer has said stop.
+void produce(const Session& session, const Plan& plan, EncodePipeline& pipeline, int producer, ParcelSender& sender) {
+  pipeline.produce(sender,
+                   {plan.routing.stripes_of_producer(producer), plan.routing.trainer_places(producer), plan.parcel},
+                   stream_options(plan.config.data, session.threads), plan.start.cursors);
 }
 
-// The text state of the empty caption, made by the first producer for everybody: f16 (77, C).
-torch::Tensor share_null_text(const Session& session, const Plan& plan, ProducerParts* producer) {
+// The text embeddings of the empty caption, made by the first producer for everybody: f16 (77, C).
+torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, EncodePipeline* producer) {
   const int maker = plan.roles.producers.front();
   std::string bytes;
   if (session.world.rank() == maker) {
@@ -159,25 +160,19 @@ torch::Tensor share_null_text(const Session& session, const Plan& plan, Producer
   return null_text;
 }
 
-int run_producer_role(const Session& session, const Plan& plan, ProducerParts& parts, const Group& handoff) {
+int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& pipeline, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
-  share_null_text(session, plan, &parts);
-  const auto stripes = plan.routing.stripes_of_producer(self);
-  auto& stream = start_stream(parts, session, plan, stripes);
-  auto encoder = parts.make_cached_encoder();
-
-  const auto trainers = plan.routing.trainers_of(self);
-  std::vector<int> line_of(plan.routing.trainer_of.size(), -1);  // stripe -> position in the sender's list
-  for (auto stripe : stripes) line_of[stripe] = position_in(trainers, plan.routing.trainer_of[stripe]);
-  auto sender = make_mpi_sender(handoff, pick(plan.roles.trainers, trainers), {plan.parcel_bytes, handoff_slots});
-  run_producer(stream, encoder, *sender, plan.data, {stripes, line_of, plan.parcel, &parts.rejected()});
+  broadcast_null_text(session, plan, &pipeline);
+  const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
+  const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes, handoff_slots});
+  produce(session, plan, pipeline, self, *sender);
   return 0;
 }
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
-UNet2DConditionModel start_unet(const Plan& plan) {
+UNet2DConditionModel make_unet_for_run(const Plan& plan) {
   const auto& c = plan.config;
   auto unet = make_unet(unet_config_of(c, plan.pipeline), c.run.seed);
   if (c.model.unet.init == ModelConfig::Init::pretrained)
@@ -189,7 +184,7 @@ UNet2DConditionModel start_unet(const Plan& plan) {
 
 // Of this trainer's share, which was encoded before.
 Validation start_validation(const Session& session, const Plan& plan, const UNet2DConditionModel& unet,
-                            const DiffusionTask::Options& training, std::vector<EncodedBatch> shares) {
+                            const DiffusionTask::Options& training, std::vector<EncodedBatch> batches) {
   Validation::Options options;
   options.every = plan.config.validation.every;
   options.objective = training.objective;
@@ -199,13 +194,13 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
   options.shift_factor = training.shift_factor;
   options.device = session.device;
   options.dtype = training.dtype;
-  return {unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), training.objective)), std::move(shares),
+  return {unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), training.objective)), std::move(batches),
           options};
 }
 
 LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
-                 ParcelReceiver& receiver, const std::vector<int>& producers, const torch::Tensor& null_text,
-                 std::vector<EncodedBatch> validation_shares) {
+                 ParcelReceiver& receiver, const torch::Tensor& null_text,
+                 std::vector<EncodedBatch> validation_batches) {
   const auto& c = plan.config;
   auto originals = weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
@@ -214,10 +209,6 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   ShardedAdamW optimizer(model, c.optim, c.ema);
   optimizer.start_from(std::move(originals));
   if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
-
-  std::map<std::uint32_t, int> producer_of;  // per stripe, position in the receiver's list
-  const auto stripes = plan.routing.stripes_of_trainer(trainers.rank());
-  for (auto stripe : stripes) producer_of[stripe] = position_in(producers, plan.routing.producer_of[stripe]);
 
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   DiffusionTask::Options options;
@@ -229,27 +220,28 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   options.null_text = null_text;
   options.device = session.device;
   options.dtype = parse_dtype(c.model.dtype, session.device);
-  options.producers = producers;
+  options.producers = plan.routing.producers_of(trainers.rank());
   options.slots = handoff_slots;
-  DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-                     HandoffSource(receiver, producer_of, plan.samples_per_stripe, start_seconds(c)), receiver,
-                     options);
+  DiffusionTask task(
+      unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
+      HandoffSource(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe, start_seconds(c)),
+      receiver, options);
   std::optional<Validation> validation;
-  if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_shares));
+  if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_batches));
   const auto loop = c.loop();
-  LoopParts parts{task,
-                  model,
-                  optimizer,
-                  trainers,
-                  loop,
-                  c.optim,
-                  plan.data,
-                  c.data.max_bad_share,
-                  static_cast<int>(plan.roles.producers.size()),
-                  session.device,
-                  plan.identity,
-                  validation ? &*validation : nullptr};
-  return run_loop(std::move(parts), plan.start);
+  return run_loop({.task = task,
+                   .model = model,
+                   .optimizer = optimizer,
+                   .trainers = trainers,
+                   .config = loop,
+                   .optim = c.optim,
+                   .data = plan.data,
+                   .max_bad_share = c.data.max_bad_share,
+                   .producers = static_cast<int>(plan.roles.producers.size()),
+                   .device = session.device,
+                   .manifest_extra = plan.identity,
+                   .validation = validation ? &*validation : nullptr},
+                  plan.start);
 }
 
 int finish(const Group& trainers, const Plan& plan, LoopResult result) {
@@ -269,45 +261,27 @@ int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionMo
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
-  const auto null_text = share_null_text(session, plan, nullptr);
-  const auto producers = plan.routing.producers_of(trainers.rank());
-  auto receiver = make_mpi_receiver(handoff, pick(plan.roles.producers, producers), {plan.parcel_bytes, handoff_slots});
-  const auto result =
-      train(session, plan, std::move(unet), trainers, *receiver, producers, null_text, std::move(validation));
+  const auto null_text = broadcast_null_text(session, plan, nullptr);
+  const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
+  const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes, handoff_slots});
+  const auto result = train(session, plan, std::move(unet), trainers, *receiver, null_text, std::move(validation));
   receiver->finish();
   return finish(trainers, plan, result);
 }
 
-// One rank does both: the producer runs in a thread of its own, with the same parcels in between.
+// One rank does both, with the same parcels in between.
 int run_both_roles(const Session& session, const Plan& plan, Networks& networks, const Group& trainers) {
-  const int self = trainers.rank();
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
-  auto& parts = *networks.producer;
-  const auto null_text = share_null_text(session, plan, &parts);
-  const auto stripes = plan.routing.stripes_of_producer(self);
-  auto& stream = start_stream(parts, session, plan, stripes);
-  auto encoder = parts.make_cached_encoder();
-  auto ends = make_in_process_handoff({plan.parcel_bytes, handoff_slots});
-  const std::vector<int> trainer_of(plan.routing.trainer_of.size(), 0);  // the only trainer this producer knows
-  std::jthread producer([&] {
-    try {
-      at::set_num_threads(session.threads);
-      run_producer(stream, encoder, *ends.sender, plan.data, {stripes, trainer_of, plan.parcel, &parts.rejected()});
-    } catch (const std::exception& error) {
-      log::debug("producer: {}", error.what());  // the trainer has it from the handoff
-    }
+  const auto null_text = broadcast_null_text(session, plan, &*networks.producer);
+  ProducerThread producer({plan.parcel_bytes, handoff_slots}, session.threads, "producer", [&](ParcelSender& sender) {
+    produce(session, plan, *networks.producer, trainers.rank(), sender);
   });
-  try {
-    const auto result =
-        train(session, plan, networks.unet, trainers, *ends.receiver, {self}, null_text, std::move(validation));
-    ends.receiver->finish();
-    return finish(trainers, plan, result);
-  } catch (...) {
-    ends.receiver->request_stop();  // so that the thread can be joined
-    throw;
-  }
+  const auto result =
+      train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation));
+  producer.receiver().finish();
+  return finish(trainers, plan, result);
 }
 
 // ---- the whole --------------------------------------------------------------------------------------------------
@@ -348,8 +322,10 @@ int run_roles(const Session& session, const Plan& plan) {
   const bool trains = plan.roles.trains(rank), produces = plan.roles.all_in_one || !trains;
   Networks networks;
   on_all(world, [&] {
-    if (produces) networks.producer.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session);
-    if (trains) networks.unet = start_unet(plan);
+    if (produces)
+      networks.producer.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device,
+                                session.world.rank());
+    if (trains) networks.unet = make_unet_for_run(plan);
   });
   if (told_to_stop(world)) return stopped_before_start(session);
 

@@ -2,22 +2,25 @@
 #include <cmath>
 #include <filesystem>
 
+#include "app_config.h"
 #include "command.h"
-#include "config.h"
 #include "export.h"
 #include "millrace/core/log.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sample_loader.h"
+#include "millrace/loader/sources.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/loop.h"
-#include "run_folder.h"
-#include "session.h"
+#include "run/run_folder.h"
+#include "run/session.h"
 
 namespace millrace {
 namespace {
 
 // In float32 on the host.
-AutoencoderKL start_vae(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
+AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
   auto vae = make_vae(pipeline.config("vae"), c.run.seed);
   if (c.model.init == ModelConfig::Init::pretrained) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
   vae->train();
@@ -41,25 +44,25 @@ double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const G
 struct AutoencoderPlan {
   const AutoencoderTrainConfig& config;
   PipelineFolder pipeline;
-  DataPlan data;
-  Routing routing;
-  nlohmann::json identity;
-  std::optional<CheckpointReader> checkpoint;
-  RunState start;
+  DataPlan data = {};
+  Routing routing = {};
+  nlohmann::json identity = {};
+  std::optional<CheckpointReader> checkpoint = {};
+  RunState start = {};
 
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
 };
 
 AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
   const auto& world = session.world.group();
-  AutoencoderPlan plan{c, open_pipeline(world, c.model.pipeline.value), {}, {}, {}, {}, {}};
+  AutoencoderPlan plan{.config = c, .pipeline = open_pipeline(world, c.model.pipeline.value)};
   on_all(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
     if (c.transform.resolution % vae.factor() != 0)
       fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
            vae.factor());
   });
-  plan.data = share_data_plan(world, c.data.train, c.data, c.batch.global);
+  plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   on_all(world, [&] {
     const Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
     plan.routing = plan_routing(roles, plan.stripes(), c.batch.global, c.batch.micro);
@@ -136,7 +139,7 @@ int finish(const Session& session, const fs::path& dir, const LoopResult& result
 int train(const Session& session, const AutoencoderPlan& plan) {
   const auto& c = plan.config;
   const auto group = session.world.group().duplicate();
-  auto vae = on_all(group, [&] { return start_vae(c, plan.pipeline); });
+  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline); });
   if (told_to_stop(group)) return stopped_before_start(session);
   const fs::path dir = c.run.dir.value;
   open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest);
@@ -151,29 +154,28 @@ int train(const Session& session, const AutoencoderPlan& plan) {
   optimizer.start_from(std::move(originals));
   if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
 
-  const auto& data = plan.data;
-  const Filter filter(c.data.train.filters);
-  const auto source = make_source(c.data.train, data.manifest, c.transform.resolution, c.data.index);
-  const Deal deal(c.run.seed, data.stripes);
-  StreamOptions stream_options;
-  stream_options.threads = c.data.threads.value_or(session.threads);
-  stream_options.block = static_cast<std::uint32_t>(c.data.shuffle_block);
-  RejectedList rejected(dir / "rejected", session.world.rank(), data.manifest);
-  stream_options.rejected = &rejected;
-  StripeStream stream(deal, *source,
-                      {c.run.seed, c.data.images, c.transform, nullptr, filter.empty() ? nullptr : &filter},
-                      stream_options);
+  SampleLoader loader(c.data, c.transform, plan.data,
+                      {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
+  const auto source = make_source(c.data.train, plan.data.manifest, c.transform.resolution, c.data.index);
   const auto own = plan.routing.stripes_of_trainer(group.rank());
-  const auto& cursors = plan.start.cursors;
-  for (auto stripe : own) stream.add(stripe, cursors.contains(stripe) ? cursors.at(stripe) : StripeCursor{});
+  auto stream = loader.start(*source, own, stream_options(c.data, session.threads), plan.start.cursors);
 
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
                         parse_dtype(c.model.dtype, session.device)});
   const auto loop = c.loop();
-  auto result = run_loop(
-      {task, model, optimizer, group, loop, c.optim, data, c.data.max_bad_share, 0, session.device, plan.identity},
-      plan.start);
+  auto result = run_loop({.task = task,
+                          .model = model,
+                          .optimizer = optimizer,
+                          .trainers = group,
+                          .config = loop,
+                          .optim = c.optim,
+                          .data = plan.data,
+                          .max_bad_share = c.data.max_bad_share,
+                          .producers = 0,
+                          .device = session.device,
+                          .manifest_extra = plan.identity},
+                         plan.start);
   if (!result.checkpoint && plan.checkpoint) result.checkpoint = plan.checkpoint->path().string();  // no step was made
   return finish(session, dir, result, task, optimizer, group);
 }

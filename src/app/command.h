@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "command_line.h"
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 #include "millrace/core/error.h"
 #include "report.h"
 

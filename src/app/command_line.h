@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 
 namespace millrace {
 

@@ -1,6 +1,6 @@
 #include "export.h"
 
-#include "config.h"
+#include "app_config.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/models/pipeline_export.h"

@@ -6,7 +6,7 @@
 #include "command.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/stop.h"
-#include "millrace/io/stream.h"
+#include "millrace/io/net/stream.h"
 #include "millrace/nn/device.h"
 #include "report.h"
 

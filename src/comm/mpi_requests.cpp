@@ -7,12 +7,12 @@
 
 namespace millrace {
 
-void check_mpi(int code, std::source_location where) {
+void check_mpi(int code, const char* function) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw Error(Exit::suspect, fmt::format("MPI failed in {}: {}", where.function_name(), std::string_view(text, length)),
+  throw Error(Exit::timeout, fmt::format("MPI failed in {}: {}", function, std::string_view(text, length)),
               "look for the first failing rank in the other logs");
 }
 
@@ -22,7 +22,7 @@ void wait_all(std::span<MPI_Request> requests, double limit_seconds, std::string
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
     if (done) return;
     if (backoff.seconds() > limit_seconds) {
-      throw Error(Exit::suspect, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
+      throw Error(Exit::timeout, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
                   "another rank hangs or has ended: its log tells where");
     }
     backoff.pause();

@@ -22,7 +22,7 @@ std::uint64_t installed_bytes(const stdfs::path& root) {
 }
 
 // The least limit of a group and those above it; a file that holds no number ("max") sets none.
-std::uint64_t least_limit(const stdfs::path& mount, stdfs::path group, const char* file) {
+std::uint64_t min_limit(const stdfs::path& mount, stdfs::path group, const char* file) {
   std::uint64_t least = unlimited;
   while (true) {
     std::uint64_t limit = 0;
@@ -41,9 +41,9 @@ std::uint64_t group_limit(const stdfs::path& root) {
     if (path == line.npos) continue;
     const stdfs::path group = line.substr(path + 2);
     if (line.starts_with("0::")) {
-      least = std::min(least, least_limit(root / "sys/fs/cgroup", group, "memory.max"));
+      least = std::min(least, min_limit(root / "sys/fs/cgroup", group, "memory.max"));
     } else if (line.substr(0, path).ends_with(":memory")) {
-      least = std::min(least, least_limit(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+      least = std::min(least, min_limit(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
     }
   }
   return least;

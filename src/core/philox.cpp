@@ -20,7 +20,7 @@ struct Words {
 };
 
 PhiloxCounter counter_of(const RngKey& key, Purpose purpose, std::uint32_t block) {
-  return {block, philox_math::purpose_and_visit(static_cast<std::uint32_t>(purpose), key.visit),
+  return {block, philox_math::purpose_and_epoch(static_cast<std::uint32_t>(purpose), key.epoch),
           static_cast<std::uint32_t>(key.sample), static_cast<std::uint32_t>(key.sample >> 32)};
 }
 

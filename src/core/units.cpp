@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -18,12 +19,6 @@ struct Quantity {
   double number;
   std::string_view word;  // what follows the number, without spaces around it
 };
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
 
 std::optional<Quantity> split(std::string_view text) {
   text = trim(text);

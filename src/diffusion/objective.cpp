@@ -30,12 +30,6 @@ torch::Tensor per_sample(std::span<const RngKey> keys, torch::ScalarType type, t
   return host.to(device, /*non_blocking=*/true);
 }
 
-torch::Tensor sample_posterior(const torch::Tensor& moments, std::span<const RngKey> keys) {
-  const std::vector<torch::Tensor> halves = moments.chunk(2, 1);
-  const torch::Tensor deviation = (0.5 * halves[1].clamp(-30, 20)).exp();
-  return halves[0] + deviation * normals(keys, Purpose::posterior, halves[0].sizes().slice(1).vec(), moments.device());
-}
-
 torch::Tensor drop_captions(const torch::Tensor& text, const torch::Tensor& null_text, std::span<const RngKey> keys,
                             double share, torch::Device device) {
   const torch::Tensor dropped = per_sample(
@@ -82,6 +76,18 @@ SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const Objective
   return (lacks_key ? folder.with_class(SchedulerClass::ddim) : folder).with_keys(keys);
 }
 
+Posterior::Posterior(const torch::Tensor& moments) {
+  const std::vector<torch::Tensor> halves = moments.chunk(2, 1);
+  mean = halves[0];
+  log_variance = halves[1].clamp(-30, 20);
+}
+
+torch::Tensor Posterior::sample(std::span<const RngKey> keys) const {
+  ensure(mean.size(0) == std::ssize(keys), "one key per sample");
+  return mean +
+         (0.5 * log_variance).exp() * normals(keys, Purpose::posterior, mean.sizes().slice(1).vec(), mean.device());
+}
+
 double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objective, int timestep) {
   if (!objective.snr_gamma) return 1;
   const double snr = schedule.snr(timestep);
@@ -108,7 +114,7 @@ StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& tex
   input.timesteps = per_sample(keys, torch::kInt64, device, timestep);
   input.weight = number([&](auto t) { return loss_weight(schedule, objective, static_cast<int>(t)); }).view({-1});
   input.text = drop_captions(text, null_text, keys, objective.caption_dropout, device);
-  input.latents = (sample_posterior(moments.to(device, torch::kFloat32), keys) - shift_factor) * scaling_factor;
+  input.latents = (Posterior(moments.to(device, torch::kFloat32)).sample(keys) - shift_factor) * scaling_factor;
 
   const std::vector<std::int64_t> shape = input.latents.sizes().slice(1).vec();
   input.noise = normals(keys, Purpose::noise, shape, device);

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "millrace/diffusion/sampler.h"
-#include "millrace/diffusion/timesteps.h"
+#include "timesteps.h"
 
 // The five samplers, each in its own file, and the words they share.
 namespace millrace {

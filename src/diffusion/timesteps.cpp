@@ -1,4 +1,4 @@
-#include "millrace/diffusion/timesteps.h"
+#include "timesteps.h"
 
 #include <algorithm>
 #include <cmath>

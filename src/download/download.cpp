@@ -9,14 +9,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ending.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/queue.h"
 #include "millrace/download/fetcher.h"
-#include "millrace/download/url_lists.h"
 #include "shard_files.h"
+#include "shutdown_vote.h"
+#include "url_lists.h"
 
 namespace millrace {
 
@@ -42,8 +42,8 @@ class Downloader {
   ~Downloader() { drop(); }
 
   // False when a signal ended it.
-  bool run(Ending& ending) {
-    while (!ending.must_stop()) {
+  bool run(ShutdownVote& vote) {
+    while (!vote.must_stop()) {
       rethrow();
       open_shards();
       if (fetcher_.pending() == 0) {
@@ -234,9 +234,9 @@ DownloadResult run_download(const DownloadConfig& config, const Group& group, in
     open_folder(config);
   });
   Downloader downloader(config, group, threads);
-  Ending ending(group);
-  downloader.run(ending);
-  const bool stopped = ending.wait();
+  ShutdownVote vote(group);
+  downloader.run(vote);
+  const bool stopped = vote.wait();
   log::progress("");
   return {!stopped, reduce(group, downloader.progress().counts()), downloader.progress().seconds()};
 }

@@ -1,6 +1,9 @@
 #include "millrace/download/failure.h"
 
 #include <array>
+#include <charconv>
+
+#include "millrace/io/net/http.h"
 
 namespace millrace {
 
@@ -10,6 +13,13 @@ namespace {
 constexpr std::array<const char*, failure_kind_count> words = {
     "bad URL",     "address refused", "robots.txt", "opted out", "timeout", "connection",   "tls",
     "http status", "truncated body",  "too large",  "redirects", "hash",    "not an image", "broken image"};
+
+// 0 for what is no number.
+long status_of(const std::string& detail) {
+  long status = 0;
+  std::from_chars(detail.data(), detail.data() + detail.size(), status);
+  return status;
+}
 
 }  // namespace
 
@@ -38,7 +48,7 @@ bool is_retryable(const Failure& failure) {
     case FailureKind::truncated:
       return true;
     case FailureKind::http:
-      return failure.detail == "408" || failure.detail == "429" || failure.detail.starts_with('5');
+      return may_pass(status_of(failure.detail));
     default:
       return false;
   }

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "http_get.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
-#include "millrace/download/opt_out.h"
-#include "millrace/download/robots.h"
-#include "millrace/download/url.h"
+#include "millrace/io/net/http.h"
+#include "opt_out.h"
+#include "robots.h"
+#include "url.h"
 
 namespace millrace {
 
@@ -50,10 +50,7 @@ struct Host {
 // finish (a redirect is routed again, a failure may come back later, the rest is done).
 class Fetcher::Impl {
  public:
-  explicit Impl(FetchOptions options) : options_(std::move(options)) {
-    static std::once_flag once;
-    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-    multi_ = curl_multi_init();
+  explicit Impl(FetchOptions options) : options_(std::move(options)), multi_(open_transfers()) {
     curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(options_.connections));
   }
   ~Impl() {
@@ -251,7 +248,7 @@ class Fetcher::Impl {
   }
 
   const FetchOptions options_;
-  CURLM* multi_ = nullptr;
+  CURLM* const multi_;
   std::unordered_map<CURL*, JobPtr> active_;
   std::unordered_map<std::string, Host> hosts_;  // by origin
   std::deque<std::string> ready_;                // origins with a waiting job; some may have no place free

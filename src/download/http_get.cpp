@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 
-#include "millrace/download/opt_out.h"
+#include "millrace/io/net/http.h"
+#include "opt_out.h"
 
 namespace millrace {
 
@@ -15,6 +17,10 @@ namespace {
 constexpr std::size_t max_header_bytes = 64 << 10;
 constexpr std::size_t max_page_bytes = 64 << 10;  // of an answer that is no image
 constexpr double connect_seconds = 10;
+
+std::chrono::milliseconds to_milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+}
 
 bool is_success(long status) {
   return status >= 200 && status < 300;
@@ -28,6 +34,8 @@ int port_of(const sockaddr& address) {
   return ntohs(address.sa_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
                                             : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
+
+}  // namespace
 
 Failure failure_of(CURLcode code) {
   switch (code) {
@@ -43,26 +51,22 @@ Failure failure_of(CURLcode code) {
       return {FailureKind::tls, curl_easy_strerror(code)};
     case CURLE_URL_MALFORMAT:
       return {FailureKind::bad_url, curl_easy_strerror(code)};
+    case CURLE_TOO_MANY_REDIRECTS:
+      return {FailureKind::redirects, ""};
     default:
       return {FailureKind::connection, curl_easy_strerror(code)};
   }
 }
 
-}  // namespace
-
 HttpGet::HttpGet(const FetchOptions& options, const Url& url, Limits limits)
-    : options_(options), limits_(limits), easy_(curl_easy_init()) {
-  curl_easy_setopt(easy_, CURLOPT_URL, url.text.c_str());
-  curl_easy_setopt(easy_, CURLOPT_PROTOCOLS_STR, "http,https");
+    : options_(options),
+      limits_(limits),
+      easy_(open_get(url.text, options.user_agent, to_milliseconds(std::min(limits.seconds, connect_seconds)))) {
   curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(easy_, CURLOPT_PROXY, "");  // none, whatever the environment says
-  curl_easy_setopt(easy_, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy_, CURLOPT_USERAGENT, options.user_agent.c_str());
   curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
   curl_easy_setopt(easy_, CURLOPT_DNS_CACHE_TIMEOUT, 600L);
-  curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(limits.seconds * 1000)));
-  curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS,
-                   std::max(1L, static_cast<long>(std::min(limits.seconds, connect_seconds) * 1000)));
+  curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, std::max(1L, to_milliseconds(limits.seconds).count()));
   if (!limits.cut) curl_easy_setopt(easy_, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(limits.body_bytes));
   curl_easy_setopt(easy_, CURLOPT_OPENSOCKETFUNCTION, &HttpGet::open_socket);
   curl_easy_setopt(easy_, CURLOPT_OPENSOCKETDATA, this);

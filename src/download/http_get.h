@@ -9,9 +9,12 @@
 
 #include "millrace/download/failure.h"
 #include "millrace/download/fetcher.h"
-#include "millrace/download/url.h"
+#include "url.h"
 
 namespace millrace {
+
+// What a transfer that curl ended with `code` failed by; not for a body that came, nor for statuses.
+Failure failure_of(CURLcode code);
 
 // One GET of one hop: a curl handle with the limits set, and what came back.
 class HttpGet {

@@ -1,17 +1,17 @@
-#include "millrace/download/image.h"
+#include "image.h"
 
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cmath>
 
 #include "millrace/core/error.h"
-#include "millrace/data/decode.h"
-#include "millrace/data/encode_jpeg.h"
-#include "millrace/data/resize_image.h"
-#include "text.h"
+#include "millrace/core/text.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/encode_jpeg.h"
+#include "millrace/image/resize_image.h"
 
 namespace millrace {
 
@@ -38,40 +38,9 @@ std::optional<Failure> check_hash(std::string_view body, const std::string& expe
   return std::nullopt;
 }
 
-Image crop_center(const Image& image, int side) {
-  Image out{side, side, Pixels(static_cast<std::size_t>(side) * side * 3)};
-  const int left = (image.width - side) / 2, top = (image.height - side) / 2;
-  for (int y = 0; y < side; ++y) {
-    std::memcpy(&out.pixels[static_cast<std::size_t>(y) * side * 3],
-                &image.pixels[(static_cast<std::size_t>(top + y) * image.width + left) * 3],
-                static_cast<std::size_t>(side) * 3);
-  }
-  return out;
-}
-
-Image pad_white(const Image& image, int side) {
-  Image out{side, side, Pixels(static_cast<std::size_t>(side) * side * 3, 255)};
-  const int left = (side - image.width) / 2, top = (side - image.height) / 2;
-  for (int y = 0; y < image.height; ++y) {
-    std::memcpy(&out.pixels[(static_cast<std::size_t>(top + y) * side + left) * 3],
-                &image.pixels[static_cast<std::size_t>(y) * image.width * 3],
-                static_cast<std::size_t>(image.width) * 3);
-  }
-  return out;
-}
-
-// The side of `from` becomes `to`, the other one keeps the proportion.
-int scaled(int other, int from, int to) {
-  return std::max(1, static_cast<int>((static_cast<std::int64_t>(other) * to + from / 2) / from));
-}
-
-Image resize(const Image& image, Resize mode, int size) {
-  const bool by_longer = mode == Resize::border;
-  const int side = by_longer ? std::max(image.width, image.height) : std::min(image.width, image.height);
-  const Image scaled_image = resize_image(image, scaled(image.width, side, size), scaled(image.height, side, size),
-                                          TransformConfig::Interpolation::bicubic);
-  if (mode == Resize::center_crop) return crop_center(scaled_image, size);
-  return by_longer ? pad_white(scaled_image, size) : scaled_image;
+// img2dataset's, which computes it in double precision and rounds halves to even numbers.
+int scale_side(int side, double scale) {
+  return std::max(1, static_cast<int>(std::nearbyint(side * scale)));
 }
 
 std::string type_of(std::string_view body) {
@@ -83,18 +52,31 @@ std::variant<Image, Failure> decode(std::string_view body, const WantedPixels& w
   Image image;
   const auto failure = decode_image_into(image, body, {}, wanted);
   if (!failure) return image;
-  if (failure->reason == Reason::not_an_image)
+  if (failure->error == DecodeError::not_an_image)
     return Failure{FailureKind::not_an_image, failure->detail.starts_with("unknown bytes") ? "" : failure->detail};
-  return Failure{FailureKind::broken_image, to_string(failure->reason)};
+  return Failure{FailureKind::broken_image, to_string(failure->error)};
 }
 
-// A column is enough to see whether a JPEG is whole: the others' coefficients are read, but not turned into pixels.
+// Where nothing is resized, a column is enough to see whether a JPEG is whole: the others' coefficients are read, but
+// not turned into pixels.
 WantedPixels needed_for(Resize mode) {
-  if (mode != Resize::none) return {};
+  if (mode != Resize::none) return {.on_white = true};
   return {.columns = [](int, int) { return PixelRange{0, 1}; }};
 }
 
 }  // namespace
+
+std::optional<Image> resize_to_store(const Image& image, Resize mode, int size) {
+  constexpr int longest_side = 65500;
+  const auto [shorter, longer] = std::minmax(image.width, image.height);
+  const double scale = static_cast<double>(size) / (mode == Resize::border ? longer : shorter);
+  const int width = scale_side(image.width, scale), height = scale_side(image.height, scale);
+  if (std::max(width, height) > longest_side) return std::nullopt;
+  Image resized = resize_image(image, width, height);
+  if (mode == Resize::center_crop) return crop_center(resized, size, size);
+  if (mode == Resize::border) return add_borders(resized, size, size, 255);
+  return resized;
+}
 
 std::variant<StoredImage, Failure> prepare_image(std::string body, const std::string& expected_hash,
                                                  const DownloadConfig& config) {
@@ -114,12 +96,12 @@ std::variant<StoredImage, Failure> prepare_image(std::string body, const std::st
     stored.bytes = std::move(body);
     return stored;
   }
-  const Image resized = resize(original, config.resize, config.image_size);
-  if (std::max(resized.width, resized.height) > 65500) return Failure{FailureKind::broken_image, "too long and thin"};
+  const auto resized = resize_to_store(original, config.resize, config.image_size);
+  if (!resized) return Failure{FailureKind::broken_image, "too long and thin"};
   stored.type = "jpg";
-  stored.width = resized.width;
-  stored.height = resized.height;
-  stored.bytes = encode_jpeg(resized, config.quality);
+  stored.width = resized->width;
+  stored.height = resized->height;
+  stored.bytes = encode_jpeg(*resized, config.quality);
   return stored;
 }
 

@@ -1,9 +1,9 @@
-#include "millrace/download/opt_out.h"
+#include "opt_out.h"
 
 #include <algorithm>
 #include <array>
 
-#include "text.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 

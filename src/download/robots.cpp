@@ -1,4 +1,4 @@
-#include "millrace/download/robots.h"
+#include "robots.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cctype>
 #include <utility>
 
-#include "text.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "millrace/download/config.h"
+#include "image.h"
+#include "millrace/download/download_config.h"
 #include "millrace/download/failure.h"
-#include "millrace/download/image.h"
-#include "millrace/download/url_lists.h"
 #include "spool.h"
+#include "url_lists.h"
 
 namespace millrace {
 

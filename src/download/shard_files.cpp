@@ -79,7 +79,7 @@ void write_tar(const DownloadConfig& config, const Shard& shard) {
     TarSample sample;
     sample.key = key_of(config, shard.number(), i);
     sample.fields = {{outcome.image->type, shard.image_bytes(i)}, {"json", describe_sample(config, shard, i)}};
-    if (shard.slice().has_captions) sample.fields.push_back({"txt", shard.row(i).caption.value_or("")});
+    if (shard.slice().has_captions) sample.fields.emplace_back("txt", shard.row(i).caption.value_or(""));
     tar.write(sample);
   }
   tar.commit();
@@ -136,7 +136,7 @@ void write_table(const DownloadConfig& config, const Shard& shard) {
     for (std::size_t column = 0; column < row.others.size(); ++column)
       cells.push_back(as_type(row.others[column], fields[column].type));
     if (shard.slice().has_captions) cells.push_back(row.caption ? Cell(*row.caption) : Cell());
-    cells.push_back(row.url);
+    cells.emplace_back(row.url);
     for (Attribute& attribute : attributes_of(config, shard, i)) cells.push_back(std::move(attribute.value));
     if (config.format == Format::parquet) cells.push_back(shard.outcome(i).image ? Cell(shard.image_bytes(i)) : Cell());
     table.write(cells);

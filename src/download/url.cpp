@@ -1,10 +1,10 @@
-#include "millrace/download/url.h"
+#include "url.h"
 
 #include <curl/curl.h>
 
 #include <memory>
 
-#include "text.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 

@@ -1,15 +1,14 @@
-#include "millrace/download/url_lists.h"
+#include "url_lists.h"
 
 #include <fmt/ranges.h>
-#include <unicode/unistr.h>
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "millrace/core/error.h"
-#include "millrace/io/urls.h"
-#include "text.h"
+#include "millrace/core/text.h"
+#include "millrace/io/net/urls.h"
 
 namespace millrace {
 
@@ -58,19 +57,12 @@ bool is_reserved(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end() || name == "exif";
 }
 
-// Ill-formed sequences become U+FFFD.
-std::string to_utf8(const std::string& bytes) {
-  std::string text;
-  icu::UnicodeString::fromUTF8(bytes).toUTF8String(text);
-  return text;
-}
-
 struct ToText {
   std::string operator()(std::monostate) const { return {}; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return fmt::format("{}", value); }
-  std::string operator()(const std::string& value) const { return to_utf8(value); }
+  std::string operator()(const std::string& value) const { return valid_utf8(value); }
 };
 
 struct Schema {
@@ -173,7 +165,7 @@ ListSlice UrlLists::read() {
     }
     slice.has_captions = source_->caption.has_value();
     slice.other_names.clear();
-    for (const std::string& name : source_->other_names) slice.other_names.push_back(to_utf8(name));
+    for (const std::string& name : source_->other_names) slice.other_names.push_back(valid_utf8(name));
     if (slice.rows.empty()) source_.reset();
   }
   if (!slice.rows.empty()) advance(slice.rows.size());
@@ -205,7 +197,7 @@ ListRow UrlLists::make_row(std::vector<Cell> cells) const {
     row.caption = std::visit(ToText(), cells[*source_->caption]);
   for (std::size_t i = source_->first_other; i < cells.size(); ++i) {
     Cell cell = source_->numbers_are_text ? number_or_text(std::move(cells[i])) : std::move(cells[i]);
-    if (auto* const text = std::get_if<std::string>(&cell)) *text = to_utf8(*text);
+    if (auto* const text = std::get_if<std::string>(&cell)) *text = valid_utf8(*text);
     row.others.push_back(std::move(cell));
   }
   return row;

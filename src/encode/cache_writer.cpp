@@ -15,19 +15,19 @@ std::span<const std::uint16_t> row_of(const torch::Tensor& values, std::int64_t 
 
 }  // namespace
 
-CacheWriter::CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t most_open)
+CacheWriter::CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t max_open)
     : cache_(cache),
       manifest_(manifest),
       rows_per_file_(static_cast<std::size_t>(rows_per_file)),
-      most_open_(most_open),
+      max_open_(max_open),
       description_(read_cache_description(cache)) {}
 
 void CacheWriter::add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite) {
   ensure(batch.moments.is_contiguous() && batch.text.is_contiguous(), "a cache takes dense rows");
   const auto& ref = sample.ref;
-  if (ref.visit > visit_) {  // from now on rows are met again
+  if (ref.epoch > epoch_) {  // from now on rows are met again
     publish();
-    visit_ = ref.visit;
+    epoch_ = ref.epoch;
   }
   if (!is_new(ref.archive, ref.row)) return;
   auto& writer = writer_of(ref.archive);
@@ -44,7 +44,7 @@ bool CacheWriter::is_new(std::uint32_t archive, std::uint64_t row) {
   return rows[row] = true;
 }
 
-void CacheWriter::reject(std::uint32_t archive, std::uint64_t row, Reason reason) {
+void CacheWriter::reject(std::uint32_t archive, std::uint64_t row, RejectReason reason) {
   writer_of(archive).reject(row, reason);
 }
 
@@ -56,7 +56,7 @@ LatentFileWriter& CacheWriter::writer_of(std::uint32_t archive) {
   } else {
     open_.emplace_front(archive, LatentFileWriter(cache_, manifest_.archives.at(archive), description_));
   }
-  if (open_.size() > most_open_) {
+  if (open_.size() > max_open_) {
     open_.back().second.publish();
     open_.pop_back();
   }

@@ -13,6 +13,11 @@ torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape) {
   return torch::empty(shape, torch::kHalf);
 }
 
+// The next time the archive may be whole, and the image there.
+bool may_be_gone(RejectReason reason) {
+  return reason == RejectReason::archive_error || reason == RejectReason::missing_image;
+}
+
 void copy_row(const std::vector<std::uint16_t>& from, torch::Tensor& to, std::int64_t row) {
   const auto size = static_cast<std::size_t>(to.numel() / to.size(0));
   ensure(from.size() == size, "a cached encoding has the shape of the run's");
@@ -21,12 +26,14 @@ void copy_row(const std::vector<std::uint16_t>& from, torch::Tensor& to, std::in
 
 }  // namespace
 
-CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, EncodingShape shape, int batch_size)
-    : encoder_(encoder), cache_(std::move(cache)), shape_(std::move(shape)), batch_size_(batch_size) {}
+CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, CacheUse use, EncodingShape shape,
+                             int batch_size)
+    : encoder_(encoder), cache_(std::move(cache)), use_(use), shape_(std::move(shape)), batch_size_(batch_size) {}
 
-EncodedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
+CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
-  EncodedBatch batch;
+  CheckedBatch result{{}, std::vector<bool>(samples.size(), true)};  // what a cache gives is finite
+  EncodedBatch& batch = result.batch;
   batch.moments = make_rows(count, shape_.moments);
   batch.text = make_rows(count, shape_.text);
   std::vector<TransformedSample> fresh;
@@ -42,22 +49,22 @@ EncodedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
       fresh.push_back(std::move(sample));
     }
   }
-  if (fresh.empty()) return batch;
+  if (fresh.empty()) return result;
   const auto encoded = encode_fresh(fresh);
   const auto rows = torch::tensor(fresh_rows, torch::kInt64);
-  batch.moments.index_copy_(0, rows, encoded.moments);
-  batch.text.index_copy_(0, rows, encoded.text);
-  return batch;
+  batch.moments.index_copy_(0, rows, encoded.batch.moments);
+  batch.text.index_copy_(0, rows, encoded.batch.text);
+  for (std::size_t i = 0; i < fresh.size(); ++i) result.finite[fresh_rows[i]] = encoded.finite[i];
+  return result;
 }
 
-EncodedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& samples) {
+CheckedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& samples) {
   ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
-  auto encoded = encoder_->encode(samples);
+  CheckedBatch encoded{encoder_->encode(samples), {}};
+  encoded.finite = finite_rows(encoded.batch);
   write_cache([&] {
-    std::vector<bool> finite(samples.size(), false);
-    for (const int row : finite_rows(encoded)) finite[row] = true;
     for (std::size_t row = 0; row < samples.size(); ++row)
-      cache_->add(samples[row], encoded, static_cast<std::int64_t>(row), finite[row]);
+      cache_->add(samples[row], encoded.batch, static_cast<std::int64_t>(row), encoded.finite[row]);
   });
   return encoded;
 }
@@ -65,7 +72,7 @@ EncodedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& s
 void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {
   write_cache([&] {
     for (const auto& [archive, row, reason] : rows)
-      if (reason != Reason::archive_error && reason != Reason::missing_image) cache_->reject(archive, row, reason);
+      if (use_ == CacheUse::whole || !may_be_gone(reason)) cache_->reject(archive, row, reason);
   });
 }
 
@@ -80,7 +87,7 @@ void CachedEncoder::write_cache(Write&& write) {
   try {
     write();
   } catch (const Error& error) {
-    if (error.exit() != Exit::io) throw;
+    if (use_ == CacheUse::whole || error.exit() != Exit::io) throw;
     log::warning("encode.cache: {}; training goes on, and adds nothing more to the cache", error.what());
     cache_.reset();
   }

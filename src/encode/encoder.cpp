@@ -94,14 +94,11 @@ torch::Tensor Encoder::encode_text(std::span<const std::int32_t> tokens) {
   return run_text(ids)[0].contiguous();
 }
 
-std::vector<int> finite_rows(const EncodedBatch& batch) {
-  // f16 holds no more than 65504, so an overflow shows as infinity here.
-  const auto count = batch.moments.size(0);
-  auto finite = torch::isfinite(batch.moments).flatten(1).all(1) & torch::isfinite(batch.text).flatten(1).all(1);
-  std::vector<int> rows;
-  for (std::int64_t i = 0; i < count; ++i)
-    if (finite[i].item<bool>()) rows.push_back(static_cast<int>(i));
-  return rows;
+std::vector<bool> finite_rows(const EncodedBatch& batch) {
+  const auto finite =
+      (torch::isfinite(batch.moments).flatten(1).all(1) & torch::isfinite(batch.text).flatten(1).all(1)).contiguous();
+  const bool* const rows = finite.const_data_ptr<bool>();
+  return std::vector<bool>(rows, rows + finite.numel());
 }
 
 EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 #include "millrace/core/hash.h"
 #include "millrace/io/weights.h"
 

@@ -15,9 +15,9 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t chunk_bytes = 64 << 10;        // small, since readers of lanes take single rows
-constexpr std::size_t most_text_bytes = 1ull << 30;  // of one call: a length field may say anything
-constexpr int most_dimensions = 8;
+constexpr std::size_t chunk_bytes = 64 << 10;       // small, since readers of lanes take single rows
+constexpr std::size_t max_text_bytes = 1ull << 30;  // of one call: a length field may say anything
+constexpr int max_dimensions = 8;
 
 // Held by every call. The library leaves nothing to do at exit: all handles are ours, and after a full disk its own
 // clean-up would not come to an end.
@@ -261,7 +261,7 @@ namespace {
 
 // Memory for texts while the library reads them, up to a limit.
 struct TextMemory {
-  std::size_t left = most_text_bytes;
+  std::size_t left = max_text_bytes;
 
   static void* take(std::size_t bytes, void* self) {
     auto& memory = *static_cast<TextMemory*>(self);
@@ -315,7 +315,7 @@ struct Hdf5Reader::Impl {
     if (!dataset.dtype) dataset.type = make_text_type(path);
     const Handle space(H5Dget_space(dataset.id), H5Sclose, path, what);
     const int rank = H5Sget_simple_extent_ndims(space);
-    if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || rank < 1 || rank > most_dimensions)
+    if (H5Sget_simple_extent_type(space) != H5S_SIMPLE || rank < 1 || rank > max_dimensions)
       fail(Exit::io, "{}: {} has {} dimensions", path.string(), what, rank);
     dataset.dims.resize(static_cast<std::size_t>(rank));
     check(H5Sget_simple_extent_dims(space, dataset.dims.data(), nullptr), path, what);

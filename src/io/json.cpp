@@ -42,6 +42,20 @@ nlohmann::json read_json(const fs::path& path) {
   return parse_json(read_file(path), path.string());
 }
 
+nlohmann::json read_json_object(const fs::path& path) {
+  nlohmann::json json = read_json(path);
+  if (!json.is_object()) fail(Exit::io, "{} does not hold a JSON object", path.string());
+  return json;
+}
+
+nlohmann::json optional_to_json(const std::optional<std::uint64_t>& number) {
+  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
+}
+
+std::optional<std::uint64_t> optional_from_json(const nlohmann::json& json) {
+  return json.is_null() ? std::nullopt : std::optional(json.get<std::uint64_t>());
+}
+
 std::string format_json(const nlohmann::json& json) {
   return json.dump(2, ' ', true) + "\n";
 }

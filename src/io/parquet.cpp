@@ -12,8 +12,8 @@
 
 #include "millrace/core/error.h"
 #include "millrace/io/half.h"
-#include "millrace/io/urls.h"
-#include "s3.h"
+#include "millrace/io/net/urls.h"
+#include "net/s3.h"
 
 namespace millrace {
 

@@ -1,6 +1,5 @@
 #include "millrace/io/tar.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,9 +9,10 @@
 #include <array>
 #include <limits>
 
+#include "archive_handle.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/io/urls.h"
+#include "millrace/io/net/urls.h"
 #include "tar_names.h"
 #include "utf8_locale.h"
 
@@ -21,12 +21,8 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t read_bytes = 64 << 10;
-constexpr std::size_t most_fields = 1000;   // of a sample
+constexpr std::size_t max_fields = 1000;    // of a sample
 constexpr std::uint64_t block_bytes = 512;  // headers and members of a tar start at multiples of it
-
-struct CloseArchive {
-  void operator()(archive* a) const { archive_read_free(a); }
-};
 
 // Frees an open file whatever happens; libarchive leaves descriptors to their owner.
 class InputFile {
@@ -127,7 +123,7 @@ class TarReader::Impl {
         return std::nullopt;
       }
       room -= bytes.size();
-      const bool is_kept = sample.fields.size() < most_fields;
+      const bool is_kept = sample.fields.size() < max_fields;
       sample.oversized |= (wanted && !fits) || !is_kept;
       if (is_kept) sample.fields.emplace_back(std::move(pending_->name.field), std::move(bytes));
       sample.end = member_end_;
@@ -275,7 +271,7 @@ class TarReader::Impl {
   TarOptions options_;
   std::unique_ptr<InputFile> file_;  // one of these two feeds the archive, so they outlive it
   std::unique_ptr<StreamInput> stream_;
-  std::unique_ptr<archive, CloseArchive> archive_;
+  ArchiveHandle archive_;
   std::uint64_t file_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a plain file; else unknown
 
   std::optional<Member> pending_;  // header read, bytes not yet

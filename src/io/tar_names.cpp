@@ -1,12 +1,12 @@
 #include "tar_names.h"
 
-#include <algorithm>
+#include "millrace/core/text.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr std::size_t longest_field = 255;
+constexpr std::size_t max_field = 255;
 
 // A path whose first component is `__...__` holds notes about the archive.
 bool is_meta(std::string_view path) {
@@ -29,22 +29,15 @@ std::optional<std::size_t> try_split_point(std::string_view path) {
   return dot;
 }
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](char c) { return 'A' <= c && c <= 'Z' ? char(c + 32) : c; });
-  return lower;
-}
-
 }  // namespace
 
 std::optional<MemberName> try_member_name(std::string_view path) {
   if (is_meta(path)) return std::nullopt;
   const auto dot = try_split_point(path);
-  if (!dot || path.size() - *dot - 1 > longest_field) return std::nullopt;
+  if (!dot || path.size() - *dot - 1 > max_field) return std::nullopt;
   std::string_view key = path.substr(0, *dot);
   if (key.starts_with("./")) key.remove_prefix(2);
-  return MemberName{std::string(key), lower_case(path.substr(*dot + 1))};
+  return MemberName{std::string(key), lower(path.substr(*dot + 1))};
 }
 
 }  // namespace millrace

@@ -1,11 +1,11 @@
 #include "millrace/io/tar_writer.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 
 #include <algorithm>
 #include <exception>
 
+#include "archive_handle.h"
 #include "millrace/core/error.h"
 #include "utf8_locale.h"
 
@@ -13,9 +13,6 @@ namespace millrace {
 
 namespace {
 
-struct CloseArchive {
-  void operator()(archive* a) const { archive_write_free(a); }
-};
 struct FreeEntry {
   void operator()(archive_entry* entry) const { archive_entry_free(entry); }
 };
@@ -73,7 +70,7 @@ class TarWriter::Impl {
   AtomicFile file_;
   std::exception_ptr failure_;
   bool given_up_ = false;
-  std::unique_ptr<archive, CloseArchive> archive_;
+  ArchiveHandle archive_;
 };
 
 TarWriter::TarWriter(const fs::path& path) : impl_(std::make_unique<Impl>(path)) {}

@@ -1,15 +1,10 @@
 #include "text_file.h"
 
-#include <archive.h>
 #include <archive_entry.h>
 
 #include "millrace/core/error.h"
 
 namespace millrace {
-
-void TextFile::Close::operator()(archive* a) const {
-  archive_read_free(a);
-}
 
 TextFile::TextFile(const fs::path& path) : name_(path.string()), archive_(archive_read_new()) {
   archive_read_support_filter_gzip(archive_.get());

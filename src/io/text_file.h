@@ -1,12 +1,10 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
 
+#include "archive_handle.h"
 #include "millrace/core/files.h"
-
-struct archive;
 
 namespace millrace {
 
@@ -30,13 +28,10 @@ class TextFile {
   std::string place(std::uint64_t line) const;
 
  private:
-  struct Close {
-    void operator()(archive* a) const;
-  };
   bool fill();
 
   std::string name_;
-  std::unique_ptr<archive, Close> archive_;
+  ArchiveHandle archive_;
   std::array<char, 64 << 10> buffer_;
   std::size_t next_ = 0, filled_ = 0;
   std::uint64_t lines_ = 0;

@@ -4,6 +4,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/io/json.h"
 #include "millrace/models/pipeline_folder.h"
 #include "staged_folder.h"
 

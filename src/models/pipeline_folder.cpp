@@ -4,6 +4,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/io/json.h"
 #include "staged_folder.h"
 
 namespace millrace {

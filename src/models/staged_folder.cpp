@@ -81,12 +81,6 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
   write_file_atomically(path, format_json(json));
 }
 
-nlohmann::json read_json_object(const fs::path& path) {
-  nlohmann::json json = read_json(path);
-  if (!json.is_object()) fail(Exit::io, "{} does not hold a JSON object", path.string());
-  return json;
-}
-
 void copy_folder(const fs::path& source, const fs::path& target) {
   make_folder(target);
   for (const auto& entry : fs::directory_iterator(source)) {

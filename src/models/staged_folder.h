@@ -25,9 +25,6 @@ class StagedFolder {
 // In the style of the reference writers.
 void write_json(const std::filesystem::path& path, const nlohmann::json& json);
 
-// Error(io) naming the file when it is missing or not a JSON object.
-nlohmann::json read_json_object(const std::filesystem::path& path);
-
 // Copies the files of `source` and its subfolders byte for byte, symbolic links as what they point to (the hub's cache
 // is made of links).
 void copy_folder(const std::filesystem::path& source, const std::filesystem::path& target);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "millrace/nn/checkpoint.h"
+#include "millrace/nn/gradient_checkpoint.h"
 #include "millrace/nn/timestep_embedding.h"
 
 namespace millrace {

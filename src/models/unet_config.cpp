@@ -149,7 +149,7 @@ void refuse_other_networks(ConfigReader& reader) {
   reader.refuse({"num_attention_heads"}, "diffusers refuses it too: the number of heads stands in attention_head_dim");
   reader.refuse({"dual_cross_attention"}, "dual cross-attention is not built here");
   reader.refuse({"encoder_hid_dim", "encoder_hid_dim_type", "addition_embed_type", "time_cond_proj_dim"},
-                "only text states of width cross_attention_dim condition this network");
+                "only text embeddings of width cross_attention_dim condition this network");
   reader.refuse({"class_embed_type", "num_class_embeds", "class_embeddings_concat"},
                 "class conditioning is not built here");
   if (reader.text("attention_type", "default") != "default") {

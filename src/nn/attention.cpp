@@ -1,6 +1,6 @@
 #include "millrace/nn/attention.h"
 
-#include "attention_small.h"
+#include "cpu/attention_small.h"
 
 namespace millrace::nn {
 
@@ -8,16 +8,16 @@ namespace {
 
 // NOTE [Attention on the CPU]: LibTorch's fused attention is made for many tokens. Around few, its copies between
 // (B, T, heads, d) and (B, heads, T, d) and its small matrix products cost more than the arithmetic. Forward + backward
-// with the kernel in attention_small.h take, of LibTorch's time on one thread, with 77 or as many keys as queries: 0.5
-// to 0.6 at d = 16 and 16 or 64 queries, 0.7 at d = 40 or 64 and 64 queries, 0.7 to 0.8 at d = 64 and 256 queries with
-// 77 keys. What decides is the number of products in q k^T of one head, T S d: around the limit here the kernel takes
-// 0.7 to 0.9, at twenty times as many 1.3, because it keeps the probabilities for backward and LibTorch does not.
-constexpr std::int64_t most_products_of_small = 1 << 21;
+// with the kernel in cpu/attention_small.h take, of LibTorch's time on one thread, with 77 or as many keys as queries:
+// 0.5 to 0.6 at d = 16 and 16 or 64 queries, 0.7 at d = 40 or 64 and 64 queries, 0.7 to 0.8 at d = 64 and 256 queries
+// with 77 keys. What decides is the number of products in q k^T of one head, T S d: around the limit here the kernel
+// takes 0.7 to 0.9, at twenty times as many 1.3, because it keeps the probabilities for backward and LibTorch does not.
+constexpr std::int64_t max_products_of_small = 1 << 21;
 
 bool suits_small_attention(const torch::Tensor& q, const torch::Tensor& k, std::int64_t heads) {
   const std::int64_t head_dim = q.size(2) / heads;
   return q.is_cpu() && q.scalar_type() == torch::kFloat32 && q.numel() > 0 && k.numel() > 0 && head_dim % 8 == 0 &&
-         q.size(1) * k.size(1) * head_dim <= most_products_of_small;
+         q.size(1) * k.size(1) * head_dim <= max_products_of_small;
 }
 
 // (B, T, heads * d) -> (B, heads, T, d), a view.

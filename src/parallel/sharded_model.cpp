@@ -165,7 +165,7 @@ void ShardedModel::compare_parameters() const {
   const auto digests = trainers_.all_gather_strings(hasher.digest().hex());
   for (int rank = 1; rank < trainers_.size(); ++rank) {
     if (digests[rank] == digests[0]) continue;
-    throw Error(Exit::suspect, fmt::format("the weights of trainer {} differ from those of trainer 0", rank),
+    throw Error(Exit::timeout, fmt::format("the weights of trainer {} differ from those of trainer 0", rank),
                 "memory or network of one of the two nodes is damaged");
   }
 }

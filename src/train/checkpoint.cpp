@@ -11,6 +11,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/io/finite.h"
+#include "millrace/io/json.h"
 #include "millrace/io/safetensors.h"
 #include "millrace/io/safetensors_writer.h"
 
@@ -31,7 +32,7 @@ nlohmann::json read_manifest(const std::filesystem::path& path) {
   const auto text = read_file(path / manifest_name);
   if (read_file(path / manifest_digest_name) != digest_line(text))
     fail(Exit::io, "{}: MANIFEST.json does not match its digest", path.string());
-  auto manifest = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto manifest = parse_json(text, (path / manifest_name).string());
   if (!manifest.is_object()) fail(Exit::io, "{}: MANIFEST.json is no JSON object", path.string());
   if (manifest.value("format", 0) != manifest_format)
     fail(Exit::io, "{}: written in checkpoint format {}, this program reads {}", path.string(),

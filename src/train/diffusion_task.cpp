@@ -11,15 +11,14 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
       options_(std::move(options)) {}
 
 void DiffusionTask::next_batch() {
-  share_ = source_.next();
+  local_batch_ = source_.next();
 }
 
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
-  std::vector<RngKey> keys;
-  for (auto i = begin; i < end; ++i) keys.push_back({options_.seed, share_.refs[i].hash, share_.refs[i].visit});
-  const auto input =
-      make_step_input(share_.moments.slice(0, begin, end), share_.text.slice(0, begin, end), options_.null_text, keys,
-                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+  const auto keys = rng_keys(options_.seed, std::span(local_batch_.refs).subspan(begin, end - begin));
+  const auto input = make_step_input(local_batch_.moments.slice(0, begin, end), local_batch_.text.slice(0, begin, end),
+                                     options_.null_text, keys, options_.scaling_factor, options_.shift_factor,
+                                     schedule_, options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
   record_.keep("latents", input.latents);

@@ -12,22 +12,22 @@ HandoffSource::HandoffSource(ParcelReceiver& receiver, const std::map<std::uint3
                              int samples_per_stripe, double limit_seconds)
     : receiver_(receiver), samples_per_stripe_(samples_per_stripe), limit_seconds_(limit_seconds) {
   for (const auto& [stripe, producer] : producer_of) {
-    lines_[stripe].producer = producer;
-    ++short_lines_[producer];
+    buffers_[stripe].producer = producer;
+    ++short_buffers_[producer];
   }
 }
 
 EncodedBatch HandoffSource::next() {
   receive_until_nothing_lacks();
   std::vector<EncodedBatch> pieces;
-  for (auto& [stripe, line] : lines_) take(line, pieces);
+  for (auto& [stripe, buffer] : buffers_) take(buffer, pieces);
   receiver_.poll();
   return concatenate(std::move(pieces));
 }
 
 void HandoffSource::receive_until_nothing_lacks() {
   const auto something_lacks = [&] {
-    return std::ranges::any_of(short_lines_, [](const auto& entry) { return entry.second > 0; });
+    return std::ranges::any_of(short_buffers_, [](const auto& entry) { return entry.second > 0; });
   };
   Stopwatch waiting;
   while (something_lacks()) {
@@ -58,32 +58,32 @@ bool HandoffSource::unpack_held() {
 }
 
 void HandoffSource::give_up() const {
-  const auto& [stripe, line] =
-      *std::ranges::find_if(lines_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
-  throw Error(Exit::suspect,
+  const auto& [stripe, buffer] =
+      *std::ranges::find_if(buffers_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
+  throw Error(Exit::timeout,
               fmt::format("no samples of stripe {} from {} for {:.0f} s", stripe,
-                          receiver_.producer_name(line.producer), limit_seconds_),
+                          receiver_.producer_name(buffer.producer), limit_seconds_),
               "look at that rank's log; guard.hang_timeout sets the limit");
 }
 
 void HandoffSource::unpack(const Parcel& parcel) {
   auto content = unpack_parcel(parcel.bytes());
   reports_[parcel.producer()] = content.report;
-  if (!content.ledger_delta.empty()) news_.append(LedgerDelta::from_bytes(content.ledger_delta));
-  Line& line = lines_.at(content.stripe);
-  const bool was_short = line.samples < samples_per_stripe_;
-  line.samples += static_cast<int>(content.batch.refs.size());
-  if (was_short && line.samples >= samples_per_stripe_) --short_lines_.at(line.producer);
-  line.batches.push_back(std::move(content.batch));
+  if (!content.ledger_delta.empty()) delta_.append(LedgerDelta::from_bytes(content.ledger_delta));
+  StripeBuffer& buffer = buffers_.at(content.stripe);
+  const bool was_short = buffer.samples < samples_per_stripe_;
+  buffer.samples += static_cast<int>(content.batch.refs.size());
+  if (was_short && buffer.samples >= samples_per_stripe_) --short_buffers_.at(buffer.producer);
+  buffer.batches.push_back(std::move(content.batch));
 }
 
-// Moves the next samples of a line to `pieces`; what is left of a batch stays in front.
-void HandoffSource::take(Line& line, std::vector<EncodedBatch>& pieces) {
+// Moves the next samples of a buffer to `pieces`; what is left of a batch stays in front.
+void HandoffSource::take(StripeBuffer& buffer, std::vector<EncodedBatch>& pieces) {
   int wanted = samples_per_stripe_;
-  line.samples -= wanted;
-  if (line.samples < samples_per_stripe_) ++short_lines_.at(line.producer);
+  buffer.samples -= wanted;
+  if (buffer.samples < samples_per_stripe_) ++short_buffers_.at(buffer.producer);
   while (wanted > 0) {
-    EncodedBatch& front = line.batches.front();
+    EncodedBatch& front = buffer.batches.front();
     const auto there = static_cast<int>(front.refs.size());
     const auto taken = std::min(wanted, there);
     pieces.push_back({{front.refs.begin(), front.refs.begin() + taken},
@@ -91,7 +91,7 @@ void HandoffSource::take(Line& line, std::vector<EncodedBatch>& pieces) {
                       front.text.slice(0, 0, taken)});
     wanted -= taken;
     if (taken == there) {
-      line.batches.pop_front();
+      buffer.batches.pop_front();
     } else {
       front.refs.erase(front.refs.begin(), front.refs.begin() + taken);
       front.moments = front.moments.slice(0, taken);
@@ -101,7 +101,7 @@ void HandoffSource::take(Line& line, std::vector<EncodedBatch>& pieces) {
 }
 
 LedgerDelta HandoffSource::take_ledger_delta() {
-  return std::exchange(news_, {});
+  return std::exchange(delta_, {});
 }
 
 }  // namespace millrace

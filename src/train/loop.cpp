@@ -17,7 +17,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/train/cadence.h"
 #include "millrace/train/record.h"
-#include "millrace/train/step_guard.h"
+#include "step_guard.h"
 
 namespace millrace {
 namespace {
@@ -56,56 +56,56 @@ struct Interval {
 
 class Loop {
  public:
-  Loop(LoopParts parts, RunState state)
-      : p_(std::move(parts)),
+  Loop(TrainerContext context, RunState state)
+      : context_(std::move(context)),
         state_(std::move(state)),
-        schedule_(plan_lr_schedule(p_.optim, p_.config.duration, p_.config.batch.global)),
-        writer_(p_.config.run_dir, p_.trainers, {p_.config.checkpoint.keep, p_.config.checkpoint.keep_every},
-                state_.point()),
-        ledger_(p_.data),
-        guard_(p_.config.guard),
+        schedule_(plan_lr_schedule(context_.optim, context_.config.duration, context_.config.batch.global)),
+        writer_(context_.config.run_dir, context_.trainers,
+                {context_.config.checkpoint.keep, context_.config.checkpoint.keep_every}, state_.point()),
+        ledger_(context_.data),
+        guard_(context_.config.guard),
         resumed_(state_.point()),
         before_(state_.point()) {
     const auto ledger = std::exchange(state_.ledger, nullptr);
     if (!is_root()) return;
     if (!ledger.is_null()) ledger_.load_state(ledger.dump());
-    progress_ = std::make_unique<Progress>(Progress::Options{p_.config.run_dir, state_.step, p_.config.log.tensorboard,
-                                                             p_.config.log.ids,
-                                                             steps_of(p_.config.duration, p_.config.batch.global)});
+    progress_ = std::make_unique<Progress>(
+        Progress::Options{context_.config.run_dir, state_.step, context_.config.log.tensorboard,
+                          context_.config.log.ids, steps_of(context_.config.duration, context_.config.batch.global)});
   }
 
   LoopResult run() {
-    while (!reached(p_.config.duration, state_.point()) && signal_ == 0) step();
+    while (!reached(context_.config.duration, state_.point()) && signal_ == 0) step();
     account_interval();
     save_last();
     return result();
   }
 
  private:
-  bool is_root() const { return p_.trainers.rank() == 0; }
+  bool is_root() const { return context_.trainers.rank() == 0; }
 
   void step() {
     const auto number = state_.step + 1;
     log::set_step(number);
     const Stopwatch step_watch;
-    p_.task.next_batch();
+    context_.task.next_batch();
     const double wait = step_watch.seconds();
 
-    const bool record =
-        std::find(p_.config.record.steps.begin(), p_.config.record.steps.end(), number) != p_.config.record.steps.end();
-    if (record) p_.task.start_record();
+    const bool record = std::find(context_.config.record.steps.begin(), context_.config.record.steps.end(), number) !=
+                        context_.config.record.steps.end();
+    if (record) context_.task.start_record();
     StepTotals totals = forward_backward();
-    totals.reduce(p_.trainers);
+    totals.reduce(context_.trainers);
     if (record)
-      write_record(p_.trainers, p_.config.run_dir, number, p_.task.refs(), p_.task.take_record(), totals.loss,
-                   totals.norm());
+      write_record(context_.trainers, context_.config.run_dir, number, context_.task.refs(),
+                   context_.task.take_record(), totals.loss, totals.norm());
 
     update(totals);
     advance(totals);
     interval_.add(totals, step_watch.seconds(), wait);
     write_ids();
     const bool validated = validate_if_due();
-    if (validated || is_due(p_.config.log.every)) account_interval();
+    if (validated || is_due(context_.config.log.every)) account_interval();
     save_if_due();
     before_ = state_.point();
   }
@@ -115,18 +115,18 @@ class Loop {
 
   // Loss and gradients of this trainer's share; afterwards the gradient shards hold the mean over the global batch.
   StepTotals forward_backward() {
-    p_.model.zero_gradients();
-    const auto share = static_cast<std::int64_t>(p_.task.refs().size());
+    context_.model.zero_gradients();
+    const auto share = static_cast<std::int64_t>(context_.task.refs().size());
     torch::Tensor loss;
-    for (std::int64_t begin = 0; begin < share; begin += p_.config.batch.micro) {
-      auto micro = p_.task.loss(begin, std::min<std::int64_t>(begin + p_.config.batch.micro, share));
+    for (std::int64_t begin = 0; begin < share; begin += context_.config.batch.micro) {
+      auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, share));
       micro.backward();
       loss = loss.defined() ? loss + micro.detach() : micro.detach();
     }
-    p_.model.reduce_gradients(1.0);
+    context_.model.reduce_gradients(1.0);
     StepTotals totals;
     totals.loss = loss.item<double>();
-    totals.square_sum = p_.model.gradient_square_sum();
+    totals.square_sum = context_.model.gradient_square_sum();
     totals.signalled = signal_here() != 0 ? 1 : 0;
     totals.writing = writer_.busy() ? 1 : 0;
     totals.clock = is_root() ? seconds() : 0;
@@ -134,7 +134,7 @@ class Loop {
   }
 
   // That reached this rank or a producer of it; 0 = none.
-  int signal_here() const { return stop::requested() ? stop::signal_number() : p_.task.producer_signal(); }
+  int signal_here() const { return stop::requested() ? stop::signal_number() : context_.task.producer_signal(); }
 
   double seconds() const { return resumed_.seconds + since_start_.seconds(); }
 
@@ -142,7 +142,7 @@ class Loop {
     lr_ = learning_rate(schedule_, state_.step + 1);
     const auto verdict = guard_.judge(totals.loss, totals.norm());
     if (verdict == StepGuard::Verdict::update) {
-      p_.optimizer.step(lr_, clip_factor(p_.optim.clip, totals.norm()));
+      context_.optimizer.step(lr_, clip_factor(context_.optim.clip, totals.norm()));
       if (const auto& spike = guard_.spike(); spike && is_root())
         log::warning("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", totals.loss,
                      spike->deviations, spike->mean);
@@ -150,7 +150,7 @@ class Loop {
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
-    if (verdict == StepGuard::Verdict::stop) on_root(p_.trainers, [&] { throw numerics_error(totals, ids); });
+    if (verdict == StepGuard::Verdict::stop) on_root(context_.trainers, [&] { throw numerics_error(totals, ids); });
     if (is_root())
       log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1,
                    totals.loss, totals.norm());
@@ -167,12 +167,12 @@ class Loop {
 
   void advance(const StepTotals& totals) {
     ++state_.step;
-    state_.samples += p_.config.batch.global;
-    state_.updates = p_.optimizer.updates();
-    state_.ema_updates = p_.optimizer.ema_updates();
+    state_.samples += context_.config.batch.global;
+    state_.updates = context_.optimizer.updates();
+    state_.ema_updates = context_.optimizer.ema_updates();
     state_.seconds = totals.clock;
-    for (const auto& ref : p_.task.refs()) own_cursors_[ref.stripe] = ref.after;
-    news_.append(p_.task.take_ledger_delta());
+    for (const auto& ref : context_.task.refs()) own_cursors_[ref.stripe] = ref.after;
+    delta_.append(context_.task.take_ledger_delta());
     if (totals.signalled > 0) signal_ = agree_on_signal();
     all_written_ = totals.writing == 0;
   }
@@ -180,16 +180,16 @@ class Loop {
   // Collective.
   int agree_on_signal() {
     std::int64_t signal = signal_here();
-    p_.trainers.all_reduce_max(std::span(&signal, 1));
+    context_.trainers.all_reduce_max(std::span(&signal, 1));
     return static_cast<int>(signal);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
   std::vector<std::string> batch_ids() const {
     std::string mine;
-    for (const auto& ref : p_.task.refs()) mine += ref.id + '\n';
+    for (const auto& ref : context_.task.refs()) mine += ref.id + '\n';
     std::vector<std::string> ids;
-    for (const auto& part : p_.trainers.gather_strings(mine)) {
+    for (const auto& part : context_.trainers.gather_strings(mine)) {
       std::size_t begin = 0;
       for (std::size_t end; (end = part.find('\n', begin)) != part.npos; begin = end + 1)
         ids.push_back(part.substr(begin, end - begin));
@@ -199,10 +199,10 @@ class Loop {
 
   // With the weights that `export` gives: the EMA where there is one. Collective.
   bool validate_if_due() {
-    if (!p_.validation || !is_due(p_.validation->every())) return false;
-    const auto measure = [&] { validation_loss_ = p_.validation->loss(p_.trainers); };
-    if (p_.optimizer.has_ema()) {
-      p_.optimizer.with_ema(measure);
+    if (!context_.validation || !is_due(context_.validation->every())) return false;
+    const auto measure = [&] { validation_loss_ = context_.validation->loss(context_.trainers); };
+    if (context_.optimizer.has_ema()) {
+      context_.optimizer.with_ema(measure);
     } else {
       measure();
     }
@@ -210,22 +210,22 @@ class Loop {
   }
 
   void write_ids() {
-    if (!p_.config.log.ids) return;
+    if (!context_.config.log.ids) return;
     const auto ids = batch_ids();
     if (is_root()) progress_->ids(state_.step, ids);
   }
 
-  // Collective: brings the producers' news together, judges the data, and writes one line of metrics.
+  // Collective: brings the producers' delta together, judges the data, and writes one line of metrics.
   void account_interval() {
     merge_ledger();
     if (interval_.steps == 0) return;
     const auto producers = producer_reports();
-    double fill = p_.task.queue_fill() / p_.trainers.size();
-    p_.trainers.all_reduce_sum(std::span(&fill, 1));
-    double memory = static_cast<double>(peak_memory_bytes(p_.device)) / (1 << 30);
-    p_.trainers.all_reduce_max(std::span(&memory, 1));
-    double wait = interval_.wait_seconds / p_.trainers.size();
-    p_.trainers.all_reduce_sum(std::span(&wait, 1));
+    double fill = context_.task.queue_fill() / context_.trainers.size();
+    context_.trainers.all_reduce_sum(std::span(&fill, 1));
+    double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
+    context_.trainers.all_reduce_max(std::span(&memory, 1));
+    double wait = interval_.wait_seconds / context_.trainers.size();
+    context_.trainers.all_reduce_sum(std::span(&wait, 1));
 
     Metrics m;
     m.step = state_.step;
@@ -235,12 +235,12 @@ class Loop {
     m.loss = interval_.finite_steps ? interval_.loss / interval_.finite_steps : nan;
     m.grad_norm = interval_.finite_steps ? interval_.grad_norm / interval_.finite_steps : nan;
     m.lr = lr_;
-    m.images_per_second = interval_.steps * p_.config.batch.global / interval_.step_seconds;
+    m.images_per_second = interval_.steps * context_.config.batch.global / interval_.step_seconds;
     m.step_ms = 1000 * interval_.step_seconds / interval_.steps;
     m.data_wait_ms = 1000 * wait / interval_.steps;
     account_producers(producers, m);
     m.validation_loss = std::exchange(validation_loss_, std::nullopt);
-    m.validated_ema = p_.optimizer.has_ema();
+    m.validated_ema = context_.optimizer.has_ema();
     m.queue_fill = fill;
     m.memory_gib = memory;
     m.elapsed_seconds = state_.seconds;
@@ -258,10 +258,10 @@ class Loop {
   std::vector<ProducerReport> producer_reports() {
     using Numbers = std::array<double, sizeof(ProducerReport) / sizeof(double)>;
     constexpr std::size_t count = std::tuple_size_v<Numbers>;
-    std::vector<double> all(count * static_cast<std::size_t>(p_.producers), 0.0);
-    for (const auto& [producer, report] : p_.task.producer_reports())
+    std::vector<double> all(count * static_cast<std::size_t>(context_.producers), 0.0);
+    for (const auto& [producer, report] : context_.task.producer_reports())
       std::ranges::copy(std::bit_cast<Numbers>(report), all.begin() + static_cast<std::ptrdiff_t>(count) * producer);
-    p_.trainers.all_reduce_max(std::span<double>(all));  // they only grow
+    context_.trainers.all_reduce_max(std::span<double>(all));  // they only grow
     std::vector<ProducerReport> newest;
     for (auto at = all.begin(); at != all.end(); at += count) {
       Numbers numbers;
@@ -288,12 +288,12 @@ class Loop {
 
   // Collective: rank 0 counts what all producers have seen.
   void merge_ledger() {
-    const auto parts = p_.trainers.gather_strings(std::exchange(news_, {}).to_bytes());
-    on_root(p_.trainers, [&] {
+    const auto parts = context_.trainers.gather_strings(std::exchange(delta_, {}).to_bytes());
+    on_root(context_.trainers, [&] {
       try {
         for (const auto& part : parts)
           if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
-        check_bad_share(ledger_, p_.data, p_.max_bad_share);
+        check_bad_share(ledger_, context_.data, context_.max_bad_share);
       } catch (const Error&) {
         write_ledger();
         throw;
@@ -303,7 +303,7 @@ class Loop {
 
   void save_if_due() {
     if (writer_.in_flight() && all_written_) writer_.commit();
-    if (is_due(p_.config.checkpoint.every)) save();
+    if (is_due(context_.config.checkpoint.every)) save();
   }
 
   // Collective.
@@ -315,18 +315,18 @@ class Loop {
       state_.ledger = nlohmann::json::parse(ledger_.state_json());
       write_ledger();
     }
-    writer_.start(p_.model, p_.optimizer, state_, p_.manifest_extra);
+    writer_.start(context_.model, context_.optimizer, state_, context_.manifest_extra);
   }
 
   // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has
   // moved.
   void gather_cursors() {
-    const auto parts = p_.trainers.gather_strings(to_bytes(own_cursors_));
+    const auto parts = context_.trainers.gather_strings(to_bytes(own_cursors_));
     if (!is_root()) return;
     StripeCursors cursors;
     for (const auto& part : parts) cursors.merge(cursors_from_bytes(part));
     const bool again = state_.step == cursors_step_;  // the save that this one repeats has failed
-    check_all_moved(again ? StripeCursors{} : state_.cursors, cursors, p_.data.stripes.stripes);
+    check_all_moved(again ? StripeCursors{} : state_.cursors, cursors, context_.data.stripes.stripes);
     state_.cursors = std::move(cursors);
     cursors_step_ = state_.step;
   }
@@ -334,7 +334,7 @@ class Loop {
   // For people: what a resume needs of it is in the checkpoint. So a full disk is no reason to stop.
   void write_ledger() const {
     try {
-      write_file_atomically(std::filesystem::path(p_.config.run_dir) / "ledger.json", ledger_.report_json());
+      write_file_atomically(std::filesystem::path(context_.config.run_dir) / "ledger.json", ledger_.report_json());
     } catch (const Error& failed) {
       log::warning("ledger.json stays as it was: {}", failed.what());
     }
@@ -342,7 +342,7 @@ class Loop {
 
   // The state at the end must be on disk, unless the user wanted no checkpoints.
   void save_last() {
-    if (p_.config.checkpoint.every && state_.step != resumed_.step) {
+    if (context_.config.checkpoint.every && state_.step != resumed_.step) {
       if (writer_.in_flight()) writer_.commit();
       if (writer_.last_step() != state_.step) {
         save();
@@ -358,19 +358,20 @@ class Loop {
 
   LoopResult result() {
     LoopResult result;
-    result.finished = reached(p_.config.duration, state_.point());
+    result.finished = reached(context_.config.duration, state_.point());
     result.signal = signal_;
     result.state = state_;
     if (writer_.last_step() > 0)
       result.checkpoint =
-          (std::filesystem::path(p_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+          (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
     const auto steps = state_.step - resumed_.step;
     totals_.step = state_.step;
     totals_.samples = state_.samples;
     totals_.skipped = state_.skipped;
     totals_.elapsed_seconds = state_.seconds;
     if (steps > 0) {
-      totals_.images_per_second = totals_.step_ms > 0 ? 1000.0 * steps * p_.config.batch.global / totals_.step_ms : 0;
+      totals_.images_per_second =
+          totals_.step_ms > 0 ? 1000.0 * steps * context_.config.batch.global / totals_.step_ms : 0;
       totals_.step_ms /= steps;
       totals_.data_wait_ms /= steps;
     }
@@ -378,7 +379,7 @@ class Loop {
     return result;
   }
 
-  LoopParts p_;
+  TrainerContext context_;
   RunState state_;
   LrSchedule schedule_;
   CheckpointWriter writer_;
@@ -387,11 +388,11 @@ class Loop {
   std::unique_ptr<Progress> progress_;
   const RunPoint resumed_;  // where this process began
   RunPoint before_;         // before the present step
-  const Stopwatch since_start_;
+  const Stopwatch since_start_{};
 
   std::int64_t cursors_step_ = 0;  // at which state_.cursors were true
   StripeCursors own_cursors_;      // of this trainer's stripes, as far as this process has moved them
-  LedgerDelta news_;
+  LedgerDelta delta_;
   Interval interval_;
   Metrics totals_;
   ProducerReport producers_before_;  // sums up to the last line of metrics
@@ -404,8 +405,8 @@ class Loop {
 
 }  // namespace
 
-LoopResult run_loop(LoopParts parts, RunState state) {
-  return Loop(std::move(parts), std::move(state)).run();
+LoopResult run_loop(TrainerContext context, RunState state) {
+  return Loop(std::move(context), std::move(state)).run();
 }
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ nlohmann::json finite_or_null(double value) {
 nlohmann::ordered_json stages_json(const StageShares& s) {
   const auto rounded = [](double share) { return std::round(1e4 * share) / 1e4; };
   return {{"read", rounded(s.read)},           {"decode", rounded(s.decode)},
-          {"transform", rounded(s.transform)}, {"tokenise", rounded(s.tokenise)},
+          {"transform", rounded(s.transform)}, {"tokenise", rounded(s.tokenize)},
           {"encode", rounded(s.encode)},       {"encode_wait", rounded(s.encode_wait)},
           {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
 }

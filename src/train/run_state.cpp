@@ -11,7 +11,7 @@ namespace millrace {
 nlohmann::json RunState::to_json() const {
   nlohmann::json places = nlohmann::json::object();
   for (const auto& [stripe, cursor] : cursors)
-    places[std::to_string(stripe)] = {cursor.epoch, cursor.unit, cursor.row, cursor.given};
+    places[std::to_string(stripe)] = {cursor.epoch, cursor.split, cursor.row, cursor.given};
   return {{"step", step},
           {"samples", samples},
           {"skipped", skipped},

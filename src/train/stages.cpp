@@ -18,7 +18,7 @@ StageShares shares_of(const ProducerReport& spent) {
   shares.read = share(spent.readers.read, spent.reader_seconds);
   shares.decode = share(spent.readers.decode, spent.reader_seconds);
   shares.transform = share(spent.readers.transform, spent.reader_seconds);
-  shares.tokenise = share(spent.readers.tokenise, spent.reader_seconds);
+  shares.tokenize = share(spent.readers.tokenize, spent.reader_seconds);
   shares.encode = share(spent.encode_seconds, spent.seconds);
   shares.encode_wait = share(spent.encode_wait_seconds, spent.seconds);
   shares.send = share(spent.send_seconds, spent.seconds);
@@ -28,15 +28,15 @@ StageShares shares_of(const ProducerReport& spent) {
 
 std::string describe(const StageShares& s) {
   return fmt::format(
-      "read {:.0f}%, decode {:.0f}%, transform {:.0f}%, tokenise {:.0f}%; encode {:.0f}%, waits {:.0f}%; "
+      "read {:.0f}%, decode {:.0f}%, transform {:.0f}%, tokenize {:.0f}%; encode {:.0f}%, waits {:.0f}%; "
       "send {:.0f}%, waits {:.0f}%",
-      100 * s.read, 100 * s.decode, 100 * s.transform, 100 * s.tokenise, 100 * s.encode, 100 * s.encode_wait,
+      100 * s.read, 100 * s.decode, 100 * s.transform, 100 * s.tokenize, 100 * s.encode, 100 * s.encode_wait,
       100 * s.send, 100 * s.send_wait);
 }
 
 const char* limiting_stage(const StageShares& s) {
   const auto reading = std::max({Candidate{s.read, "reading"}, Candidate{s.decode, "decoding"},
-                                 Candidate{s.transform, "resizing"}, Candidate{s.tokenise, "tokenising"}});
+                                 Candidate{s.transform, "resizing"}, Candidate{s.tokenize, "tokenizing"}});
   return std::max({Candidate{s.encode, "encoding"}, Candidate{s.encode_wait, reading.second},
                    Candidate{s.send, "sending"}, Candidate{s.send_wait, "the trainers"}})
       .second;

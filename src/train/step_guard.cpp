@@ -1,4 +1,4 @@
-#include "millrace/train/step_guard.h"
+#include "step_guard.h"
 
 #include <algorithm>
 

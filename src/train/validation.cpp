@@ -4,9 +4,12 @@
 
 namespace millrace {
 
-Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> shares,
+Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches,
                        Options options)
-    : unet_(std::move(unet)), schedule_(std::move(schedule)), shares_(std::move(shares)), options_(std::move(options)) {
+    : unet_(std::move(unet)),
+      schedule_(std::move(schedule)),
+      batches_(std::move(batches)),
+      options_(std::move(options)) {
   options_.objective.caption_dropout = 0;
   options_.objective.input_perturbation = 0;
 }
@@ -14,21 +17,20 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
 double Validation::loss(const Group& trainers) {
   const torch::NoGradGuard no_grad;
   double sum = 0;
-  for (const auto& share : shares_) {
-    const auto count = static_cast<std::int64_t>(share.refs.size());
+  for (const auto& batch : batches_) {
+    const auto count = static_cast<std::int64_t>(batch.refs.size());
     for (std::int64_t begin = 0; begin < count; begin += options_.micro_batch)
-      sum += sum_of_losses(share, begin, std::min(begin + options_.micro_batch, count));
+      sum += sum_of_losses(batch, begin, std::min(begin + options_.micro_batch, count));
   }
   trainers.all_reduce_sum(std::span(&sum, 1));
   return sum / static_cast<double>(options_.samples);
 }
 
-double Validation::sum_of_losses(const EncodedBatch& share, std::int64_t begin, std::int64_t end) {
-  std::vector<RngKey> keys;
-  for (auto i = begin; i < end; ++i) keys.push_back({validation_seed, share.refs[i].hash, share.refs[i].visit});
-  const auto text = share.text.slice(0, begin, end);
+double Validation::sum_of_losses(const EncodedBatch& batch, std::int64_t begin, std::int64_t end) {
+  const auto keys = rng_keys(validation_seed, std::span(batch.refs).subspan(begin, end - begin));
+  const auto text = batch.text.slice(0, begin, end);
   const auto input =
-      make_step_input(share.moments.slice(0, begin, end), text, /*null_text, never used=*/text[0], keys,
+      make_step_input(batch.moments.slice(0, begin, end), text, /*null_text, never used=*/text[0], keys,
                       options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));

@@ -1,7 +1,6 @@
-#include "command_line.h"
-
 #include <gmock/gmock.h>
 
+#include "command_line.h"
 #include "millrace/core/error.h"
 
 namespace millrace {

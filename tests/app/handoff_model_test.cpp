@@ -7,9 +7,9 @@
 #include <map>
 #include <random>
 
-#include "millrace/data/turns.h"
-#include "millrace/train/producer.h"
-#include "roles.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/produce/producer.h"
+#include "run/roles.h"
 
 namespace millrace {
 namespace {
@@ -101,7 +101,7 @@ struct Model {
     }
     int waiting = 0;
     for (const auto& [stripe, there] : producer.waiting) waiting += there;
-    most_waiting = std::max(most_waiting, waiting);
+    max_waiting = std::max(max_waiting, waiting);
     return true;
   }
 
@@ -141,7 +141,7 @@ struct Model {
   bool unpack(Trainer& trainer, std::deque<Turn>& parcels) {
     auto& samples = trainer.samples[parcels.front().stripe];
     samples += parcels.front().samples;
-    most_samples = std::max(most_samples, samples);
+    max_samples = std::max(max_samples, samples);
     parcels.pop_front();
     return true;
   }
@@ -175,8 +175,8 @@ struct Model {
   Routing routing;
   std::vector<Producer> producers;
   std::vector<Trainer> trainers;
-  int most_samples = 0;  // of one stripe in a trainer
-  int most_waiting = 0;  // encoded samples in a producer
+  int max_samples = 0;  // of one stripe in a trainer
+  int max_waiting = 0;  // encoded samples in a producer
 };
 
 constexpr int steps = 40;  // five whole parcels of every stripe
@@ -217,9 +217,9 @@ TEST(HandoffModel, ThousandsOfLayoutsAreBoundedAndNeverStandStill) {
     Model model(layout, SendOrder::as_needed, static_cast<std::uint32_t>(i));
     ASSERT_EQ(model.run(steps), steps) << "layout " << i << ": " << layout;
     const int parcel = plan_parcel_size(model.per_step).samples();
-    EXPECT_LE(model.most_samples, parcel + model.per_step) << "layout " << i << ": " << layout;
+    EXPECT_LE(model.max_samples, parcel + model.per_step) << "layout " << i << ": " << layout;
     // What is encoded and has not left: parcels that are begun, and those of the batch that was encoded last.
-    EXPECT_LE(model.most_waiting, 2 * layout.encoder_batch + parcel) << "layout " << i << ": " << layout;
+    EXPECT_LE(model.max_waiting, 2 * layout.encoder_batch + parcel) << "layout " << i << ": " << layout;
   }
 }
 

@@ -1,10 +1,9 @@
-#include "roles.h"
-
 #include <gmock/gmock.h>
 
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "run/roles.h"
 
 namespace millrace {
 namespace {

@@ -1,8 +1,8 @@
-#include "shuffle_plan.h"
-
 #include <gmock/gmock.h>
 
-#include "data/temp_archives.h"
+#include "dataset/temp_archives.h"
+#include "millrace/loader/sources.h"
+#include "run/shuffle_plan.h"
 
 namespace millrace {
 namespace {

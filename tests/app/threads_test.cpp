@@ -1,10 +1,10 @@
-#include "threads.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <numeric>
 #include <thread>
+
+#include "run/threads.h"
 
 namespace millrace {
 namespace {

@@ -1,10 +1,9 @@
-#include "millrace/comm/collectives.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "millrace/comm/collectives.h"
 #include "millrace/core/philox.h"
 #include "mpi_world.h"
 

@@ -1,5 +1,3 @@
-#include "millrace/comm/transfer.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,6 +11,7 @@
 #include "core/temp_dir.h"
 #include "millrace/comm/backoff.h"
 #include "millrace/comm/group.h"
+#include "millrace/comm/transfer.h"
 #include "mpi_world.h"
 
 namespace millrace {

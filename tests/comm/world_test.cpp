@@ -1,7 +1,6 @@
-#include "millrace/comm/world.h"
-
 #include <gtest/gtest.h>
 
+#include "millrace/comm/world.h"
 #include "mpi_world.h"
 
 namespace millrace {

@@ -1,5 +1,3 @@
-#include "millrace/core/files.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -7,6 +5,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
 
 namespace millrace {

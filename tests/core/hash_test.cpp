@@ -1,10 +1,9 @@
-#include "millrace/core/hash.h"
-
 #include <gtest/gtest.h>
 
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/hash.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,3 @@
-#include "millrace/core/log.h"
-
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -7,6 +5,7 @@
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
 
 namespace millrace {
 namespace {

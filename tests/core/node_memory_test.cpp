@@ -1,10 +1,9 @@
-#include "millrace/core/node_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "core/temp_dir.h"
+#include "millrace/core/node_memory.h"
 
 namespace millrace::test {
 namespace {

@@ -1,11 +1,11 @@
-#include "millrace/core/philox.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
+
+#include "millrace/core/philox.h"
 
 namespace millrace {
 namespace {
@@ -22,15 +22,15 @@ TEST(Philox, MatchesTheKnownAnswers) {
 }
 
 TEST(Philox, KeyAndCounterAreLaidOutAsDocumented) {
-  const RngKey key{.seed = 0x299f31d0a4093822, .sample = 0x0370734413198a2e, .visit = 0xa308d3};
+  const RngKey key{.seed = 0x299f31d0a4093822, .sample = 0x0370734413198a2e, .epoch = 0xa308d3};
   EXPECT_EQ(random_block(key, Purpose{0x85}, 0x243f6a88),
             philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}));
-  const RngKey wide{.seed = key.seed, .sample = key.sample, .visit = 0xFFa308d3};  // only 24 bits of the visit count
+  const RngKey wide{.seed = key.seed, .sample = key.sample, .epoch = 0xFFa308d3};  // only 24 bits of the epoch count
   EXPECT_EQ(random_block(wide, Purpose{0x85}, 1), random_block(key, Purpose{0x85}, 1));
 }
 
 TEST(Philox, UniformTakesTheUpper24BitsOfEachWord) {
-  const RngKey key{.seed = 420, .sample = 7, .visit = 1};
+  const RngKey key{.seed = 420, .sample = 7, .epoch = 1};
   const PhiloxCounter block = random_block(key, Purpose::crop, 2);
   for (std::uint32_t j = 0; j < 4; ++j) {
     EXPECT_EQ(uniform(key, Purpose::crop, 8 + j), static_cast<float>(std::ldexp(block[j] >> 8, -24)));
@@ -54,7 +54,7 @@ double reference_normal(const PhiloxCounter& block, std::size_t j) {
 }
 
 TEST(Philox, NormalsAreBoxMullersToSinglePrecision) {
-  const RngKey key{.seed = 420, .sample = 0xABCDEF0123456789, .visit = 3};
+  const RngKey key{.seed = 420, .sample = 0xABCDEF0123456789, .epoch = 3};
   std::vector<float> normals(1 << 18);
   fill_normal(key, Purpose::noise, normals);
   double worst = 0;
@@ -95,8 +95,8 @@ TEST(Philox, ShuffleIsAPermutationThatEveryKeyChanges) {
   std::vector<std::uint32_t> ordered(257), first, other_visit;
   std::iota(ordered.begin(), ordered.end(), 0u);
   first = other_visit = ordered;
-  keyed_shuffle({.seed = 1, .sample = 2, .visit = 0}, Purpose::shuffle, first);
-  keyed_shuffle({.seed = 1, .sample = 2, .visit = 1}, Purpose::shuffle, other_visit);
+  keyed_shuffle({.seed = 1, .sample = 2, .epoch = 0}, Purpose::shuffle, first);
+  keyed_shuffle({.seed = 1, .sample = 2, .epoch = 1}, Purpose::shuffle, other_visit);
   EXPECT_NE(first, ordered);
   EXPECT_NE(first, other_visit);
   EXPECT_TRUE(std::is_permutation(first.begin(), first.end(), ordered.begin()));

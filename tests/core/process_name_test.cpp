@@ -1,8 +1,8 @@
-#include "millrace/core/process_name.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "millrace/core/process_name.h"
 
 namespace millrace {
 namespace {

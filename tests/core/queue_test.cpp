@@ -1,11 +1,11 @@
-#include "millrace/core/queue.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include "millrace/core/queue.h"
 
 namespace millrace {
 namespace {

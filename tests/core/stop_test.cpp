@@ -1,9 +1,9 @@
-#include "millrace/core/stop.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "millrace/core/stop.h"
 
 namespace millrace {
 namespace {

@@ -1,8 +1,7 @@
-#include "millrace/core/units.h"
-
 #include <gtest/gtest.h>
 
 #include "millrace/core/error.h"
+#include "millrace/core/units.h"
 
 namespace millrace {
 namespace {

@@ -1,10 +1,9 @@
-#include "millrace/diffusion/objective.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "millrace/core/error.h"
+#include "millrace/diffusion/objective.h"
 #include "reference.h"
 
 namespace millrace {
@@ -58,6 +57,22 @@ TEST(Objective, LatentsAreScaledPosteriorSamples) {
   const auto mean = e.moments.slice(1, 0, 4), log_variance = e.moments.slice(1, 4, 8);
   const auto normals = expected_normals(e, Purpose::posterior, {4, 4, 5});
   expect_close(input.latents, (mean + (log_variance / 2).exp() * normals - 0.5) * 0.18215);
+}
+
+TEST(Objective, APosteriorIsSampledByItsKeysAndLetsGradientsPass) {
+  const Encoded e;
+  const auto moments = e.moments.clone().requires_grad_();
+  const Posterior posterior(moments);
+  const auto mean = moments.slice(1, 0, 4), deviation = (moments.slice(1, 4, 8) / 2).exp();
+  const auto sample = posterior.sample(e.keys), normals = expected_normals(e, Purpose::posterior, {4, 4, 5});
+  expect_close(sample, mean + deviation * normals);
+  EXPECT_TRUE(
+      torch::equal(Posterior(moments.slice(0, 2, 5)).sample(std::span(e.keys).subspan(2, 3)), sample.slice(0, 2, 5)));
+  sample.sum().backward();
+  EXPECT_TRUE(torch::equal(moments.grad().slice(1, 0, 4), torch::ones({6, 4, 4, 5})));
+  expect_close(moments.grad().slice(1, 4, 8), deviation * normals / 2);
+  EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, 1000.0)).log_variance.item<float>(), 20);
+  EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, -1000.0)).log_variance.item<float>(), -30);
 }
 
 TEST(Objective, ExtremeVariancesAreClamped) {

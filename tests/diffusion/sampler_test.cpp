@@ -1,13 +1,12 @@
-#include "millrace/diffusion/sampler.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "millrace/core/error.h"
 #include "millrace/diffusion/noise_schedule.h"
-#include "millrace/diffusion/timesteps.h"
+#include "millrace/diffusion/sampler.h"
 #include "reference.h"
+#include "timesteps.h"
 
 namespace millrace {
 namespace {

@@ -1,9 +1,8 @@
-#include "millrace/diffusion/scheduler_config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "millrace/core/error.h"
+#include "millrace/diffusion/scheduler_config.h"
 
 namespace millrace {
 namespace {

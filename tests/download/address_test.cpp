@@ -1,8 +1,8 @@
-#include "millrace/download/address.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "millrace/download/address.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,3 @@
-#include "millrace/download/download.h"
-
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -8,6 +6,7 @@
 #include "images.h"
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
+#include "millrace/download/download.h"
 #include "millrace/io/parquet_writer.h"
 
 namespace millrace::test {

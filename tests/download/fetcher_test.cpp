@@ -1,9 +1,8 @@
-#include "millrace/download/fetcher.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
+#include "millrace/download/fetcher.h"
 #include "server.h"
 
 namespace millrace::test {
@@ -74,7 +73,7 @@ TEST(Fetcher, AsksOneHostForFewThingsAtOnce) {
     });
     Fetcher fetcher(how);
     fetch_all(fetcher, std::vector<std::string>(12, slow.url("/")));
-    EXPECT_EQ(slow.most_at_once(), per_host);
+    EXPECT_EQ(slow.max_at_once(), per_host);
   }
 }
 

@@ -1,9 +1,9 @@
-#include "millrace/download/image.h"
-
 #include <gtest/gtest.h>
 
+#include "image.h"
+#include "image/golden_images.h"
 #include "millrace/core/files.h"
-#include "millrace/data/decode.h"
+#include "millrace/image/decode.h"
 
 namespace millrace {
 namespace {
@@ -65,7 +65,43 @@ TEST(DownloadedImage, FirstBytesDecideWhatItIs) {
   EXPECT_EQ(message(prepare_image(whole.substr(0, whole.size() / 2), "", {})), "broken image: truncated_image");
 }
 
-// Sizes as img2dataset's resizer names them.
+Image decode_as_downloaded(const std::string& body) {
+  Image image;
+  EXPECT_FALSE(decode_image_into(image, body, {}, {.on_white = true}));
+  return image;
+}
+
+// Pixels before the JPEG and after it.
+TEST(DownloadedImage, EqualsImg2dataset) {
+  const fs::path goldens = fs::path(MILLRACE_TEST_DATA) / "download_images";
+  const auto expected = nlohmann::json::parse(read_file(goldens / "expected.json"));
+  const std::map<std::string, Resize> modes = {
+      {"keep", Resize::keep}, {"center_crop", Resize::center_crop}, {"border", Resize::border}};
+  for (const auto& wanted : expected["cases"]) {
+    const std::string body = read_file(goldens / wanted["file"].get<std::string>());
+    const Resize mode = modes.at(wanted["resize"]);
+    const int size = wanted["image_size"];
+    const auto resized = resize_to_store(decode_as_downloaded(body), mode, size);
+    ASSERT_TRUE(resized.has_value()) << wanted;
+    EXPECT_EQ(resized->width, wanted["width"]) << wanted;
+    EXPECT_EQ(resized->height, wanted["height"]) << wanted;
+    EXPECT_EQ(sha256(*resized), wanted["pixels"]) << wanted;
+    const auto result = prepare_image(body, "", resizing(mode, size));
+    ASSERT_EQ(message(result), "success") << wanted;
+    const auto& stored = std::get<StoredImage>(result);
+    EXPECT_EQ(stored.width, wanted["width"]) << wanted;
+    EXPECT_EQ(sha256(std::get<Image>(decode_image(stored.bytes))), wanted["stored"]) << wanted;
+  }
+  EXPECT_GE(expected["cases"].size(), 80u);
+}
+
+TEST(DownloadedImage, NothingLongerThanAJpegIsMade) {
+  const Image strip{300, 1, Pixels(300 * 3)};
+  EXPECT_EQ(resize_to_store(strip, Resize::keep, 218)->width, 65400);
+  for (const Resize mode : {Resize::keep, Resize::center_crop}) EXPECT_FALSE(resize_to_store(strip, mode, 219));
+  EXPECT_EQ(resize_to_store(strip, Resize::border, 219)->height, 219);
+}
+
 TEST(DownloadedImage, ResizesAsAsked) {
   const std::string body = golden("wide.jpg");
   const Image original = std::get<Image>(decode_image(body));

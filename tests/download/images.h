@@ -4,7 +4,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/files.h"
-#include "millrace/download/config.h"
+#include "millrace/download/download_config.h"
 #include "millrace/io/parquet.h"
 #include "millrace/io/tar.h"
 #include "server.h"

@@ -1,6 +1,6 @@
-#include "millrace/download/opt_out.h"
-
 #include <gtest/gtest.h>
+
+#include "opt_out.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
-#include "millrace/download/robots.h"
-
 #include <gtest/gtest.h>
+
+#include "robots.h"
 
 namespace millrace {
 namespace {

@@ -97,7 +97,7 @@ class TestServer {
     const std::lock_guard lock(mutex_);
     return last_request_;
   }
-  int most_at_once() const { return most_at_once_; }
+  int max_at_once() const { return max_at_once_; }
 
  private:
   void accept() {
@@ -135,8 +135,8 @@ class TestServer {
 
   void note(const std::string& path, const std::string& request) {
     const int now = ++at_once_;
-    int most = most_at_once_;
-    while (now > most && !most_at_once_.compare_exchange_weak(most, now)) {
+    int most = max_at_once_;
+    while (now > most && !max_at_once_.compare_exchange_weak(most, now)) {
     }
     const std::lock_guard lock(mutex_);
     ++requests_[path];
@@ -147,7 +147,7 @@ class TestServer {
   int listener_ = -1, port_ = 0;
   std::string base_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> accepted_{0}, at_once_{0}, most_at_once_{0};
+  std::atomic<int> accepted_{0}, at_once_{0}, max_at_once_{0};
   mutable std::mutex mutex_;
   std::map<std::string, int> requests_;
   std::string last_request_;

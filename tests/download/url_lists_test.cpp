@@ -1,10 +1,9 @@
-#include "millrace/download/url_lists.h"
-
 #include <gtest/gtest.h>
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/io/parquet_writer.h"
+#include "url_lists.h"
 
 namespace millrace::test {
 namespace {

@@ -1,6 +1,6 @@
-#include "millrace/download/url.h"
-
 #include <gtest/gtest.h>
+
+#include "url.h"
 
 namespace millrace {
 namespace {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "e2e/program.h"
-#include "millrace/data/decode.h"
-#include "millrace/data/encode_jpeg.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/encode_jpeg.h"
 #include "millrace/io/tar_writer.h"
 
 namespace millrace::e2e {

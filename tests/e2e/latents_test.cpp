@@ -3,9 +3,9 @@
 
 #include "e2e/program.h"
 #include "e2e/weights.h"
-#include "millrace/data/latent_file.h"
 #include "millrace/io/half.h"
 #include "millrace/io/parquet_writer.h"
+#include "millrace/latents/latent_file.h"
 
 namespace millrace::e2e {
 namespace {

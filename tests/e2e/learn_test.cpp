@@ -1,4 +1,4 @@
-// Does it learn? The quickstart's whole path on a shorter run: VAE, U-Net online with a producer apart, export,
+// Does it learn? The quickstart's whole path, on fewer images: VAE, U-Net online with a producer apart, export,
 // pictures, and a judge that looks at their colours.
 #include <gtest/gtest.h>
 
@@ -17,13 +17,10 @@ TEST(Learn, PicturesShowWhatTheCaptionsSay) {
   fs::create_directories(dir);
   step(shapes + " make --out " + at("shapes") + " --count 1600 --per-archive 400 --side 64 --seed 5");
   step(shapes + " captions > " + at("captions.txt"));
-  step(mpirun(2) + millrace +
-       " train-autoencoder --config " MILLRACE_CONFIGS "/demo_autoencoder.yaml 'duration=300 steps' run.dir=" +
+  step(mpirun(2) + millrace + " train-autoencoder --config " MILLRACE_CONFIGS "/demo_autoencoder.yaml run.dir=" +
        at("vae") + " model.pipeline=" + (workshop() / "tiny").string() + " data.train.path=" + at("shapes"));
-  step(mpirun(3) + millrace +
-       " train --config " MILLRACE_CONFIGS
-       "/demo.yaml 'duration=1200 steps' 'optim.warmup=120 steps' ema.decay=0.99 roles.producers=1 run.dir=" +
-       at("run") + " model.pipeline=" + at("vae/pipeline") + " data.train.path=" + at("shapes"));
+  step(mpirun(3) + millrace + " train --config " MILLRACE_CONFIGS "/demo.yaml roles.producers=1 run.dir=" + at("run") +
+       " model.pipeline=" + at("vae/pipeline") + " data.train.path=" + at("shapes"));
   step(millrace + " export --run " + at("run") + " --out " + at("pipeline"));
   step(millrace + " generate --pipeline " + at("pipeline") + " --prompts " + at("captions.txt") + " --out " +
        at("images") + " generate.steps=20 generate.guidance_scale=4 generate.sampler=ddim generate.batch_size=24");

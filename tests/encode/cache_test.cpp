@@ -4,8 +4,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "cached_archive.h"
 #include "millrace/core/error.h"
-#include "millrace/data/cached_archive.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/models/initialize.h"
@@ -49,8 +49,9 @@ class CacheTest : public testing::Test {
     std::memcpy(bits.data(), values.contiguous().data_ptr(), 2 * bits.size());
     return bits;
   }
-  CachedEncoder writing(int rows_per_file, std::size_t most_open = 8) {
-    return {&*encoder, std::make_unique<CacheWriter>(folder, manifest, rows_per_file, most_open), shape, cache_batch};
+  CachedEncoder writing(int rows_per_file, std::size_t max_open = 8) {
+    return {&*encoder, std::make_unique<CacheWriter>(folder, manifest, rows_per_file, max_open), CacheUse::beside,
+            shape, cache_batch};
   }
   std::size_t files(const char* archive) {
     std::error_code none;
@@ -76,21 +77,21 @@ TEST_F(CacheTest, CachedAndFreshSamplesKeepTheirPlaces) {
     samples.back().encoding = Encoding{bits(expected.moments[number]), bits(expected.text[number])};
     samples.back().image = {};
   }
-  CachedEncoder mixed(&*encoder, nullptr, shape, cache_batch);
-  const auto batch = mixed.encode(samples);
+  CachedEncoder mixed(&*encoder, nullptr, CacheUse::beside, shape, cache_batch);
+  const auto batch = mixed.encode(samples).batch;
   EXPECT_TRUE(torch::equal(batch.moments, expected.moments));
   EXPECT_TRUE(torch::equal(batch.text, expected.text));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(batch.refs[i].row, static_cast<std::uint64_t>(i));
 
-  CachedEncoder without(nullptr, nullptr, shape, cache_batch);
-  EXPECT_TRUE(torch::equal(without.encode({samples[0], samples[2]}).moments,
+  CachedEncoder without(nullptr, nullptr, CacheUse::beside, shape, cache_batch);
+  EXPECT_TRUE(torch::equal(without.encode({samples[0], samples[2]}).batch.moments,
                            expected.moments.index({torch::indexing::Slice(0, 4, 2)})));
   EXPECT_THROW(without.encode({sample(0, 1)}), Error);
 }
 
 TEST_F(CacheTest, WhatIsEncodedCanBeReadBackBitForBit) {
   auto encoder = writing(100);
-  const auto batch = encoder.encode({sample(0, 7), sample(1, 3), sample(0, 2), sample(2, 0)});
+  const auto batch = encoder.encode({sample(0, 7), sample(1, 3), sample(0, 2), sample(2, 0)}).batch;
   EXPECT_EQ(files("a"), 0u) << "nothing counts before it is published";
   encoder.finish();
   const CachedArchive cached(folder, manifest.archives[0], shape);
@@ -119,26 +120,27 @@ TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
 TEST_F(CacheTest, RejectedRowsAreRememberedUnlessTheyMayFareBetterAnotherTime) {
   auto encoder = writing(100);
   encoder.encode({sample(0, 0)});
-  encoder.reject({{0, 1, Reason::truncated_image},
-                  {0, 2, Reason::filtered},
-                  {0, 3, Reason::missing_image},
-                  {0, 4, Reason::archive_error},
-                  {1, 0, Reason::too_small}});
+  encoder.reject({{0, 1, RejectReason::truncated_image},
+                  {0, 2, RejectReason::filtered},
+                  {0, 3, RejectReason::missing_image},
+                  {0, 4, RejectReason::archive_error},
+                  {1, 0, RejectReason::too_small}});
   encoder.finish();
   const CachedArchive a(folder, manifest.archives[0], shape), b(folder, manifest.archives[1], shape);
-  EXPECT_EQ(a.find(1)->reason(), Reason::truncated_image);
-  EXPECT_EQ(a.find(2)->reason(), Reason::filtered);
+  EXPECT_EQ(a.find(1)->reason(), RejectReason::truncated_image);
+  EXPECT_EQ(a.find(2)->reason(), RejectReason::filtered);
   EXPECT_EQ(a.find(3), nullptr) << "the address of a list may answer again";
   EXPECT_EQ(a.find(4), nullptr);
-  EXPECT_EQ(b.find(0)->reason(), Reason::too_small);
-  CachedEncoder(nullptr, nullptr, shape, cache_batch).reject({{0, 1, Reason::filtered}});  // nothing to write to
+  EXPECT_EQ(b.find(0)->reason(), RejectReason::too_small);
+  CachedEncoder(nullptr, nullptr, CacheUse::beside, shape, cache_batch)
+      .reject({{0, 1, RejectReason::filtered}});  // nothing to write to
 }
 
 TEST_F(CacheTest, RowsOfSeveralVisitsAreKeptOnceAndFoundByTheNext) {
   auto encoder = writing(100);
   const auto visit = [&](std::uint32_t number) {
     auto first = sample(0, 0), second = sample(0, 1);
-    first.ref.visit = second.ref.visit = number;
+    first.ref.epoch = second.ref.epoch = number;
     encoder.encode({first, second});
   };
   visit(0);
@@ -153,9 +155,9 @@ TEST_F(CacheTest, RowsOfSeveralVisitsAreKeptOnceAndFoundByTheNext) {
 TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   std::ofstream(folder / "rows") << "in the way";
   auto encoder = writing(1);
-  const auto batch = encoder.encode({sample(0, 0)});
+  const auto batch = encoder.encode({sample(0, 0)}).batch;
   EXPECT_EQ(batch.refs.size(), 1u);
-  EXPECT_EQ(encoder.encode({sample(0, 1)}).refs.size(), 1u);
+  EXPECT_EQ(encoder.encode({sample(0, 1)}).batch.refs.size(), 1u);
   encoder.finish();
 }
 

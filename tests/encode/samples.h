@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "millrace/data/sample.h"
+#include "millrace/dataset/sample.h"
 
 namespace millrace::test {
 

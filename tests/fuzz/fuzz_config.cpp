@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 #include "millrace/core/error.h"
 
 // Any bytes as a YAML file: problems are reported, never a crash, a hang or unbounded memory; and what loads without a

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "millrace/core/error.h"
-#include "millrace/data/filter.h"
+#include "millrace/dataset/filter.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

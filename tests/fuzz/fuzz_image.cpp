@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "millrace/data/decode.h"
-#include "millrace/data/transform.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/transform.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

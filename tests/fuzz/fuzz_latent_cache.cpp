@@ -7,10 +7,10 @@
 #include <fstream>
 #include <string>
 
+#include "cached_archive.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
-#include "millrace/data/cached_archive.h"
-#include "millrace/data/latent_file.h"
+#include "millrace/latents/latent_file.h"
 
 namespace {
 
@@ -31,7 +31,7 @@ struct Cache {
     const std::vector<std::uint16_t> moments(18), text(20);
     for (std::uint64_t row = 0; row < 4; ++row)
       writer.add({row, "a/" + std::to_string(row), "caption", moments, text, row != 3});
-    writer.reject(4, Reason::too_small);
+    writer.reject(4, RejectReason::too_small);
     writer.publish();
     write_cache_manifest(folder, {{{archive, 5, false}}});
     for (const auto& entry : fs::directory_iterator(latent_folder(folder, archive.name)))

@@ -1,10 +1,10 @@
-// Any bytes as a parcel and as the ledger's news: what can be unpacked packs again to what unpacks the same; anything
+// Any bytes as a parcel and as the ledger's delta: what can be unpacked packs again to what unpacks the same; anything
 // else is an Error(io).
 #include <cstdlib>
 
 #include "millrace/core/error.h"
-#include "millrace/data/ledger.h"
-#include "millrace/encode/parcel.h"
+#include "millrace/encode/parcel_bytes.h"
+#include "millrace/loader/ledger.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

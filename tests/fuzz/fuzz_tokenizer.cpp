@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "millrace/data/tokenizer.h"
-#include "millrace/data/tokenizer_folder.h"
+#include "millrace/text/tokenizer.h"
+#include "millrace/text/tokenizer_folder.h"
 
 namespace {
 

@@ -12,14 +12,16 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/temp_archives.h"
+#include "cached_archive.h"
+#include "dataset/temp_archives.h"
 #include "hostile/files.h"
 #include "millrace/core/error.h"
-#include "millrace/data/cached_archive.h"
-#include "millrace/data/latent_file.h"
-#include "millrace/data/stream.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors.h"
+#include "millrace/latents/latent_file.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sources.h"
+#include "millrace/loader/stripe_stream.h"
 
 namespace millrace::hostile {
 namespace {
@@ -97,20 +99,20 @@ SourceConfig source_of(const std::string& path) {
   return source;
 }
 
-Preparation preparation_of(const Filter& filter) {
-  Preparation preparation;
-  preparation.transform.resolution = 32;
-  preparation.filter = &filter;
-  return preparation;
+TransformPipeline preparation_of(const Filter& filter) {
+  TransformPipeline transforms;
+  transforms.transform.resolution = 32;
+  transforms.filter = &filter;
+  return transforms;
 }
 
 // "accepted", or why not.
-std::string verdict(RawRow row, const Preparation& preparation) {
+std::string verdict(RawRow row, const TransformPipeline& transforms) {
   if (const auto* rejected = std::get_if<Rejected>(&row)) return to_string(rejected->reason);
   auto& sample = std::get<RawSample>(row);
-  if (const auto refusal = judge_metadata(sample, preparation)) return to_string(refusal->first);
-  PrepareSeconds spent;
-  const auto outcome = prepare_sample(std::move(sample), preparation, spent);
+  if (const auto refusal = judge_metadata(sample, transforms)) return to_string(refusal->first);
+  TransformSeconds spent;
+  const auto outcome = transform_sample(std::move(sample), transforms, spent);
   const auto* rejected = std::get_if<Rejected>(&outcome);
   return rejected ? to_string(rejected->reason) : "accepted";
 }
@@ -124,26 +126,26 @@ std::string joined(const std::multiset<std::string>& verdicts) {
 
 using Filters = std::map<std::string, std::string>;
 
-// What comes of an archive's rows, read from its front; where it can be read in lanes too, those must agree.
+// What comes of an archive's rows, read from its front; where it can be read in splits too, those must agree.
 std::string read_archive(const std::string& path, const Filters& filters = {}) {
   SourceConfig config = source_of(path);
   config.filters = filters;
   const Manifest manifest = make_manifest(config, false);
   const auto source = make_source(config, manifest, 32);
   const Filter filter(filters);
-  const Preparation preparation = preparation_of(filter);
-  const auto read = [&](std::uint32_t lanes) {
+  const TransformPipeline transforms = preparation_of(filter);
+  const auto read = [&](std::uint32_t splits) {
     StripePlan plan{1, {}};
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) plan.units.push_back({0, lane, lanes});
-    const Deal deal(1, plan);
-    StripeReader reader(deal, *source, 0, {});
+    for (std::uint32_t split = 0; split < splits; ++split) plan.splits.push_back({0, split, splits});
+    const EpochOrder order(1, plan);
+    StripeReader reader(order, *source, 0, {});
     std::multiset<std::string> verdicts;
     for (StripeRow row = reader.next(); !row.epoch_ended; row = reader.next())
-      verdicts.insert(verdict(std::move(row.row), preparation));
+      verdicts.insert(verdict(std::move(row.row), transforms));
     return verdicts;
   };
   const auto whole = read(1);
-  if (manifest.archives[0].seekable && read(3) != whole) return "lanes differ from the whole";
+  if (manifest.archives[0].seekable && read(3) != whole) return "splits differ from the whole";
   return joined(whole);
 }
 
@@ -323,26 +325,26 @@ TEST(Hostile, AStreamGoesOn) {
     config.train.path = {folder.path("")};
     const DataPlan plan = make_data_plan(config.train, config, 4);
     const auto source = make_source(config.train, plan.manifest, 32, "never");
-    const Deal deal(1, plan.stripes);
+    const EpochOrder order(1, plan.stripes);
     RejectedList list(folder.path("rejected"), 0, plan.manifest);
     const Filter none(Filters{});
-    Preparation preparation = preparation_of(none);
-    preparation.images.max_pixels = 64 << 20;  // two threads have two images at a time
-    StripeStream stream(deal, *source, preparation, {.threads = 2, .block = 1, .epochs = 1, .rejected = &list});
+    TransformPipeline transforms = preparation_of(none);
+    transforms.images.max_pixels = 64 << 20;  // two threads have two images at a time
+    StripeStream stream(order, *source, transforms, {.threads = 2, .block = 1, .epochs = 1, .rejected = &list});
     Ledger ledger(plan);
     std::set<std::string> good;
     for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) {
       stream.add(s, {});
       while (const auto sample = stream.next(s))
         if (sample->ref.id.ends_with("_good/sample")) good.insert(sample->ref.id.substr(0, 1));
-      for (auto news = stream.take_ledger_delta(s); !news.empty(); news = stream.take_ledger_delta(s))
-        ledger.merge(news);
+      for (auto delta = stream.take_ledger_delta(s); !delta.empty(); delta = stream.take_ledger_delta(s))
+        ledger.merge(delta);
       stream.remove(s);
     }
-    const auto count = [&](Reason reason) { return ledger.total().rejected[static_cast<int>(reason)]; };
-    return fmt::format("{} {} {} {} {}", fmt::join(good, ""), count(Reason::archive_error) > 30,
-                       count(Reason::not_an_image) > 20, count(Reason::truncated_image) > 20,
-                       count(Reason::too_large) > 10);
+    const auto count = [&](RejectReason reason) { return ledger.total().rejected[static_cast<int>(reason)]; };
+    return fmt::format("{} {} {} {} {}", fmt::join(good, ""), count(RejectReason::archive_error) > 30,
+                       count(RejectReason::not_an_image) > 20, count(RejectReason::truncated_image) > 20,
+                       count(RejectReason::too_large) > 10);
   });
   EXPECT_EQ(outcome, "0mz true true true true");
 }

@@ -5,7 +5,7 @@
 
 #include "hostile/files.h"
 #include "millrace/core/files.h"
-#include "millrace/data/encode_jpeg.h"
+#include "millrace/image/encode_jpeg.h"
 #include "test_data.h"
 
 namespace millrace::hostile {

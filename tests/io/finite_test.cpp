@@ -1,9 +1,8 @@
-#include "millrace/io/finite.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "millrace/io/finite.h"
 #include "support.h"
 
 namespace millrace::test {

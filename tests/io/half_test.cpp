@@ -1,8 +1,8 @@
-#include "millrace/io/half.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "millrace/io/half.h"
 
 namespace millrace {
 namespace {

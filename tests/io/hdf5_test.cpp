@@ -1,10 +1,9 @@
-#include "millrace/io/hdf5.h"
-
 #include <gmock/gmock.h>
 #include <hdf5.h>
 
 #include <thread>
 
+#include "millrace/io/hdf5.h"
 #include "support.h"
 
 namespace millrace::test {

@@ -1,5 +1,4 @@
 #include "millrace/io/json.h"
-
 #include "support.h"
 
 namespace millrace::test {
@@ -21,6 +20,27 @@ TEST(Json, RefusesWhatIsNotStrict) {
 TEST(Json, DeepNestingIsAnErrorNotACrash) {
   EXPECT_EQ(error_of([] { parse_json(std::string(5'000'000, '['), "deep"); }).exit(), Exit::io);
   EXPECT_NO_THROW(parse_json(std::string(60, '[') + std::string(60, ']'), "shallow"));
+}
+
+TEST(Json, AFileThatHasToHoldAnObjectDoes) {
+  const ScratchDirectory scratch;
+  EXPECT_EQ(read_json_object(scratch.write("a.json", R"({"a": 1})"))["a"], 1);
+  for (const char* text : {"[1]", "1", "null", "{", ""}) {
+    const fs::path path = scratch.write("b.json", text);
+    const Error error = error_of([&] { read_json_object(path); });
+    EXPECT_EQ(error.exit(), Exit::io) << text;
+    EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(error_of([&] { read_json_object(scratch / "none.json"); }).exit(), Exit::io);
+}
+
+TEST(Json, AMissingNumberIsNull) {
+  constexpr std::uint64_t most = -1;
+  for (const std::optional<std::uint64_t> number :
+       {std::optional(most), std::optional<std::uint64_t>(0), std::optional<std::uint64_t>()})
+    EXPECT_EQ(optional_from_json(optional_to_json(number)), number);
+  EXPECT_EQ(optional_to_json(std::nullopt).dump(), "null");
+  EXPECT_THROW(optional_from_json("7"), nlohmann::json::type_error);
 }
 
 TEST(Json, WritesInTheReferenceStyle) {

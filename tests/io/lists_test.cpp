@@ -1,5 +1,4 @@
 #include "millrace/io/lists.h"
-
 #include "support.h"
 
 namespace millrace::test {

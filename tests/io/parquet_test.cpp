@@ -1,7 +1,6 @@
-#include "millrace/io/parquet.h"
-
 #include <cmath>
 
+#include "millrace/io/parquet.h"
 #include "support.h"
 
 namespace millrace::test {

@@ -1,5 +1,4 @@
 #include "millrace/io/parquet_writer.h"
-
 #include "support.h"
 
 namespace millrace::test {

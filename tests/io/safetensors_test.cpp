@@ -1,7 +1,6 @@
-#include "millrace/io/safetensors.h"
-
 #include <array>
 
+#include "millrace/io/safetensors.h"
 #include "support.h"
 
 namespace millrace::test {

@@ -1,8 +1,7 @@
-#include "millrace/io/safetensors_writer.h"
-
 #include <algorithm>
 
 #include "millrace/io/safetensors.h"
+#include "millrace/io/safetensors_writer.h"
 #include "support.h"
 
 namespace millrace::test {

@@ -11,7 +11,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/io/stream.h"
+#include "millrace/io/net/stream.h"
 #include "test_data.h"
 
 // What the tests of this module share.

@@ -1,5 +1,4 @@
 #include "millrace/io/tar.h"
-
 #include "support.h"
 #include "tar_bytes.h"
 

@@ -1,8 +1,7 @@
-#include "millrace/io/tar_writer.h"
-
 #include <cstdlib>
 
 #include "millrace/core/process_name.h"
+#include "millrace/io/tar_writer.h"
 #include "support.h"
 
 namespace millrace::test {

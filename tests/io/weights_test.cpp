@@ -1,5 +1,4 @@
 #include "millrace/io/weights.h"
-
 #include "millrace/io/safetensors_writer.h"
 #include "support.h"
 

@@ -1,5 +1,3 @@
-#include "millrace/models/presets.h"
-
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -12,6 +10,7 @@
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/models/presets.h"
 #include "test_data.h"
 
 namespace millrace {

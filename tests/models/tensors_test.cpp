@@ -1,5 +1,3 @@
-#include "millrace/models/tensors.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -7,6 +5,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/models/tensors.h"
 
 namespace millrace {
 namespace {

@@ -1,10 +1,9 @@
-#include "millrace/models/unet_2d_condition.h"
-
 #include <gmock/gmock.h>
 
 #include <set>
 
 #include "millrace/core/error.h"
+#include "millrace/models/unet_2d_condition.h"
 #include "models/golden_network.h"
 #include "test_data.h"
 

@@ -1,10 +1,9 @@
-#include "millrace/nn/attention.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "attention_small.h"
+#include "cpu/attention_small.h"
+#include "millrace/nn/attention.h"
 
 namespace millrace::nn {
 namespace {

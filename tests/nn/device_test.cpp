@@ -1,10 +1,9 @@
-#include "millrace/nn/device.h"
-
 #include <gmock/gmock.h>
 
 #include <fstream>
 
 #include "millrace/core/error.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -40,7 +39,7 @@ TEST(Device, GpusAreDealtRoundRobin) {
   EXPECT_FALSE(device_name(device).empty());
 }
 
-// Without a GPU, too: a CUDA product whose libraries the linker dropped, or the loader did not find, finds no GPU
+// Without a GPU, too: a CUDA build whose libraries the linker dropped, or the loader did not find, finds no GPU
 // anywhere.
 TEST(Device, TheCudaProductHasLibTorchsCudaInTheProcess) {
   std::ifstream maps("/proc/self/maps");

@@ -1,12 +1,11 @@
-#include "millrace/nn/layers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "millrace/nn/activation.h"
-#include "millrace/nn/checkpoint.h"
 #include "millrace/nn/convolution.h"
+#include "millrace/nn/gradient_checkpoint.h"
+#include "millrace/nn/layers.h"
 #include "millrace/nn/timestep_embedding.h"
 
 namespace millrace::nn {

@@ -1,8 +1,8 @@
-#include "millrace/parallel/flat_layout.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
+
+#include "millrace/parallel/flat_layout.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,3 @@
-#include "millrace/parallel/optim_config.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <numbers>
 
 #include "millrace/core/error.h"
+#include "millrace/parallel/optim_config.h"
 
 namespace millrace {
 namespace {

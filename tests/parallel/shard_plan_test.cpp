@@ -1,6 +1,6 @@
-#include "millrace/parallel/shard_plan.h"
-
 #include <gtest/gtest.h>
+
+#include "millrace/parallel/shard_plan.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,3 @@
-#include "archives.h"
-
 #include <fmt/format.h>
 #include <zlib.h>
 
@@ -7,9 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "archives.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/data/encode_jpeg.h"
+#include "millrace/image/encode_jpeg.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/tar_writer.h"

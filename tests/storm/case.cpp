@@ -1,11 +1,11 @@
-#include "case.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
 #include <numeric>
+
+#include "case.h"
 
 namespace millrace::storm {
 namespace {
@@ -31,7 +31,7 @@ DataSet draw_data(Dice& dice) {
 }
 
 // Every archive can feed a stripe; those that can be read from any row feed as many as they have rows.
-int most_stripes(const DataSet& data) {
+int max_stripes(const DataSet& data) {
   if (data.archives == Archives::tar_gz) return static_cast<int>(data.rows.size());
   return std::accumulate(data.rows.begin(), data.rows.end(), 0) - (data.cut_short ? 1 : 0);
 }
@@ -150,7 +150,7 @@ int Case::stripe_count() const {
   if (stripes) return *stripes;
   int count = 1;
   for (const int divisor : divisors(batch))
-    if (divisor <= most_stripes(data)) count = divisor;
+    if (divisor <= max_stripes(data)) count = divisor;
   return count;
 }
 
@@ -166,7 +166,7 @@ Case draw_case(std::uint64_t seed) {
   drawn.batch = dice.of<int>({4, 6, 8, 8, 9, 10, 12, 12, 15, 16, 20, 24, 24, 30, 32, 32, 32, 36, 45, 48, 48});
   if (dice.chance(0.4)) {
     auto choices = divisors(drawn.batch);
-    std::erase_if(choices, [&](int stripes) { return stripes > most_stripes(drawn.data); });
+    std::erase_if(choices, [&](int stripes) { return stripes > max_stripes(drawn.data); });
     if (choices.size() > 1 && dice.chance(0.7)) choices.erase(choices.begin());  // one stripe has one trainer
     drawn.stripes = dice.of(choices);
   }

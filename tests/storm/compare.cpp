@@ -1,5 +1,3 @@
-#include "compare.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "compare.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors.h"
 

@@ -1,5 +1,3 @@
-#include "life.h"
-
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -8,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "life.h"
 #include "millrace/core/stopwatch.h"
 #include "pipeline.h"
 

@@ -1,5 +1,4 @@
 #include "pipeline.h"
-
 #include "millrace/io/json.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/weights.h"

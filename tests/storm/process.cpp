@@ -1,5 +1,3 @@
-#include "process.h"
-
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -15,6 +13,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/stopwatch.h"
+#include "process.h"
 
 extern char** environ;
 

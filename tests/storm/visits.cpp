@@ -1,13 +1,13 @@
-#include "visits.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "millrace/data/config.h"
-#include "millrace/data/stripe.h"
+#include "millrace/dataset/data_config.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/stripe.h"
+#include "visits.h"
 
 namespace millrace::storm {
 namespace {
@@ -24,13 +24,13 @@ DataPlan plan_of(const Site& site) {
 }
 
 // Good rows of a stripe in one of its epochs, sorted.
-Ids dealt_ids(const Deal& deal, const Manifest& manifest, const Truth& truth, std::uint32_t stripe,
+Ids dealt_ids(const EpochOrder& order, const Manifest& manifest, const Truth& truth, std::uint32_t stripe,
               std::uint32_t epoch) {
   Ids ids;
-  for (const auto index : deal.units_of(stripe, epoch)) {
-    const Unit& unit = deal.plan().units[index];
-    const auto& rows = truth.rows_of.at(manifest.archives[unit.archive].name);
-    for (std::size_t row = unit.lane; row < rows.size(); row += unit.lanes)
+  for (const auto index : order.splits_of(stripe, epoch)) {
+    const Split& split = order.plan().splits[index];
+    const auto& rows = truth.rows_of.at(manifest.archives[split.archive].name);
+    for (std::size_t row = split.index; row < rows.size(); row += split.count)
       if (!rows[row].empty()) ids.push_back(rows[row]);
   }
   std::ranges::sort(ids);
@@ -49,11 +49,11 @@ std::vector<Ids> ids_of_stripes(const fs::path& run, std::size_t stripes) {
   return given;
 }
 
-std::string check_stripe(const Ids& given, const Deal& deal, const Manifest& manifest, const Truth& truth,
+std::string check_stripe(const Ids& given, const EpochOrder& order, const Manifest& manifest, const Truth& truth,
                          std::uint32_t stripe) {
   std::uint32_t epoch = 0;
   for (std::size_t at = 0; at < given.size(); ++epoch) {
-    const auto dealt = dealt_ids(deal, manifest, truth, stripe, epoch);
+    const auto dealt = dealt_ids(order, manifest, truth, stripe, epoch);
     const auto count = std::min(dealt.size(), given.size() - at);
     Ids part(given.begin() + static_cast<std::ptrdiff_t>(at), given.begin() + static_cast<std::ptrdiff_t>(at + count));
     std::ranges::sort(part);
@@ -71,21 +71,21 @@ std::string check_stripe(const Ids& given, const Deal& deal, const Manifest& man
 
 Troubles check_visits(const Site& site, const fs::path& run, const Truth& truth) {
   const auto plan = plan_of(site);
-  const Deal deal(site.drawn.seed, plan.stripes);
+  const EpochOrder order(site.drawn.seed, plan.stripes);
   const auto given = ids_of_stripes(run, plan.stripes.stripes);
   Troubles troubles;
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     Ids all;
     for (std::uint32_t stripe = 0; stripe < plan.stripes.stripes; ++stripe) {
-      const auto ids = dealt_ids(deal, plan.manifest, truth, stripe, epoch);
+      const auto ids = dealt_ids(order, plan.manifest, truth, stripe, epoch);
       all.insert(all.end(), ids.begin(), ids.end());
     }
     std::ranges::sort(all);
     if (!std::ranges::equal(all, truth.good))
-      troubles.push_back(fmt::format("epoch {} does not deal every row once", epoch));
+      troubles.push_back(fmt::format("epoch {} does not order every row once", epoch));
   }
   for (std::uint32_t stripe = 0; stripe < plan.stripes.stripes && troubles.empty(); ++stripe)
-    if (const auto wrong = check_stripe(given[stripe], deal, plan.manifest, truth, stripe); !wrong.empty())
+    if (const auto wrong = check_stripe(given[stripe], order, plan.manifest, truth, stripe); !wrong.empty())
       troubles.push_back(wrong);
   return troubles;
 }

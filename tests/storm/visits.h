@@ -5,7 +5,7 @@
 namespace millrace::storm {
 
 // Every stripe of `run`, which read the images, gives in each of its epochs every good row that was dealt to it exactly
-// once; all rows are dealt in every epoch. Stripes and deal are those of millrace_data, the rows are counted here.
+// once; all rows are dealt in every epoch. Stripes and order are those of millrace_data, the rows are counted here.
 Troubles check_visits(const Site& site, const fs::path& run, const Truth& truth);
 
 }  // namespace millrace::storm

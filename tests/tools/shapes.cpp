@@ -12,8 +12,8 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/philox.h"
-#include "millrace/data/decode.h"
-#include "millrace/data/encode_jpeg.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/encode_jpeg.h"
 #include "millrace/io/tar_writer.h"
 
 namespace {

@@ -1,6 +1,6 @@
-#include "millrace/train/cadence.h"
-
 #include <gtest/gtest.h>
+
+#include "millrace/train/cadence.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,4 @@
 // Checkpoints written by all ranks of the test, read by all and by each rank on its own.
-#include "millrace/train/checkpoint.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,6 +7,7 @@
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/train/checkpoint.h"
 #include "mpi_world.h"
 #include "train/run_folder.h"
 
@@ -78,7 +77,7 @@ RunState state_at(std::int64_t step) {
   state.step = step;
   state.samples = 8 * step;
   state.updates = state.ema_updates = step;
-  state.cursors[3] = {.epoch = 1, .unit = 2, .row = 3, .given = 4};
+  state.cursors[3] = {.epoch = 1, .split = 2, .row = 3, .given = 4};
   return state;
 }
 

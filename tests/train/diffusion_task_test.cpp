@@ -1,12 +1,11 @@
-// One trainer's share of a step, against the same objective and U-Net on all samples at once.
-#include "millrace/train/diffusion_task.h"
-
+// One trainer's batch of a step, against the same objective and U-Net on all samples at once.
 #include <gmock/gmock.h>
 
 #include <csignal>
 
 #include "encodings.h"
 #include "millrace/diffusion/noise_schedule.h"
+#include "millrace/train/diffusion_task.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +21,7 @@ EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
   return both;
 }
 
-// A task whose first share is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
+// A task whose first batch is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
 struct Fixture {
   explicit Fixture(const ObjectiveConfig& objective) {
     options.objective = objective;
@@ -44,8 +43,8 @@ struct Fixture {
 
   StepInput whole_input() const {
     std::vector<RngKey> keys;
-    for (const auto& ref : share.refs) keys.push_back({seed, ref.hash, ref.visit});
-    return make_step_input(share.moments, share.text, options.null_text, keys, 0.5, 0.25, schedule, options.objective,
+    for (const auto& ref : batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
+    return make_step_input(batch.moments, batch.text, options.null_text, keys, 0.5, 0.25, schedule, options.objective,
                            torch::kCPU);
   }
 
@@ -54,7 +53,7 @@ struct Fixture {
   test::ScriptedReceiver receiver;
   DiffusionTask::Options options;
   std::optional<DiffusionTask> task;
-  const EncodedBatch share = join(make_batch(2, 0, 3), make_batch(5, 0, 3));
+  const EncodedBatch batch = join(make_batch(2, 0, 3), make_batch(5, 0, 3));
 };
 
 std::vector<torch::Tensor> gradients(UNet2DConditionModel& unet) {
@@ -94,15 +93,15 @@ TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
 }
 
 // The samples whose caption is the empty one in the U-Net's input.
-std::vector<bool> dropped(double share) {
-  Fixture fixture({.caption_dropout = share});
+std::vector<bool> dropped(double batch) {
+  Fixture fixture({.caption_dropout = batch});
   fixture.task->start_record();
   for (int begin = 0; begin < share_size; begin += 2) fixture.task->loss(begin, begin + 2);
   const auto text = fixture.task->take_record().at("text");
   std::vector<bool> result;
   for (int i = 0; i < share_size; ++i) {
     result.push_back(torch::equal(text[i], fixture.options.null_text.to(torch::kFloat32)));
-    EXPECT_TRUE(result.back() || torch::equal(text[i], fixture.share.text[i].to(torch::kFloat32))) << "sample " << i;
+    EXPECT_TRUE(result.back() || torch::equal(text[i], fixture.batch.text[i].to(torch::kFloat32))) << "sample " << i;
   }
   return result;
 }
@@ -111,12 +110,12 @@ TEST(DiffusionTask, CaptionsAreDroppedByTheKeysOfTheirSamples) {
   EXPECT_EQ(dropped(0), std::vector<bool>(share_size, false));
   EXPECT_EQ(dropped(1), std::vector<bool>(share_size, true));
   const Fixture fixture({});
-  for (const double share : {0.3, 0.6}) {
+  for (const double batch : {0.3, 0.6}) {
     std::vector<bool> wanted;
-    for (const auto& ref : fixture.share.refs)
-      wanted.push_back(uniform({seed, ref.hash, ref.visit}, Purpose::caption_drop) < share);
+    for (const auto& ref : fixture.batch.refs)
+      wanted.push_back(uniform({seed, ref.hash, ref.epoch}, Purpose::caption_drop) < batch);
     EXPECT_THAT(wanted, testing::AllOf(testing::Contains(true), testing::Contains(false)));
-    EXPECT_EQ(dropped(share), wanted) << share;
+    EXPECT_EQ(dropped(batch), wanted) << batch;
   }
 }
 

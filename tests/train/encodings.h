@@ -3,7 +3,7 @@
 #include <set>
 
 #include "millrace/core/hash.h"
-#include "millrace/encode/parcel.h"
+#include "millrace/encode/parcel_bytes.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/presets.h"
@@ -19,7 +19,7 @@ inline SampleRef make_ref(std::uint32_t stripe, int n) {
   SampleRef ref;
   ref.id = fmt::format("stripe-{}/{}", stripe, n);
   ref.hash = hash64(ref.id);
-  ref.visit = static_cast<std::uint32_t>(n / 100);
+  ref.epoch = static_cast<std::uint32_t>(n / 100);
   ref.stripe = stripe;
   ref.after.row = static_cast<std::uint64_t>(n + 1);
   return ref;

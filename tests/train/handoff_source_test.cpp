@@ -1,11 +1,10 @@
-#include "millrace/train/handoff_source.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "encodings.h"
 #include "millrace/core/error.h"
+#include "millrace/train/handoff_source.h"
 
 namespace millrace {
 namespace {
@@ -24,7 +23,7 @@ void expect_share(const EncodedBatch& share, const std::vector<std::uint32_t>& s
     for (std::int64_t i = 0; i < count; ++i, ++at) {
       EXPECT_EQ(share.refs[at].id, wanted.refs[i].id);
       EXPECT_EQ(share.refs[at].hash, wanted.refs[i].hash);
-      EXPECT_EQ(share.refs[at].visit, wanted.refs[i].visit);
+      EXPECT_EQ(share.refs[at].epoch, wanted.refs[i].epoch);
       EXPECT_EQ(share.refs[at].after, wanted.refs[i].after);
       EXPECT_TRUE(torch::equal(share.moments[at], wanted.moments[i])) << wanted.refs[i].id;
       EXPECT_TRUE(torch::equal(share.text[at], wanted.text[i])) << wanted.refs[i].id;
@@ -97,7 +96,7 @@ TEST(HandoffSource, AProducerThatGivesNothingIsNamedAtTheLimit) {
     source.next();
     FAIL() << "one sample of stripe 8 is missing";
   } catch (const Error& error) {
-    EXPECT_EQ(error.exit(), Exit::suspect);
+    EXPECT_EQ(error.exit(), Exit::timeout);
     EXPECT_NE(std::string(error.what()).find("stripe 8 from producer 1"), std::string::npos) << error.what();
     EXPECT_NE(error.hint().find("guard.hang_timeout"), std::string::npos) << error.hint();
   }
@@ -111,9 +110,9 @@ TEST(HandoffSource, GathersNewsAndTheLatestReports) {
       const auto stripe = static_cast<std::uint32_t>(producer);
       auto content = test::make_content(stripe, n, 1);
       content.report.images = 10 * producer + n;
-      LedgerDelta news;
-      news.add(stripe, static_cast<std::uint64_t>(n), std::nullopt);
-      content.ledger_delta = news.to_bytes();
+      LedgerDelta delta;
+      delta.add(stripe, static_cast<std::uint64_t>(n), std::nullopt);
+      content.ledger_delta = delta.to_bytes();
       receiver.put(producer, content);
     }
   }
@@ -121,7 +120,7 @@ TEST(HandoffSource, GathersNewsAndTheLatestReports) {
   EXPECT_EQ(source.reports().at(0).images, 1);
   EXPECT_EQ(source.reports().at(1).images, 11);
   std::map<std::uint32_t, std::uint32_t> rows;
-  for (const auto& run : source.take_ledger_delta().runs()) rows[run.unit] += run.rows;
+  for (const auto& run : source.take_ledger_delta().runs()) rows[run.split] += run.rows;
   EXPECT_EQ(rows, (std::map<std::uint32_t, std::uint32_t>{{0, 2}, {1, 2}}));
   EXPECT_TRUE(source.take_ledger_delta().empty());
 }

@@ -1,13 +1,13 @@
 // The loop with a small task in place of the U-Net's, on 1 and 2 ranks: what a skipped step leaves as it was, when the
 // guards end a run, when checkpoints are due.
-#include "millrace/train/loop.h"
-
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <set>
 
 #include "millrace/core/error.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/train/loop.h"
 #include "mpi_world.h"
 #include "train/run_folder.h"
 

@@ -1,5 +1,3 @@
-#include "millrace/train/progress.h"
-
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -8,6 +6,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/files.h"
+#include "millrace/train/progress.h"
 
 namespace millrace {
 namespace {

@@ -1,8 +1,7 @@
-#include "millrace/train/run_state.h"
-
 #include <gtest/gtest.h>
 
 #include "millrace/core/error.h"
+#include "millrace/train/run_state.h"
 
 namespace millrace {
 namespace {
@@ -15,7 +14,7 @@ TEST(RunState, ComesBackFromJson) {
   state.updates = 11;
   state.ema_updates = 12;
   state.seconds = 0.1;
-  state.cursors[0] = {.epoch = 1, .unit = 2, .row = 1ull << 50, .given = 4};
+  state.cursors[0] = {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4};
   state.cursors[11] = {};
   state.ledger = {{"rejected", {{"a.tar/1", "decode_error"}}}};
 
@@ -40,14 +39,14 @@ TEST(RunState, AMissingPartIsAnError) {
 }
 
 TEST(StripeCursors, ComeBackFromBytes) {
-  const StripeCursors cursors = {{0, {}}, {7, {.epoch = 1, .unit = 2, .row = 1ull << 50, .given = 4}}};
+  const StripeCursors cursors = {{0, {}}, {7, {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4}}};
   EXPECT_EQ(cursors_from_bytes(to_bytes(cursors)), cursors);
   EXPECT_TRUE(cursors_from_bytes("").empty());
   EXPECT_THROW(cursors_from_bytes(to_bytes(cursors).substr(1)), Error);
 }
 
 TEST(StripeCursors, AreSavedOnlyWhenAllOfThemMoved) {
-  const StripeCursors before = {{0, {.row = 8, .given = 3}}, {1, {.epoch = 1, .unit = 2}}};
+  const StripeCursors before = {{0, {.row = 8, .given = 3}}, {1, {.epoch = 1, .split = 2}}};
   const StripeCursors after = {{0, {.row = 16}}, {1, {.epoch = 2}}};
   EXPECT_NO_THROW(check_all_moved({}, after, 2));
   EXPECT_NO_THROW(check_all_moved(before, after, 2));

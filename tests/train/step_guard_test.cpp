@@ -1,10 +1,10 @@
-#include "millrace/train/step_guard.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <random>
+
+#include "step_guard.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,3 @@
-#include "millrace/train/tensorboard.h"
-
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -8,6 +6,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/files.h"
+#include "millrace/train/tensorboard.h"
 
 namespace millrace {
 namespace {

@@ -1,9 +1,8 @@
 // The loss on a fixed set, split over the ranks of the test, against the objective computed sample by sample.
-#include "millrace/train/validation.h"
-
 #include <gtest/gtest.h>
 
 #include "encodings.h"
+#include "millrace/train/validation.h"
 #include "mpi_world.h"
 
 namespace millrace {
@@ -47,7 +46,7 @@ double reference(UNet2DConditionModel& unet) {
   for (const auto& [stripe, first, count] : std::vector<std::array<int, 3>>{{0, 0, 2}, {1, 98, 5}, {2, 0, 3}})
     for (int n = first; n < first + count; ++n) {
       const auto sample = test::make_batch(static_cast<std::uint32_t>(stripe), n, 1);
-      const RngKey key{validation_seed, sample.refs[0].hash, sample.refs[0].visit};
+      const RngKey key{validation_seed, sample.refs[0].hash, sample.refs[0].epoch};
       const auto input = make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1), 0.5, 0.25,
                                          schedule(), objective(), torch::kCPU);
       const auto prediction = unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));

@@ -14,7 +14,7 @@ enum class Exit : int {
   bug = 70,       // an `ensure` failed
   io = 74,        // something on disk is missing or broken
   requeue = 75,   // state saved, please start me again
-  suspect = 76,   // hang or suspect node
+  timeout = 76,   // hang or suspect node
   bad_data = 77,  // too many bad samples
   numerics = 78,  // non-finite numbers stopped the run
 };
@@ -22,8 +22,8 @@ enum class Exit : int {
 // A run that cannot go on. `what()` says what happened to which file or key; `hint` says what to do about it.
 class Error : public std::runtime_error {
  public:
-  Error(Exit exit, std::string message, std::string hint = {})
-      : std::runtime_error(std::move(message)), exit_(exit), hint_(std::move(hint)) {}
+  Error(Exit exit, const std::string& message, std::string hint = {})
+      : std::runtime_error(message), exit_(exit), hint_(std::move(hint)) {}
 
   Exit exit() const { return exit_; }
   const std::string& hint() const { return hint_; }

@@ -29,11 +29,11 @@ enum class Purpose : std::uint32_t {
   initial_latents = 12,
 };
 
-// Key = (seed low, seed high); counter = (block, purpose << 24 | visit (24 bits), id low, id high).
+// Key = (seed low, seed high); counter = (block, purpose << 24 | epoch (24 bits), id low, id high).
 struct RngKey {
   std::uint64_t seed = 0;
   std::uint64_t sample = 0;  // XXH3-64 of the sample's id string
-  std::uint32_t visit = 0;
+  std::uint32_t epoch = 0;
 };
 
 // Four 32-bit numbers of block `block`.

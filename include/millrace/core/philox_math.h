@@ -31,9 +31,9 @@ MILLRACE_HOST_DEVICE inline void rounds(std::uint32_t& c0, std::uint32_t& c1, st
   }
 }
 
-// Second word of the counter: purpose (8 bits), visit (24 bits).
-MILLRACE_HOST_DEVICE inline std::uint32_t purpose_and_visit(std::uint32_t purpose, std::uint32_t visit) {
-  return purpose << 24 | (visit & 0xFFFFFF);
+// Second word of the counter: purpose (8 bits), epoch (24 bits).
+MILLRACE_HOST_DEVICE inline std::uint32_t purpose_and_epoch(std::uint32_t purpose, std::uint32_t epoch) {
+  return purpose << 24 | (epoch & 0xFFFFFF);
 }
 
 // 0 <= x < 1 from the upper 24 bits.

@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 #include "millrace/core/philox.h"
 #include "millrace/diffusion/noise_schedule.h"
 
@@ -28,6 +28,16 @@ struct ObjectiveConfig {
 // last timestep is nothing but the noise it asks for.
 SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const ObjectiveConfig& objective);
 
+// The normal distribution of latents that the VAE gives for each image.
+struct Posterior {
+  torch::Tensor mean, log_variance;  // (B, C, h, w)
+
+  // `moments` (B, 2C, h, w), fp32 = means and log-variances; the latter are clamped to [-30, 20].
+  explicit Posterior(const torch::Tensor& moments);
+  // (B, C, h, w): mean + deviation x unit normals, those of row i keyed by keys[i]. Gradients pass through.
+  torch::Tensor sample(std::span<const RngKey> keys) const;
+};
+
 // One micro-batch as the U-Net sees it. All on the training device; fp32, `text` in the type it was stored in.
 struct StepInput {
   torch::Tensor latents;    // (B, 4, h, w) sampled posterior, scaled
@@ -41,8 +51,8 @@ struct StepInput {
 
 // Draws everything random about B samples from their keys alone: results depend neither on the batch's size nor on who
 // computes it. `moments` (B, 8, h, w) = mean and log-variance of the posterior, `text` (B, 77, C), `null_text` (77, C)
-// = the text state of the empty caption; f16 or f32, on any device. The numbers are made on the host and reach a GPU by
-// one asynchronous copy.
+// = the text embeddings of the empty caption; f16 or f32, on any device. The numbers are made on the host and reach a
+// GPU by one asynchronous copy.
 StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
                           std::span<const RngKey> keys, double scaling_factor, double shift_factor,
                           const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device);

@@ -1,6 +1,6 @@
 #pragma once
 #include "millrace/comm/group.h"
-#include "millrace/download/config.h"
+#include "millrace/download/download_config.h"
 #include "millrace/download/progress.h"
 
 namespace millrace {
@@ -13,7 +13,7 @@ struct DownloadPlan {
 DownloadPlan plan_download(const DownloadConfig& config);
 
 struct DownloadResult {
-  bool finished = false;  // false: a signal ended it; a rerun goes on
+  bool finished = false;  // false: a signal ended it; a rerun resumes
   DownloadCounts counts;  // of all ranks
   double seconds = 0;
 };

@@ -35,7 +35,7 @@ struct Failure {
 
 const char* to_string(FailureKind kind);
 
-// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help.
+// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (may_pass of io/net/http.h).
 bool is_retryable(const Failure& failure);
 
 }  // namespace millrace

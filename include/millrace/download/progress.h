@@ -42,7 +42,7 @@ class DownloadProgress {
  private:
   std::atomic<std::int64_t> successes_{0}, retryable_{0}, shards_{0}, shards_before_{0};
   std::array<std::atomic<std::int64_t>, failure_kind_count> failures_{};
-  const Stopwatch since_start_;
+  const Stopwatch since_start_{};
   double last_line_seconds_ = 0;
 };
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "millrace/data/sample.h"
+#include "millrace/dataset/sample.h"
 
 namespace millrace {
 
@@ -11,7 +11,13 @@ namespace millrace {
 struct EncodedBatch {
   std::vector<SampleRef> refs;  // B
   torch::Tensor moments;        // f16 (B, 8, h, w): mean and log-variance of the posterior, not scaled
-  torch::Tensor text;           // f16 (B, 77, C): text states of the true caption
+  torch::Tensor text;           // f16 (B, 77, C): text embeddings of the true caption
+};
+
+// A batch as it leaves the encoders, where an overflow shows as infinity or NaN.
+struct CheckedBatch {
+  EncodedBatch batch;
+  std::vector<bool> finite;  // per row: its moments and text are
 };
 
 }  // namespace millrace

@@ -5,24 +5,24 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/data/latent_cache.h"
-#include "millrace/data/latent_file.h"
 #include "millrace/encode/batch.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/latent_file.h"
 
 namespace millrace {
 
 // Adds encodings to a latent cache: one open file per archive, published with `rows_per_file` rows, when more than
-// `most_open` archives are at work (the one that got a row longest ago goes first), when a further visit of the data
-// begins, or by `publish`. A row that is read ahead for several visits before its file is there is kept once. Errors:
+// `max_open` archives are at work (the one that got a row longest ago goes first), when a further epoch of the data
+// begins, or by `publish`. A row that is read ahead for several epochs before its file is there is kept once. Errors:
 // Error(io).
 class CacheWriter {
  public:
   // The cache has its description; `manifest` must outlive the writer.
-  CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t most_open);
+  CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t max_open);
 
   // Row `row` of `batch` is the encoding of `sample`.
   void add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite);
-  void reject(std::uint32_t archive, std::uint64_t row, Reason reason);
+  void reject(std::uint32_t archive, std::uint64_t row, RejectReason reason);
   void publish();
 
  private:
@@ -31,11 +31,11 @@ class CacheWriter {
 
   const fs::path cache_;
   const Manifest& manifest_;
-  const std::size_t rows_per_file_, most_open_;
+  const std::size_t rows_per_file_, max_open_;
   const CacheDescription description_;
   std::list<std::pair<std::uint32_t, LatentFileWriter>> open_;  // latest first
   std::map<std::uint32_t, std::vector<bool>> added_;            // per archive, whether a row was
-  std::uint32_t visit_ = 0;                                     // the latest one that has begun
+  std::uint32_t epoch_ = 0;                                     // the latest one that has begun
 };
 
 }  // namespace millrace

@@ -3,25 +3,29 @@
 #include <mutex>
 #include <vector>
 
-#include "millrace/data/latent_cache.h"
-#include "millrace/data/ledger.h"
 #include "millrace/encode/cache_writer.h"
 #include "millrace/encode/encoder.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/loader/ledger.h"
 
 namespace millrace {
+
+// What a cache is written for. `beside` training, it is given up with a warning when it cannot be written (a full
+// disk), and does not keep rows whose reason may be gone another time. `whole`, to replace the images: it keeps every
+// row, and what it cannot write is an Error(io).
+enum class CacheUse { beside, whole };
 
 // The encoding stage of a producer: samples that bring their encoding pass through, the others go through the encoder
 // and from there into the cache, too.
 class CachedEncoder {
  public:
   // Without `encoder` every sample must bring its encoding, of `shape`; without `cache` nothing is kept.
-  CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, EncodingShape shape, int batch_size);
+  CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, CacheUse use, EncodingShape shape,
+                int batch_size);
 
-  // At most batch_size() samples without encoding among them; the result has the order of the samples. A cache that
-  // cannot be written (a full disk) is given up with a warning.
-  EncodedBatch encode(std::vector<TransformedSample> samples);
-  // Lets the cache know rows that need not be read again; those that may fare better another time, it is not told. Any
-  // thread may call it, also while another one encodes.
+  // At most batch_size() samples without encoding among them; the result has the order of the samples.
+  CheckedBatch encode(std::vector<TransformedSample> samples);
+  // Lets the cache know rows that need not be read again. Any thread may call it, also while another one encodes.
   void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected.
   void finish();
@@ -30,13 +34,14 @@ class CachedEncoder {
   std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:
-  EncodedBatch encode_fresh(const std::vector<TransformedSample>& samples);
+  CheckedBatch encode_fresh(const std::vector<TransformedSample>& samples);
   template <class Write>
   void write_cache(Write&& write);
 
   Encoder* encoder_;
   std::mutex cache_mutex_;
   std::unique_ptr<CacheWriter> cache_;
+  CacheUse use_;
   EncodingShape shape_;
   int batch_size_;
 };

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "millrace/core/config.h"
-#include "millrace/data/sample.h"
+#include "millrace/config/config.h"
+#include "millrace/dataset/sample.h"
 #include "millrace/encode/batch.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/models/clip_text.h"
+#include "millrace/text/tokenizer.h"
 
 namespace millrace {
 
@@ -60,8 +61,8 @@ torch::Tensor normalize_images(const torch::Tensor& pixels);
 // Both at once, on the host.
 torch::Tensor images_to_tensor(std::span<const TransformedSample> samples);
 
-// Positions of the samples whose moments and text are all finite.
-std::vector<int> finite_rows(const EncodedBatch& batch);
+// Of each row whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as infinity.
+std::vector<bool> finite_rows(const EncodedBatch& batch);
 
 // Rows `rows` of `batch`, in that order.
 EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);

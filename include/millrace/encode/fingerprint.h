@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "millrace/data/config.h"
-#include "millrace/data/tokenizer.h"
-#include "millrace/data/transform.h"
+#include "millrace/dataset/data_config.h"
+#include "millrace/image/transform.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "millrace/text/tokenizer.h"
 
 namespace millrace {
 

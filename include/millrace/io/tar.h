@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/io/stream.h"
+#include "millrace/io/net/stream.h"
 
 // WebDataset archives: tar files, plain or compressed (gz, bz2, xz, zst), whose neighbouring members `KEY.FIELD` form
 // samples.

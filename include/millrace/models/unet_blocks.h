@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "millrace/models/resample.h"
 #include "millrace/models/resnet.h"
-#include "millrace/models/sampling.h"
 #include "millrace/models/transformer.h"
 #include "millrace/nn/layers.h"
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "millrace/models/resample.h"
 #include "millrace/models/resnet.h"
-#include "millrace/models/sampling.h"
 #include "millrace/nn/activation.h"
 #include "millrace/nn/layers.h"
 

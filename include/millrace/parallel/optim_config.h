@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 #include "millrace/core/units.h"
 
 namespace millrace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "millrace/core/config.h"
+#include "millrace/config/config.h"
 
 namespace millrace {
 

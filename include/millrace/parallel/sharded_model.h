@@ -63,7 +63,7 @@ class ShardedModel {
 
   // Makes all parameters complete from the shards of all trainers. Collective.
   void gather_parameters();
-  // Throws Error(suspect) on every rank when the parameters differ between trainers. Collective.
+  // Throws Error(timeout) on every rank when the parameters differ between trainers. Collective.
   void compare_parameters() const;
 
  private:

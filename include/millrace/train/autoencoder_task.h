@@ -1,6 +1,6 @@
 #pragma once
-#include "millrace/data/stream.h"
-#include "millrace/data/turns.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/stripe_stream.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/train/record.h"
 #include "millrace/train/task.h"
@@ -47,8 +47,8 @@ class AutoencoderTask : public Task {
   AutoencoderKL vae_;
   StripeStream& stream_;
   Options options_;
-  TurnReader samples_;
-  std::vector<TransformedSample> share_;
+  InterleavedReader samples_;
+  std::vector<TransformedSample> local_batch_;
   std::vector<SampleRef> refs_;
   RecordPieces record_;
 };

@@ -27,7 +27,7 @@ class DiffusionTask : public Task {
                 Options options);
 
   void next_batch() override;
-  const std::vector<SampleRef>& refs() const override { return share_.refs; }
+  const std::vector<SampleRef>& refs() const override { return local_batch_.refs; }
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
   void start_record() override { record_.start(); }
   std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
@@ -42,7 +42,7 @@ class DiffusionTask : public Task {
   HandoffSource source_;
   ParcelReceiver& receiver_;
   Options options_;
-  EncodedBatch share_;
+  EncodedBatch local_batch_;
   RecordPieces record_;
 };
 

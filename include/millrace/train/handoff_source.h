@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "millrace/data/ledger.h"
-#include "millrace/encode/parcel.h"
+#include "millrace/encode/parcel_bytes.h"
 #include "millrace/handoff/parcel_receiver.h"
+#include "millrace/loader/ledger.h"
 
 namespace millrace {
 
@@ -18,7 +18,7 @@ class HandoffSource {
   HandoffSource(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
                 double limit_seconds);
 
-  // samples_per_stripe samples of each stripe, stripes in order. Error(suspect) when nothing arrives within the limit.
+  // samples_per_stripe samples of each stripe, stripes in order. Error(timeout) when nothing arrives within the limit.
   EncodedBatch next();
 
   // News for the ledger since the last call.
@@ -28,30 +28,30 @@ class HandoffSource {
 
  private:
   // What has arrived of one stripe and is not used yet.
-  struct Line {
+  struct StripeBuffer {
     int producer = 0;
     std::deque<EncodedBatch> batches;
     int samples = 0;
   };
-  bool lacks(int producer) const { return short_lines_.at(producer) > 0; }
+  bool lacks(int producer) const { return short_buffers_.at(producer) > 0; }
   void receive_until_nothing_lacks();
   bool unpack_held();
   [[noreturn]] void give_up() const;
   void unpack(const Parcel& parcel);
-  void take(Line& line, std::vector<EncodedBatch>& pieces);
+  void take(StripeBuffer& buffer, std::vector<EncodedBatch>& pieces);
 
   ParcelReceiver& receiver_;
   const int samples_per_stripe_;
   const double limit_seconds_;
-  std::map<std::uint32_t, Line> lines_;  // own stripes, in order
-  std::map<int, int> short_lines_;       // per producer: its lines with less than the next step needs
+  std::map<std::uint32_t, StripeBuffer> buffers_;  // own stripes, in order
+  std::map<int, int> short_buffers_;               // per producer: its lines with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
   // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as its
   // producer lacks something, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in
   // producer.cpp.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
-  LedgerDelta news_;
+  LedgerDelta delta_;
 };
 
 }  // namespace millrace

@@ -6,19 +6,20 @@
 #include <vector>
 
 #include "millrace/comm/group.h"
-#include "millrace/data/ledger.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/checkpoint.h"
-#include "millrace/train/config.h"
 #include "millrace/train/progress.h"
 #include "millrace/train/task.h"
+#include "millrace/train/train_config.h"
 #include "millrace/train/validation.h"
 
 namespace millrace {
 
 // Everything the loop works with; the same on every trainer but for the shards.
-struct LoopParts {
+struct TrainerContext {
   Task& task;
   ShardedModel& model;
   ShardedAdamW& optimizer;
@@ -44,6 +45,6 @@ struct LoopResult {
 // Trains from `state` until the duration is reached or a signal asks to stop; either way the last step is saved. The
 // order of a step: batch, forward and backward per micro-batch, reduce, totals over all ranks, update or skip, account,
 // save.
-LoopResult run_loop(LoopParts parts, RunState state);
+LoopResult run_loop(TrainerContext context, RunState state);
 
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "millrace/comm/group.h"
-#include "millrace/data/sample.h"
+#include "millrace/dataset/sample.h"
 
 namespace millrace {
 

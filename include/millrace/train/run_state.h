@@ -5,12 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "millrace/data/sample.h"
+#include "millrace/dataset/sample.h"
 #include "millrace/train/cadence.h"
 
 namespace millrace {
-
-using StripeCursors = std::map<std::uint32_t, StripeCursor>;
 
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
 struct RunState {

@@ -1,20 +1,20 @@
 #pragma once
 #include <string>
 
-#include "millrace/encode/parcel.h"
+#include "millrace/encode/parcel_bytes.h"
 
 namespace millrace {
 
 // What share of their time, 0..1, the stages of producers were at work or waited.
 struct StageShares {
-  double read = 0, decode = 0, transform = 0, tokenise = 0;  // of the reading threads
+  double read = 0, decode = 0, transform = 0, tokenize = 0;  // of the reading threads
   double encode = 0, encode_wait = 0;                        // of the encoding thread; wait: for samples
   double send = 0, send_wait = 0;                            // of the sending thread; wait: for trainers
 };
 
 StageShares shares_of(const ProducerReport& spent);
 
-// "read 2%, decode 31%, transform 12%, tokenise 0%; encode 97%, waits 1%; send 0%, waits 0%".
+// "read 2%, decode 31%, transform 12%, tokenize 0%; encode 97%, waits 1%; send 0%, waits 0%".
 std::string describe(const StageShares& shares);
 
 // What holds the producers back, in words: "encoding", "decoding", ..., "the trainers".

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "millrace/data/ledger.h"
-#include "millrace/data/sample.h"
-#include "millrace/encode/parcel.h"
+#include "millrace/dataset/sample.h"
+#include "millrace/encode/parcel_bytes.h"
+#include "millrace/loader/ledger.h"
 
 namespace millrace {
 

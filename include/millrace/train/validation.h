@@ -15,7 +15,7 @@ namespace millrace {
 inline constexpr std::uint64_t validation_seed = 0x76616c6964617465;  // "validate"
 
 // The training objective, without caption drop and input perturbation, on a fixed set of encoded samples with fixed
-// timesteps and noise. Every trainer holds its share of the set in host memory.
+// timesteps and noise. Every trainer holds its batch of the set in host memory.
 class Validation {
  public:
   struct Options {
@@ -27,18 +27,18 @@ class Validation {
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
   };
-  Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> shares, Options options);
+  Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches, Options options);
 
   const Duration& every() const { return options_.every; }
   // Mean over all samples with the U-Net's present weights, which it leaves as they are. Collective.
   double loss(const Group& trainers);
 
  private:
-  double sum_of_losses(const EncodedBatch& share, std::int64_t begin, std::int64_t end);
+  double sum_of_losses(const EncodedBatch& batch, std::int64_t begin, std::int64_t end);
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;
-  std::vector<EncodedBatch> shares_;
+  std::vector<EncodedBatch> batches_;
   Options options_;
 };
 

@@ -1,0 +1,21 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+// Text as bytes: ASCII's white space and letters, and UTF-8 from strangers.
+namespace millrace {
+
+// Without the ASCII white space at both ends.
+std::string_view trim(std::string_view text);
+
+// A to Z become a to z; every other byte stays.
+std::string lower(std::string_view text);
+
+// Takes what stands before the first `mark` (or all) off the front of `text`, and the mark with it.
+std::string_view take_until(std::string_view& text, char mark);
+
+// The bytes as well-formed UTF-8. U+FFFD stands for each byte that begins no character, and for the whole of a
+// character that was cut short: what ICU and Python's errors="replace" do.
+std::string valid_utf8(std::string_view bytes);
+
+}  // namespace millrace

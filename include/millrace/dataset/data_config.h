@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/config/config.h"
+#include "millrace/image/decode.h"
+
+namespace millrace {
+
+// Names of columns; what is not named is looked for under the usual names.
+struct SourceColumns {
+  std::optional<std::string> image, caption, key, cls;
+
+  void describe(config::Section& section);
+};
+
+// One data set: `data.train` or `data.validation`.
+struct SourceConfig {
+  enum class Type { webdataset, parquet, csv, class_labels, latents, synthetic };
+  std::string section = "data.train";  // its own dotted name, for messages
+  Type type = Type::webdataset;
+  std::vector<std::string> path;               // files, brace patterns, directories, addresses, pipe: commands
+  std::map<std::string, std::string> filters;  // metadata field -> expression, see filter.h
+  std::optional<std::string> idx_to_prompt;    // file that gives a class its caption
+  SourceColumns columns;
+  std::optional<std::int64_t> limit;  // use only the first rows, in the order of the manifest
+
+  void describe(config::Section& section);
+  // Adds what single keys cannot tell, such as a missing path.
+  void check(config::Report& report) const;
+};
+
+const char* to_string(SourceConfig::Type type);  // as the configuration spells it
+
+// Section `data`.
+struct DataConfig {
+  SourceConfig train;
+  std::optional<SourceConfig> validation;
+  ImageConfig images;
+  int shuffle_block = 128;       // rows of one stripe that are shuffled together
+  config::Auto<int> threads;     // readers and transformers per producer; auto = the cores given to the process
+  config::Auto<int> stripes;     // auto: see plan_stripes
+  std::string index = "beside";  // where indices of tars are kept: beside, never, or a folder; see index_store.h
+  bool allow_pipes = false;      // pipe: addresses run shell commands
+  double max_bad_share = 0.2;    // more rejected rows than this stop the run (filtered rows are not bad)
+
+  void describe(config::Section& section);
+};
+
+}  // namespace millrace

@@ -1,0 +1,23 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/sample.h"
+
+// What every source does to make rows of what it finds.
+namespace millrace {
+
+// Id and hash of a row: ARCHIVE/KEY, from a key's second sample on ARCHIVE/KEY#2, #3...
+SampleRef name_row(const Archive& archive, std::string_view key, int occurrence = 1);
+
+// Stands for an archive as a whole.
+SampleRef name_archive(const Archive& archive);
+// The one row that stands for what cannot be read of an archive.
+Rejected broken_archive(const Archive& archive, std::string why);
+
+// A tokenizer reads the first 77 tokens; more text than this is no caption but an accident, or worse.
+inline constexpr std::size_t max_caption_bytes = 1 << 20;
+Rejected oversized_caption(SampleRef ref, std::size_t bytes);
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "millrace/dataset/data_config.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/sample.h"
+
+namespace millrace {
+
+// The fields of a tar's sample that can be its image; the first one that is there is taken.
+inline constexpr std::array image_fields = {"jpg", "png", "jpeg", "webp"};
+
+// A row of an archive: a sample, its encoding, or the reason why there is none. Of `ref`, id and hash are set.
+using RawRow = std::variant<RawSample, Rejected, EncodedSample>;
+
+// One split being read, front to back.
+class SplitReader {
+ public:
+  virtual ~SplitReader() = default;
+  // Nothing at the end of the split. A broken archive ends it with one Rejected{archive_error}.
+  virtual std::optional<RawRow> next() = 0;
+};
+
+// Where samples come from. Safe to use from several threads; each SplitReader belongs to one.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  // Starts at row `first_row` of the split (rows are counted within the split).
+  virtual std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const = 0;
+};
+
+// The source of images that `config.type` names (latents name none); `manifest` must outlive it. `resolution` is the
+// side of synthetic images. `index` = data.index, where the indices of tars are kept. Error(io) when the captions of
+// classes cannot be read.
+std::unique_ptr<SampleSource> make_image_source(const SourceConfig& config, const Manifest& manifest, int resolution,
+                                                const std::string& index);
+
+}  // namespace millrace

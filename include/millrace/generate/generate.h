@@ -1,0 +1,72 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "millrace/config/config.h"
+#include "millrace/diffusion/scheduler_config.h"
+#include "millrace/image/image.h"
+#include "millrace/models/autoencoder_kl.h"
+#include "millrace/models/clip_text.h"
+#include "millrace/models/unet_2d_condition.h"
+#include "millrace/text/tokenizer.h"
+
+// Pictures from weights: text-to-image with classifier-free guidance (Ho and Salimans, "Classifier-Free Diffusion
+// Guidance"), as diffusers' StableDiffusionPipeline does it.
+namespace millrace {
+
+struct GenerateConfig {
+  int steps = 50;
+  double guidance_scale = 7.5;
+  std::optional<SchedulerClass> sampler = std::nullopt;  // none = the folder's
+  std::uint64_t seed = 0;
+  config::Auto<int> height = {}, width = {};  // pixels; auto = the U-Net's sample size
+  int batch_size = 8;
+  std::string negative_prompt = "";
+  std::optional<std::string> initial_latents = std::nullopt;
+  bool save_latents = false;
+
+  void describe(config::Section& section);
+};
+
+struct ImageRequest {
+  std::string prompt;
+  std::string negative_prompt;
+  std::uint64_t seed = 0;  // of the initial noise: the same seed gives the same noise in any batch
+};
+
+// A text-to-image model; all networks on one device, each in its own dtype.
+struct ImageModel {
+  UNet2DConditionModel unet;
+  AutoencoderKL vae;
+  CLIPTextModel text_encoder;
+  const ClipTokenizer& tokenizer;
+  SchedulerConfig scheduler;
+};
+
+struct GeneratedImage {
+  std::size_t index = 0;  // of its request
+  Image image;
+  torch::Tensor latent;  // f32 (C, h, w) on the host: the final one, still scaled
+};
+
+// Makes one image per request, batch by batch, and hands each over in order. The sampler works in fp32, the networks
+// in their dtypes. `initial_latents` (N, C, h, w), unit normal, replaces the noise of the N requests' seeds.
+// Error(usage) for sizes that the VAE's factor does not divide and for initial latents of another shape.
+void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,
+              const std::optional<torch::Tensor>& initial_latents,
+              const std::function<void(const GeneratedImage&)>& on_image);
+
+// Latents (N, C, h, w), not scaled, one by one through the VAE's decoder.
+std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents);
+
+// Tensor "latents", f32 (N, C, h, w), of a safetensors file; Error(io) naming the file when there is no such one.
+torch::Tensor load_latents(const std::filesystem::path& file);
+// The reverse.
+void save_latents(const std::filesystem::path& file, const torch::Tensor& latents);
+
+}  // namespace millrace

@@ -1,0 +1,22 @@
+#pragma once
+#include <memory>
+
+#include "millrace/core/files.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/source.h"
+
+namespace millrace {
+
+enum class CachedValues {
+  full,       // encodings with ids, for training
+  keys_only,  // only what Encoding::Values tells of them, for filling the cache
+};
+
+// Rows that the cache holds (rejected ones too) come from there, all others from `original`; without `original` a row
+// that is missing or in a damaged file is an Error(io). Files are looked for whenever a split is opened, and their
+// digests checked before anything else reads them. With an `original` a damaged file is a warning and its rows are
+// missing.
+std::unique_ptr<SampleSource> make_cached_source(const fs::path& cache, const Manifest& manifest,
+                                                 std::unique_ptr<SampleSource> original, CachedValues values);
+
+}  // namespace millrace

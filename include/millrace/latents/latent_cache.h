@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/core/files.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/sample.h"
+#include "millrace/dataset/source.h"
+
+// A folder of encodings (docs/formats.md, "Latent cache").
+//
+// NOTE [A cache without locks]: rows are named by (archive, row of the archive), never by splits or ranks. Each writer
+// makes files of its own: NAME.h5 first, then NAME.json, which says what the file holds and its digest. A file counts
+// from the moment its NAME.json is there; NAME is made of the rows, so whoever encodes the same rows again replaces a
+// file by the same file. A killed writer loses what it had not published, and nothing has to be repaired.
+namespace millrace {
+
+// Of one sample's encoding.
+struct EncodingShape {
+  std::vector<std::int64_t> moments;  // (channels, h, w)
+  std::vector<std::int64_t> text;     // (77, C)
+  bool operator==(const EncodingShape&) const = default;
+};
+
+// The numbers in a tensor of this shape.
+std::size_t count_of(const std::vector<std::int64_t>& shape);
+// Of one sample's moments and text in half precision.
+std::size_t encoding_bytes(const EncodingShape& shape);
+
+// What all rows of a cache have in common: CACHE.json, which is written first and never changes.
+struct CacheDescription {
+  nlohmann::json fingerprint;  // of everything that encodings depend on
+  EncodingShape shape;
+  std::vector<std::uint16_t> null_text;  // text embeddings of the empty caption, half precision
+};
+
+bool is_latent_cache(const fs::path& folder);
+CacheDescription read_cache_description(const fs::path& folder);
+// Makes the folder. A description that is there already stays.
+void write_cache_description(const fs::path& folder, const CacheDescription& description);
+
+// The archives that a finished preprocess run has read: MANIFEST.json.
+struct CacheManifest {
+  struct Entry {
+    Archive archive;          // as the run saw it; `rows` as plan_stripes wants them
+    std::uint64_t total = 0;  // rows, a broken end included
+    bool broken = false;      // the last row stands for a broken end
+  };
+  std::vector<Entry> entries;  // sorted by name
+};
+std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
+void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
+
+// The manifest of `type=latents`: names, sizes and rows as online, so that the stripes come out the same. Error(io)
+// naming `section` for a folder that is no complete cache.
+Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit,
+                              const std::string& section = "data.train");
+
+// Where the latent files of an archive lie.
+fs::path latent_folder(const fs::path& cache, const std::string& archive);
+
+// Where files lie until they are complete. What a killed run has left there is of no use: `clear` removes the files of
+// processes that are gone and those that nobody has written to for a day, never those of another job at work.
+fs::path latent_scratch(const fs::path& cache);
+void clear_latent_scratch(const fs::path& cache);
+
+// {"kind": "cache", "complete", "archives", "rows", "accepted", "rejected", "files", "bytes", "fingerprint",
+// "problems"}; checks every digest.
+nlohmann::json inspect_latent_cache(const fs::path& folder);
+
+}  // namespace millrace

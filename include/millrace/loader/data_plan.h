@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/config/config.h"
+#include "millrace/dataset/data_config.h"
+#include "millrace/dataset/manifest.h"
+
+// What a run reads and how it is cut into stripes: made once, the same on every rank.
+namespace millrace {
+
+inline constexpr int max_stripes = 512;  // of those that are planned; data.stripes may ask for more
+
+struct StripePlan {
+  std::uint32_t stripes = 1;
+  std::vector<Split> splits;  // sorted by archive name, then split
+  bool operator==(const StripePlan&) const = default;
+};
+
+// Whether plan_stripes has to know how many rows the archives hold, because splits are needed.
+bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest);
+// To how many rows of an archive count_rows has to count: one with more than there can be stripes may well be cut into
+// one split per stripe, and so counts no further.
+std::uint64_t rows_that_matter(const config::Auto<int>& stripes);
+
+// S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
+// batch up to max_stripes for which every stripe gets a split with rows in it. While archives are fewer than stripes,
+// seekable ones are cut into splits. Error(usage) when an explicit `wanted` does not divide the batch or cannot be
+// fed.
+StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest);
+
+// Manifest and plan as rank 0 made them, for the other ranks (so that a thousand ranks do not list one directory).
+struct DataPlan {
+  Manifest manifest;
+  StripePlan stripes;
+  bool operator==(const DataPlan&) const = default;
+};
+DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch);
+std::string to_bytes(const DataPlan& plan);
+DataPlan data_plan_from_bytes(std::string_view bytes);
+
+}  // namespace millrace

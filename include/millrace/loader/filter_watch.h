@@ -1,0 +1,44 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "millrace/dataset/filter.h"
+
+namespace millrace {
+
+// Notices filters that keep nothing, such as those on a field with another name in this data set, and can tell which of
+// them drops how much. Warns once: after the first 1,000 rows. Safe to use from several threads.
+class FilterWatch {
+ public:
+  explicit FilterWatch(const Filter& filter) : filter_(filter), conditions_(filter.size()) {}
+
+  // A row with the metadata `json` was judged; one that is dropped again in a later pass counts once.
+  void count(Filter::Verdict verdict, std::string_view json, std::uint64_t row_hash);
+
+  // Each filter with the number of rows that it drops by itself and up to three values it saw in them; empty when a row
+  // was kept, or none was read.
+  std::string report() const;
+
+ private:
+  struct Tally {
+    std::uint64_t dropped = 0;
+    std::vector<std::string> seen;  // the first three different ones
+  };
+
+  std::string describe_drops() const;
+
+  const Filter& filter_;
+  std::atomic<bool> kept_ = false;  // a row, ever
+  mutable std::mutex mutex_;
+  std::unordered_set<std::uint64_t> rows_;  // hashes of those dropped before the first was kept
+  std::uint64_t without_json_ = 0;
+  std::vector<Tally> conditions_;
+  std::string keys_;  // of the first row that has some
+};
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "millrace/loader/stripe_stream.h"
+
+namespace millrace {
+
+// How many samples of a stripe travel together: those of `steps` training steps.
+struct ParcelSize {
+  int samples_per_step = 1;  // of one stripe
+  int steps = 1;
+
+  int samples() const { return samples_per_step * steps; }
+};
+
+// The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. First
+// parcels serve 1, 2, ... `steps` steps in turn from stripe to stripe, all later ones serve `steps`. So every step
+// needs a few new parcels, instead of each n-th step all of them: trainers start sooner, and neither side waits in
+// bursts.
+class ParcelOrder {
+ public:
+  struct Turn {
+    std::uint32_t stripe = 0;
+    int samples = 0;
+  };
+  ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size);
+
+  // The next parcel; there must be a stripe left.
+  Turn next();
+  // This stripe has no more samples.
+  void remove(std::uint32_t stripe);
+  bool empty() const { return parcels_.empty(); }
+
+ private:
+  struct Parcel {
+    std::uint64_t step;  // the first that needs it
+    std::uint32_t stripe;
+    int steps;  // how many it serves
+    auto operator<=>(const Parcel&) const = default;
+  };
+  const ParcelSize size_;
+  std::set<Parcel> parcels_;  // the next one of every stripe
+};
+
+// A stream's samples in the order of their parcels. It tells the stream `ahead` samples in advance which stripe's turn
+// comes, so that these are ready.
+class InterleavedReader {
+ public:
+  // The stream must own the stripes, and outlive this.
+  InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size, int ahead);
+
+  // Nothing once all stripes have ended.
+  std::optional<TransformedSample> next();
+  // One more sample of this stripe, in place of one that was given and cannot be used; nothing when the stripe has
+  // ended.
+  std::optional<TransformedSample> replacement(std::uint32_t stripe);
+
+ private:
+  void look_ahead();
+
+  StripeStream& stream_;
+  ParcelOrder order_;
+  const std::size_t ahead_;
+  ParcelOrder::Turn turn_;              // what is left of the parcel looked at last
+  std::deque<std::uint32_t> upcoming_;  // stripe of each sample to come
+};
+
+}  // namespace millrace

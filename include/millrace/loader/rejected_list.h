@@ -1,0 +1,52 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "millrace/core/files.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/sample.h"
+
+namespace millrace {
+
+// FOLDER/rank-00003.jsonl: the rows that this process has rejected, one JSON object each, for those who repair archives
+// or look for the cause; filtered rows are not among them.
+//
+// NOTE [A list that survives kills]: a line is one write to the end of a file that no other process writes. Whoever
+// begins anew cuts off half a line, and lists nothing that its own file has already. The files of other ranks are not
+// looked at: at 400 ranks they are a gigabyte, which every one of them would read at every start. So a row that was
+// read shortly before a stop is listed again where another rank reads it after a resume.
+//
+// A file ends at `max_lines` with a line that says so; the counts of all rows are in ledger.json. A list that cannot
+// be written is given up with a warning. Safe to use from several threads.
+class RejectedList {
+ public:
+  // `manifest` must outlive it.
+  RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t max_lines = 10000);
+  ~RejectedList();
+  RejectedList(const RejectedList&) = delete;
+  RejectedList& operator=(const RejectedList&) = delete;
+
+  void add(const Rejected& row);
+
+ private:
+  void open();
+  void read_listed(std::string_view content);  // whole lines of the own file
+  void append(const std::string& line);
+
+  const fs::path folder_, path_;
+  const Manifest& manifest_;
+  const std::size_t max_lines_;
+  std::mutex mutex_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> listed_;  // hash of the archive's path, row
+  std::size_t lines_ = 0;
+  bool closed_ = false;  // full, or given up
+  int fd_ = -1;          // opened with the first row
+};
+
+}  // namespace millrace

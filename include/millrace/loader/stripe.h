@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "millrace/dataset/manifest.h"
+#include "millrace/dataset/sample.h"
+#include "millrace/dataset/source.h"
+#include "millrace/loader/data_plan.h"
+
+// NOTE [Order by stripes]
+// A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) deals the splits to the
+// stripes; a stripe reads its splits in turn, drops what the filters drop, collects K of the other rows (fewer at the
+// end of an epoch, so visits never mix), gives them out in a keyed order but for those that are rejected for any other
+// reason, and goes on: an endless sequence of samples that is a pure function of (seed, manifest, S, K, filters,
+// transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing. The place in
+// it is a StripeCursor: the first row of the current block and how many of its rows have been given out or left out.
+// Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels, and a resumed block
+// decodes only what is left of it.
+namespace millrace {
+
+// Which splits a stripe reads in which epoch. Safe to use from several threads.
+class EpochOrder {
+ public:
+  EpochOrder(std::uint64_t seed, StripePlan plan);
+
+  // Indices into plan().splits, in reading order. Every split is in exactly one stripe's list of an epoch.
+  std::vector<std::uint32_t> splits_of(std::uint32_t stripe, std::uint32_t epoch) const;
+
+  const StripePlan& plan() const { return plan_; }
+  std::uint64_t seed() const { return seed_; }
+
+ private:
+  using Permutation = std::shared_ptr<const std::vector<std::uint32_t>>;
+  Permutation permutation(std::uint32_t epoch) const;
+
+  std::uint64_t seed_;
+  StripePlan plan_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::pair<std::uint32_t, Permutation>> recent_;  // stripes are never many epochs apart
+};
+
+// A row of a stripe, or the end of one of its epochs.
+struct StripeRow {
+  StripeCursor at;           // given = 0
+  std::uint32_t split = 0;   // index into the plan's splits
+  bool epoch_ended = false;  // then only at.epoch counts
+  RawRow row;
+};
+
+// All rows of one stripe in reading order, without end.
+class StripeReader {
+ public:
+  StripeReader(const EpochOrder& order, const SampleSource& source, std::uint32_t stripe, const StripeCursor& from);
+  StripeRow next();
+
+ private:
+  StripeRow end_epoch();
+
+  const EpochOrder& order_;
+  const SampleSource& source_;
+  std::uint32_t stripe_;
+  StripeCursor at_;
+  std::vector<std::uint32_t> splits_;
+  std::unique_ptr<SplitReader> reader_;
+};
+
+// A row of a block in the order of giving out: its place in reading order, and where the stripe stands after it.
+struct GivenRow {
+  std::uint32_t row = 0;
+  StripeCursor after;
+};
+// How a block of `size` rows of a stripe is given out that begins at `start` (`start.given` of them are behind it
+// already) and is followed by `next`. The order is keyed by the place where the block begins.
+std::vector<GivenRow> plan_block(std::uint64_t seed, std::uint32_t stripe, std::uint32_t size,
+                                 const StripeCursor& start, const StripeCursor& next);
+
+}  // namespace millrace

@@ -1,0 +1,70 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/dataset/sample.h"
+#include "millrace/dataset/source.h"
+#include "millrace/loader/ledger.h"
+#include "millrace/loader/rejected_list.h"
+#include "millrace/loader/stripe.h"
+#include "millrace/loader/transform_sample.h"
+
+namespace millrace {
+
+struct StreamOptions {
+  int threads = 1;                   // each reads and transforms
+  std::uint32_t block = 1;           // rows of a stripe that are shuffled together
+  std::uint32_t epochs = 0;          // passes over the data; 0 = without end
+  RejectedList* rejected = nullptr;  // gets the bad rows of first passes; null = nobody wants them
+};
+
+// Since the start.
+struct StreamStatistics {
+  int threads = 0;
+  double seconds = 0;       // of each thread
+  TransformSeconds busy;    // of all threads; what is left of threads x seconds they had nothing to do
+  double wait_seconds = 0;  // next() had to wait: the threads are the slower side
+  std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
+};
+
+// The stripes that one producer owns, read and prepared by a pool of threads as far as samples are expected: memory is
+// bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns does
+// not depend on the threads. One thread consumes.
+class StripeStream {
+ public:
+  // `order` and `source` must outlive the stream, as what `transforms` points to.
+  StripeStream(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
+               const StreamOptions& options);
+  StripeStream(StripeStream&&) noexcept;
+  ~StripeStream();  // stops and joins the threads
+
+  // Takes a stripe over from `from` on.
+  void add(std::uint32_t stripe, const StripeCursor& from);
+  // Gives it up; what was read ahead is dropped.
+  void remove(std::uint32_t stripe);
+
+  // next() will be called for this stripe, once more than was said before: it is read and prepared as far as that.
+  void expect(std::uint32_t stripe);
+
+  // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker, and
+  // Error(bad_data) when a stripe finds nothing to accept.
+  std::optional<TransformedSample> next(std::uint32_t stripe);
+
+  // News about the stripe's rows since the last call, as far as they fit: all rows up to the samples that next() has
+  // returned, once repeated calls give an empty one. Take it before `remove`.
+  LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
+
+  // What the filters drop, where they have kept nothing so far; else empty.
+  std::string filter_report() const;
+
+  StreamStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "millrace/dataset/filter.h"
+#include "millrace/dataset/sample.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/transform.h"
+#include "millrace/loader/filter_watch.h"
+#include "millrace/text/tokenizer.h"
+
+namespace millrace {
+
+// What makes an archive's sample ready for the encoders.
+struct TransformPipeline {
+  std::uint64_t seed = 0;  // of crops and flips
+  ImageConfig images;
+  TransformConfig transform;
+  const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
+  const Filter* filter = nullptr;            // null = keep all
+  FilterWatch* filter_watch = nullptr;       // null = nobody watches
+};
+
+// Where the time of samples goes; summed over samples and threads.
+struct TransformSeconds {
+  double read = 0;  // bytes from an archive, or of an image that a list names; the filters
+  double decode = 0;
+  double transform = 0;  // resize, crop, flip
+  double tokenize = 0;
+
+  double total() const { return read + decode + transform + tokenize; }
+  void add(const TransformSeconds& other, double factor = 1);
+};
+
+// What the filters say of a sample, before anything is decoded: the reason why not, and what is to be said of it.
+std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSample& sample,
+                                                                   const TransformPipeline& transforms);
+
+// Decode, transform, tokenize: every way to fail is a Rejected. Adds the time it took to `spent`.
+std::variant<TransformedSample, Rejected> transform_sample(RawSample sample, const TransformPipeline& transforms,
+                                                           TransformSeconds& spent);
+
+}  // namespace millrace

@@ -1,0 +1,78 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/encode/cached_encoder.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sample_loader.h"
+#include "millrace/loader/stripe_stream.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/producer.h"
+#include "millrace/produce/producer_config.h"
+
+namespace millrace {
+
+// What every rank knows about the encodings before the first one is made.
+struct EncodingPlan {
+  EncodingShape shape;
+  bool encodes = true;                         // false: data.train.type=latents, all encodings are read
+  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
+  nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
+};
+
+// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, or
+// when Parquet files do not hold what the model takes. Collective.
+EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
+                                     const Manifest& manifest, torch::Dtype dtype);
+
+// "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
+std::string describe(const EncodingPlan& plan);
+
+// From archives to encodings: loader, tokenizer, encoders and cache of one configuration. What producers of `train`,
+// the ranks of `preprocess` and the set of `data.validation` are made of. One object, since the parts refer to each
+// other.
+class EncodePipeline {
+ public:
+  // All references must outlive the pipeline, and the pipeline its streams and encoders. `rank`: whose rejected rows
+  // are listed in the run's folder.
+  EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
+                 const EncodingPlan& encoding, torch::Device device, int rank);
+  EncodePipeline(const EncodePipeline&) = delete;
+  EncodePipeline& operator=(const EncodePipeline&) = delete;
+
+  // The text embeddings of the empty caption, f16 (77, C). Makes a cache ready that is to be added to: one rank calls
+  // it, before any other opens the cache.
+  torch::Tensor make_null_text();
+
+  // Begins to read `stripes`, each from its cursor or from the start.
+  StripeStream start_stream(const StreamOptions& options, CachedValues values,
+                            const std::vector<std::uint32_t>& stripes, const StripeCursors& from = {});
+  // The encoders behind the cache.
+  CachedEncoder make_encoder(CacheUse use);
+  RejectedList& rejected() { return *loader_.rejected(); }
+
+  // A producer's life (run_producer) on the stripes of `plan`, each from its cursor or from the start.
+  void produce(ParcelSender& sender, ProducerPlan plan, const StreamOptions& options, const StripeCursors& from = {});
+
+ private:
+  std::unique_ptr<SampleSource> make_source_with_cache(CachedValues values) const;
+  torch::Tensor encode_null_text() const;
+
+  const ProducerConfig& config_;
+  const PipelineFolder& pipeline_;
+  const DataPlan& data_;
+  const EncodingPlan& encoding_;
+  const torch::Device device_;
+  std::optional<ClipTokenizer> tokenizer_;  // these two only where something is encoded
+  std::optional<Encoder> encoder_;
+  SampleLoader loader_;
+  std::unique_ptr<SampleSource> source_;
+};
+
+}  // namespace millrace

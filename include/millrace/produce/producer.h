@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "millrace/dataset/manifest.h"
+#include "millrace/encode/cached_encoder.h"
+#include "millrace/handoff/parcel_sender.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/stripe_stream.h"
+
+namespace millrace {
+
+// What one producer makes, and for whom.
+struct ProducerPlan {
+  std::vector<std::uint32_t> stripes;  // its own
+  std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
+  ParcelSize parcel;
+  RejectedList* rejected = nullptr;  // gets what cannot be encoded; null = nobody wants it
+};
+
+// Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run
+// does not wait for far more than its first step needs. `samples_per_step`: of one stripe.
+ParcelSize plan_parcel_size(int samples_per_step);
+
+// Upper bound of a parcel's bytes for these shapes.
+std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
+
+// The producer's life: read, transform, encode, hand off, until every trainer has said stop. All three go on at the
+// same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made
+// and sent first (ParcelOrder).
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
+                  const ProducerPlan& plan);
+
+}  // namespace millrace

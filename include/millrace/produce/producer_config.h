@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "millrace/config/config.h"
+#include "millrace/dataset/data_config.h"
+#include "millrace/encode/encoder.h"
+#include "millrace/image/transform.h"
+#include "millrace/text/tokenizer.h"
+
+namespace millrace {
+
+struct RunConfig {
+  config::Required dir;
+  std::uint64_t seed = 420;
+  std::string device = "auto";
+
+  void describe(config::Section& section);
+};
+
+struct ModelConfig {
+  enum class Init { random, pretrained };
+  config::Required pipeline;
+  struct Unet {
+    Init init = Init::random;
+    std::optional<std::string> config, ema_start;
+    void describe(config::Section& section);
+  } unet;
+  bool gradient_checkpointing = false;
+  std::string dtype = "auto";
+
+  void describe(config::Section& section);
+};
+
+// What a producer reads: from archives to encodings.
+struct ProducerConfig {
+  RunConfig run;
+  ModelConfig model;
+  DataConfig data;
+  TransformConfig transform;
+  TokenizerConfig tokenizer;
+  EncodeConfig encode;
+
+  void describe(config::Section& section);
+};
+
+// `model.dtype` and the like, of every trained network.
+void describe_dtype(config::Section& section, std::string& dtype);
+
+}  // namespace millrace

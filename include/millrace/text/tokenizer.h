@@ -1,0 +1,48 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/config/config.h"
+
+namespace millrace {
+
+inline constexpr int token_count = 77;  // ids of a caption, CLIP's context
+
+struct TokenizerConfig {
+  enum class Mode { automatic, hf, open_clip };
+  // automatic = hf: as transformers' fast tokenizer runs the folder's files. open_clip: as open_clip's SimpleTokenizer,
+  // which cleans captions and knows neither the folder's pad token nor its spelling of the specials.
+  Mode mode = Mode::automatic;
+  // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary; in open_clip 0
+  config::Auto<int> pad_id;
+
+  void describe(config::Section& section);
+};
+
+// CLIP's byte-pair encoding. Safe to use from several threads.
+class ClipTokenizer {
+ public:
+  // `folder` holds vocab.json, merges.txt and the two special-token files of a diffusers pipeline's tokenizer/.
+  static ClipTokenizer load(const std::filesystem::path& folder, const TokenizerConfig& config = {});
+  ClipTokenizer(ClipTokenizer&&) noexcept;
+  ~ClipTokenizer();
+
+  // Caption (UTF-8) -> 77 ids: start, tokens cut to 75, end, padding.
+  std::vector<std::int32_t> encode(std::string_view caption) const;
+  // Tokens of a caption between start and end; of one that encode() cuts, some number above the 75 that it keeps.
+  int count(std::string_view caption) const;
+  int pad_id() const;
+  int vocabulary_size() const;
+
+ private:
+  struct Impl;
+  explicit ClipTokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,81 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/config/config.h"
+#include "millrace/core/units.h"
+
+// The sections of the configuration that belong to the training loop.
+namespace millrace {
+
+struct BatchConfig {
+  int global = 2048;
+  int micro = 32;
+
+  void describe(config::Section& section);
+};
+
+struct CheckpointConfig {
+  std::optional<Duration> every = Duration::steps(2000);
+  int keep = 3;
+  std::optional<Duration> keep_every;
+  std::string resume = "auto";  // auto | never | PATH
+  bool allow_changes = false;
+
+  void describe(config::Section& section);
+};
+
+struct SamplesConfig {
+  Duration every = Duration::steps(1000);
+  std::optional<std::string> prompts;  // file, one prompt a line
+  int count = 8;
+
+  void describe(config::Section& section);
+};
+
+struct ValidationConfig {
+  Duration every = Duration::steps(1000);
+  int batches = 8;
+
+  void describe(config::Section& section);
+};
+
+struct LogConfig {
+  Duration every = Duration::steps(10);
+  bool tensorboard = true;
+  std::optional<std::string> prometheus;
+  bool ids = false;
+
+  void describe(config::Section& section);
+};
+
+struct RecordConfig {
+  std::vector<std::int64_t> steps;
+
+  void describe(config::Section& section);
+};
+
+struct GuardConfig {
+  enum class NonFinite { skip, stop };
+  NonFinite non_finite = NonFinite::skip;
+  double spike_sigma = 6;
+  int max_skips = 10;
+  config::Auto<Duration> hang_timeout;
+
+  void describe(config::Section& section);
+};
+
+// What the loop itself needs to know.
+struct LoopConfig {
+  std::string run_dir;
+  Duration duration = Duration::steps(550000);
+  BatchConfig batch;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  RecordConfig record;
+  GuardConfig guard;
+};
+
+}  // namespace millrace

@@ -1,0 +1,152 @@
+#include "app_config.h"
+
+#include "sections.h"
+
+namespace millrace {
+namespace {
+
+template <class Config>
+LoopConfig loop_of(const Config& c) {
+  return {c.run.dir, c.duration, c.batch, c.checkpoint, c.log, c.record, c.guard};
+}
+
+void check_guard(const GuardConfig& guard, config::Report& report) {
+  if (guard.hang_timeout.value_or(Duration::seconds(1)).unit != Duration::Unit::seconds)
+    report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
+  if (guard.hang_timeout.value_or(Duration::seconds(1)).count <= 0)
+    report.problem("guard.hang_timeout", "must be above 0");
+}
+
+void check_optim(const OptimConfig& optim, const Duration& duration, config::Report& report) {
+  if (optim.betas.size() != 2)
+    report.problem("optim.betas", fmt::format("needs two numbers, has {}", optim.betas.size()));
+  if (optim.warmup.unit == Duration::Unit::seconds) report.problem("optim.warmup", "must be in steps or samples");
+  if (optim.schedule != Schedule::constant && duration.unit == Duration::Unit::seconds)
+    report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});
+}
+
+template <class Config>
+void check_common(const Config& c, config::Report& report) {
+  if (c.batch.global % c.batch.micro != 0)
+    report.problem("batch.global",
+                   fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro),
+                   {"batch.micro"});
+  if (!c.data.stripes.is_auto() && c.batch.global % *c.data.stripes.value != 0)
+    report.problem("data.stripes",
+                   fmt::format("{} does not divide batch.global = {}", *c.data.stripes.value, c.batch.global),
+                   {"batch.global"});
+  c.data.train.check(report);
+  check_optim(c.optim, c.duration, report);
+  check_guard(c.guard, report);
+  if (c.checkpoint.every && c.checkpoint.every->count <= 0)
+    report.problem("checkpoint.every", "must be above 0, or null for none");
+  if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
+    report.problem("checkpoint.keep_every", "must be above 0, or null for none");
+  if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
+}
+
+void check_encoding(const ProducerConfig& c, config::Report& report) {
+  if (c.encode.cache && (c.transform.crop == TransformConfig::Crop::random || c.transform.flip > 0))
+    report.problem("encode.cache",
+                   "needs transform.crop=center and transform.flip=0: random ones make a new image at every visit",
+                   {"transform.crop", "transform.flip"});
+}
+
+}  // namespace
+
+void PreprocessConfig::describe(config::Section& section) {
+  ProducerConfig::describe(section);
+  section.at("model").ignore({"unet", "gradient_checkpointing", "dtype"});
+  section.at("data").ignore({"validation", "stripes", "shuffle_block"});
+  section.section("guard", guard, "what to do when a rank hangs").ignore({"non_finite", "spike_sigma", "max_skips"});
+  ignore_other_sections(section);
+}
+
+void TrainConfig::describe(config::Section& section) {
+  ProducerConfig::describe(section);
+  section.section("roles", roles, "which ranks produce and which train");
+  section.section("batch", batch, "samples per step");
+  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.section("objective", objective, "what the U-Net learns to predict");
+  section.section("optim", optim, "AdamW");
+  section.section("ema", ema, "exponential moving average of the weights");
+  section.section("parallel", parallel, "how trainers share the model");
+  section.section("checkpoint", checkpoint, "saving and resuming");
+  section.section("samples", samples, "images during training").later();
+  section.section("validation", validation, "the loss on data.validation");
+  section.section("log", log, "metrics");
+  section.section("record", record, "tensors of single steps");
+  section.section("guard", guard, "what to do when numbers go wrong");
+  ignore_other_sections(section);
+}
+
+LoopConfig TrainConfig::loop() const {
+  return loop_of(*this);
+}
+
+AutoencoderTrainConfig::AutoencoderTrainConfig() {
+  batch = {32, 32};
+  optim.warmup = Duration::steps(500);
+}
+
+void AutoencoderTrainConfig::Model::describe(config::Section& section) {
+  section.key("pipeline", pipeline, "diffusers folder whose VAE is trained");
+  section.key("init", init, {{"random", ModelConfig::Init::random}, {"pretrained", ModelConfig::Init::pretrained}},
+              "fresh weights, or those of model.pipeline");
+  describe_dtype(section, dtype);
+  section.ignore({"unet", "gradient_checkpointing"});
+}
+
+void AutoencoderTrainConfig::describe(config::Section& section) {
+  section.section("run", run, "the run");
+  section.section("model", model, "what is trained");
+  section.section("autoencoder", autoencoder, "terms of the loss");
+  section.section("data", data, "where samples come from, and in which order").at("validation").later();
+  section.section("transform", transform, "from image files to pixels");
+  section.section("batch", batch, "samples per step");
+  section.key("duration", duration, "length of the run: steps, samples or time");
+  section.section("optim", optim, "AdamW");
+  section.section("ema", ema, "exponential moving average of the weights");
+  section.section("parallel", parallel, "how ranks share the model");
+  section.section("checkpoint", checkpoint, "saving and resuming");
+  section.section("log", log, "metrics");
+  section.section("record", record, "tensors of single steps");
+  section.section("guard", guard, "what to do when numbers go wrong");
+  ignore_other_sections(section);
+}
+
+LoopConfig AutoencoderTrainConfig::loop() const {
+  return loop_of(*this);
+}
+
+void check(const PreprocessConfig& c, config::Report& report) {
+  check_encoding(c, report);
+  if (!c.encode.cache || c.encode.cache->empty())
+    report.problem("encode.cache", "must be set (the folder that the latents go to)");
+  if (c.data.train.type == SourceConfig::Type::latents)
+    report.problem("data.train.type", "is latents: there is nothing left to encode");
+  c.data.train.check(report);
+  check_guard(c.guard, report);
+}
+
+void check(const TrainConfig& c, config::Report& report) {
+  check_common(c, report);
+  check_encoding(c, report);
+  if (c.data.validation) c.data.validation->check(report);
+  if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
+  if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
+    report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",
+                   {"data.train.type"});
+  if (c.objective.zero_terminal_snr && c.objective.prediction == Prediction::epsilon)
+    report.problem("objective.zero_terminal_snr",
+                   "needs objective.prediction=v_prediction: at zero signal the noise cannot be told from the input",
+                   {"objective.prediction"});
+}
+
+void check(const AutoencoderTrainConfig& c, config::Report& report) {
+  check_common(c, report);
+  if (c.data.train.type == SourceConfig::Type::latents)
+    report.problem("data.train.type", "is latents: an autoencoder is trained on images");
+}
+
+}  // namespace millrace

@@ -1,0 +1,74 @@
+#pragma once
+#include "millrace/config/config.h"
+#include "millrace/core/units.h"
+#include "millrace/diffusion/objective.h"
+#include "millrace/parallel/optim_config.h"
+#include "millrace/parallel/shard_plan.h"
+#include "millrace/produce/producer_config.h"
+#include "millrace/train/autoencoder_task.h"
+#include "millrace/train/train_config.h"
+#include "run/roles.h"
+
+// The whole configuration of a training run: every section beside its owner, put together here.
+namespace millrace {
+
+// What `preprocess` reads.
+struct PreprocessConfig : ProducerConfig {
+  GuardConfig guard;
+
+  void describe(config::Section& section);
+};
+
+// What `train` reads.
+struct TrainConfig : ProducerConfig {
+  RolesConfig roles;
+  BatchConfig batch;
+  Duration duration = Duration::steps(550000);
+  ObjectiveConfig objective;
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  SamplesConfig samples;
+  ValidationConfig validation;
+  LogConfig log;
+  RecordConfig record;
+  GuardConfig guard;
+
+  void describe(config::Section& section);
+  LoopConfig loop() const;
+};
+
+// What `train-autoencoder` reads: the same sections without those of the U-Net, and the loss.
+struct AutoencoderTrainConfig {
+  RunConfig run;
+  struct Model {
+    config::Required pipeline;
+    ModelConfig::Init init = ModelConfig::Init::random;
+    std::string dtype = "auto";
+    void describe(config::Section& section);
+  } model;
+  AutoencoderConfig autoencoder;
+  DataConfig data;
+  TransformConfig transform;
+  BatchConfig batch;
+  Duration duration = Duration::steps(20000);
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  RecordConfig record;
+  GuardConfig guard;
+
+  AutoencoderTrainConfig();
+  void describe(config::Section& section);
+  LoopConfig loop() const;
+};
+
+// Settings that cannot go together, or ask for what this version lacks.
+void check(const PreprocessConfig& config, config::Report& report);
+void check(const TrainConfig& config, config::Report& report);
+void check(const AutoencoderTrainConfig& config, config::Report& report);
+
+}  // namespace millrace

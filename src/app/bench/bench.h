@@ -1,0 +1,90 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "app_config.h"
+#include "millrace/comm/world.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/generate/generate.h"
+#include "sections.h"
+
+// What the benchmarks share. Each measures the code that a run uses, on the user's own data and model, and checks what
+// came out.
+namespace millrace {
+
+struct BenchConfig {
+  int threads = 1;
+  struct Bench {
+    int runs = 5;
+    double seconds = 120, warm_up = 0;
+    int steps = 5;
+    void describe(config::Section& section);
+  } bench;
+  DeviceConfig run;
+  struct Model {
+    std::string pipeline;
+    std::string dtype = "auto";
+    bool gradient_checkpointing = false;
+    void describe(config::Section& section);
+  } model;
+  DataConfig data;
+  TransformConfig transform;
+  TokenizerConfig tokenizer;
+  EncodeConfig encode;
+  BatchConfig batch;
+  ObjectiveConfig objective;
+  OptimConfig optim;
+  EmaConfig ema;
+  ParallelConfig parallel;
+  GenerateConfig generate;
+
+  void describe(config::Section& section);
+};
+
+// The figures of one benchmark, one value per run each; the first is the whole thing, its stages follow.
+class BenchResult {
+ public:
+  explicit BenchResult(std::string bench) : bench_(std::move(bench)) {}
+
+  void add(const std::string& name, const std::string& unit, double value);
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
+  void print(bool json) const;
+
+ private:
+  struct Figure {
+    std::string name, unit;
+    std::vector<double> values;
+  };
+  std::string bench_;
+  std::vector<Figure> figures_;
+};
+
+// Warm-up runs for `bench.warm_up`, one at least, then `bench.runs` measured runs; none is started when the warm-up and
+// `bench.seconds` have passed. All ranks decide alike.
+template <class Body>
+void repeat(const BenchConfig& config, const Group& group, Body&& body) {
+  const Stopwatch watch;
+  const auto passed = [&](double limit) {
+    double seconds = watch.seconds();
+    group.all_reduce_max(std::span(&seconds, 1));
+    return seconds >= limit;
+  };
+  do {
+    body(/*measured=*/false);
+  } while (!passed(config.bench.warm_up));
+  for (int i = 0; i < config.bench.runs; ++i) {
+    if (i > 0 && passed(config.bench.warm_up + config.bench.seconds)) return;
+    body(true);
+  }
+}
+
+// bench_*.cpp; collective where they take a World.
+BenchResult bench_transform(const BenchConfig& config);
+BenchResult bench_loader(const BenchConfig& config);
+BenchResult bench_encode(const BenchConfig& config);
+BenchResult bench_step(const BenchConfig& config, World& world);
+BenchResult bench_optimizer(const BenchConfig& config, World& world);
+BenchResult bench_collectives(const BenchConfig& config, World& world);
+BenchResult bench_generate(const BenchConfig& config);
+
+}  // namespace millrace

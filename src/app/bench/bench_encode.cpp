@@ -1,0 +1,72 @@
+// bench encode: made-up images and captions through both encoders, as a producer does it.
+#include <algorithm>
+#include <functional>
+
+#include "bench/bench.h"
+#include "millrace/core/philox.h"
+#include "millrace/encode/encoder.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+TransformedSample make_sample(std::uint64_t number, int resolution, const ClipTokenizer& tokenizer) {
+  TransformedSample sample;
+  sample.ref.id = fmt::format("bench/{}", number);
+  sample.image = {resolution, resolution, {}};
+  sample.image.pixels.resize(static_cast<std::size_t>(resolution) * resolution * 3);
+  for (std::size_t i = 0; i < sample.image.pixels.size(); ++i)
+    sample.image.pixels[i] = static_cast<std::uint8_t>((i * (number + 3)) >> 4);
+  sample.tokens = tokenizer.encode(fmt::format("picture number {} of a benchmark", number));
+  return sample;
+}
+
+// A sample's encoding must not depend on its neighbours: alone (the batch is filled up) it is bit for bit the same.
+void check_alone(Encoder& encoder, std::span<const TransformedSample> samples, const EncodedBatch& batch) {
+  const auto alone = encoder.encode(samples.last(1));
+  const auto last = static_cast<std::int64_t>(samples.size()) - 1;
+  ensure(std::ranges::all_of(finite_rows(batch), std::identity()), "encodings are finite");
+  ensure(torch::equal(alone.moments[0], batch.moments[last]) && torch::equal(alone.text[0], batch.text[last]),
+         "an encoding does not depend on its neighbours");
+}
+
+}  // namespace
+
+BenchResult bench_encode(const BenchConfig& c) {
+  const auto device = resolve_device(c.run.device);
+  const auto dtype = parse_dtype(c.encode.dtype, device);
+  const auto folder = PipelineFolder::open(c.model.pipeline);
+  const auto tokenizer = ClipTokenizer::load(folder.component("tokenizer"), c.tokenizer);
+  auto vae = folder.load_vae(device, dtype);
+  auto text = folder.load_text_encoder(device, dtype);
+  Encoder encoder(vae, text, device, dtype, c.encode.batch_size);
+  std::vector<TransformedSample> samples;
+  for (int i = 0; i < c.encode.batch_size; ++i)
+    samples.push_back(make_sample(static_cast<std::uint64_t>(i), c.transform.resolution, tokenizer));
+  const auto images = normalize_images(stack_images(samples).to(device)).to(dtype);
+  const auto tokens = stack_tokens(samples).to(device);
+
+  BenchResult figures("encode");
+  repeat(c, Group(), [&](bool measured) {
+    Stopwatch watch;
+    const auto batch = encoder.encode(samples);
+    const double whole = watch.lap();
+    if (!measured) return check_alone(encoder, samples, batch);
+    const torch::InferenceMode guard;
+    vae->encode(images);
+    synchronize(device);
+    const double vae_seconds = watch.lap();
+    text->forward(tokens);
+    synchronize(device);
+    const double text_seconds = watch.lap();
+    const auto count = static_cast<double>(samples.size());
+    figures.add("images", "images/s", count / whole);
+    figures.add("vae", "ms/image", 1000 * vae_seconds / count);
+    figures.add("text", "ms/image", 1000 * text_seconds / count);
+    figures.add("memory", "MiB", static_cast<double>(peak_memory_bytes(device)) / (1 << 20));
+  });
+  return figures;
+}
+
+}  // namespace millrace

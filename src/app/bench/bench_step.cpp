@@ -1,0 +1,69 @@
+// bench step: whole optimizer steps on synthetic inputs of the given resolution.
+#include "bench/bench.h"
+#include "millrace/diffusion/noise_schedule.h"
+#include "millrace/diffusion/objective.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/device.h"
+#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/sharded_optimizer.h"
+
+namespace millrace {
+
+BenchResult bench_step(const BenchConfig& c, World& world) {
+  const auto device = resolve_device(c.run.device, world.local_rank());
+  const auto dtype = parse_dtype(c.model.dtype, device);
+  const auto folder = PipelineFolder::open(c.model.pipeline);
+  const auto vae = AutoencoderKLConfig::from_json(folder.config("vae"));
+  auto unet = make_unet(folder.config("unet"), /*seed=*/0);
+  unet->to(device, dtype);
+  unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
+  const auto group = world.group().duplicate();
+  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)),
+                     plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
+  ShardedAdamW optimizer(model, c.optim, c.ema);
+  const NoiseSchedule schedule(trained_scheduler(folder.scheduler(), c.objective));
+
+  const auto side = c.transform.resolution / vae.factor();
+  const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
+  const auto moments = torch::randn({c.batch.micro, 2 * vae.latent_channels, side, side}).to(torch::kHalf);
+  const auto text = torch::randn({c.batch.micro, token_count, width}).to(torch::kHalf);
+  std::vector<RngKey> keys;
+  for (int i = 0; i < c.batch.micro; ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
+
+  BenchResult figures("step");
+  repeat(c, group, [&](bool measured) {
+    double input = 0, forward = 0, backward = 0, update = 0;
+    for (int i = 0; i < c.bench.steps; ++i) {
+      Stopwatch watch;
+      const auto lap = [&](double& total) {
+        synchronize(device);
+        total += watch.lap();
+      };
+      for (auto& key : keys) ++key.epoch;
+      const auto step = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
+                                        schedule, c.objective, device);
+      model.zero_gradients();
+      lap(input);
+      const auto loss =
+          diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
+      lap(forward);
+      loss.backward();
+      lap(backward);
+      model.reduce_gradients(1.0 / group.size());
+      optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
+      lap(update);
+    }
+    if (!measured) return;
+    const double total = input + forward + backward + update;
+    figures.add("steps", "steps/s", c.bench.steps / total);
+    figures.add("images", "images/s", c.bench.steps * c.batch.micro * group.size() / total);
+    figures.add("input", "ms", 1000 * input / c.bench.steps);
+    figures.add("forward", "ms", 1000 * forward / c.bench.steps);
+    figures.add("backward", "ms", 1000 * backward / c.bench.steps);
+    figures.add("update", "ms", 1000 * update / c.bench.steps);
+  });
+  return figures;
+}
+
+}  // namespace millrace

@@ -1,0 +1,124 @@
+// inspect: what a file or folder holds, and whether it is sound.
+#include <filesystem>
+
+#include "command.h"
+#include "inspect/inspect.h"
+#include "millrace/core/visible.h"
+#include "millrace/io/lists.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/models/pipeline_folder.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+namespace stdfs = std::filesystem;
+
+json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
+  if (is_latent_cache(path)) return inspect_cache(path, options);
+  if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
+  if (stdfs::exists(path / "MANIFEST.json")) return inspect_checkpoint(path);
+  if (stdfs::exists(path / "checkpoints")) return inspect_run(path);
+  return inspect_pipeline(path);
+}
+
+json inspect(const stdfs::path& path, const InspectOptions& options) {
+  if (!stdfs::exists(path)) fail(Exit::io, "{}: no such file or folder", path.string());
+  if (stdfs::is_directory(path)) return inspect_folder(path, options);
+  const auto name = path.filename().string();
+  if (name.ends_with(".parquet")) return inspect_parquet(path, options);
+  if (name.find(".tar") != name.npos) return inspect_archive(path, options);
+  if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
+  if (name.ends_with(".safetensors")) return inspect_safetensors(path);
+  if (list_format(name)) return inspect_list(path);
+  throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()),
+              "tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines are");
+}
+
+bool is_histogram(const json& value) {
+  return value.is_array() && !value.empty() && value[0].is_object() && value[0].contains("from");
+}
+
+// A line per range, with a bar as long as its share of the fullest one.
+void print_histogram(const json& ranges) {
+  constexpr std::int64_t widest = 40;
+  std::int64_t most = 1;
+  for (const auto& range : ranges) most = std::max(most, range.at("images").get<std::int64_t>());
+  for (const auto& range : ranges) {
+    const auto images = range.at("images").get<std::int64_t>();
+    fmt::print("      {:>5} to {:<5} {:>8} {}\n", range.at("from").get<int>(), range.at("to").get<int>(), images,
+               std::string(static_cast<std::size_t>((images * widest + most - 1) / most), '#'));
+  }
+}
+
+// Names in archives and words of damaged files need not be UTF-8.
+std::string to_text(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+void print(const stdfs::path& path, const json& report) {
+  fmt::print("{}\n", path.string());
+  for (const auto& [key, value] : report.items()) {
+    if (key == "tensors" && value.is_object()) {
+      fmt::print("  tensors      {}\n", value.size());
+    } else if (value.is_structured() && !value.empty() && key != "problems") {
+      fmt::print("  {}\n", key);
+      for (const auto& [name, entry] : value.items()) {
+        if (is_histogram(entry)) {
+          fmt::print("    {}\n", name);
+          print_histogram(entry);
+        } else if (value.is_array()) {
+          fmt::print("    {}\n", entry.is_string() ? visible(entry.get<std::string>()) : to_text(entry));
+        } else {
+          fmt::print("    {:<16} {}\n", visible(name), to_text(entry));
+        }
+      }
+    } else if (key != "problems") {
+      fmt::print("  {:<12} {}\n", key, value.is_string() ? visible(value.get<std::string>()) : to_text(value));
+    }
+  }
+  for (const auto& problem : report.value("problems", json::array()))
+    fmt::print("  PROBLEM      {}\n", visible(problem.get<std::string>()));
+}
+
+int run_inspect(const CommandLine& line) {
+  if (line.paths.empty()) throw Error(Exit::usage, "inspect needs a path", "millrace inspect PATH...");
+  const InspectOptions options{line.find("pipeline"), line.find("grid")};
+  if (options.grid && line.paths.size() > 1)
+    throw Error(Exit::usage, "--grid shows one path, and several are given", "millrace inspect PATH --grid FILE.png");
+  if (options.pipeline)
+    PipelineFolder::open(*options.pipeline).component("tokenizer");  // not the inspected path's fault
+  bool sound = true;
+  for (const auto& path : line.paths) {
+    json report;
+    try {
+      report = inspect(path, options);
+    } catch (const Error& error) {
+      if (error.exit() != Exit::io || !stdfs::exists(path)) throw;
+      report = {{"kind", "unknown"}, {"problems", {error.what()}}};
+    }
+    sound &= report.value("problems", json::array()).empty();
+    if (line.has("json")) {
+      print_out(to_text(report));
+    } else {
+      print(path, report);
+    }
+  }
+  return static_cast<int>(sound ? Exit::done : Exit::io);
+}
+
+}  // namespace
+
+Command inspect_command() {
+  return {"inspect",
+          "what an archive, list, latent cache, checkpoint, run or pipeline holds",
+          "PATH... [--json] [--pipeline DIR] [--grid FILE.png]",
+          {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing},
+           {"pipeline", "DIR", "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
+           {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
+          true,
+          run_inspect,
+          nullptr};
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+// Checkpoints, runs and files of tensors.
+#include "inspect/inspect.h"
+#include "millrace/core/error.h"
+#include "millrace/io/safetensors.h"
+#include "millrace/train/checkpoint.h"
+
+namespace millrace {
+
+using nlohmann::json;
+namespace stdfs = std::filesystem;
+
+json inspect_checkpoint(const stdfs::path& path) {
+  json report = {{"kind", "checkpoint"}, {"valid", false}, {"problems", json::array()}};
+  try {
+    const auto checkpoint = CheckpointReader::open(path);
+    const auto state = checkpoint.state();
+    report["step"] = state.step;
+    report["samples"] = state.samples;
+    report["skipped"] = state.skipped;
+    report["tensors"] = checkpoint.manifest().at("tensors").size();
+    report["files"] = checkpoint.manifest().at("files");
+    report["of"] = checkpoint.manifest().value("kind", "");
+    report["ema"] = checkpoint.has("ema");
+    report["valid"] = true;
+  } catch (const Error& error) {
+    report["problems"].push_back(error.what());
+  }
+  return report;
+}
+
+json inspect_run(const stdfs::path& path) {
+  json report = {{"kind", "run"},
+                 {"step", 0},
+                 {"samples", 0},
+                 {"done", stdfs::exists(path / "DONE")},
+                 {"checkpoints", json::array()},
+                 {"problems", json::array()}};
+  for (const auto& name : list_checkpoints(path)) {
+    auto entry = inspect_checkpoint(name.path);
+    entry["path"] = name.path.string();
+    if (entry["valid"] && report["step"] == 0) report["step"] = entry["step"], report["samples"] = entry["samples"];
+    for (const auto& problem : entry["problems"]) report["problems"].push_back(problem);
+    report["checkpoints"].push_back(std::move(entry));
+  }
+  return report;
+}
+
+json inspect_safetensors(const stdfs::path& path) {
+  json report = {{"kind", "safetensors"},
+                 {"bytes", stdfs::file_size(path)},
+                 {"tensors", json::object()},
+                 {"problems", json::array()}};
+  const SafetensorsFile file(path);
+  for (const auto& info : file.tensors())
+    report["tensors"][info.name] = {{"dtype", to_string(info.dtype)}, {"shape", info.shape}};
+  report["metadata"] = file.metadata();
+  return report;
+}
+
+}  // namespace millrace

@@ -1,0 +1,147 @@
+#include "run/roles.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "millrace/core/error.h"
+#include "millrace/core/text.h"
+
+namespace millrace {
+
+void RolesConfig::describe(config::Section& section) {
+  section
+      .key("producers", producers,
+           "ranks that only produce; auto = by GPU model where one is named, else every rank does both")
+      .at_least(1);
+  section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this produce, e.g. a10g");
+  section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this train, e.g. a100");
+}
+
+bool Roles::trains(int rank) const {
+  return std::find(trainers.begin(), trainers.end(), rank) != trainers.end();
+}
+bool Roles::produces(int rank) const {
+  return std::find(producers.begin(), producers.end(), rank) != producers.end();
+}
+
+static bool contains_ignoring_case(const std::string& text, const std::string& part) {
+  return lower(text).find(lower(part)) != std::string::npos;
+}
+
+static Roles roles_by_gpu(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config) {
+  Roles roles;
+  for (std::size_t rank = 0; rank < gpu_of_rank.size(); ++rank) {
+    const auto& gpu = gpu_of_rank[rank];
+    const bool produces = config.producer_gpu && contains_ignoring_case(gpu, *config.producer_gpu);
+    const bool trains = config.trainer_gpu ? contains_ignoring_case(gpu, *config.trainer_gpu) : !produces;
+    if (produces && trains)
+      fail(Exit::usage, "rank {}: its GPU \"{}\" fits both roles.producer_gpu and roles.trainer_gpu", rank, gpu);
+    if (!produces && config.producer_gpu && !trains)
+      fail(Exit::usage, "rank {}: its GPU \"{}\" fits neither roles.producer_gpu nor roles.trainer_gpu", rank, gpu);
+    (trains ? roles.trainers : roles.producers).push_back(static_cast<int>(rank));
+  }
+  return roles;
+}
+
+Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config) {
+  const int ranks = static_cast<int>(gpu_of_rank.size());
+  Roles roles;
+  if (config.producer_gpu || config.trainer_gpu) {
+    roles = roles_by_gpu(gpu_of_rank, config);
+  } else if (config.producers.is_auto()) {
+    roles.all_in_one = true;
+    roles.trainers.resize(ranks);
+    std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
+    roles.producers = roles.trainers;
+  } else {
+    const int producers = config.producers.value_or(1);
+    if (producers >= ranks)
+      throw Error(Exit::usage, fmt::format("roles.producers = {} of {} ranks leaves none to train", producers, ranks),
+                  "start more ranks, or leave roles.producers at auto: every rank then does both");
+    for (int rank = 0; rank < ranks; ++rank)
+      (rank < ranks - producers ? roles.trainers : roles.producers).push_back(rank);
+  }
+  if (roles.trainers.empty() || roles.producers.empty())
+    throw Error(Exit::usage, fmt::format("{} trainers and {} producers", roles.trainers.size(), roles.producers.size()),
+                "both roles need at least one rank: see roles.producer_gpu, roles.trainer_gpu, roles.producers");
+  return roles;
+}
+
+std::vector<std::uint32_t> Routing::stripes_of_trainer(int trainer) const {
+  std::vector<std::uint32_t> stripes;
+  for (std::uint32_t stripe = 0; stripe < trainer_of.size(); ++stripe)
+    if (trainer_of[stripe] == trainer) stripes.push_back(stripe);
+  return stripes;
+}
+
+std::vector<std::uint32_t> Routing::stripes_of_producer(int producer) const {
+  std::vector<std::uint32_t> stripes;
+  for (std::uint32_t stripe = 0; stripe < producer_of.size(); ++stripe)
+    if (producer_of[stripe] == producer) stripes.push_back(stripe);
+  return stripes;
+}
+
+std::vector<int> Routing::trainers_of(int producer) const {
+  std::set<int> found;
+  for (const auto stripe : stripes_of_producer(producer)) found.insert(trainer_of[stripe]);
+  return {found.begin(), found.end()};
+}
+
+std::vector<int> Routing::producers_of(int trainer) const {
+  std::set<int> found;
+  for (const auto stripe : stripes_of_trainer(trainer)) found.insert(producer_of[stripe]);
+  return {found.begin(), found.end()};
+}
+
+std::vector<int> Routing::trainer_places(int producer) const {
+  const auto trainers = trainers_of(producer);
+  std::vector<int> places;
+  for (const int trainer : trainer_of) places.push_back(position_in(trainers, trainer));
+  return places;
+}
+
+std::map<std::uint32_t, int> Routing::producer_places(int trainer) const {
+  const auto producers = producers_of(trainer);
+  std::map<std::uint32_t, int> places;
+  for (const auto stripe : stripes_of_trainer(trainer)) places[stripe] = position_in(producers, producer_of[stripe]);
+  return places;
+}
+
+int position_in(const std::vector<int>& list, int value) {
+  return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
+}
+
+std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions) {
+  std::vector<int> picked;
+  for (const int position : positions) picked.push_back(values[position]);
+  return picked;
+}
+
+Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
+  const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
+  if (stripes % trainers != 0)
+    throw Error(
+        Exit::usage, fmt::format("{} trainers do not divide the {} stripes of the data", trainers, stripes),
+        fmt::format("choose a number of trainers that divides {} (data.stripes and batch.global decide it)", stripes));
+  if (global_batch % (micro_batch * trainers) != 0)
+    throw Error(
+        Exit::usage,
+        fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
+                    micro_batch, trainers),
+        fmt::format("batch.micro must divide {}", global_batch % trainers == 0 ? std::to_string(global_batch / trainers)
+                                                                               : "batch.global / trainers"));
+  if (producers > stripes)
+    throw Error(Exit::usage,
+                fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
+                "use fewer producers, a larger batch.global, or more archives");
+  Routing routing;
+  for (int stripe = 0; stripe < stripes; ++stripe) {
+    const int trainer = stripe / (stripes / trainers);
+    routing.trainer_of.push_back(trainer);
+    routing.producer_of.push_back(roles.all_in_one ? trainer : stripe % producers);
+  }
+  return routing;
+}
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/config/config.h"
+
+namespace millrace {
+
+// Section `roles`.
+struct RolesConfig {
+  config::Auto<int> producers;                           // auto: by GPU model, or every rank does both
+  std::optional<std::string> producer_gpu, trainer_gpu;  // part of a GPU's name
+
+  void describe(config::Section& section);
+};
+
+// Who does what. With `all_in_one` every rank trains and produces for itself.
+struct Roles {
+  std::vector<int> trainers, producers;  // world ranks
+  bool all_in_one = false;
+
+  bool trains(int rank) const;
+  bool produces(int rank) const;
+};
+
+// A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
+Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
+
+// Stripes -> trainers and producers: trainer t has stripes [t S/T, (t+1) S/T), producer p every stripe s with s % P ==
+// p.
+struct Routing {
+  std::vector<int> trainer_of, producer_of;  // per stripe, positions in Roles
+  std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
+  std::vector<std::uint32_t> stripes_of_producer(int producer) const;
+  // Positions of the trainers that a producer serves, and of the producers that serve a trainer.
+  std::vector<int> trainers_of(int producer) const;
+  std::vector<int> producers_of(int trainer) const;
+  // Per stripe of the run, where its trainer stands in trainers_of(producer); per stripe of the trainer, where its
+  // producer stands in producers_of(trainer).
+  std::vector<int> trainer_places(int producer) const;
+  std::map<std::uint32_t, int> producer_places(int trainer) const;
+};
+
+// Where `value` stands in the list; its length when it does not.
+int position_in(const std::vector<int>& list, int value);
+std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
+
+// Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the
+// message says which numbers would do.
+Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);
+
+}  // namespace millrace

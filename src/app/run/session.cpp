@@ -1,0 +1,131 @@
+#include "run/session.h"
+
+#include <chrono>
+#include <thread>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/dataset/source.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sources.h"
+#include "millrace/nn/device.h"
+#include "report.h"
+#include "run/threads.h"
+
+namespace millrace {
+namespace {
+
+constexpr double last_words_seconds = 10;
+
+// By all ranks of `world`, so that none of them waits for another.
+bool is_everybodys(const AgreedError& error, const World& world) {
+  return error.group().size() == world.size();
+}
+
+// One of those who agree speaks for all; the others wait until it has, since whoever aborts first ends it as well.
+void report_agreed(const AgreedError& error, const World& world) {
+  if (error.group().rank() == 0) {
+    report(error);
+  } else {
+    log::close_console();
+    log::error("{}", error.what());
+  }
+  if (is_everybodys(error, world)) return;  // ~World waits for all
+  try {
+    error.group().set_time_limit(last_words_seconds);
+    error.group().barrier();
+  } catch (const Error&) {
+  }
+}
+
+// The rank that has the error ends all as soon as it has unwound and said so.
+void wait_for_the_end(const RelayedError& error) {
+  log::close_console();
+  log::error("{}", error.what());
+  log::flush();
+  std::this_thread::sleep_for(std::chrono::duration<double>(last_words_seconds));
+}
+
+void report_own(const Error& error, const World& world) {
+  report(error, world.size() == 1 ? "" : fmt::format("rank {} on {}", world.rank(), world.host()));
+}
+
+int leave(const World& world, Exit exit, bool in_order) {
+  if (!in_order) world.abort(exit);
+  return static_cast<int>(exit);
+}
+
+}  // namespace
+
+int run_ranks(const std::function<int(World&)>& command) {
+  World world;
+  try {
+    return command(world);
+  } catch (const AgreedError& error) {
+    report_agreed(error, world);
+    return leave(world, error.exit(), is_everybodys(error, world));
+  } catch (const RelayedError& error) {
+    wait_for_the_end(error);
+    report_own(error, world);
+    world.abort(error.exit());
+  } catch (...) {
+    const Error error = present_error();
+    report_own(error, world);
+    return leave(world, error.exit(), world.size() == 1);
+  }
+}
+
+double hang_seconds(const config::Auto<Duration>& hang_timeout) {
+  const auto limit = hang_timeout.value_or(Duration::seconds(1800));
+  if (limit.unit != Duration::Unit::seconds)
+    fail(Exit::usage, "guard.hang_timeout: {} is not a time", to_string(limit));
+  return limit.count;
+}
+
+Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout) {
+  log::init({"", world.rank(), world.rank() == 0, ""});
+  on_all(world.group(), [&] { world.group().set_time_limit(hang_seconds(hang_timeout)); });
+  const int threads = count_threads(world);
+  at::set_num_threads(threads);
+  return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};
+}
+
+void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console) {
+  const int rank = session.world.rank();
+  on_all(session.world.group(), [&] {
+    log::init({role, rank, console, (run_dir / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
+  });
+}
+
+bool told_to_stop(const Group& group) {
+  std::int64_t signal = stop::signal_number();
+  group.all_reduce_max(std::span(&signal, 1));
+  return signal != 0;
+}
+
+int stopped_before_start(const Session& session) {
+  if (session.is_root()) log::info("told to stop before the start; nothing was written");
+  return static_cast<int>(Exit::requeue);
+}
+
+PipelineFolder open_pipeline(const Group& world, const std::string& path) {
+  return on_all(world, [&] { return PipelineFolder::open(path); });
+}
+
+DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch) {
+  std::string bytes;
+  on_root(world, [&] {
+    const auto plan = make_data_plan(source, data, global_batch);
+    // The captions of classes are read with the source: now, while nothing is written yet.
+    if (source.type == SourceConfig::Type::class_labels) make_source(source, plan.manifest, 1, /*index=*/"never");
+    bytes = to_bytes(plan);
+  });
+  return data_plan_from_bytes(world.broadcast(bytes));
+}
+
+std::vector<std::string> gpu_names(const Session& session) {
+  return session.world.group().all_gather_strings(session.device.is_cuda() ? device_name(session.device) : "");
+}
+
+}  // namespace millrace

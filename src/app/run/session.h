@@ -1,0 +1,63 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "command.h"
+#include "millrace/comm/agree.h"
+#include "millrace/comm/world.h"
+#include "millrace/config/config.h"
+#include "millrace/core/units.h"
+#include "millrace/dataset/data_config.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/models/pipeline_folder.h"
+
+// What every rank of a launched command sets up first, and how all of them end.
+namespace millrace {
+
+// Joins the other ranks and runs a command with them. What goes wrong is printed once and becomes the exit code of all:
+// an error that all agree on by rank 0, after which they end in order; any other by the rank that has it, which ends
+// the rest, since they wait for it.
+int run_ranks(const std::function<int(World&)>& command);
+
+// The configuration on every rank; a mistake is an AgreedError. Printed, when that is asked for, by rank 0.
+template <class Root, class Check>
+Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check) {
+  return on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0); });
+}
+
+struct Session {
+  World& world;
+  torch::Device device;
+  int threads;  // of this rank
+
+  bool is_root() const { return world.rank() == 0; }
+};
+
+// Threads (the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
+Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout);
+
+double hang_seconds(const config::Auto<Duration>& hang_timeout);
+
+// From now on this rank also writes RUN/log/rank-00003.log. `role` = trainer, producer or empty.
+void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console);
+
+// True on all ranks when a signal told any of them to stop. Collective.
+bool told_to_stop(const Group& group);
+
+// What a command ends with that was told to stop before it wrote anything.
+int stopped_before_start(const Session& session);
+
+// On every rank; Error(io) when it is missing.
+PipelineFolder open_pipeline(const Group& world, const std::string& path);
+
+// Made by rank 0, the same everywhere; its errors reach all ranks.
+DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch);
+
+// GPU name of every rank; "" where there is none.
+std::vector<std::string> gpu_names(const Session& session);
+
+}  // namespace millrace

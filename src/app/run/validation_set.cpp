@@ -1,0 +1,120 @@
+#include "run/validation_set.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/nn/device.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "millrace/produce/producer.h"
+#include "millrace/produce/producer_thread.h"
+#include "millrace/train/handoff_source.h"
+#include "millrace/train/validation.h"
+
+namespace millrace {
+namespace {
+
+constexpr int slots = 2;
+
+// The encoders' batch need not be larger than what one producer has to make.
+int encoder_batch(const TrainConfig& c, std::size_t producers) {
+  const auto samples = static_cast<std::int64_t>(c.validation.batches) * c.batch.global;
+  const auto share = std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(producers));
+  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, share));
+}
+
+// Until the trainers have what they need.
+void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline, int producer,
+             const std::vector<int>& trainer_of, ParcelSender& sender) {
+  EncodePipeline encodings(plan.config, pipeline, plan.data, plan.encoding, session.device, session.world.rank());
+  StreamOptions unshuffled;
+  unshuffled.threads = plan.config.data.threads.value_or(session.threads);
+  encodings.produce(sender, {plan.routing.stripes_of_producer(producer), trainer_of, plan.parcel}, unshuffled);
+}
+
+std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std::uint32_t, int>& producer_of,
+                                  ParcelReceiver& receiver, double limit_seconds) {
+  HandoffSource source(receiver, producer_of, plan.samples_per_stripe(), limit_seconds);
+  std::vector<EncodedBatch> batches;
+  for (int i = 0; i < plan.batches; ++i) batches.push_back(source.next());
+  receiver.finish();
+  return batches;
+}
+
+}  // namespace
+
+std::size_t ValidationPlan::parcel_bytes() const {
+  return plan_parcel_bytes(parcel.samples(), encoding.shape.moments, encoding.shape.text);
+}
+
+std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,
+                                              const PipelineFolder& pipeline, const Roles& roles,
+                                              const EncodingShape& training_shape) {
+  if (!c.data.validation) return std::nullopt;
+  const auto& world = session.world.group();
+  ValidationPlan plan;
+  plan.config = c;
+  plan.config.run.seed = validation_seed;
+  plan.config.run.dir.value += "/validation";  // where its rejected rows are listed
+  plan.config.data.train = *c.data.validation;
+  plan.config.data.stripes = {};
+  plan.config.encode.cache.reset();
+  plan.config.encode.batch_size = encoder_batch(c, roles.producers.size());
+  plan.batches = c.validation.batches;
+  plan.global_batch = c.batch.global;
+  try {
+    plan.data = broadcast_data_plan(world, plan.config.data.train, plan.config.data, c.batch.global);
+    plan.encoding = broadcast_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
+                                            parse_dtype(c.encode.dtype, session.device));
+    on_all(world, [&] {
+      if (!(plan.encoding.shape == training_shape))
+        throw Error(Exit::usage, "its encodings have another shape than those trained on",
+                    "a latent cache fits where transform.resolution and model.pipeline are the same");
+      plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes), c.batch.global, c.batch.micro);
+    });
+  } catch (const AgreedError& error) {
+    if (std::string_view(error.what()).starts_with(plan.config.data.train.section)) throw;
+    throw AgreedError({error.exit(), fmt::format("{}: {}", plan.config.data.train.section, error.what()), error.hint()},
+                      error.group());
+  }
+  plan.parcel = plan_parcel_size(plan.samples_per_stripe());
+  return plan;
+}
+
+std::string describe(const ValidationPlan& plan, const ValidationConfig& config) {
+  const auto samples = static_cast<std::size_t>(plan.batches) * static_cast<std::size_t>(plan.global_batch);
+  return fmt::format("every {}: {} batches of {} samples of {} archives, {} in the trainers' memory",
+                     to_string(config.every), plan.batches, plan.global_batch, plan.data.manifest.archives.size(),
+                     format_bytes(samples * encoding_bytes(plan.encoding.shape)));
+}
+
+void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
+                        const Roles& roles, const Group& handoff) {
+  const int self = position_in(roles.producers, session.world.rank());
+  const auto trainers = pick(roles.trainers, plan.routing.trainers_of(self));
+  const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
+  produce(session, plan, pipeline, self, plan.routing.trainer_places(self), *sender);
+}
+
+std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
+                                             const Group& handoff, double limit_seconds) {
+  const int self = position_in(roles.trainers, session.world.rank());
+  const auto producers = pick(roles.producers, plan.routing.producers_of(self));
+  const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes(), slots});
+  return collect(plan, plan.routing.producer_places(self), *receiver, limit_seconds);
+}
+
+std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
+                                          const PipelineFolder& pipeline, double limit_seconds) {
+  const int self = session.world.rank();
+  ProducerThread producer({plan.parcel_bytes(), slots}, session.threads, "data.validation", [&](ParcelSender& sender) {
+    produce(session, plan, pipeline, self, plan.routing.trainer_places(self), sender);
+  });
+  return collect(plan, plan.routing.producer_places(self), producer.receiver(), limit_seconds);
+}
+
+}  // namespace millrace

@@ -1,0 +1,25 @@
+#include "sections.h"
+
+namespace millrace {
+
+void ignore_other_sections(config::Section& root) {
+  static constexpr const char* names[] = {"run",      "model",      "data",     "transform",  "tokenizer",  "encode",
+                                          "roles",    "batch",      "duration", "objective",  "optim",      "ema",
+                                          "parallel", "checkpoint", "samples",  "validation", "log",        "record",
+                                          "guard",    "download",   "generate", "bench",      "autoencoder"};
+  std::vector<std::string> others;
+  for (const char* name : names)
+    if (!root.find(name)) others.push_back(name);
+  root.ignore(others);
+}
+
+void DeviceConfig::describe(config::Section& section) {
+  section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+}
+
+void PrecisionConfig::describe(config::Section& section) {
+  section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
+      .one_of({"auto", "float32", "bfloat16", "float16"});
+}
+
+}  // namespace millrace

@@ -1,0 +1,26 @@
+#pragma once
+#include <string>
+
+#include "millrace/config/config.h"
+
+namespace millrace {
+
+// One configuration file serves all commands: what `root` does not describe of the sections that the program has is
+// left alone. Called last in `describe`.
+void ignore_other_sections(config::Section& root);
+
+// Section `run` of commands without a run folder: where they run.
+struct DeviceConfig {
+  std::string device = "auto";
+
+  void describe(config::Section& section);
+};
+
+// Section `model` of commands that take weights as they are: arithmetic.
+struct PrecisionConfig {
+  std::string dtype = "auto";
+
+  void describe(config::Section& section);
+};
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+#include "millrace/config/node.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::config {
+
+Node Node::scalar(std::string text) {
+  Node node;
+  node.kind = Kind::scalar;
+  node.text = std::move(text);
+  return node;
+}
+
+Node Node::string(std::string text) {
+  Node node = scalar(std::move(text));
+  node.quoted = true;
+  return node;
+}
+
+Node Node::list() {
+  Node node;
+  node.kind = Kind::list;
+  return node;
+}
+
+Node Node::map() {
+  Node node;
+  node.kind = Kind::map;
+  return node;
+}
+
+bool Node::is_null() const {
+  if (kind != Kind::scalar || quoted) return kind == Kind::null;
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+bool Node::is_missing() const {
+  return kind == Kind::scalar && text == "???";
+}
+
+const Node* Node::find(std::string_view key) const {
+  const auto found =
+      std::find_if(children.begin(), children.end(), [&](const Node& child) { return child.name == key; });
+  return kind == Kind::map && found != children.end() ? &*found : nullptr;
+}
+
+Node* Node::find(std::string_view key) {
+  return const_cast<Node*>(std::as_const(*this).find(key));
+}
+
+std::string Node::show() const {
+  constexpr std::size_t longest = 80;
+  switch (kind) {
+    case Kind::null:
+      return "null";
+    case Kind::scalar:
+      return text.size() <= longest ? fmt::format("'{}'", text) : fmt::format("'{}...'", text.substr(0, longest));
+    case Kind::list:
+      return fmt::format("a list of {}", children.size());
+    case Kind::map:
+      break;
+  }
+  return "a map";
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,14 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/config/config.h"
+#include "yaml.h"
+
+namespace millrace::config {
+
+// "a.b=value" as the tree {a: {b: value}}. The key's type decides how the value is read: text keys take it verbatim,
+// lists are `[x,y]` (commas inside braces, brackets and quotes do not split) or a single value, all others are YAML.
+Node parse_override(const Section& schema, const std::string& text, std::vector<Problem>& problems);
+
+}  // namespace millrace::config

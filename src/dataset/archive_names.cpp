@@ -1,0 +1,94 @@
+#include "archive_names.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "millrace/core/error.h"
+#include "millrace/io/net/urls.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view suffixes[] = {".tar", ".tar.gz",  ".tgz",      ".tar.bz2",  ".tbz2",   ".tar.xz",
+                                         ".txz", ".tar.zst", ".tar.zstd", ".parquet",  ".csv",    ".csv.gz",
+                                         ".tsv", ".tsv.gz",  ".jsonl",    ".jsonl.gz", ".ndjson", ".ndjson.gz"};
+
+// The path without the archive suffix; nothing when it has none.
+std::optional<std::string> without_suffix(std::string_view path) {
+  for (std::string_view suffix : suffixes) {
+    if (path.size() > suffix.size() && path.ends_with(suffix))
+      return std::string(path.substr(0, path.size() - suffix.size()));
+  }
+  return std::nullopt;
+}
+
+std::string_view without_query(std::string_view url) {
+  return url.substr(0, url.find_first_of("?#"));
+}
+
+// The last word of a shell command that looks like an archive, without its suffix.
+std::optional<std::string> archive_word(std::string_view command) {
+  constexpr std::string_view separators = " \t'\"|<>;&()=";
+  std::optional<std::string> found;
+  while (!command.empty()) {
+    const std::size_t end = std::min(command.find_first_of(separators), command.size());
+    if (auto name = without_suffix(without_query(command.substr(0, end)))) found = std::move(name);
+    command.remove_prefix(std::min(end + 1, command.size()));
+  }
+  return found;
+}
+
+// The whole path without suffix and scheme, from which the name takes as much as it needs.
+std::string naming_path(const std::string& path, std::size_t number) {
+  if (path == "-" || is_pipe(path))
+    return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
+  const std::string file = local_path(path);
+  const std::string location(file.empty() ? without_query(path) : std::string_view(file));
+  const std::string name = without_suffix(location).value_or(location);
+  const std::size_t scheme = name.find("://");
+  const std::size_t start = name.find_first_not_of('/', scheme == name.npos ? 0 : scheme + 3);
+  return start == name.npos ? name : name.substr(start);
+}
+
+// The last `components` components of a path.
+std::string_view tail(std::string_view path, std::size_t components) {
+  std::size_t start = path.size();
+  while (components-- > 0 && start != path.npos && start > 0) start = path.rfind('/', start - 1);
+  return start == path.npos ? path : path.substr(start + 1);
+}
+
+std::size_t components(std::string_view path) {
+  return std::count(path.begin(), path.end(), '/') + 1;
+}
+
+// How many components tell the paths of one file name apart.
+std::size_t distinguishing_components(const std::vector<std::string_view>& paths, const std::string& section) {
+  std::size_t longest = 1;
+  for (std::string_view path : paths) longest = std::max(longest, components(path));
+  for (std::size_t count = 1; count <= longest; ++count) {
+    std::set<std::string_view> tails;
+    for (std::string_view path : paths) tails.insert(tail(path, count));
+    if (tails.size() == paths.size()) return count;
+  }
+  throw Error(Exit::usage, fmt::format("{}.path holds the archive '{}' more than once", section, paths.front()),
+              "ids of samples must be unique; list every archive once");
+}
+
+}  // namespace
+
+std::vector<std::string> archive_names(const std::vector<std::string>& paths, const std::string& section) {
+  std::vector<std::string> full;
+  for (std::size_t i = 0; i < paths.size(); ++i) full.push_back(naming_path(paths[i], i));
+  std::map<std::string_view, std::vector<std::string_view>> same_name;
+  for (const std::string& path : full) same_name[tail(path, 1)].push_back(path);
+  std::map<std::string_view, std::size_t> count;
+  for (const auto& [name, group] : same_name) count[name] = distinguishing_components(group, section);
+  std::vector<std::string> names;
+  for (const std::string& path : full) names.emplace_back(tail(path, count[tail(path, 1)]));
+  return names;
+}
+
+}  // namespace millrace

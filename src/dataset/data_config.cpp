@@ -1,0 +1,105 @@
+#include "millrace/dataset/data_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/dataset/filter.h"
+
+namespace millrace {
+
+void SourceColumns::describe(config::Section& s) {
+  s.key("image", image,
+        "column of image bytes (Parquet), of paths and addresses (lists), or of latents; null = the usual names");
+  s.key("caption", caption, "column of captions, or of their text embeddings (latents); null = the usual names");
+  s.key("key", key, "column that names a row in ids; null = the row number");
+  s.key("cls", cls, "column of class numbers (type class)");
+}
+
+void SourceConfig::describe(config::Section& s) {
+  section = "data." + s.name();
+  s.key("type", type,
+        {{"webdataset", Type::webdataset},
+         {"parquet", Type::parquet},
+         {"csv", Type::csv},
+         {"class", Type::class_labels},
+         {"latents", Type::latents},
+         {"synthetic", Type::synthetic}},
+        "what the archives are: tars, Parquet files with image bytes, lists (csv, tsv, jsonl) of paths or addresses, "
+        "either "
+        "with class numbers, encoded samples, or nothing");
+  s.key("path", path,
+        "files, brace patterns, directories, http(s):// or s3:// addresses, pipe: commands; one or a list");
+  s.key("filters", filters,
+        "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"; text of other "
+        "characters than letters, digits and _ . : / + - in quotes");
+  s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
+  s.section("columns", columns, "names of columns, for Parquet and lists");
+  s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);
+}
+
+const char* to_string(SourceConfig::Type type) {
+  using Type = SourceConfig::Type;
+  switch (type) {
+    case Type::webdataset:
+      return "webdataset";
+    case Type::parquet:
+      return "parquet";
+    case Type::csv:
+      return "csv";
+    case Type::class_labels:
+      return "class";
+    case Type::latents:
+      return "latents";
+    case Type::synthetic:
+      return "synthetic";
+  }
+  return "unknown";
+}
+
+namespace {
+
+void check_filter(const std::string& section, const std::pair<const std::string, std::string>& filter,
+                  config::Report& report) {
+  try {
+    (void)Filter({filter}, section);
+  } catch (const Error& error) {
+    const std::string key = fmt::format("{}.filters.{}", section, filter.first);
+    report.problem_at(report.origin(key), fmt::format("{}; {}", error.what(), error.hint()));
+  }
+}
+
+}  // namespace
+
+void SourceConfig::check(config::Report& report) const {
+  const std::string type_key = section + ".type";
+  const bool has_path = std::any_of(path.begin(), path.end(), [](const std::string& one) { return !one.empty(); });
+  if (!has_path && type != Type::synthetic)
+    report.problem(section + ".path",
+                   type == Type::latents ? "must be set (the folder of a complete latent cache)"
+                                         : "must be set (archives, brace patterns or folders)",
+                   {type_key});
+  if (type == Type::class_labels && !idx_to_prompt)
+    report.problem(section + ".idx_to_prompt", "must be set for type class", {type_key});
+  for (const auto& filter : filters) check_filter(section, filter, report);
+}
+
+void DataConfig::describe(config::Section& s) {
+  s.section("train", train, "what is trained on");
+  s.section("validation", validation, "what the validation loss is measured on; null = none");
+  s.section("images", images, "which images are taken, and how their files are read");
+  s.key("shuffle_block", shuffle_block, "rows of one stripe that are shuffled together; 1 = none").at_least(1);
+  s.renamed("shuffle_buffer", "shuffle_block", "rows of one stripe that are shuffled together");
+  s.key("threads", threads, "readers and transformers per producer; auto = the cores given to the process").at_least(1);
+  s.key("stripes", stripes,
+        "sequences of samples that a run is made of, constant over restarts; a divisor of batch.global")
+      .at_least(1);
+  s.key("index", index,
+        "where the index of a tar is kept, so that resuming and splits need no pass over its headers: beside = "
+        ".NAME.millrace-index in the archive's folder where that can be written, never, or a folder");
+  s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
+  s.key("max_bad_share", max_bad_share, "stop when more than this share of the rows is bad").at_least(0).at_most(1);
+}
+
+}  // namespace millrace

@@ -1,0 +1,316 @@
+#include "millrace/dataset/filter.h"
+
+#include <fmt/ranges.h>
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "millrace/core/error.h"
+#include "millrace/core/visible.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+namespace {
+
+bool may_stand_bare(UChar32 c) {
+  if (c < 0x80) return u_isalnum(c) || std::string_view("_.:/+-").find(static_cast<char>(c)) != std::string_view::npos;
+  return (U_GET_GC_MASK(c) & (U_GC_L_MASK | U_GC_M_MASK | U_GC_ND_MASK)) != 0;
+}
+
+// Bytes of the character at the start of `text` if it may stand in bare text, else 0.
+std::size_t bare_character(std::string_view text) {
+  std::size_t next = 0;
+  UChar32 c = U_SENTINEL;
+  if (!text.empty()) U8_NEXT(text.data(), next, text.size(), c);
+  return c != U_SENTINEL && may_stand_bare(c) ? next : 0;
+}
+
+bool is_utf8(std::string_view text) {
+  UChar32 c = 0;
+  for (std::size_t next = 0; next < text.size() && c >= 0;) U8_NEXT(text.data(), next, text.size(), c);
+  return c >= 0;
+}
+
+}  // namespace
+
+// One field's expression, read from left to right.
+class FilterParser {
+ public:
+  FilterParser(std::string_view section, std::string_view field, std::string_view text)
+      : section_(section), field_(field), text_(text), rest_(text) {}
+
+  Filter::Condition parse() {
+    if (!is_utf8(text_)) wrong("not valid UTF-8");
+    Filter::Condition condition{std::string(field_), std::string(text_), {}};
+    do {
+      condition.terms.push_back(term());
+    } while (take_word("and"));
+    if (!at_end()) wrong("an `and` or the end is expected at '{}'", visible(rest_));
+    return condition;
+  }
+
+ private:
+  using Op = Filter::Op;
+
+  Filter::Term term() {
+    static constexpr std::pair<std::string_view, Op> signs[] = {{"<=", Op::less_equal}, {">=", Op::greater_equal},
+                                                                {"==", Op::equal},      {"!=", Op::not_equal},
+                                                                {"<", Op::less},        {">", Op::greater}};
+    for (const auto& [sign, op] : signs) {
+      if (take(sign)) return comparison(op);
+    }
+    if (take_word("in")) return one_of();
+    Filter::Value first = value();
+    if (!take("..")) return {Op::equal, {first}};
+    const Filter::Value last = value();
+    if (first.index() != last.index() || std::holds_alternative<bool>(first))
+      wrong("a range needs two numbers or two texts");
+    return {Op::range, {first, last}};
+  }
+
+  Filter::Term comparison(Op op) {
+    Filter::Term term{op, {value()}};
+    const bool ordered = op != Op::equal && op != Op::not_equal;
+    if (ordered && std::holds_alternative<bool>(term.values[0])) wrong("true and false have no order");
+    return term;
+  }
+
+  Filter::Term one_of() {
+    Filter::Term term{Op::in, {}};
+    if (!take("[")) wrong("`in` needs a list [..]");
+    do {
+      term.values.push_back(value());
+    } while (take(","));
+    if (!take("]")) wrong("the list is not closed by ]");
+    return term;
+  }
+
+  Filter::Value value() {
+    skip_space();
+    if (rest_.empty()) wrong("a value is missing at the end");
+    if (rest_.front() == '"' || rest_.front() == '\'') return quoted(rest_.front());
+    const std::string_view word = bare_word();
+    if (word.empty()) wrong("a value is expected at '{}'", visible(rest_));
+    if (word == "true" || word == "false") return word == "true";
+    if (const std::optional<double> number = to_number(word)) return *number;
+    return std::string(word);
+  }
+
+  std::string quoted(char quote) {
+    const std::size_t end = rest_.find(quote, 1);
+    if (end == rest_.npos) wrong("a quote is not closed");
+    std::string text(rest_.substr(1, end - 1));
+    rest_.remove_prefix(end + 1);
+    return text;
+  }
+
+  // Letters and digits of any script and _ . : / + -, up to a range's two dots.
+  std::string_view bare_word() {
+    std::size_t end = 0;
+    while (!rest_.substr(end).starts_with("..")) {
+      const std::size_t bytes = bare_character(rest_.substr(end));
+      if (bytes == 0) break;
+      end += bytes;
+    }
+    const std::string_view word = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return word;
+  }
+
+  std::optional<double> to_number(std::string_view word) {
+    if (word.starts_with('+') && !word.starts_with("+-")) word.remove_prefix(1);
+    double number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (end != word.data() + word.size() || error == std::errc::invalid_argument) return std::nullopt;
+    if (error != std::errc()) wrong("{} is beyond the numbers that a computer knows", word);
+    if (!std::isfinite(number)) return std::nullopt;  // the words inf and nan
+    return number;
+  }
+
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+  void skip_space() {
+    while (!rest_.empty() && is_space(rest_.front())) rest_.remove_prefix(1);
+  }
+  bool at_end() {
+    skip_space();
+    return rest_.empty();
+  }
+  bool take(std::string_view sign) {
+    skip_space();
+    if (!rest_.starts_with(sign)) return false;
+    rest_.remove_prefix(sign.size());
+    return true;
+  }
+  // Like `take`, but the word must end there.
+  bool take_word(std::string_view word) {
+    skip_space();
+    if (!rest_.starts_with(word)) return false;
+    const std::string_view after = rest_.substr(word.size());
+    if (after.empty() || (!is_space(after.front()) && after.front() != '[')) return false;
+    rest_ = after;
+    return true;
+  }
+
+  template <class... Args>
+  [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
+    throw Error(
+        Exit::usage,
+        fmt::format("{}.filters.{}: '{}': {}", section_, visible(field_), visible(text_),
+                    fmt::format(format, std::forward<Args>(args)...)),
+        "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"; text of other "
+        "characters than letters, digits and _ . : / + - stands in quotes");
+  }
+
+  std::string_view section_, field_, text_, rest_;
+};
+
+namespace {
+
+constexpr std::size_t max_metadata = 1 << 20;  // in bytes; parsed JSON takes many times its text
+
+// What strangers wrote, for a message.
+std::string shorten(std::string_view utf8) {
+  constexpr std::int32_t longest = 40;
+  std::int32_t end = longest;
+  if (utf8.size() <= longest) return visible(utf8);
+  U8_SET_CP_START(reinterpret_cast<const std::uint8_t*>(utf8.data()), 0, end);
+  return visible(utf8.substr(0, static_cast<std::size_t>(end))) + "...";
+}
+
+// img2dataset writes bare NaN and Infinity, which are no JSON: NaN becomes null, Infinity the largest number.
+std::string replace_non_finite(std::string_view text) {
+  static constexpr std::pair<std::string_view, std::string_view> words[] = {
+      {"NaN", "null"}, {"-Infinity", "-1.7976931348623157e308"}, {"Infinity", "1.7976931348623157e308"}};
+  std::string out;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    std::string_view copied = text.substr(i, 1);
+    std::size_t used = 1;
+    if (in_string) {
+      if (text[i] == '\\') used = std::min<std::size_t>(2, text.size() - i);
+      copied = text.substr(i, used);
+      in_string = text[i] != '"';
+    } else if (text[i] == '"') {
+      in_string = true;
+    } else {
+      for (const auto& [word, replacement] : words) {
+        if (!text.substr(i).starts_with(word)) continue;
+        copied = replacement;
+        used = word.size();
+        break;
+      }
+    }
+    out += copied;
+    i += used;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool Filter::Term::holds(const Value& value) const {
+  for (const Value& wanted : values) {
+    if (op != Op::in && wanted.index() != value.index()) return false;  // another type
+  }
+  switch (op) {
+    case Op::less:
+      return value < values[0];
+    case Op::less_equal:
+      return value <= values[0];
+    case Op::greater:
+      return value > values[0];
+    case Op::greater_equal:
+      return value >= values[0];
+    case Op::equal:
+      return value == values[0];
+    case Op::not_equal:
+      return value != values[0];
+    case Op::range:
+      return values[0] <= value && value <= values[1];
+    case Op::in:
+      return std::find(values.begin(), values.end(), value) != values.end();
+  }
+  return false;
+}
+
+bool Filter::Condition::holds(const std::optional<Value>& value) const {
+  return value && std::all_of(terms.begin(), terms.end(), [&](const Term& term) { return term.holds(*value); });
+}
+
+// A sample's metadata, parsed.
+class Filter::Metadata {
+ public:
+  explicit Metadata(std::string_view text) : object_(json::parse(replace_non_finite(text), nullptr, false)) {}
+
+  bool is_object() const { return object_.is_object(); }
+
+  // Nothing for what is missing, null or of a type that no condition can hold for.
+  std::optional<Value> find(const std::string& field) const {
+    const auto found = object_.find(field);
+    if (found == object_.end()) return std::nullopt;
+    if (found->is_boolean()) return found->get<bool>();
+    if (found->is_number()) return found->get<double>();
+    if (found->is_string()) return found->get<std::string>();
+    return std::nullopt;
+  }
+
+  std::string show(const std::string& field) const {
+    const auto found = object_.find(field);
+    if (found == object_.end()) return "missing";
+    if (found->is_structured()) return found->type_name();  // may be nested without end
+    return shorten(found->dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+
+  std::string keys() const {
+    constexpr std::size_t most = 30;
+    std::vector<std::string> keys;
+    for (auto key = object_.begin(); key != object_.end() && keys.size() < most; ++key)
+      keys.push_back(shorten(key.key()));
+    if (object_.size() > most) keys.emplace_back("...");
+    return fmt::format("{}", fmt::join(keys, ", "));
+  }
+
+ private:
+  const json object_;
+};
+
+Filter::Filter(const std::map<std::string, std::string>& expressions, std::string section)
+    : section_(std::move(section)) {
+  for (const auto& [field, expression] : expressions)
+    conditions_.push_back(FilterParser(section_, field, expression).parse());
+}
+
+Filter::Verdict Filter::judge(std::string_view text) const {
+  if (conditions_.empty()) return Verdict::keep;
+  if (text.size() > max_metadata) return Verdict::bad_json;
+  const Metadata metadata(text);
+  if (!metadata.is_object()) return Verdict::bad_json;
+  for (const Condition& condition : conditions_) {
+    if (!condition.holds(metadata.find(condition.field))) return Verdict::drop;
+  }
+  return Verdict::keep;
+}
+
+std::string Filter::describe(std::size_t condition) const {
+  return fmt::format("{} '{}'", visible(conditions_[condition].field), visible(conditions_[condition].expression));
+}
+
+Filter::Look Filter::look_at(std::string_view text) const {
+  const Metadata metadata(text);
+  Look look{std::vector<std::optional<std::string>>(conditions_.size()), metadata.keys()};
+  for (std::size_t i = 0; i < conditions_.size(); ++i) {
+    const std::string& field = conditions_[i].field;
+    if (!conditions_[i].holds(metadata.find(field))) look.missed[i] = metadata.show(field);
+  }
+  return look;
+}
+
+}  // namespace millrace

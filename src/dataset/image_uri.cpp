@@ -1,0 +1,73 @@
+#include "millrace/dataset/image_uri.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/net/stream.h"
+#include "millrace/io/net/urls.h"
+
+namespace millrace {
+
+namespace {
+
+bool is_address(std::string_view place) {
+  return place.starts_with("http://") || place.starts_with("https://") || place.starts_with("s3://");
+}
+
+LoadFailure missing(const std::string& place, const std::string& why) {
+  return {RejectReason::missing_image, place + ": " + why};
+}
+
+LoadFailure too_large(const std::string& place, std::uint64_t max_bytes) {
+  return {RejectReason::too_large, fmt::format("{}: more than {} bytes", place, max_bytes)};
+}
+
+std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return missing(path, "no such file");
+  const std::uint64_t size = fs::file_size(path, error);
+  if (error) return missing(path, error.message());
+  if (size == 0) return missing(path, "empty");
+  if (size > max_bytes) return too_large(path, max_bytes);
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(size, '\0');
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) return missing(path, "cannot be read");
+  return bytes;
+}
+
+std::variant<std::string, LoadFailure> load_address(const std::string& address, std::uint64_t max_bytes) {
+  const auto stream = open_stream(address, {.retries = 2, .time_limit = std::chrono::seconds(60)});
+  std::string bytes;
+  std::vector<std::byte> buffer(64 << 10);
+  while (const std::size_t got = stream->read(buffer)) {
+    bytes.append(reinterpret_cast<const char*>(buffer.data()), got);
+    if (bytes.size() > max_bytes) return too_large(address, max_bytes);
+  }
+  if (bytes.empty()) return missing(address, "empty");
+  return bytes;
+}
+
+}  // namespace
+
+std::string resolve_place(std::string_view place, const std::string& list) {
+  if (is_address(place)) return std::string(place);
+  if (place.starts_with("file:")) place = place.substr(place.starts_with("file://") ? 7 : 5);
+  if (place.starts_with('/')) return std::string(place);
+  // As text, since a list may lie behind an address.
+  return list.substr(0, list.rfind('/') + 1).append(place);
+}
+
+std::variant<std::string, LoadFailure> load_image(const std::string& place, std::uint64_t max_bytes) try {
+  // Anything else is a path: what a list says must not be run as a command.
+  return is_address(place) ? load_address(place, max_bytes) : load_file(place, max_bytes);
+} catch (const Error& error) {
+  return LoadFailure{RejectReason::missing_image, error.what()};
+}
+
+}  // namespace millrace

@@ -1,0 +1,115 @@
+#include "index_store.h"
+
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int format = 1;
+
+// What an index is only valid for.
+struct Stamp {
+  std::uint64_t bytes = 0;
+  std::int64_t changed_ns = 0;
+  bool operator==(const Stamp&) const = default;
+};
+
+std::optional<Stamp> stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  constexpr std::int64_t second = 1'000'000'000;
+  return Stamp{static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec * second + status.st_mtim.tv_nsec};
+}
+
+// 32 hexadecimal digits of XXH3-128, then CBOR.
+std::string to_bytes(const TarIndex& index, const Stamp& stamp) {
+  json extents = json::array(), repeated = json::array();
+  for (const TarIndex::Extent& extent : index.samples) {
+    extents.push_back(extent.begin);
+    extents.push_back(extent.end);
+  }
+  for (const auto& [place, occurrence] : index.repeated) repeated.push_back({place, occurrence});
+  std::string content;
+  json::to_cbor({{"format", format},
+                 {"bytes", stamp.bytes},
+                 {"changed_ns", stamp.changed_ns},
+                 {"plain", index.plain},
+                 {"extents", extents},
+                 {"repeated", repeated},
+                 {"broken", index.broken ? json(*index.broken) : json(nullptr)}},
+                content);
+  return hash128(content).hex() + content;
+}
+
+// Nothing when the bytes are damaged, of another format, or about the archive as it was before.
+std::optional<TarIndex> from_bytes(std::string_view bytes, const Stamp& stamp) try {
+  constexpr std::size_t digest_digits = 32;
+  if (bytes.size() < digest_digits) return std::nullopt;
+  const std::string_view content = bytes.substr(digest_digits);
+  if (hash128(content).hex() != bytes.substr(0, digest_digits)) return std::nullopt;
+  const json read = json::from_cbor(content);
+  if (read.at("format") != format || Stamp{read.at("bytes"), read.at("changed_ns")} != stamp) return std::nullopt;
+  TarIndex index;
+  index.plain = read.at("plain");
+  const json& extents = read.at("extents");
+  for (std::size_t i = 0; i + 1 < extents.size(); i += 2) index.samples.push_back({extents[i], extents[i + 1]});
+  for (const json& entry : read.at("repeated"))
+    index.repeated[entry.at(0).get<std::uint64_t>()] = entry.at(1).get<int>();
+  if (const json& broken = read.at("broken"); !broken.is_null()) index.broken = broken.get<std::string>();
+  return index;
+} catch (const json::exception&) {
+  return std::nullopt;
+}
+
+std::optional<TarIndex> try_load(const std::string& file, const Stamp& stamp) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return std::nullopt;
+  try {
+    return from_bytes(read_file(file), stamp);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void try_save(const std::string& file, const TarIndex& index, const Stamp& stamp) {
+  std::error_code ignored;
+  fs::create_directories(fs::path(file).parent_path(), ignored);
+  try {
+    write_file_atomically(file, to_bytes(index, stamp));
+  } catch (const Error& error) {
+    log::debug("an index is not kept: {}", error.what());  // a folder that cannot be written is no trouble
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> IndexStore::file_of(const std::string& path) const {
+  if (folder_ == "never") return std::nullopt;
+  const fs::path archive = fs::absolute(path);
+  const std::string name = archive.filename().string();
+  if (folder_ == "beside") return (archive.parent_path() / fmt::format(".{}.millrace-index", name)).string();
+  const auto digest = hash64(archive.lexically_normal().string());
+  return (fs::path(folder_) / fmt::format("{}.{:016x}.millrace-index", name, digest)).string();
+}
+
+TarIndex IndexStore::index_of(const std::string& path) const {
+  const std::optional<std::string> file = file_of(path);
+  const std::optional<Stamp> stamp = stamp_of(path);
+  if (!file || !stamp) return index_tar(path);
+  if (auto index = try_load(*file, *stamp)) return std::move(*index);
+  TarIndex index = index_tar(path);
+  if (stamp_of(path) == stamp) try_save(*file, index, *stamp);
+  return index;
+}
+
+}  // namespace millrace

@@ -1,0 +1,142 @@
+#include "millrace/dataset/manifest.h"
+
+#include <algorithm>
+
+#include "archive_names.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/dataset/table.h"
+#include "millrace/io/net/urls.h"
+#include "millrace/io/tar.h"
+#include "sample_columns.h"
+#include "synthetic_source.h"
+
+namespace millrace {
+
+namespace {
+
+Archive describe_archive(const std::string& path, const std::string& name) {
+  Archive archive{.path = path, .name = name, .rows = {}, .limit = {}};
+  archive.seekable = is_table(path);
+  const std::string file = local_path(path);
+  std::error_code error;
+  if (file.empty() || !fs::is_regular_file(file, error)) return archive;
+  archive.bytes = fs::file_size(file, error);
+  if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
+  archive.seekable |= file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
+  return archive;
+}
+
+Manifest list_synthetic(std::int64_t rows) {
+  Manifest manifest;
+  const std::int64_t archives = (rows + synthetic_archive_rows - 1) / synthetic_archive_rows;
+  for (std::int64_t i = 0; i < archives; ++i) {
+    Archive archive;
+    archive.name = archive.path = fmt::format("synthetic-{:06}", i);
+    archive.seekable = true;
+    archive.rows = std::min(synthetic_archive_rows, rows - i * synthetic_archive_rows);
+    archive.limit = archive.rows;
+    manifest.archives.push_back(std::move(archive));
+  }
+  return manifest;
+}
+
+// None where the archive is broken; its reader will say so.
+std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
+  if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
+  try {
+    return count_table_rows(archive.path, most);
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+// Keeps the first rows of the manifest.
+void apply_limit(Manifest& manifest, const SourceConfig& source) {
+  const auto limit = static_cast<std::uint64_t>(*source.limit);
+  std::uint64_t rows = 0;
+  std::size_t used = 0;
+  while (used < manifest.archives.size() && rows < limit) {
+    Archive& archive = manifest.archives[used++];
+    if (local_path(archive.path).empty() && !archive.seekable) {
+      throw Error(Exit::usage,
+                  fmt::format("{}.limit has to count the rows of {} before it is read", source.section, archive.path),
+                  fmt::format("use files, or leave {}.limit at null", source.section));
+    }
+    archive.rows = rows_up_to(limit - rows, archive);
+    rows += *archive.rows;
+    if (rows == limit) archive.limit = archive.rows;
+  }
+  manifest.archives.resize(used);
+}
+
+Archives archives_of(SourceConfig::Type type) {
+  if (type == SourceConfig::Type::parquet || type == SourceConfig::Type::latents) return Archives::parquet;
+  return type == SourceConfig::Type::csv ? Archives::list : Archives::tar;
+}
+
+// What the files are goes by their names; another kind than `type` says is most likely a mistake in one of the two.
+void check_kind(const std::vector<std::string>& paths, const SourceConfig& source) {
+  using Type = SourceConfig::Type;
+  const bool class_tables = source.type == Type::class_labels && is_table(paths.front());
+  for (const std::string& path : paths) {
+    const bool table = is_table(path), parquet = path.ends_with(".parquet");
+    if (table && local_path(path).empty() && !(parquet && is_s3(path))) {
+      throw Error(Exit::usage, fmt::format("{}.path: {} cannot be read from where it is", source.section, path),
+                  "lists have to be files, Parquet files or s3://");
+    }
+    const bool wanted = archives_of(source.type) == Archives::parquet ? parquet
+                        : source.type == Type::csv                    ? table && !parquet
+                        : source.type == Type::class_labels           ? table == class_tables
+                                                                      : !table;
+    if (wanted) continue;
+    throw Error(Exit::usage,
+                fmt::format("{}.type={} does not go with {}", source.section, to_string(source.type), path),
+                "webdataset reads tars, parquet and latents *.parquet, csv *.csv, *.tsv, *.jsonl and these with .gz, "
+                "class one kind of them");
+  }
+}
+
+// Wrong names of columns are better found here than in the middle of a run. Files that are broken are another matter.
+void check_columns(const Manifest& manifest, const SourceConfig& source) {
+  for (const Archive& archive : manifest.archives) {
+    if (!is_table(archive.path)) return;
+    try {
+      choose_columns(table_columns(archive.path), source, archive.path);
+      return;
+    } catch (const Error& error) {
+      if (error.exit() != Exit::io) throw;
+    }
+  }
+}
+
+}  // namespace
+
+Manifest list_archives(const SourceConfig& source, bool allow_pipes) {
+  constexpr std::int64_t synthetic_rows = 64 * synthetic_archive_rows;
+  if (source.type == SourceConfig::Type::synthetic) return list_synthetic(source.limit.value_or(synthetic_rows));
+  if (source.path.empty())
+    throw Error(Exit::usage, source.section + ".path is not set", source.section + ".path='/data/{00000..00127}.tar'");
+  const std::vector<std::string> paths = expand_urls(source.path, archives_of(source.type));
+  if (paths.empty()) throw Error(Exit::usage, source.section + ".path names no archive");
+  if (!allow_pipes && std::any_of(paths.begin(), paths.end(), is_pipe)) {
+    throw Error(Exit::usage, source.section + ".path holds a pipe: address, which runs a shell command",
+                "set data.allow_pipes=true if that is what you want");
+  }
+  check_kind(paths, source);
+  const std::vector<std::string> names = archive_names(paths, source.section);
+  Manifest manifest;
+  for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
+  std::sort(manifest.archives.begin(), manifest.archives.end(),
+            [](const Archive& a, const Archive& b) { return a.name < b.name; });
+  if (source.type != SourceConfig::Type::latents) check_columns(manifest, source);
+  if (source.limit) apply_limit(manifest, source);
+  return manifest;
+}
+
+void count_rows(Manifest& manifest, std::uint64_t most) {
+  for (Archive& archive : manifest.archives)
+    if (archive.seekable && !archive.rows) archive.rows = rows_up_to(most, archive);
+}
+
+}  // namespace millrace

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "millrace/dataset/data_config.h"
+#include "millrace/dataset/table.h"
+
+namespace millrace {
+
+// Which columns of a table make its samples, in the order in which rows bring them.
+struct SampleColumns {
+  static constexpr std::size_t image = 0, caption = 1;  // positions in `names`; caption = class number for type class
+  std::vector<std::string> names;                       // image, caption, then `key`, then what the filters ask for
+  bool has_key = false;
+  bool image_is_place = false;         // image holds paths or addresses, not bytes
+  std::vector<std::string> not_there;  // fields of filters without a column
+
+  std::size_t key() const { return caption + 1; }
+  std::size_t metadata() const { return caption + (has_key ? 2 : 1); }
+};
+
+// Those that `config.columns` names, else the first of the usual names that `table` has. Error(usage) naming the
+// table and its columns when there is no image or caption.
+SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
+                             const std::string& path);
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+#include "millrace/dataset/table.h"
+
+#include <algorithm>
+
+#include "millrace/io/lists.h"
+#include "millrace/io/net/urls.h"
+
+namespace millrace {
+
+namespace {
+
+class ParquetTable final : public Table {
+ public:
+  ParquetTable(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
+      : reader_(path, columns, lists) {}
+  std::optional<std::vector<Cell>> next() override { return reader_.next(); }
+  std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
+  std::uint64_t row() const override { return reader_.row(); }
+  bool is_untyped() const override { return false; }
+
+ private:
+  ParquetReader reader_;
+};
+
+class ListTable final : public Table {
+ public:
+  ListTable(const std::string& path, const std::vector<std::string>& columns)
+      : reader_(path, columns), untyped_(list_format(path) != ListFormat::jsonl) {}
+  std::optional<std::vector<Cell>> next() override {
+    auto cells = reader_.next();
+    row_ += cells.has_value();
+    return cells;
+  }
+  std::uint64_t skip(std::uint64_t rows) override {
+    const std::uint64_t start = row_;
+    while (row_ - start < rows && reader_.skip(1)) ++row_;
+    return row_ - start;
+  }
+  std::uint64_t row() const override { return row_; }
+  bool is_untyped() const override { return untyped_; }
+
+ private:
+  ListReader reader_;
+  std::uint64_t row_ = 0;
+  const bool untyped_;
+};
+
+bool is_parquet(std::string_view path) {
+  return path.ends_with(".parquet");
+}
+
+TableColumn to_table_column(const ParquetColumn& column) {
+  using Holds = TableColumn::Holds;
+  const bool text = column.type == "string" || column.type == "large_string";
+  return {column.name, text ? Holds::text : column.holds_bytes ? Holds::bytes : Holds::other};
+}
+
+}  // namespace
+
+bool is_table(std::string_view path) {
+  const auto list = list_format(path);
+  return is_parquet(path) || (list && *list != ListFormat::txt);
+}
+
+std::vector<TableColumn> table_columns(const std::string& path) {
+  std::vector<TableColumn> columns;
+  if (is_parquet(path)) {
+    for (const ParquetColumn& column : parquet_schema(path)) columns.push_back(to_table_column(column));
+  } else {
+    const ListReader list(local_path(path));
+    for (const std::string& name : list.schema()) columns.push_back({name, TableColumn::Holds::text});
+  }
+  return columns;
+}
+
+std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns,
+                                  ParquetLists lists) {
+  if (is_parquet(path)) return std::make_unique<ParquetTable>(path, columns, lists);
+  return std::make_unique<ListTable>(local_path(path), columns);
+}
+
+std::uint64_t count_table_rows(const std::string& path, std::uint64_t most) {
+  if (is_parquet(path)) return std::min(most, ParquetReader(path).rows());
+  return ListReader(local_path(path)).skip(most);
+}
+
+}  // namespace millrace

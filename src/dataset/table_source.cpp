@@ -1,0 +1,174 @@
+#include "table_source.h"
+
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "key_counter.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/text.h"
+#include "millrace/dataset/image_uri.h"
+#include "millrace/dataset/row.h"
+#include "millrace/dataset/table_split_reader.h"
+#include "millrace/io/lists.h"
+
+namespace millrace {
+
+namespace {
+
+using nlohmann::json;
+
+// What a name, a caption or a class is as text; nothing for null.
+std::optional<std::string> text_of(const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&cell)) return fmt::to_string(*number);
+  if (const auto* truth = std::get_if<bool>(&cell)) return fmt::to_string(*truth);
+  const auto* real = std::get_if<double>(&cell);
+  if (!real || std::isnan(*real)) return std::nullopt;
+  // pandas turns a column of whole numbers with gaps into one of doubles: 7.0 is the name 7.
+  const bool whole = std::abs(*real) < 1e15 && std::trunc(*real) == *real;
+  return whole ? fmt::to_string(static_cast<std::int64_t>(*real)) : fmt::to_string(*real);
+}
+
+// What a text of an untyped table means to a filter.
+Cell meaning_of(Cell cell) {
+  const std::string& text = std::get<std::string>(cell);
+  if (text.empty()) return std::monostate();
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  return number_or_text(std::move(cell));
+}
+
+json json_of(const Cell& cell) {
+  if (const auto* truth = std::get_if<bool>(&cell)) return *truth;
+  if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  const auto* real = std::get_if<double>(&cell);
+  if (!real || std::isnan(*real)) return nullptr;
+  constexpr double largest = std::numeric_limits<double>::max();  // JSON knows no infinity
+  return std::clamp(*real, -largest, largest);
+}
+
+// One split of a file from one of its rows on.
+class TableReader final : public SplitReader {
+ public:
+  TableReader(const Archive& archive, const SampleColumns& columns, const ClassPrompts* prompts,
+              const std::map<std::uint64_t, int>& repeated, const Split& split, std::uint64_t first_row)
+      : archive_(archive),
+        columns_(columns),
+        prompts_(prompts),
+        repeated_(repeated),
+        split_(archive, open_table(archive.path, columns.names), split, first_row) {}
+
+  std::optional<RawRow> next() override {
+    auto row = split_.next();
+    if (!row) return std::nullopt;
+    if (auto* rejected = std::get_if<Rejected>(&*row)) return std::move(*rejected);
+    auto& [number, cells] = std::get<TableSplitReader::Row>(*row);
+    return to_row(std::move(cells), number);
+  }
+
+ private:
+  RawRow to_row(std::vector<Cell> cells, std::uint64_t row) const {
+    RawSample sample;
+    sample.ref = name(cells, row);
+    auto* const image = std::get_if<std::string>(&cells[SampleColumns::image]);
+    if (!image || image->empty())
+      return Rejected{std::move(sample.ref), RejectReason::missing_image,
+                      fmt::format("column {} is empty", columns_.names[SampleColumns::image])};
+    std::optional<std::string> caption = text_of(cells[SampleColumns::caption]);
+    if (caption && prompts_) caption = prompts_->find(*caption);
+    if (!caption)
+      return Rejected{
+          std::move(sample.ref), RejectReason::missing_caption,
+          fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
+    if (caption->size() > max_caption_bytes) return oversized_caption(std::move(sample.ref), caption->size());
+    if (columns_.image_is_place) {
+      sample.image_uri = resolve_place(*image, archive_.path);
+    } else {
+      sample.image = std::move(*image);
+    }
+    sample.caption = valid_utf8(*caption);
+    sample.json = metadata(cells);
+    return sample;
+  }
+
+  SampleRef name(const std::vector<Cell>& cells, std::uint64_t row) const {
+    const auto key = columns_.has_key ? text_of(cells[columns_.key()]) : std::nullopt;
+    if (!key) return name_row(archive_, fmt::to_string(row));
+    const auto repeated = repeated_.find(row);
+    return name_row(archive_, valid_utf8(*key), repeated == repeated_.end() ? 1 : repeated->second);
+  }
+
+  // A JSON object of the columns that filters ask for, as a tar's json member would hold it.
+  std::string metadata(const std::vector<Cell>& cells) const {
+    if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
+    json object = json::object();
+    const bool untyped = split_.is_untyped();
+    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) {
+      const bool text = std::holds_alternative<std::string>(cells[i]);
+      object[columns_.names[i]] = json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
+    }
+    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  const Archive& archive_;
+  const SampleColumns columns_;
+  const ClassPrompts* const prompts_;
+  const std::map<std::uint64_t, int>& repeated_;
+  TableSplitReader split_;
+};
+
+std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::string& key_column) {
+  const auto table = open_table(path, {key_column});
+  KeyCounter keys;
+  std::map<std::uint64_t, int> repeated;
+  for (std::uint64_t row = 0; const auto cells = table->next(); ++row) {
+    const auto key = text_of(cells->front());
+    if (const int occurrence = key ? keys.add(*key) : 1; occurrence > 1) repeated[row] = occurrence;
+  }
+  return repeated;
+}
+
+}  // namespace
+
+std::unique_ptr<SplitReader> TableSource::open(const Split& split, std::uint64_t first_row) const {
+  try {
+    return open_rows(split, first_row);
+  } catch (const Error& error) {
+    if (error.exit() == Exit::bug) throw;
+    return make_broken_reader(manifest_.archives[split.archive], split, first_row, error.what());
+  }
+}
+
+std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uint64_t first_row) const {
+  const Archive& archive = manifest_.archives.at(split.archive);
+  const SampleColumns columns = choose_columns(table_columns(archive.path), config_, archive.path);
+  warn_of_missing_fields(columns, archive.path);
+  return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
+                                       split, first_row);
+}
+
+const TableSource::Repeated& TableSource::repeated_in(std::uint32_t archive) const {
+  std::unique_lock lock(mutex_);
+  Survey& survey = surveys_[archive];
+  lock.unlock();
+  if (config_.columns.key) {
+    std::call_once(survey.once,
+                   [&] { survey.repeated = find_repeated(manifest_.archives[archive].path, *config_.columns.key); });
+  }
+  return survey.repeated;
+}
+
+void TableSource::warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const {
+  if (columns.not_there.empty() || warned_.exchange(true)) return;
+  std::vector<std::string> there;
+  for (const TableColumn& column : table_columns(path)) there.push_back(column.name);
+  log::warning("{}.filters ask for {}, which {} does not have, so all its rows are dropped; its columns are {}",
+               config_.section, fmt::join(columns.not_there, ", "), path, fmt::join(there, ", "));
+}
+
+}  // namespace millrace

@@ -1,0 +1,192 @@
+#include "webdataset_source.h"
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "key_counter.h"
+#include "millrace/core/error.h"
+#include "millrace/core/text.h"
+#include "millrace/dataset/row.h"
+#include "millrace/io/net/urls.h"
+#include "millrace/io/tar.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::uint64_t max_sample_bytes = 256ull << 20;
+
+TarOptions wanted_fields(const TarRules& rules) {
+  TarOptions options;
+  options.fields.assign(image_fields.begin(), image_fields.end());
+  options.fields.emplace_back(rules.prompts ? "cls" : "txt");
+  if (rules.with_json) options.fields.emplace_back("json");
+  return options;
+}
+
+std::string* find_field(TarSample& sample, std::string_view name) {
+  for (auto& [field, bytes] : sample.fields) {
+    if (field == name) return &bytes;
+  }
+  return nullptr;
+}
+
+std::string* find_image(TarSample& sample) {
+  for (const char* field : image_fields) {
+    if (std::string* bytes = find_field(sample, field)) return bytes;
+  }
+  return nullptr;
+}
+
+std::optional<std::string> find_caption(TarSample& sample, const ClassPrompts* prompts) {
+  const std::string* const text = find_field(sample, prompts ? "cls" : "txt");
+  if (!text) return std::nullopt;
+  return prompts ? prompts->find(*text) : *text;
+}
+
+Rejected oversized_sample(SampleRef ref) {
+  return {std::move(ref), RejectReason::too_large, "more bytes or fields than a sample may have"};
+}
+
+RawRow to_row(TarSample sample, SampleRef ref, const ClassPrompts* prompts) {
+  if (sample.oversized || sample.end > sample.begin + max_sample_bytes) return oversized_sample(std::move(ref));
+  std::string* const image = find_image(sample);
+  if (!image) return Rejected{std::move(ref), RejectReason::missing_image, "none of jpg, png, jpeg, webp"};
+  const std::optional<std::string> caption = find_caption(sample, prompts);
+  if (!caption)
+    return Rejected{std::move(ref), RejectReason::missing_caption, prompts ? "no cls, or no caption of it" : "no txt"};
+  if (caption->size() > max_caption_bytes) return oversized_caption(std::move(ref), caption->size());
+  RawSample raw;
+  raw.ref = std::move(ref);
+  raw.image = std::move(*image);
+  raw.caption = valid_utf8(*caption);
+  if (std::string* const json = find_field(sample, "json")) raw.json = std::move(*json);
+  return raw;
+}
+
+// A whole archive from front to back, as streams must be read.
+class FrontToBackReader final : public SplitReader {
+ public:
+  FrontToBackReader(const Archive& archive, const TarRules& rules)
+      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)) {}
+
+  std::optional<RawRow> next() override {
+    if (ended_ || rows_ == archive_.limit) return std::nullopt;
+    ++rows_;
+    if (std::optional<TarSample> sample = tar_.next()) {
+      SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
+      if (sample->end > 0) ref.offset = sample->begin;
+      return to_row(std::move(*sample), std::move(ref), rules_.prompts);
+    }
+    ended_ = true;
+    if (!tar_.error()) return std::nullopt;
+    return broken_archive(archive_, tar_.error()->message);
+  }
+
+ private:
+  const Archive& archive_;
+  const TarRules rules_;
+  TarReader tar_;
+  KeyCounter keys_;
+  std::uint64_t rows_ = 0;
+  bool ended_ = false;
+};
+
+// The bytes of one sample, and the two empty blocks that end a tar.
+class SampleBytes final : public ByteStream {
+ public:
+  explicit SampleBytes(std::string bytes) : bytes_(std::move(bytes)) { bytes_.append(1024, '\0'); }
+
+  std::size_t read(std::span<std::byte> buffer) override {
+    const std::size_t size = bytes_.copy(reinterpret_cast<char*>(buffer.data()), buffer.size(), place_);
+    place_ += size;
+    return size;
+  }
+
+ private:
+  std::string bytes_;
+  std::size_t place_ = 0;
+};
+
+// One split of a plain file, or what is left of it: goes to each sample by the index.
+class IndexedReader final : public SplitReader {
+ public:
+  IndexedReader(const Archive& archive, const TarIndex& index, const Split& split, std::uint64_t first_row,
+                const TarRules& rules)
+      : archive_(archive),
+        index_(index),
+        rules_(rules),
+        file_(local_path(archive.path), std::ios::binary),
+        next_(split.index + first_row * split.count),
+        stride_(split.count) {}
+
+  std::optional<RawRow> next() override {
+    const std::uint64_t place = std::exchange(next_, next_ + stride_);
+    if (archive_.limit && place >= *archive_.limit) return std::nullopt;
+    if (place < index_.samples.size()) return sample_at(place);
+    // A broken archive is one row behind its readable samples, in the split whose turn it is.
+    if (place > index_.samples.size() || !index_.broken) return std::nullopt;
+    return broken_archive(archive_, *index_.broken);
+  }
+
+ private:
+  RawRow sample_at(std::uint64_t place) {
+    const auto [begin, end] = index_.samples[place];
+    if (end - begin > max_sample_bytes) {
+      SampleRef ref = name_archive(archive_);
+      ref.offset = begin;
+      return oversized_sample(std::move(ref));
+    }
+    std::string bytes(end - begin, '\0');
+    if (!file_.seekg(static_cast<std::streamoff>(begin)) ||
+        !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+      fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin,
+           end);
+    }
+    std::optional<TarSample> sample =
+        TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
+    if (!sample)
+      fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
+    const auto repeated = index_.repeated.find(place);
+    SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
+    ref.offset = begin;
+    return to_row(std::move(*sample), std::move(ref), rules_.prompts);
+  }
+
+  const Archive& archive_;
+  const TarIndex& index_;
+  const TarRules rules_;
+  std::ifstream file_;
+  std::uint64_t next_;  // position in the archive of the split's next sample
+  const std::uint64_t stride_;
+};
+
+}  // namespace
+
+std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uint64_t first_row) const {
+  const Archive& archive = manifest_.archives.at(split.archive);
+  const TarRules rules{with_json_, prompts_ ? &*prompts_ : nullptr};
+  const bool whole = split.count == 1 && first_row == 0;
+  if (archive.seekable && !whole) {
+    const TarIndex& index = index_of(split.archive);
+    if (index.plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules);
+    if (split.count > 1) {
+      throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in splits", archive.path),
+                  "name it .tar.gz, or unpack it");
+    }
+  }
+  auto reader = std::make_unique<FrontToBackReader>(archive, rules);
+  for (std::uint64_t row = 0; row < first_row && reader->next(); ++row) continue;
+  return reader;
+}
+
+const TarIndex& WebDatasetSource::index_of(std::uint32_t archive) const {
+  std::unique_lock lock(mutex_);
+  Indexed& indexed = indices_[archive];
+  lock.unlock();
+  std::call_once(indexed.once, [&] { indexed.index = store_.index_of(local_path(manifest_.archives[archive].path)); });
+  return indexed.index;
+}
+
+}  // namespace millrace

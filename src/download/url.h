@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <variant>
+
+#include "millrace/download/failure.h"
+
+namespace millrace {
+
+// An http or https URL in parts.
+struct Url {
+  std::string text;    // whole, characters that URLs must not hold encoded
+  std::string origin;  // "https://host:443": whom robots.txt and the limit per host are about
+  std::string path;    // path and query, "/" at least
+};
+
+// Failure(refused) for other schemes and for names and passwords in the URL, Failure(bad_url) for what is no URL.
+// Spaces and characters beyond ASCII are encoded, as browsers do it.
+std::variant<Url, Failure> parse_url(const std::string& raw);
+
+}  // namespace millrace

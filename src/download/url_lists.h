@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "millrace/download/download_config.h"
+#include "millrace/io/lists.h"
+#include "millrace/io/parquet.h"
+
+namespace millrace {
+
+// The files behind `download.urls`: braces expanded, a directory = the sorted lists in it. Error(io) for what is
+// missing.
+std::vector<fs::path> expand_lists(const std::vector<std::string>& patterns);
+
+// One row of a list.
+struct ListRow {
+  std::string url, hash;
+  std::optional<std::string> caption;
+  std::vector<Cell> others;
+};
+
+// Some rows of one list, which become one archive. Texts are UTF-8.
+struct ListSlice {
+  std::uint64_t shard = 0;
+  bool has_captions = false;
+  std::vector<std::string> other_names;  // of ListRow::others
+  std::vector<ListRow> rows;
+};
+
+// Cuts lists into shards of rows_per_file rows, as img2dataset does: each file by itself, the last shard of a file
+// short, numbers running on over the files.
+class UrlLists {
+ public:
+  explicit UrlLists(const DownloadConfig& config);
+
+  // Number of the shard that comes next, if there is one.
+  std::uint64_t next_shard() const { return shard_; }
+  // Its rows; none at the end of the last list.
+  ListSlice read();
+  // Passes over it; false at the end of the last list.
+  bool skip();
+
+ private:
+  struct Source {
+    std::variant<ParquetReader, ListReader> reader;
+    std::optional<std::size_t> caption, hash;  // positions in a row; the URL is the first
+    std::vector<std::string> other_names;      // of the cells from first_other on
+    std::size_t first_other;
+    bool numbers_are_text;  // as in CSV
+  };
+  Source open(const fs::path& path) const;
+  std::uint64_t rows_left() const;
+  void advance(std::uint64_t rows);
+  ListRow make_row(std::vector<Cell> cells) const;
+
+  const DownloadConfig& config_;
+  const std::vector<fs::path> files_;
+  std::size_t file_ = 0;  // the next one to open
+  std::optional<Source> source_;
+  std::uint64_t shard_ = 0, rows_ = 0;
+};
+
+}  // namespace millrace

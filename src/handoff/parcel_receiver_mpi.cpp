@@ -1,0 +1,241 @@
+#include <deque>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/log.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "mpi_protocol.h"
+#include "slots.h"
+
+namespace millrace {
+namespace {
+
+// One producer, seen from the trainer.
+struct Peer {
+  Peer(const Group& group, int rank, const HandoffConfig& config)
+      : rank(rank),
+        leased(std::make_shared<LeasedSlots>(config.slots, config.parcel_bytes)),
+        notice_receive(group.receiver(rank, notice_tag, bytes_of(notice))),
+        control_send(group.sender(rank, control_tag, bytes_of(control_on_its_way))) {
+    for (int slot = 0; slot < config.slots; ++slot) {
+      receives.push_back(group.receiver(rank, parcel_tag, leased->slots.slot(slot)));
+      arm(slot);
+    }
+    notice_receive.start();
+  }
+
+  void poll() {
+    if (!closed) {
+      take_notices();
+      take_arrivals();
+      for (const int slot : leased->take_returned()) arm(slot);
+      if (ended && arrived_parcels == last_notice.parcels) close();
+    }
+    tell();
+  }
+
+  // The oldest complete parcel.
+  std::optional<int> take() {
+    if (arrived.empty()) return std::nullopt;
+    const int slot = arrived.front();
+    arrived.pop_front();
+    return slot;
+  }
+
+  bool finished() const { return closed && arrived.empty(); }
+  bool idle() { return closed && !control_is_new && control_send.done(); }
+
+  void stop() {
+    control.stop = true;
+    control_is_new = true;
+    tell();
+  }
+
+  const int rank;
+  const std::shared_ptr<LeasedSlots> leased;
+  std::deque<int> arrived;  // complete parcels, oldest first
+  Notice last_notice;
+  bool error_reported = false;
+
+ private:
+  void arm(int slot) {
+    receives[slot].start();
+    armed.push_back(slot);
+    ++control.credits;
+    control_is_new = true;
+  }
+
+  void take_notices() {
+    while (!ended && notice_receive.done()) {
+      last_notice = notice;
+      ended = notice.ended;
+      if (!ended) notice_receive.start();
+    }
+  }
+
+  // Messages of one tag arrive in the order in which their slots were armed.
+  void take_arrivals() {
+    while (!armed.empty() && receives[armed.front()].done()) {
+      const int slot = armed.front();
+      const auto& header = leased->slots.header(slot);
+      if (receives[slot].bytes() != sizeof(ParcelHeader) + header.bytes) {
+        fail(Exit::timeout, "a parcel from rank {} arrived with {} bytes instead of {}", rank, receives[slot].bytes(),
+             sizeof(ParcelHeader) + header.bytes);
+      }
+      armed.pop_front();
+      arrived.push_back(slot);
+      ++arrived_parcels;
+    }
+  }
+
+  void close() {
+    for (const int slot : armed) receives[slot].cancel();
+    armed.clear();
+    control.bye = true;
+    control_is_new = true;
+    closed = true;
+  }
+
+  // Says what is new as soon as the last message has left.
+  void tell() {
+    if (!control_is_new || !control_send.done()) return;
+    control_on_its_way = control;
+    control_send.start(sizeof control_on_its_way);
+    control.credits = 0;
+    control_is_new = false;
+  }
+
+  Notice notice;
+  Control control, control_on_its_way;
+  bool control_is_new = false, ended = false, closed = false;
+  std::uint64_t arrived_parcels = 0;
+  std::deque<int> armed;
+  std::vector<Transfer> receives;
+  Transfer notice_receive, control_send;
+};
+
+class MpiReceiver final : public ParcelReceiver {
+ public:
+  MpiReceiver(Group group, const std::vector<int>& producer_ranks, HandoffConfig config) : group_(std::move(group)) {
+    config = agree_on(group_, config);
+    for (const int rank : producer_ranks) peers_.emplace_back(group_, rank, config);
+    poll();
+  }
+
+  std::optional<Parcel> receive(double timeout_seconds) override {
+    Backoff backoff;
+    bool waited = false;
+    for (;; backoff.pause()) {
+      poll();
+      auto parcel = take();
+      if (!parcel) throw_error_of_producer();
+      if (parcel || finished() || backoff.seconds() >= timeout_seconds) {
+        if (waited) stats_.stall_seconds += backoff.seconds();
+        return parcel;
+      }
+      waited = true;
+    }
+  }
+
+  void poll() override {
+    for (auto& peer : peers_) peer.poll();
+  }
+
+  void request_stop() override {
+    for (auto& peer : peers_) peer.stop();
+  }
+
+  bool finished() const override {
+    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.finished(); });
+  }
+
+  int signal_number() const override {
+    for (const auto& peer : peers_) {
+      if (peer.last_notice.signal != 0) return peer.last_notice.signal;
+    }
+    return 0;
+  }
+
+  void finish(double limit_seconds) override {
+    request_stop();
+    for (Backoff backoff; !all_idle(); backoff.pause()) {
+      poll();
+      for (auto& peer : peers_) drop_arrivals(peer);
+      if (backoff.seconds() > limit_seconds) {
+        fail(Exit::timeout, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
+      }
+    }
+    for (const auto& peer : peers_) {
+      if (peer.last_notice.failed && !peer.error_reported) log::warning("{}", error_of(peer).what());
+    }
+  }
+
+  HandoffStats stats() const override { return stats_; }
+
+  std::string producer_name(int producer) const override {
+    return fmt::format("the producer on rank {}", peers_[producer].rank);
+  }
+
+  int ready() override {
+    poll();
+    std::size_t ready = 0;
+    for (const auto& peer : peers_) ready += peer.arrived.size();
+    return static_cast<int>(ready);
+  }
+
+ private:
+  // Producers in turn.
+  std::optional<Parcel> take() {
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      const int producer = next_;
+      next_ = (next_ + 1) % static_cast<int>(peers_.size());
+      if (const auto slot = peers_[producer].take()) return lease(producer, *slot);
+    }
+    return std::nullopt;
+  }
+
+  Parcel lease(int producer, int slot) {
+    const auto& leased = peers_[producer].leased;
+    const auto& header = leased->slots.header(slot);
+    ++stats_.parcels;
+    stats_.bytes += header.bytes;
+    return Parcel(leased->slots.parcel(slot).first(header.bytes), header.stripe, producer,
+                  [leased, slot] { leased->give_back(slot); });
+  }
+
+  static void drop_arrivals(Peer& peer) {
+    while (const auto slot = peer.take()) peer.leased->give_back(*slot);
+  }
+
+  static RelayedError error_of(const Peer& peer) {
+    return {static_cast<Exit>(peer.last_notice.exit),
+            fmt::format("producer on rank {}: {}", peer.rank, peer.last_notice.message), peer.last_notice.hint};
+  }
+
+  void throw_error_of_producer() {
+    for (auto& peer : peers_) {
+      if (!peer.finished() || !peer.last_notice.failed || peer.error_reported) continue;
+      peer.error_reported = true;
+      throw error_of(peer);
+    }
+  }
+
+  bool all_idle() {
+    bool idle = true;
+    for (auto& peer : peers_) idle &= peer.idle();
+    return idle;
+  }
+
+  Group group_;
+  std::deque<Peer> peers_;  // never move: transfers refer to their memory
+  int next_ = 0;
+  HandoffStats stats_;
+};
+
+}  // namespace
+
+std::unique_ptr<ParcelReceiver> make_mpi_receiver(const Group& group, std::vector<int> producer_ranks,
+                                                  HandoffConfig config) {
+  return std::make_unique<MpiReceiver>(group.duplicate(), producer_ranks, config);
+}
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/image/image.h"
+
+// Pillow's antialiased resize for 8-bit RGB: the same bytes, but only for the part of the result that is asked for.
+namespace millrace {
+
+enum class ResizeFilter { bilinear, bicubic, lanczos };
+
+// A rectangle of RGB bytes inside an image; `end` is the end of the whole buffer (wide loads may read up to it).
+struct PixelView {
+  const std::uint8_t* pixels;
+  const std::uint8_t* end;
+  std::size_t stride;  // bytes from row to row
+  int width, height;
+};
+
+// What to make: the source as a whole is resized to (full_width, full_height), of which the window is kept.
+struct ResizeTarget {
+  int full_width, full_height;
+  int left, top, width, height;
+  bool mirrored = false;  // the kept window is flipped left to right
+};
+
+// The inputs that outputs [begin, begin + size) are made of, along an axis resized from `in` to `full` pixels.
+PixelRange inputs_of_resize(int in, int full, int begin, int size, ResizeFilter filter);
+
+// Writes height * width * 3 bytes without gaps. `out` must not overlap the source.
+void resize(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out);
+
+// The same with the portable loops, whatever the processor: the twin that tests compare with.
+void resize_portable(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out);
+
+}  // namespace millrace

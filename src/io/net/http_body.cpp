@@ -1,0 +1,132 @@
+#include "net/http_body.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "millrace/core/error.h"
+#include "millrace/io/net/http.h"
+
+namespace millrace {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds max_wait{16'000};
+constexpr std::uint64_t recovered_bytes = 1 << 20;
+constexpr int poll_ms = 200;
+constexpr std::chrono::seconds connect_limit{30};
+
+}  // namespace
+
+HttpBody::HttpBody(std::string url, const TransferOptions& options)
+    : url_(std::move(url)), options_(options), multi_(open_transfers()) {}
+
+HttpBody::~HttpBody() {
+  stop();
+  curl_multi_cleanup(multi_);
+}
+
+std::size_t HttpBody::read(std::span<std::byte> buffer) {
+  last_byte_ = Clock::now();
+  while (pending_.size() == taken_ && !done_) wait_for_bytes();
+  const std::size_t count = std::min(buffer.size(), pending_.size() - taken_);
+  std::memcpy(buffer.data(), pending_.data() + taken_, count);
+  taken_ += count;
+  return count;
+}
+
+void HttpBody::wait_for_bytes() {
+  if (options_.time_limit && Clock::now() - begun_ > *options_.time_limit)
+    give_up(fmt::format("not all there after {} s", options_.time_limit->count()));
+  if (const auto rest = std::chrono::ceil<milliseconds>(next_attempt_ - Clock::now()); !easy_ && rest.count() > 0) {
+    curl_multi_poll(multi_, nullptr, 0, static_cast<int>(std::min<std::int64_t>(rest.count(), poll_ms)), nullptr);
+    return;
+  }
+  if (!easy_) start();
+  pending_.clear();
+  taken_ = 0;
+  int running = 0, left = 0;
+  curl_multi_perform(multi_, &running);
+  if (const CURLMsg* const message = curl_multi_info_read(multi_, &left); message && message->msg == CURLMSG_DONE) {
+    done_ = message->data.result == CURLE_OK;
+    if (!done_) retry_or_fail(message->data.result);
+  } else if (pending_.empty()) {
+    if (Clock::now() - last_byte_ > options_.stall_limit) return retry_or_fail(CURLE_OPERATION_TIMEDOUT);
+    curl_multi_poll(multi_, nullptr, 0, poll_ms, nullptr);
+  }
+}
+
+void HttpBody::start() {
+  easy_ = open_get(url_, "millrace", connect_limit);
+  answered_ = false;
+  last_byte_ = Clock::now();
+  problem_[0] = '\0';
+  const std::string rest = fmt::format("{}-", received_);
+  curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(easy_, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(easy_, CURLOPT_FAILONERROR, 1L);
+  if (received_ > 0) curl_easy_setopt(easy_, CURLOPT_RANGE, rest.c_str());
+  curl_easy_setopt(easy_, CURLOPT_ERRORBUFFER, problem_);
+  curl_easy_setopt(easy_, CURLOPT_WRITEFUNCTION, &HttpBody::receive);
+  curl_easy_setopt(easy_, CURLOPT_WRITEDATA, this);
+  curl_multi_add_handle(multi_, easy_);
+}
+
+void HttpBody::stop() {
+  if (!easy_) return;
+  curl_multi_remove_handle(multi_, easy_);
+  curl_easy_cleanup(easy_);
+  easy_ = nullptr;
+}
+
+std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, void* self) {
+  auto& body = *static_cast<HttpBody*>(self);
+  const std::size_t bytes = size * count;
+  body.last_byte_ = Clock::now();
+  if (!std::exchange(body.answered_, true) && !body.accept_answer()) return CURL_WRITEFUNC_ERROR;
+  const std::size_t repeated = static_cast<std::size_t>(std::min<std::uint64_t>(bytes, body.to_skip_));
+  body.to_skip_ -= repeated;
+  body.pending_.append(data + repeated, bytes - repeated);
+  body.received_ += bytes - repeated;
+  return bytes;
+}
+
+bool HttpBody::accept_answer() {
+  long status = 0;
+  curl_off_t length = -1;
+  curl_header* tag = nullptr;
+  curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK;
+  const bool is_rest = status == 206;
+  to_skip_ = is_rest ? 0 : received_;  // a server that does not know Range starts again
+  if (is_rest && length >= 0) length += static_cast<curl_off_t>(received_);
+  const std::string content = fmt::format("{} {}", has_tag ? tag->value : "", length);
+  if (content_.empty()) content_ = content;
+  return content == content_;
+}
+
+void HttpBody::retry_or_fail(CURLcode result) {
+  long status = 0;
+  curl_off_t asked_to_wait = 0;  // Retry-After
+  curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &asked_to_wait);
+  stop();
+  if (result == CURLE_WRITE_ERROR) give_up("the file behind it was changed while it was read");
+  const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
+  if (!may_pass(result, status)) give_up(why);
+  if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
+  received_at_failure_ = received_;
+  if (++failures_ > options_.retries) give_up(fmt::format("{} (attempt {})", why, failures_));
+  const milliseconds doubled = options_.first_wait * (1 << std::min(failures_ - 1, 10));
+  const milliseconds wished = std::max<milliseconds>(doubled, std::chrono::seconds(asked_to_wait));
+  next_attempt_ = Clock::now() + std::min(wished, max_wait);
+}
+
+void HttpBody::give_up(const std::string& why) const {
+  fail(Exit::io, "{}: {} after {} bytes", url_, why, received_);
+}
+
+}  // namespace millrace

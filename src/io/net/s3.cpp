@@ -1,0 +1,158 @@
+#include "net/s3.h"
+
+#include <arrow/buffer.h>
+#include <arrow/filesystem/s3fs.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/result.h>
+#include <arrow/status.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+namespace {
+
+// Bytes of one request: an object store answers after tens of milliseconds, however little is asked for.
+constexpr std::int64_t request_bytes = 8 << 20;
+
+void check(const arrow::Status& status, const std::string& url) {
+  if (!status.ok()) {
+    throw Error(Exit::io, fmt::format("{}: {}", url, status.message()),
+                "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store");
+  }
+}
+
+template <class T>
+T check(arrow::Result<T> result, const std::string& url) {
+  check(result.status(), url);
+  return std::move(result).ValueUnsafe();
+}
+
+// BUCKET/KEY, as Arrow calls an object.
+std::string object_path(const std::string& url) {
+  return url.substr(std::string_view("s3://").size());
+}
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+// A store of one's own (MinIO, Ceph...) is an address that the AWS tools know too.
+void set_endpoint(arrow::fs::S3Options& options, const std::string& endpoint) {
+  const std::size_t scheme = endpoint.find("://");
+  if (scheme != endpoint.npos) options.scheme = endpoint.substr(0, scheme);
+  options.endpoint_override = scheme == endpoint.npos ? endpoint : endpoint.substr(scheme + 3);
+  while (options.endpoint_override.ends_with('/')) options.endpoint_override.pop_back();
+}
+
+arrow::fs::S3Options options_for(const std::string& bucket) {
+  auto options = arrow::fs::S3Options::Defaults();
+  options.connect_timeout = 10;
+  options.request_timeout = 60;
+  options.retry_strategy = arrow::fs::S3RetryStrategy::GetAwsStandardRetryStrategy(6);
+  options.region = environment("AWS_REGION");
+  if (options.region.empty()) options.region = environment("AWS_DEFAULT_REGION");
+  if (const std::string endpoint = environment("AWS_ENDPOINT_URL"); !endpoint.empty()) {
+    set_endpoint(options, endpoint);
+  } else if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) {
+    options.region = *region;  // a bucket's own region counts, wherever this machine is
+  }
+  return options;
+}
+
+// One client per bucket, since buckets may lie in different regions.
+class S3Clients {
+ public:
+  std::shared_ptr<arrow::fs::FileSystem> client_of(const std::string& url) {
+    const std::string path = object_path(url), bucket = path.substr(0, path.find('/'));
+    if (bucket.empty()) fail(Exit::io, "{} names no bucket", url);
+    const std::lock_guard lock(mutex_);
+    if (clients_.empty()) initialize(url);
+    auto& client = clients_[bucket];
+    if (!client) client = check(arrow::fs::S3FileSystem::Make(options_for(bucket)), url);
+    return client;
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex_);
+    clients_.clear();
+    if (arrow::fs::IsS3Initialized()) (void)arrow::fs::FinalizeS3();
+  }
+
+ private:
+  static void initialize(const std::string& url) {
+    auto options = arrow::fs::S3GlobalOptions::Defaults();
+    options.log_level = arrow::fs::S3LogLevel::Off;  // its complaints come back as errors too
+    if (!arrow::fs::IsS3Initialized()) check(arrow::fs::InitializeS3(options), url);
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<arrow::fs::FileSystem>> clients_;
+};
+
+S3Clients& clients() {
+  static S3Clients clients;
+  return clients;
+}
+
+// An object from front to back, in requests that are large enough; Arrow repeats those that fail.
+class S3Body final : public ByteStream {
+ public:
+  explicit S3Body(std::string url) : url_(std::move(url)) {}
+
+  std::size_t read(std::span<std::byte> buffer) override {
+    if (!file_) file_ = open_s3_file(url_);
+    if (!block_ || taken_ == static_cast<std::size_t>(block_->size())) fetch();
+    const std::size_t count = std::min(buffer.size(), static_cast<std::size_t>(block_->size()) - taken_);
+    std::memcpy(buffer.data(), block_->data() + taken_, count);
+    taken_ += count;
+    return count;
+  }
+
+ private:
+  void fetch() {
+    block_ = check(file_->Read(request_bytes), url_);
+    taken_ = 0;
+  }
+
+  const std::string url_;
+  std::shared_ptr<arrow::io::RandomAccessFile> file_;
+  std::shared_ptr<arrow::Buffer> block_;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url) {
+  return check(clients().client_of(url)->OpenInputFile(object_path(url)), url);
+}
+
+std::unique_ptr<ByteStream> open_s3_stream(const std::string& url) {
+  return std::make_unique<S3Body>(url);
+}
+
+std::vector<std::string> list_s3_folder(const std::string& url) {
+  arrow::fs::FileSelector selector;
+  selector.base_dir = object_path(url);
+  while (selector.base_dir.ends_with('/')) selector.base_dir.pop_back();
+  std::vector<std::string> names;
+  for (const auto& info : check(clients().client_of(url)->GetFileInfo(selector), url)) {
+    if (info.IsFile()) names.push_back(info.base_name());
+  }
+  return names;
+}
+
+void close_s3() {
+  clients().close();
+}
+
+}  // namespace millrace

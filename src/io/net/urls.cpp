@@ -1,0 +1,177 @@
+#include "millrace/io/net/urls.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/lists.h"
+#include "net/s3.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::array<std::string_view, 9> tar_suffixes = {".tar",    ".tar.gz", ".tgz",     ".tar.bz2", ".tbz2",
+                                                          ".tar.xz", ".txz",    ".tar.zst", ".tar.zstd"};
+
+bool ends_with_any(const std::string& name, std::span<const std::string_view> suffixes) {
+  return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+std::string stem_of(const std::string& name) {
+  return name.substr(0, name.find('.'));
+}
+
+bool is_list(const std::string& name) {
+  const auto format = list_format(name);
+  return format && *format != ListFormat::txt;
+}
+
+std::vector<std::string> files_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+// The archives among the files of a directory, sorted by bytes.
+std::vector<std::string> choose_archives(const std::vector<std::string>& names, Archives archives,
+                                         const std::string& directory) {
+  std::set<std::string> tars, tables, lists, stems;
+  for (const std::string& name : names) {
+    if (ends_with_any(name, tar_suffixes)) {
+      tars.insert(name);
+      stems.insert(stem_of(name));
+    } else if (name.ends_with(".parquet")) {
+      tables.insert(name);
+    } else if (is_list(name)) {
+      lists.insert(name);
+    }
+  }
+  std::set<std::string> chosen;
+  if (archives == Archives::list) chosen = lists;
+  if (archives == Archives::parquet) chosen = tables;
+  if (archives == Archives::tar || archives == Archives::any) chosen = tars;
+  if (archives == Archives::any) {
+    for (const std::string& table : tables) {
+      if (!stems.contains(stem_of(table))) chosen.insert(table);
+    }
+  }
+  if (chosen.empty()) {
+    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory),
+                archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
+                                           : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet");
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+std::vector<std::string> split_at_double_colons(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    const auto end = text.find("::");
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 2);
+  }
+}
+
+std::string substitute_once(const std::string& text) {
+  static const std::regex variable(R"(\$\{(\w+)\})");
+  std::string result;
+  auto rest = text.begin();
+  for (std::sregex_iterator match(text.begin(), text.end(), variable), end; match != end; ++match) {
+    const std::string name = "WDS_" + (*match)[1].str();
+    const char* const value = std::getenv(name.c_str());
+    if (!value) fail(Exit::usage, "'{}' needs the environment variable {}", text, name);
+    result.append(rest, (*match)[0].first).append(value);
+    rest = (*match)[0].second;
+  }
+  return result.append(rest, text.end());
+}
+
+// A value may hold variables itself; ten rounds, as webdataset does it, end a circle.
+std::string substitute_variables(std::string text) {
+  for (int round = 0; round < 10; ++round) {
+    std::string next = substitute_once(text);
+    if (next == text) break;
+    text = std::move(next);
+  }
+  return text;
+}
+
+// "http:", "pipe:", "s3:"...: at least two letters, so that no one-letter name before a colon is taken for one.
+bool has_scheme(std::string_view url) {
+  const auto colon = url.find(':');
+  if (colon == std::string_view::npos || colon < 2) return false;
+  return std::all_of(url.begin(), url.begin() + static_cast<std::ptrdiff_t>(colon),
+                     [](unsigned char c) { return std::isalnum(c) || c == '+'; });
+}
+
+void check_present(const std::vector<std::string>& urls) {
+  std::vector<std::string> missing;
+  for (const std::string& url : urls) {
+    const std::string path = local_path(url);
+    if (!path.empty() && !fs::exists(path)) missing.push_back(path);
+  }
+  if (missing.empty()) return;
+  throw Error(Exit::io, fmt::format("missing {}: {}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", ")),
+              "check the path and the range in braces");
+}
+
+// `url` itself, or the archives in the directory it stands for.
+std::vector<std::string> archives_behind(const std::string& url, Archives archives) {
+  const fs::path path = local_path(url);
+  std::vector<std::string> found;
+  if (!path.empty() && fs::is_directory(path)) {
+    for (const std::string& name : choose_archives(files_in(path), archives, url))
+      found.push_back((path / name).string());
+  } else if (is_s3(url) && url.ends_with('/')) {
+    for (const std::string& name : choose_archives(list_s3_folder(url), archives, url)) found.push_back(url + name);
+  } else {
+    found = {url};
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string local_path(std::string_view url) {
+  if (url.starts_with("file://")) return std::string(url.substr(7));
+  if (url.starts_with("file:")) return std::string(url.substr(5));
+  return url == "-" || has_scheme(url) ? std::string() : std::string(url);
+}
+
+bool is_pipe(std::string_view url) {
+  return url.starts_with("pipe:");
+}
+
+bool is_http(std::string_view url) {
+  return url.starts_with("http://") || url.starts_with("https://");
+}
+
+bool is_s3(std::string_view url) {
+  return url.starts_with("s3://");
+}
+
+std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives) {
+  std::vector<std::string> urls;
+  for (const std::string& pattern : patterns) {
+    for (const std::string& part : split_at_double_colons(pattern)) {
+      for (const std::string& url : expand_braces(substitute_variables(part))) {
+        if (url.empty()) continue;
+        for (std::string& archive : archives_behind(url, archives)) urls.push_back(std::move(archive));
+      }
+    }
+  }
+  check_present(urls);
+  return urls;
+}
+
+}  // namespace millrace

@@ -1,0 +1,100 @@
+#include "cached_archive.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+namespace {
+
+fs::file_time_type time_of(const fs::path& folder) {
+  std::error_code none_yet;
+  return fs::last_write_time(folder, none_yet);
+}
+
+}  // namespace
+
+CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
+    : folder_(latent_folder(cache, archive.name)), modified_(time_of(folder_)), shape_(shape) {
+  std::vector<fs::path> paths;
+  std::error_code none_yet;
+  for (const auto& entry : fs::directory_iterator(folder_, none_yet))
+    if (entry.path().extension() == ".json") paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  for (const auto& path : paths) add(path, archive);
+  std::stable_sort(places_.begin(), places_.end(),
+                   [](const CachedPlace& a, const CachedPlace& b) { return a.row < b.row; });
+}
+
+void CachedArchive::add(const fs::path& path, const Archive& archive) {
+  LatentFileInfo info;
+  try {
+    info = read_latent_file_info(path);
+    std::error_code error;
+    if (fs::file_size(info.path, error) != info.bytes || error)
+      fail(Exit::io, "{}: missing, or not of {} bytes", info.path.string(), info.bytes);
+  } catch (const Error& error) {
+    log::warning("{}; its rows count as missing", error.what());
+    return;
+  }
+  if (info.archive != archive.name) return;
+  if (info.archive_bytes && archive.bytes && info.archive_bytes != archive.bytes)
+    throw Error(Exit::io,
+                fmt::format("{} was made from {} when it had {} bytes; now it has {}", info.path.string(), archive.path,
+                            info.archive_bytes, archive.bytes),
+                fmt::format("delete {} to encode the archive anew", folder_.string()));
+  const auto number = static_cast<std::uint32_t>(files_.size());
+  for (std::uint32_t i = 0; i < info.rows.size(); ++i) places_.push_back({info.rows[i], number, i});
+  for (const auto& [row, reason] : info.rejected)
+    places_.push_back({row, CachedPlace::no_file, static_cast<std::uint32_t>(reason)});
+  files_.push_back(std::make_unique<File>(std::move(info)));
+}
+
+bool CachedArchive::up_to_date() const {
+  return time_of(folder_) == modified_;
+}
+
+const CachedPlace* CachedArchive::find(std::uint64_t row) const {
+  const auto found =
+      std::lower_bound(places_.begin(), places_.end(), row,
+                       [](const CachedPlace& place, std::uint64_t wanted) { return place.row < wanted; });
+  return found != places_.end() && found->row == row ? &*found : nullptr;
+}
+
+const std::string* CachedArchive::non_finite(const CachedPlace& place) const {
+  const auto& samples = files_[place.file]->info.non_finite;
+  const auto found = samples.find(place.row);
+  return found == samples.end() ? nullptr : &found->second;
+}
+
+EncodedSample CachedArchive::load(const CachedPlace& place, Opened& opened) const {
+  opened = open(*files_[place.file]);
+  return opened->read(place.index);
+}
+
+std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, Opened& opened) const {
+  File& file = *files_[place.file];
+  if (file.damaged) return std::nullopt;
+  try {
+    return load(place, opened);
+  } catch (const Error& error) {
+    if (!file.damaged.exchange(true)) log::warning("{}; its rows are encoded anew", error.what());
+    return std::nullopt;
+  }
+}
+
+CachedArchive::Opened CachedArchive::open(File& file) const {
+  std::lock_guard lock(file.mutex);
+  if (auto opened = file.opened.lock()) return opened;
+  if (!file.verified && hash_file(file.info.path) != file.info.digest)
+    throw Error(Exit::io, fmt::format("{}: its digest is not the one that was written", file.info.path.string()),
+                "delete it and its .json, and run millrace preprocess again");
+  file.verified = true;
+  auto opened = std::make_shared<const LatentFile>(file.info, shape_);
+  file.opened = opened;
+  return opened;
+}
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/core/files.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/latent_file.h"
+
+namespace millrace {
+
+// Where a row's encoding lies, or why it has none.
+struct CachedPlace {
+  static constexpr std::uint32_t no_file = 0xFFFFFFFF;
+  std::uint64_t row = 0;
+  std::uint32_t file = no_file;
+  std::uint32_t index = 0;  // in the file; of a rejected row its reason
+
+  bool rejected() const { return file == no_file; }
+  RejectReason reason() const { return static_cast<RejectReason>(index); }
+};
+
+// What a cache holds of one archive, as its NAME.json files say. Safe to use from several threads.
+class CachedArchive {
+ public:
+  // Files that are not whole are left out with a warning. Error(io) when the archive has another size than the one that
+  // was encoded.
+  CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape);
+
+  // Whether no file was added since.
+  bool up_to_date() const;
+  const CachedPlace* find(std::uint64_t row) const;
+  // Id of a sample whose encoding is stored, but not finite.
+  const std::string* non_finite(const CachedPlace& place) const;
+
+  // The file that was read last: as long as it is held, it stays open.
+  using Opened = std::shared_ptr<const LatentFile>;
+  // Error(io) when the file is damaged; its digest is checked before its first use.
+  EncodedSample load(const CachedPlace& place, Opened& opened) const;
+  // Nothing when the file is damaged, which is said once.
+  std::optional<EncodedSample> try_load(const CachedPlace& place, Opened& opened) const;
+
+ private:
+  struct File {
+    explicit File(LatentFileInfo read) : info(std::move(read)) {}
+    LatentFileInfo info;
+    std::atomic<bool> damaged = false;
+    std::mutex mutex;
+    bool verified = false;
+    std::weak_ptr<const LatentFile> opened;
+  };
+  void add(const fs::path& path, const Archive& archive);
+  Opened open(File& file) const;
+
+  const fs::path folder_;
+  const fs::file_time_type modified_;
+  const EncodingShape shape_;
+  std::vector<CachedPlace> places_;  // sorted by row
+  std::vector<std::unique_ptr<File>> files_;
+};
+
+}  // namespace millrace

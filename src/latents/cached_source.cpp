@@ -1,0 +1,137 @@
+#include "millrace/latents/cached_source.h"
+
+#include <map>
+#include <mutex>
+
+#include "cached_archive.h"
+#include "millrace/core/error.h"
+#include "millrace/core/hash.h"
+#include "millrace/dataset/row.h"
+
+namespace millrace {
+
+namespace {
+
+// One split, each row from where it is to be had.
+class CachedReader final : public SplitReader {
+ public:
+  CachedReader(std::shared_ptr<const CachedArchive> cached, const Archive& archive, const SampleSource* original,
+               const Split& split, std::uint64_t first_row, std::optional<std::uint64_t> end, CachedValues values)
+      : cached_(std::move(cached)),
+        archive_(archive),
+        original_(original),
+        split_(split),
+        next_(first_row),
+        end_(end),
+        values_(values) {}
+
+  std::optional<RawRow> next() override {
+    const std::uint64_t number = next_++, row = split_.index + number * split_.count;
+    if (archive_.limit && row >= *archive_.limit) return std::nullopt;
+    if (const CachedPlace* place = cached_->find(row))
+      if (auto known = try_take(*place)) return known;
+    if (end_ && row >= *end_) return std::nullopt;
+    return read_original(number, row);
+  }
+
+ private:
+  std::optional<RawRow> try_take(const CachedPlace& place) {
+    if (place.rejected()) return Rejected{name_archive(archive_), place.reason(), {}, /*cached=*/true};
+    if (values_ == CachedValues::keys_only) return tell(place);
+    if (!original_) return cached_->load(place, opened_);
+    if (auto sample = cached_->try_load(place, opened_)) return std::move(*sample);
+    return std::nullopt;
+  }
+
+  EncodedSample tell(const CachedPlace& place) const {
+    EncodedSample sample;
+    sample.encoding.values = Encoding::Values::left_in_cache;
+    if (const std::string* id = cached_->non_finite(place)) {
+      sample.encoding.values = Encoding::Values::left_not_finite;
+      sample.ref.id = *id;
+      sample.ref.hash = hash64(*id);
+    }
+    return sample;
+  }
+
+  std::optional<RawRow> read_original(std::uint64_t number, std::uint64_t row) {
+    if (!original_)
+      throw Error(Exit::io, fmt::format("row {} of archive {} is not in the latent cache", row, archive_.name),
+                  "run millrace preprocess again, or train on the images with encode.cache");
+    if (!reader_) {
+      reader_ = original_->open(split_, number);
+      at_ = number;
+    }
+    for (; at_ < number; ++at_) reader_->next();
+    ++at_;
+    return reader_->next();
+  }
+
+  const std::shared_ptr<const CachedArchive> cached_;
+  CachedArchive::Opened opened_;
+  const Archive& archive_;
+  const SampleSource* const original_;
+  const Split split_;
+  std::uint64_t next_;                      // row of the split
+  const std::optional<std::uint64_t> end_;  // rows of the archive, where the cache knows them
+  const CachedValues values_;
+  std::unique_ptr<SplitReader> reader_;  // of the original, from the first row that was not cached
+  std::uint64_t at_ = 0;                 // its next row
+};
+
+class CachedSource final : public SampleSource {
+ public:
+  CachedSource(const fs::path& cache, const Manifest& manifest, std::unique_ptr<SampleSource> original,
+               CachedValues values)
+      : cache_(cache),
+        manifest_(manifest),
+        original_(std::move(original)),
+        values_(values),
+        shape_(read_cache_description(cache).shape) {
+    if (const auto known = try_read_cache_manifest(cache))
+      for (const auto& entry : known->entries) ends_.emplace(entry.archive.name, entry);
+  }
+
+  std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
+    const Archive& archive = manifest_.archives.at(split.archive);
+    return std::make_unique<CachedReader>(rows_of(split.archive), archive, original_.get(), split, first_row,
+                                          end_of(archive), values_);
+  }
+
+ private:
+  // Splits of an archive that are read at the same time share what is known about it.
+  std::shared_ptr<const CachedArchive> rows_of(std::uint32_t number) const {
+    const Archive& archive = manifest_.archives[number];
+    std::lock_guard lock(mutex_);
+    auto& known = archives_[number];
+    auto rows = known.lock();
+    if (!rows || !rows->up_to_date()) known = rows = std::make_shared<const CachedArchive>(cache_, archive, shape_);
+    return rows;
+  }
+
+  // A run with another limit may have stopped earlier.
+  std::optional<std::uint64_t> end_of(const Archive& archive) const {
+    const auto found = ends_.find(archive.name);
+    if (found == ends_.end()) return std::nullopt;
+    if (original_ && found->second.archive.limit != archive.limit) return std::nullopt;
+    return found->second.total;
+  }
+
+  const fs::path cache_;
+  const Manifest& manifest_;
+  const std::unique_ptr<SampleSource> original_;
+  const CachedValues values_;
+  const EncodingShape shape_;
+  std::map<std::string, CacheManifest::Entry> ends_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::uint32_t, std::weak_ptr<const CachedArchive>> archives_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleSource> make_cached_source(const fs::path& cache, const Manifest& manifest,
+                                                 std::unique_ptr<SampleSource> original, CachedValues values) {
+  return std::make_unique<CachedSource>(cache, manifest, std::move(original), values);
+}
+
+}  // namespace millrace

@@ -1,0 +1,248 @@
+#include "millrace/latents/latent_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "millrace/core/error.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/process_name.h"
+#include "millrace/io/hdf5.h"
+#include "millrace/io/json.h"
+#include "millrace/latents/latent_file.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* description_name = "CACHE.json";
+constexpr const char* manifest_name = "MANIFEST.json";
+constexpr const char* null_text_name = "null_caption.h5";
+constexpr std::int64_t max_values = 1 << 28;  // of one sample
+
+std::vector<std::int64_t> read_shape(const json& shape, std::size_t rank, const fs::path& path) {
+  auto sides = shape.get<std::vector<std::int64_t>>();
+  std::int64_t values = 1;
+  for (const auto side : sides)
+    if (side < 1 || __builtin_mul_overflow(values, side, &values) || values > max_values)
+      fail(Exit::io, "{}: impossible shape {}", path.string(), shape.dump());
+  if (sides.size() != rank) fail(Exit::io, "{}: impossible shape {}", path.string(), shape.dump());
+  return sides;
+}
+
+void check_format(const json& document, const fs::path& path) {
+  if (document.at("format") != 1)
+    throw Error(Exit::io, fmt::format("{}: a latent cache of format {}", path.string(), document.at("format").dump()),
+                "this version reads format 1");
+}
+
+}  // namespace
+
+std::size_t count_of(const std::vector<std::int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1},
+                         [](std::size_t n, std::int64_t side) { return n * static_cast<std::size_t>(side); });
+}
+
+std::size_t encoding_bytes(const EncodingShape& shape) {
+  return sizeof(std::uint16_t) * (count_of(shape.moments) + count_of(shape.text));
+}
+
+bool is_latent_cache(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / description_name, ignored);
+}
+
+CacheDescription read_cache_description(const fs::path& folder) {
+  const fs::path path = folder / description_name;
+  try {
+    const json document = read_json(path);
+    check_format(document, path);
+    CacheDescription description;
+    description.fingerprint = document.at("fingerprint");
+    description.shape.moments = read_shape(document.at("moments"), 3, path);
+    description.shape.text = read_shape(document.at("text"), 2, path);
+    const fs::path null_path = folder / null_text_name;
+    if (hash_file(null_path).hex() != document.at("null_caption").at("xxh3_128"))
+      fail(Exit::io, "{}: its digest is not the one in {}", null_path.string(), description_name);
+    const Hdf5Reader null_text(null_path);
+    const auto& text = description.shape.text;
+    if (null_text.expect("text", DType::f16, {text[1]}) != static_cast<std::uint64_t>(text[0]))
+      fail(Exit::io, "{}: not of the shape in {}", null_path.string(), description_name);
+    description.null_text.resize(static_cast<std::size_t>(text[0] * text[1]));
+    null_text.read("text", 0, static_cast<std::uint64_t>(text[0]),
+                   std::as_writable_bytes(std::span(description.null_text)));
+    return description;
+  } catch (const json::exception& error) {
+    fail(Exit::io, "{}: {}", path.string(), error.what());
+  }
+}
+
+void write_cache_description(const fs::path& folder, const CacheDescription& description) {
+  if (is_latent_cache(folder)) return;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(Exit::io, "cannot make {}: {}", folder.string(), error.message());
+  const fs::path temporary = folder / (std::string(null_text_name) + ".tmp");
+  Hdf5Writer file(temporary);
+  file.create("text", DType::f16, {description.shape.text[1]});
+  file.append("text", std::as_bytes(std::span(description.null_text)));
+  file.close();
+  const auto written = publish_file(temporary, folder / null_text_name);
+  const json document = {{"format", 1},
+                         {"fingerprint", description.fingerprint},
+                         {"moments", description.shape.moments},
+                         {"text", description.shape.text},
+                         {"null_caption", {{"file", null_text_name}, {"xxh3_128", written.digest.hex()}}}};
+  write_file_atomically(folder / description_name, format_json(document));
+}
+
+std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
+  const fs::path path = folder / manifest_name;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  try {
+    const json document = read_json(path);
+    check_format(document, path);
+    CacheManifest manifest;
+    for (const json& a : document.at("archives")) {
+      CacheManifest::Entry entry;
+      entry.archive = {a.at("path"),
+                       a.at("name"),
+                       a.at("bytes"),
+                       a.at("seekable"),
+                       optional_from_json(a.at("rows")),
+                       optional_from_json(a.at("limit"))};
+      entry.total = a.at("total");
+      entry.broken = a.at("broken");
+      manifest.entries.push_back(std::move(entry));
+    }
+    return manifest;
+  } catch (const json::exception& error) {
+    fail(Exit::io, "{}: {}", path.string(), error.what());
+  }
+}
+
+void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest) {
+  json archives = json::array();
+  for (const auto& [a, total, broken] : manifest.entries) {
+    archives.push_back({{"path", a.path},
+                        {"name", a.name},
+                        {"bytes", a.bytes},
+                        {"seekable", a.seekable},
+                        {"rows", optional_to_json(a.rows)},
+                        {"limit", optional_to_json(a.limit)},
+                        {"total", total},
+                        {"broken", broken}});
+  }
+  const json document = {{"format", 1}, {"archives", archives}};
+  write_file_atomically(folder / manifest_name, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit, const std::string& section) {
+  if (!is_latent_cache(folder)) {
+    throw Error(
+        Exit::io,
+        fmt::format("{}.path: {} is no latent cache (it has no {})", section, folder.string(), description_name),
+        "millrace preprocess makes one in encode.cache");
+  }
+  const auto cached = try_read_cache_manifest(folder);
+  if (!cached) {
+    throw Error(Exit::io,
+                fmt::format("{}.path: {} is not complete (it has no {})", section, folder.string(), manifest_name),
+                "run millrace preprocess again: it resumes where it stopped; or train on the images with encode.cache");
+  }
+  Manifest manifest;
+  auto left = limit ? static_cast<std::uint64_t>(*limit) : std::numeric_limits<std::uint64_t>::max();
+  for (const auto& [archive, total, broken] : cached->entries) {
+    if (left == 0) break;
+    Archive& used = manifest.archives.emplace_back(archive);
+    const std::uint64_t samples = total - (broken ? 1 : 0);
+    // The run that filled the cache had other stripes, so it may have counted less far, or not at all.
+    if (used.seekable) used.rows = std::max(samples, used.rows.value_or(0));
+    if (limit && samples >= left) used.limit = used.rows = left;
+    left -= std::min(left, samples);
+  }
+  return manifest;
+}
+
+fs::path latent_folder(const fs::path& cache, const std::string& archive) {
+  constexpr std::size_t longest = 80;
+  std::string name = archive.substr(0, longest);
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && !std::strchr("._-", c)) c = '_';
+  if (name != archive || name.starts_with('.')) name = fmt::format("_{}-{:016x}", name, hash64(archive));
+  return cache / "rows" / name;
+}
+
+fs::path latent_scratch(const fs::path& cache) {
+  return cache / "tmp";
+}
+
+// A process of another machine may still be at work. A file that nobody has written to for a day has no writer: every
+// few dozen rows go to disk.
+static bool is_abandoned(const fs::directory_entry& scratch) {
+  const std::string name = scratch.path().stem().string();
+  if (process_is_gone(name.substr(name.find('-') + 1))) return true;
+  std::error_code error;
+  const auto written = scratch.last_write_time(error);
+  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
+}
+
+void clear_latent_scratch(const fs::path& cache) {
+  std::error_code error;
+  std::vector<fs::path> abandoned;
+  for (const auto& scratch : fs::directory_iterator(latent_scratch(cache), error))
+    if (is_abandoned(scratch)) abandoned.push_back(scratch.path());
+  for (const auto& path : abandoned) fs::remove(path, error);
+}
+
+json inspect_latent_cache(const fs::path& folder) {
+  json report = {{"kind", "cache"}, {"complete", false}, {"problems", json::array()}};
+  std::set<std::string> archives;
+  std::uint64_t accepted = 0, rejected = 0, files = 0, bytes = 0;
+  const auto look_at = [&](const fs::path& path, const EncodingShape& shape) {
+    const auto info = read_latent_file_info(path);
+    if (hash_file(info.path) != info.digest || fs::file_size(info.path) != info.bytes)
+      fail(Exit::io, "{}: its size or digest is not the one that was written", info.path.string());
+    const LatentFile file(info, shape);
+    archives.insert(info.archive);
+    accepted += info.rows.size() - info.non_finite.size();
+    rejected += info.rejected.size() + info.non_finite.size();
+    bytes += info.bytes;
+    ++files;
+  };
+  try {
+    const auto description = read_cache_description(folder);
+    report["fingerprint"] = description.fingerprint;
+    report["moments"] = description.shape.moments;
+    report["text"] = description.shape.text;
+    report["complete"] = try_read_cache_manifest(folder).has_value();
+    std::error_code ignored;
+    for (const auto& entry : fs::recursive_directory_iterator(folder / "rows", ignored)) {
+      if (entry.path().extension() != ".json") continue;
+      try {
+        look_at(entry.path(), description.shape);
+      } catch (const Error& error) {
+        report["problems"].push_back(error.what());
+      }
+    }
+  } catch (const Error& error) {
+    report["problems"].push_back(error.what());
+  }
+  report.update({{"archives", archives.size()},
+                 {"rows", accepted + rejected},
+                 {"accepted", accepted},
+                 {"rejected", rejected},
+                 {"files", files},
+                 {"bytes", bytes}});
+  return report;
+}
+
+}  // namespace millrace

@@ -1,0 +1,65 @@
+#include "millrace/loader/interleaved_reader.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+ParcelOrder::ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size) : size_(size) {
+  ensure(size.samples_per_step >= 1 && size.steps >= 1, "a parcel has samples");
+  int first_steps = 0;
+  for (const auto stripe : stripes) {
+    parcels_.insert({0, stripe, first_steps + 1});
+    first_steps = (first_steps + 1) % size.steps;
+  }
+}
+
+ParcelOrder::Turn ParcelOrder::next() {
+  ensure(!parcels_.empty(), "there is a stripe left");
+  const Parcel parcel = parcels_.extract(parcels_.begin()).value();
+  parcels_.insert({parcel.step + static_cast<std::uint64_t>(parcel.steps), parcel.stripe, size_.steps});
+  return {parcel.stripe, parcel.steps * size_.samples_per_step};
+}
+
+void ParcelOrder::remove(std::uint32_t stripe) {
+  std::erase_if(parcels_, [&](const Parcel& parcel) { return parcel.stripe == stripe; });
+}
+
+InterleavedReader::InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size,
+                                     int ahead)
+    : stream_(stream), order_(stripes, size), ahead_(static_cast<std::size_t>(ahead)) {
+  look_ahead();
+}
+
+void InterleavedReader::look_ahead() {
+  while (upcoming_.size() < ahead_ && !order_.empty()) {
+    if (turn_.samples == 0) turn_ = order_.next();
+    --turn_.samples;
+    upcoming_.push_back(turn_.stripe);
+    stream_.expect(turn_.stripe);
+  }
+}
+
+std::optional<TransformedSample> InterleavedReader::next() {
+  while (!upcoming_.empty()) {
+    const auto stripe = upcoming_.front();
+    upcoming_.pop_front();
+    auto sample = stream_.next(stripe);
+    if (!sample) {
+      order_.remove(stripe);
+      std::erase(upcoming_, stripe);
+      if (turn_.stripe == stripe) turn_.samples = 0;
+    }
+    look_ahead();
+    if (sample) return sample;
+  }
+  return std::nullopt;
+}
+
+std::optional<TransformedSample> InterleavedReader::replacement(std::uint32_t stripe) {
+  stream_.expect(stripe);
+  return stream_.next(stripe);
+}
+
+}  // namespace millrace

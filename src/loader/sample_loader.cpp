@@ -1,0 +1,31 @@
+#include "millrace/loader/sample_loader.h"
+
+namespace millrace {
+
+SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transform, const DataPlan& plan,
+                           const LoaderOptions& options)
+    : filter_(data.train.filters, data.train.section),
+      order_(options.seed, plan.stripes),
+      transforms_{options.seed, data.images, transform, options.tokenizer, filter_.empty() ? nullptr : &filter_} {
+  if (!options.rejected.empty()) rejected_.emplace(options.rejected, options.rank, plan.manifest);
+}
+
+StripeStream SampleLoader::start(const SampleSource& source, const std::vector<std::uint32_t>& stripes,
+                                 StreamOptions options, const StripeCursors& from) {
+  options.rejected = rejected();
+  StripeStream stream(order_, source, transforms_, options);
+  for (const auto stripe : stripes) {
+    const auto found = from.find(stripe);
+    stream.add(stripe, found == from.end() ? StripeCursor{} : found->second);
+  }
+  return stream;
+}
+
+StreamOptions stream_options(const DataConfig& data, int threads) {
+  StreamOptions options;
+  options.threads = data.threads.value_or(threads);
+  options.block = static_cast<std::uint32_t>(data.shuffle_block);
+  return options;
+}
+
+}  // namespace millrace

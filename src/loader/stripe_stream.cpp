@@ -1,0 +1,379 @@
+#include "millrace/loader/stripe_stream.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include "empty_stripe_guard.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stopwatch.h"
+
+namespace millrace {
+
+namespace {
+
+// Every stripe keeps an archive open; the usual soft limit of 1024 files is soon reached.
+void allow_open_files(std::size_t stripes) {
+  constexpr rlim_t others = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= stripes + others) return;
+  const rlim_t wanted = stripes + others;
+  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, opening an archive will say so
+}
+
+std::size_t bytes_of(const RawRow& row) {
+  if (const auto* sample = std::get_if<RawSample>(&row)) return sample->image.size();
+  if (const auto* encoded = std::get_if<EncodedSample>(&row))
+    return 2 * (encoded->encoding.moments.size() + encoded->encoding.text.size());
+  return 0;
+}
+
+// A row on its way to next().
+struct Slot {
+  StripeRow row;
+  StripeCursor after;
+  LedgerDelta skipped;  // rows before it that the filters dropped
+  // Nothing while the row waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
+  std::variant<std::monostate, TransformedSample, Rejected, std::exception_ptr> outcome;
+
+  bool pending() const { return !row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
+};
+using SlotPtr = std::unique_ptr<Slot>;
+
+struct Stripe {
+  Stripe(const EpochOrder& order, const SampleSource& source, std::uint32_t number, const StripeCursor& from)
+      : number(number), reader(order, source, number, from), start(from), empty_guard(order, number) {}
+
+  const std::uint32_t number;
+  StripeReader reader;  // used by one worker at a time, outside the lock
+  StripeCursor start;   // of the block that is being read
+  std::vector<SlotPtr> block;
+  LedgerDelta skipped;         // since the last row that was not
+  std::deque<SlotPtr> rows;    // of whole blocks, in the order of giving out
+  std::size_t dispatched = 0;  // so many of them, from the front, need no thread any more
+  std::size_t expected = 0;    // samples that next() will be dispatched for
+  std::size_t in_flight = 0;   // samples that are ready or being prepared
+  EmptyStripeGuard empty_guard;
+  LedgerDelta delta;       // about the rows up to what next() has returned
+  bool scheduled = false;  // a worker reads it, or soon will
+  bool read_to_end = false;
+  bool removed = false;
+
+  std::size_t held() const { return block.size() + rows.size(); }
+};
+
+}  // namespace
+
+// Workers take jobs under one lock: turn a row into a sample, or read more rows of a stripe that has room.
+struct StripeStream::Impl {
+  Impl(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
+       const StreamOptions& options)
+      : order(order), source(source), transforms(transforms), options(options) {
+    if (transforms.filter) this->transforms.filter_watch = &filter_watch.emplace(*transforms.filter);
+    ensure(options.threads >= 1 && options.block >= 1, "a stream needs threads and a block");
+    for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
+  }
+
+  ~Impl() {
+    for (std::jthread& worker : workers) worker.request_stop();
+    workers.clear();  // joins, before what they use goes away
+  }
+
+  using StripePtr = std::shared_ptr<Stripe>;
+  struct TransformJob {
+    StripePtr stripe;
+    Slot* slot;
+  };
+
+  void work(std::stop_token stop) {
+    std::unique_lock lock(mutex);
+    while (true) {
+      if (!work_there.wait(lock, stop, [&] { return !to_transform.empty() || !to_read.empty(); })) return;
+      if (stop.stop_requested()) return;
+      if (!to_read.empty()) {  // first, so that the others have something to do meanwhile
+        const StripePtr stripe = std::move(to_read.front());
+        to_read.pop_front();
+        read(lock, stripe);
+      } else {
+        const TransformJob job = std::move(to_transform.front());
+        to_transform.pop_front();
+        prepare(lock, job);
+      }
+      ready_there.notify_one();
+    }
+  }
+
+  void prepare(std::unique_lock<std::mutex>& lock, const TransformJob& job) {
+    lock.unlock();
+    TransformSeconds spent;
+    decltype(Slot::outcome) outcome;
+    try {
+      std::visit([&](auto&& result) { outcome = std::forward<decltype(result)>(result); },
+                 transform_sample(std::move(std::get<RawSample>(job.slot->row.row)), transforms, spent));
+    } catch (...) {
+      outcome = std::current_exception();
+    }
+    const auto* const rejected = std::get_if<Rejected>(&outcome);
+    if (rejected) report_rejected(*rejected, job.slot->row.at.epoch);
+    lock.lock();
+    statistics.busy.add(spent);
+    if (rejected) {
+      --job.stripe->in_flight;
+    } else {
+      ++statistics.accepted;
+    }
+    job.slot->outcome = std::move(outcome);
+    schedule(job.stripe);
+  }
+
+  void read(std::unique_lock<std::mutex>& lock, const StripePtr& stripe) {
+    const std::size_t most = std::min(room(*stripe), rows_per_read);
+    lock.unlock();
+    const Stopwatch watch;
+    std::vector<SlotPtr> slots;
+    std::size_t bytes = 0;
+    bool ended = false;
+    try {
+      while (slots.size() < most && bytes < bytes_per_read && !ended) {
+        auto slot = std::make_unique<Slot>();
+        slot->row = stripe->reader.next();
+        bytes += bytes_of(slot->row.row);
+        ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
+        if (!slot->row.epoch_ended) classify(*slot);
+        slots.push_back(std::move(slot));
+      }
+    } catch (...) {
+      slots.push_back(std::make_unique<Slot>());
+      slots.back()->outcome = std::current_exception();
+      ended = true;
+    }
+    const double seconds = watch.seconds();
+    lock.lock();
+    statistics.busy.read += seconds;
+    statistics.image_bytes += bytes;
+    for (SlotPtr& slot : slots) place_row(*stripe, std::move(slot));
+    stripe->scheduled = false;
+    stripe->read_to_end = ended;
+    schedule(stripe);
+  }
+
+  // What can be said of a row before a thread prepares it.
+  void classify(Slot& slot) const {
+    RawRow& row = slot.row.row;
+    if (auto* raw = std::get_if<RawSample>(&row)) {
+      if (auto refusal = judge_metadata(*raw, transforms))
+        row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
+    } else if (auto* encoded = std::get_if<EncodedSample>(&row)) {
+      TransformedSample sample;
+      sample.ref = std::move(encoded->ref);
+      sample.encoding = std::move(encoded->encoding);
+      slot.outcome = std::move(sample);
+    }
+    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected, slot.row.at.epoch);
+  }
+
+  // Puts what was read where it belongs: into the block, or out of the way.
+  void place_row(Stripe& stripe, SlotPtr slot) {
+    auto& [at, split, epoch_ended, row] = slot->row;
+    if (std::holds_alternative<std::exception_ptr>(slot->outcome)) {  // the rest of the block will never be known
+      stripe.rows.push_back(std::move(slot));
+      return;
+    }
+    if (epoch_ended) {
+      close_block(stripe, {at.epoch + 1, 0, 0, 0});
+      slot->skipped = std::exchange(stripe.skipped, {});
+      stripe.rows.push_back(std::move(slot));
+      return;
+    }
+    ++statistics.rows;
+    if (auto* rejected = std::get_if<Rejected>(&row)) {
+      if (is_of_filters(rejected->reason)) {
+        stripe.skipped.add(split, at.row, rejected->reason, rejected->cached);
+        return;
+      }
+      slot->outcome = std::move(*rejected);
+    }
+    const StripeCursor next{at.epoch, at.split, at.row + 1, 0};
+    stripe.block.push_back(std::move(slot));
+    if (stripe.block.size() == options.block) close_block(stripe, next);
+  }
+
+  void close_block(Stripe& stripe, const StripeCursor& next) {
+    auto block = std::exchange(stripe.block, {});
+    const auto size = static_cast<std::uint32_t>(block.size());
+    for (const auto& [row, after] : plan_block(order.seed(), stripe.number, size, stripe.start, next)) {
+      block[row]->after = after;
+      block[row]->skipped = std::exchange(stripe.skipped, {});
+      statistics.accepted += std::holds_alternative<TransformedSample>(block[row]->outcome);
+      stripe.rows.push_back(std::move(block[row]));
+    }
+    stripe.start = next;
+  }
+
+  // Later epochs see the same rows: the first one's are told. Called without the lock: it reads and writes files.
+  void report_rejected(const Rejected& rejected, std::uint32_t epoch) const {
+    if (rejected.reason == RejectReason::archive_error && !rejected.cached && is_first_error_of(rejected.ref.archive))
+      log::warning("{}: {}", rejected.ref.id, rejected.detail);
+    if (epoch == 0 && options.rejected) options.rejected->add(rejected);
+  }
+
+  // Every split of a broken archive finds it broken, in every pass.
+  bool is_first_error_of(std::uint32_t archive) const {
+    const std::lock_guard lock(broken_mutex);
+    return broken_archives.insert(archive).second;
+  }
+
+  // Has prepared and read what the stripe is expected to give.
+  void schedule(const StripePtr& stripe) {
+    if (stripe->removed) return;
+    for (; stripe->in_flight < stripe->expected && stripe->dispatched < stripe->rows.size(); ++stripe->dispatched) {
+      Slot& slot = *stripe->rows[stripe->dispatched];
+      if (slot.pending()) {
+        to_transform.push_back({stripe, &slot});
+        work_there.notify_one();
+      }
+      stripe->in_flight += slot.pending() || std::holds_alternative<TransformedSample>(slot.outcome);
+    }
+    if (stripe->scheduled || stripe->read_to_end || room(*stripe) == 0) return;
+    stripe->scheduled = true;
+    to_read.push_back(stripe);
+    work_there.notify_one();
+  }
+
+  // Rows that may be read now: a block on its way out, and as many of the next one as are expected meanwhile.
+  std::size_t room(const Stripe& stripe) const {
+    const std::size_t most = stripe.expected ? options.block + stripe.expected : 0;
+    return most - std::min(most, stripe.held());
+  }
+
+  // The next sample if it is ready; accounts for all rows before it.
+  std::optional<TransformedSample> take(Stripe& stripe) {
+    while (!stripe.rows.empty() && !stripe.rows.front()->pending()) {
+      const SlotPtr slot = std::move(stripe.rows.front());
+      stripe.rows.pop_front();
+      if (stripe.dispatched) --stripe.dispatched;
+      const auto& [at, split, epoch_ended, row] = slot->row;
+      for (const RowRun& run : slot->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
+      if (at.epoch == 0) stripe.delta.append(slot->skipped);
+      if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
+      if (epoch_ended) {
+        if (!stripe.read_to_end) stripe.empty_guard.end_epoch(at.epoch, filter_watch ? &*filter_watch : nullptr);
+        continue;
+      }
+      const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
+      const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
+      stripe.empty_guard.count(reason, 1);
+      if (at.epoch == 0) stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
+      if (rejected) continue;
+      auto sample = std::move(std::get<TransformedSample>(slot->outcome));
+      sample.ref.after = slot->after;
+      --stripe.in_flight;
+      return sample;
+    }
+    return std::nullopt;
+  }
+
+  StripePtr find(std::uint32_t number) const {
+    const auto found = stripes.find(number);
+    ensure(found != stripes.end(), "the stream does not own this stripe");
+    return found->second;
+  }
+
+  static constexpr std::size_t rows_per_read = 16;
+  static constexpr std::size_t bytes_per_read = 4 << 20;
+
+  const EpochOrder& order;
+  const SampleSource& source;
+  TransformPipeline transforms;
+  std::optional<FilterWatch> filter_watch;
+  const StreamOptions options;
+  const Stopwatch since_start;
+
+  mutable std::mutex broken_mutex;
+  mutable std::set<std::uint32_t> broken_archives;  // that were warned about
+  std::mutex mutex;
+  std::condition_variable_any work_there;
+  std::condition_variable ready_there;
+  std::unordered_map<std::uint32_t, StripePtr> stripes;
+  std::deque<TransformJob> to_transform;
+  std::deque<StripePtr> to_read;
+  StreamStatistics statistics;
+  std::vector<std::jthread> workers;
+};
+
+StripeStream::StripeStream(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
+                           const StreamOptions& options)
+    : impl_(std::make_unique<Impl>(order, source, transforms, options)) {}
+
+StripeStream::StripeStream(StripeStream&&) noexcept = default;
+StripeStream::~StripeStream() = default;
+
+void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
+  std::lock_guard lock(impl_->mutex);
+  ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
+  allow_open_files(impl_->stripes.size() + 1);
+  impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
+}
+
+void StripeStream::remove(std::uint32_t stripe) {
+  std::lock_guard lock(impl_->mutex);
+  const auto removed = impl_->find(stripe);
+  removed->removed = true;
+  std::erase_if(impl_->to_transform, [&](const auto& job) { return job.stripe == removed; });
+  std::erase(impl_->to_read, removed);
+  impl_->stripes.erase(stripe);
+}
+
+void StripeStream::expect(std::uint32_t stripe) {
+  std::lock_guard lock(impl_->mutex);
+  const auto own = impl_->find(stripe);
+  ++own->expected;
+  impl_->schedule(own);
+}
+
+std::optional<TransformedSample> StripeStream::next(std::uint32_t stripe) {
+  std::unique_lock lock(impl_->mutex);
+  const auto own = impl_->find(stripe);
+  if (own->expected == 0) own->expected = 1;
+  impl_->schedule(own);
+  std::optional<Stopwatch> waiting;
+  auto sample = impl_->take(*own);
+  while (!sample && !(own->read_to_end && own->rows.empty())) {
+    if (!waiting) waiting.emplace();
+    impl_->schedule(own);
+    impl_->ready_there.wait(lock);
+    sample = impl_->take(*own);
+  }
+  if (waiting) impl_->statistics.wait_seconds += waiting->seconds();
+  --own->expected;
+  impl_->schedule(own);
+  return sample;
+}
+
+LedgerDelta StripeStream::take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes) {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->find(stripe)->delta.take(max_bytes);
+}
+
+std::string StripeStream::filter_report() const {
+  return impl_->filter_watch ? impl_->filter_watch->report() : "";
+}
+
+StreamStatistics StripeStream::statistics() const {
+  std::lock_guard lock(impl_->mutex);
+  StreamStatistics statistics = impl_->statistics;
+  statistics.threads = impl_->options.threads;
+  statistics.seconds = impl_->since_start.seconds();
+  return statistics;
+}
+
+}  // namespace millrace

@@ -1,0 +1,213 @@
+#include "millrace/produce/encode_pipeline.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/encode/fingerprint.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/latents/latent_table.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sources.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+// Each may hold `encode.rows_per_file` encodings on disk. A stripe that is read once is in one archive at a time, with
+// the next one beside it while a batch has rows of both.
+constexpr std::size_t open_files_of_a_producer = 64, open_files_of_one_stripe = 2;
+
+EncodingShape shape_of_pipeline(const ProducerConfig& config, const PipelineFolder& pipeline) {
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  if (config.transform.resolution % vae.factor() != 0)
+    throw Error(Exit::usage, fmt::format("transform.resolution: {} is not a multiple of the VAE's factor {}",
+                                         config.transform.resolution, vae.factor()));
+  const auto side = config.transform.resolution / vae.factor();
+  const auto width = CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size;
+  return {{2 * vae.latent_channels, side, side}, {token_count, width}};
+}
+
+void check_fingerprint(const std::filesystem::path& cache, const json& made_with, const json& present) {
+  const auto differences = fingerprint_differences(made_with, present);
+  if (differences.empty()) return;
+  throw Error(Exit::usage,
+              fmt::format("encode.cache: the latents in {} were made in another way:\n  {}", cache.string(),
+                          fmt::join(differences, "\n  ")),
+              "set these back, or choose another encode.cache");
+}
+
+// Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
+void warn_of_other_networks(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
+                            torch::Dtype dtype) {
+  json present;
+  try {
+    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
+  } catch (const Error&) {
+    return;  // a pipeline without the encoders' weights is all that such a run needs
+  }
+  for (const char* name : {"vae", "text_encoder"}) {
+    const auto pointer = json::json_pointer(fmt::format("/model.pipeline/{}", name));
+    if (made_with.contains(pointer) && made_with.at(pointer) != present.at(pointer))
+      log::warning("the latents in {} were made by another {} than that of model.pipeline", config.data.train.path[0],
+                   name);
+  }
+}
+
+LatentTableOptions latent_table_options(const ProducerConfig& config, const PipelineFolder& pipeline,
+                                        const EncodingShape& shape) {
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  return {shape, config.transform.resolution, vae.scaling_factor, vae.shift_factor.value_or(0)};
+}
+
+EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, const Manifest& manifest,
+                           torch::Dtype dtype) {
+  EncodingPlan plan;
+  if (config.data.train.type == SourceConfig::Type::latents) {
+    plan.encodes = false;
+    if (is_latent_parquet(config.data.train)) {
+      plan.shape = shape_of_pipeline(config, pipeline);
+      check_latent_tables(config.data.train, manifest, latent_table_options(config, pipeline, plan.shape));
+      return plan;
+    }
+    plan.cache = config.data.train.path.at(0);
+    const auto description = read_cache_description(*plan.cache);
+    plan.shape = description.shape;
+    warn_of_other_networks(description.fingerprint, config, pipeline, dtype);
+    return plan;
+  }
+  plan.shape = shape_of_pipeline(config, pipeline);
+  if (!config.encode.cache) return plan;
+  plan.cache = *config.encode.cache;
+  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
+  if (is_latent_cache(*plan.cache))
+    check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
+  return plan;
+}
+
+}  // namespace
+
+EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
+                                     const Manifest& manifest, torch::Dtype dtype) {
+  EncodingPlan plan;
+  on_root(world, [&] { plan = plan_encoding(config, pipeline, manifest, dtype); });
+  const json mine = {{"moments", plan.shape.moments},
+                     {"text", plan.shape.text},
+                     {"encodes", plan.encodes},
+                     {"cache", plan.cache ? json(plan.cache->string()) : json(nullptr)},
+                     {"fingerprint", plan.fingerprint}};
+  const json shared = json::from_cbor(world.broadcast([&] {
+    std::string bytes;
+    json::to_cbor(mine, bytes);
+    return bytes;
+  }()));
+  plan.shape = {shared.at("moments"), shared.at("text")};
+  plan.encodes = shared.at("encodes");
+  if (!shared.at("cache").is_null()) plan.cache = shared.at("cache").get<std::string>();
+  plan.fingerprint = shared.at("fingerprint");
+  return plan;
+}
+
+std::string describe(const EncodingPlan& plan) {
+  auto text =
+      fmt::format("moments {} and text {}, ", fmt::join(plan.shape.moments, " x "), fmt::join(plan.shape.text, " x "));
+  if (!plan.cache) return text + (plan.encodes ? "made while training" : "read from Parquet files");
+  text += "read from " + plan.cache->string();
+  return plan.encodes ? text + ", the missing ones made and added" : text;
+}
+
+namespace {
+
+std::optional<ClipTokenizer> load_tokenizer(const ProducerConfig& config, const PipelineFolder& pipeline,
+                                            bool encodes) {
+  if (!encodes) return std::nullopt;
+  return ClipTokenizer::load(pipeline.component("tokenizer"), config.tokenizer);
+}
+
+}  // namespace
+
+EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
+                               const EncodingPlan& encoding, torch::Device device, int rank)
+    : config_(config),
+      pipeline_(pipeline),
+      data_(data),
+      encoding_(encoding),
+      device_(device),
+      tokenizer_(load_tokenizer(config, pipeline, encoding.encodes)),
+      loader_(config.data, config.transform, data,
+              {.seed = config.run.seed,
+               .tokenizer = tokenizer_ ? &*tokenizer_ : nullptr,
+               .rejected = std::filesystem::path(config.run.dir.value) / "rejected",
+               .rank = rank}) {
+  if (!encoding.encodes) return;
+  const auto dtype = parse_dtype(config.encode.dtype, device_);
+  encoder_.emplace(pipeline.load_vae(device_, dtype), pipeline.load_text_encoder(device_, dtype), device_, dtype,
+                   config.encode.batch_size);
+}
+
+torch::Tensor EncodePipeline::make_null_text() {
+  if (encoding_.encodes) {
+    const auto state = encoder_->encode_text(tokenizer_->encode(""));
+    if (encoding_.cache) {
+      clear_latent_scratch(*encoding_.cache);
+      const auto* values = static_cast<const std::uint16_t*>(state.const_data_ptr());
+      write_cache_description(*encoding_.cache,
+                              {encoding_.fingerprint, encoding_.shape, {values, values + state.numel()}});
+    }
+    return state;
+  }
+  if (!encoding_.cache) return encode_null_text();
+  const auto values = read_cache_description(*encoding_.cache).null_text;
+  auto state = torch::empty(encoding_.shape.text, torch::kHalf);
+  std::memcpy(state.data_ptr(), values.data(), state.nbytes());
+  return state;
+}
+
+// By a text encoder that is let go at once: all other text embeddings are read. The shape is Encoder's, so are the
+// bits.
+torch::Tensor EncodePipeline::encode_null_text() const {
+  const torch::InferenceMode no_gradients;
+  const auto tokenizer = ClipTokenizer::load(pipeline_.component("tokenizer"), config_.tokenizer);
+  auto encoder = pipeline_.load_text_encoder(device_, parse_dtype(config_.encode.dtype, device_));
+  const auto ids = torch::tensor(tokenizer.encode(""), torch::kInt64).repeat({config_.encode.batch_size, 1});
+  return encoder->forward(ids.to(device_))[0].to(torch::kHalf).cpu().contiguous();
+}
+
+std::unique_ptr<SampleSource> EncodePipeline::make_source_with_cache(CachedValues values) const {
+  if (!encoding_.encodes && !encoding_.cache)
+    return make_latent_table_source(config_.data.train, data_.manifest,
+                                    latent_table_options(config_, pipeline_, encoding_.shape));
+  auto source = make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
+  if (!encoding_.encodes || !encoding_.cache) return source;
+  return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);
+}
+
+StripeStream EncodePipeline::start_stream(const StreamOptions& options, CachedValues values,
+                                          const std::vector<std::uint32_t>& stripes, const StripeCursors& from) {
+  source_ = make_source_with_cache(values);
+  return loader_.start(*source_, stripes, options, from);
+}
+
+CachedEncoder EncodePipeline::make_encoder(CacheUse use) {
+  std::unique_ptr<CacheWriter> writer;
+  if (encoding_.encodes && encoding_.cache)
+    writer =
+        std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
+                                      use == CacheUse::whole ? open_files_of_one_stripe : open_files_of_a_producer);
+  return {encoder_ ? &*encoder_ : nullptr, std::move(writer), use, encoding_.shape, config_.encode.batch_size};
+}
+
+void EncodePipeline::produce(ParcelSender& sender, ProducerPlan plan, const StreamOptions& options,
+                             const StripeCursors& from) {
+  auto stream = start_stream(options, CachedValues::full, plan.stripes, from);
+  auto encoder = make_encoder(CacheUse::beside);
+  plan.rejected = &rejected();
+  run_producer(stream, encoder, sender, data_, plan);
+}
+
+}  // namespace millrace

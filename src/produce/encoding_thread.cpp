@@ -1,0 +1,126 @@
+#include "encoding_thread.h"
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+namespace {
+
+// More of them in the place of one encoder batch are the encoder's fault, not single images'.
+constexpr std::size_t max_dropped = 1000;
+
+[[noreturn]] void give_up(const std::vector<SampleRef>& dropped) {
+  throw Error(
+      Exit::bad_data,
+      fmt::format(
+          "{} samples of one encoder batch and its replacements have encodings that are not finite, the last is {}",
+          dropped.size(), dropped.back().id),
+      "encode.dtype=float32 or bfloat16: the VAE of SD 1 and 2 can overflow in float16");
+}
+
+// Leaves the finite rows in the batch; what the others were.
+std::vector<SampleRef> drop_non_finite(CheckedBatch& encoded) {
+  std::vector<int> kept;
+  std::vector<SampleRef> dropped;
+  for (std::size_t row = 0; row < encoded.finite.size(); ++row) {
+    if (encoded.finite[row]) {
+      kept.push_back(static_cast<int>(row));
+    } else {
+      dropped.push_back(encoded.batch.refs[row]);
+    }
+  }
+  if (!dropped.empty()) encoded.batch = select_rows(encoded.batch, kept);
+  return dropped;
+}
+
+}  // namespace
+
+EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
+                               ParcelSize parcel)
+    : stream_(stream), encoder_(encoder), samples_(stream, stripes, parcel, 2 * encoder.batch_size()) {
+  thread_ = std::jthread([this, threads = at::get_num_threads()] {
+    at::set_num_threads(threads);  // a thread starts with the library's default
+    try {
+      work();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    ready_.close();
+  });
+}
+
+EncodingThread::~EncodingThread() {
+  ready_.close();
+}
+
+std::optional<Encoded> EncodingThread::next(std::chrono::milliseconds limit) {
+  auto encoded = ready_.pop_for(limit);
+  if (!encoded && ready_.closed() && failure_) std::rethrow_exception(failure_);
+  return encoded;
+}
+
+void EncodingThread::work() {
+  while (ready_.push(encode(take_samples()))) {
+  }
+}
+
+// An encoder batch of samples that need one, and the cached samples between them, up to as many again.
+std::vector<TransformedSample> EncodingThread::take_samples() {
+  std::vector<TransformedSample> samples;
+  int to_encode = 0;
+  while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
+    auto sample = samples_.next();
+    ensure(sample.has_value(), "training reads stripes without end");
+    to_encode += !sample->encoding;
+    samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
+Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
+  Encoded encoded;
+  std::vector<EncodedBatch> pieces;
+  std::deque<std::uint32_t> missing;  // stripes that lack a sample
+  while (!samples.empty()) {
+    const Stopwatch watch;
+    auto checked = encoder_.encode(std::move(samples));
+    encode_seconds_ += watch.seconds();
+    for (auto& ref : drop_non_finite(checked)) {
+      missing.push_back(ref.stripe);
+      encoded.dropped.push_back(std::move(ref));
+    }
+    pieces.push_back(std::move(checked.batch));
+    if (encoded.dropped.size() > max_dropped) give_up(encoded.dropped);
+    samples = take_replacements(missing);
+  }
+  encoded.batch = concatenate(pieces);
+  encoded.spent = report();
+  encoded.since = Stopwatch();
+  return encoded;
+}
+
+// The next samples of these stripes, as many as an encoder batch holds.
+std::vector<TransformedSample> EncodingThread::take_replacements(std::deque<std::uint32_t>& missing) {
+  std::vector<TransformedSample> samples;
+  while (!missing.empty() && static_cast<int>(samples.size()) < encoder_.batch_size()) {
+    auto sample = samples_.replacement(missing.front());
+    ensure(sample.has_value(), "training reads stripes without end");
+    samples.push_back(std::move(*sample));
+    missing.pop_front();
+  }
+  return samples;
+}
+
+ProducerReport EncodingThread::report() const {
+  const auto reading = stream_.statistics();
+  ProducerReport report;
+  report.images = static_cast<double>(encoder_.images());
+  report.seconds = since_start_.seconds();
+  report.reader_seconds = reading.threads * reading.seconds;
+  report.readers = reading.busy;
+  report.encode_seconds = encode_seconds_;
+  report.encode_wait_seconds = reading.wait_seconds;
+  return report;
+}
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+#pragma once
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "millrace/core/queue.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/encode/cached_encoder.h"
+#include "millrace/encode/parcel_bytes.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/stripe_stream.h"
+
+namespace millrace {
+
+// One encoder batch as it leaves the encoders. A sample whose encoding is not finite is replaced, at the end of the
+// same batch, by the next one of its stripe, so that no parcel lacks a sample that the order of parcels counts on.
+struct Encoded {
+  EncodedBatch batch;                // finite
+  std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
+  ProducerReport spent;              // up to then, all but sending
+  Stopwatch since;                   // `spent` was taken
+};
+
+// Takes samples from the stream and encodes them, in a thread of its own, so that parcels travel meanwhile: messages
+// move only while the thread that talks to MPI looks after them. One batch is made ahead.
+class EncodingThread {
+ public:
+  // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
+  EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
+                 ParcelSize parcel);
+  ~EncodingThread();  // after the batch that is being made
+
+  // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
+  std::optional<Encoded> next(std::chrono::milliseconds limit);
+
+ private:
+  void work();
+  std::vector<TransformedSample> take_samples();
+  std::vector<TransformedSample> take_replacements(std::deque<std::uint32_t>& missing);
+  Encoded encode(std::vector<TransformedSample> samples);
+  ProducerReport report() const;
+
+  StripeStream& stream_;
+  CachedEncoder& encoder_;
+  InterleavedReader samples_;
+  const Stopwatch since_start_{};
+  double encode_seconds_ = 0;
+  std::exception_ptr failure_;  // set before the queue is closed
+  BoundedQueue<Encoded> ready_{1};
+  std::jthread thread_;
+};
+
+}  // namespace millrace

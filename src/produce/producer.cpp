@@ -1,0 +1,184 @@
+#include "millrace/produce/producer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "encoding_thread.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/encode/parcel_bytes.h"
+#include "millrace/loader/data_plan.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t ledger_bytes = 64 << 10;
+constexpr std::chrono::milliseconds poll_interval(1);  // messages on their way are looked after this often
+
+// One stripe's encoded samples on their way into a parcel.
+struct StripeBuffer {
+  std::uint32_t stripe = 0;
+  std::vector<EncodedBatch> pieces;
+  int waiting = 0;  // samples in `pieces`
+  LedgerDelta non_finite;
+};
+
+class Producer {
+ public:
+  Producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
+           const ProducerPlan& plan)
+      : stream_(stream),
+        encoder_(encoder),
+        sender_(sender),
+        data_(data),
+        plan_(plan),
+        order_(plan.stripes, plan.parcel),
+        turn_(order_.next()) {
+    for (auto stripe : plan.stripes) buffers_[stripe].stripe = stripe;
+  }
+
+  void run() {
+    run_until_stopped();
+    encoder_.finish();
+  }
+
+ private:
+  // While the next batch is encoded, this thread sends the last one.
+  void run_until_stopped() {
+    EncodingThread encoding(stream_, encoder_, plan_.stripes, plan_.parcel);
+    while (!sender_.all_stopped()) {
+      tell_signal();
+      if (auto encoded = encoding.next(poll_interval)) take_over(std::move(*encoded));
+      sender_.poll();
+    }
+  }
+
+  void tell_signal() {
+    if (stop::requested() && !std::exchange(signal_told_, true)) sender_.report_signal(stop::signal_number());
+  }
+
+  void take_over(Encoded encoded) {
+    since_taken_over_ = Stopwatch();
+    spent_ = encoded.spent;
+    since_spent_ = encoded.since;
+    tell_dropped(encoded.dropped);
+    sort_into_buffers(encoded.batch);
+    send_complete_parcels();
+    busy_seconds_ += since_taken_over_.seconds();
+  }
+
+  void tell_dropped(const std::vector<SampleRef>& dropped) {
+    for (const auto& ref : dropped) {
+      log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
+      buffers_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
+      if (plan_.rejected) plan_.rejected->add({ref, RejectReason::non_finite, "its encoding is not finite"});
+    }
+  }
+
+  void sort_into_buffers(const EncodedBatch& batch) {
+    std::map<std::uint32_t, std::vector<int>> rows_of;
+    for (std::size_t row = 0; row < batch.refs.size(); ++row)
+      rows_of[batch.refs[row].stripe].push_back(static_cast<int>(row));
+    for (const auto& [stripe, rows] : rows_of) {
+      buffers_[stripe].pieces.push_back(select_rows(batch, rows));
+      buffers_[stripe].waiting += static_cast<int>(rows.size());
+    }
+  }
+
+  // NOTE [Order of parcels] Parcels leave in the order in which they are needed, whoever they are for and whenever they
+  // were complete. That keeps the hand-off from deadlock, with rings of any size, encoder batches of any size and any
+  // number of producers and trainers. For let nothing move any more, and let t be the trainer that waits for samples in
+  // the least step j; it lacks a parcel X of producer p, needed in step j or before.
+  //   If X has left, it lies in t's ring, and t takes it: a trainer empties the ring of a producer it lacks something
+  //   of. If X has not left, p stands at a parcel Y, in the order before X or X itself, needed in a step i <= j,
+  //   because the ring of Y's trainer u is full. Either u waits for samples, in step k >= j: then it lacks Y, and takes
+  //   what is in its ring. Or u waits for others in the gradients of step k: then it has had all that it needs up to k,
+  //   so i > k; but t, in step j >= i > k, has left the gradients of step k, and so has u.
+  // Each case contradicts that nothing moves. With the parcels of an encoder batch sent by stripe number, more parcels
+  // of a later step than a ring has slots could block one that another trainer waited for.
+  // tests/app/handoff_model_test.cpp tries thousands of layouts.
+  void send_complete_parcels() {
+    while (buffers_[turn_.stripe].waiting >= turn_.samples) {
+      StripeBuffer& buffer = buffers_[turn_.stripe];
+      send_parcel(buffer, take(buffer, turn_.samples));
+      turn_ = order_.next();
+    }
+  }
+
+  EncodedBatch take(StripeBuffer& buffer, int samples) {
+    EncodedBatch all = concatenate(std::exchange(buffer.pieces, {}));
+    std::vector<int> rows(all.refs.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    buffer.waiting -= samples;
+    if (buffer.waiting == 0) return all;
+    buffer.pieces.push_back(select_rows(all, {rows.begin() + samples, rows.end()}));
+    return select_rows(all, {rows.begin(), rows.begin() + samples});
+  }
+
+  void send_parcel(StripeBuffer& buffer, EncodedBatch batch) {
+    auto delta = stream_.take_ledger_delta(buffer.stripe, ledger_bytes / 2);
+    encoder_.reject(fresh_rejections(delta, data_.stripes));
+    delta.append(buffer.non_finite.take(ledger_bytes / 2));
+    const auto bytes = pack_parcel({buffer.stripe, std::move(batch), delta.to_bytes(), report()});
+    const int trainer = plan_.trainer_of[buffer.stripe];
+    sender_.send(trainer, buffer.stripe, bytes, [&] {
+      tell_signal();
+      return false;
+    });
+  }
+
+  // Of the batches that were taken over so far, and of sending until now: while one is being sent.
+  ProducerReport report() const {
+    ProducerReport report = spent_;
+    report.seconds += since_spent_.seconds();
+    report.send_wait_seconds = sender_.stats().stall_seconds;
+    report.send_seconds = busy_seconds_ + since_taken_over_.seconds() - report.send_wait_seconds;
+    return report;
+  }
+
+  StripeStream& stream_;
+  CachedEncoder& encoder_;
+  ParcelSender& sender_;
+  const DataPlan& data_;
+  const ProducerPlan& plan_;
+  ParcelOrder order_;
+  ParcelOrder::Turn turn_;  // the next parcel to be sent
+  std::map<std::uint32_t, StripeBuffer> buffers_;
+  ProducerReport spent_;  // up to the batch that is being sent
+  Stopwatch since_spent_;
+  double busy_seconds_ = 0;  // sending and waiting to send, but for the present batch
+  Stopwatch since_taken_over_;
+  bool signal_told_ = false;
+};
+
+}  // namespace
+
+ParcelSize plan_parcel_size(int samples_per_step) {
+  constexpr int images = 64, steps = 8;
+  return {samples_per_step, std::clamp(images / samples_per_step, 1, steps)};
+}
+
+std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape) {
+  return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, max_id_bytes, ledger_bytes);
+}
+
+void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
+                  const ProducerPlan& plan) {
+  try {
+    Producer(stream, encoder, sender, data, plan).run();
+  } catch (const Error& error) {
+    sender.finish(error);
+    throw;
+  } catch (const std::exception& error) {
+    sender.finish(Error(Exit::bug, error.what()));
+    throw;
+  }
+  sender.finish();
+}
+
+}  // namespace millrace

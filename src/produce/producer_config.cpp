@@ -1,0 +1,42 @@
+#include "millrace/produce/producer_config.h"
+
+namespace millrace {
+
+void describe_dtype(config::Section& section, std::string& dtype) {
+  section
+      .key("dtype", dtype,
+           "arithmetic of the trained model; auto = bfloat16 on CUDA, float32 on the CPU; masters stay float32")
+      .one_of({"auto", "float32", "bfloat16"});
+}
+
+void RunConfig::describe(config::Section& section) {
+  section.key("dir", dir, "folder of the run: checkpoints, metrics, logs");
+  section.key("seed", seed, "of everything random");
+  section.key("device", device, "where tensors live; auto = CUDA where there is one, else the CPU")
+      .one_of({"auto", "cpu", "cuda"});
+}
+
+void ModelConfig::Unet::describe(config::Section& section) {
+  section.key("init", init, {{"random", Init::random}, {"pretrained", Init::pretrained}},
+              "fresh weights, or those of model.pipeline");
+  section.key("config", config, "unet/config.json of another shape; null = that of model.pipeline");
+  section.key("ema_start", ema_start, "folder of weights the EMA starts from; null = the initial weights").later();
+}
+
+void ModelConfig::describe(config::Section& section) {
+  section.key("pipeline", pipeline, "diffusers folder: VAE, text encoder, tokenizer, scheduler and the U-Net's shape");
+  section.section("unet", unet, "the trained network");
+  section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
+  describe_dtype(section, dtype);
+}
+
+void ProducerConfig::describe(config::Section& section) {
+  section.section("run", run, "the run");
+  section.section("model", model, "what is trained, and what encodes for it");
+  section.section("data", data, "where samples come from, and in which order");
+  section.section("transform", transform, "from image files to pixels");
+  section.section("tokenizer", tokenizer, "from captions to ids");
+  section.section("encode", encode, "from pixels and ids to latents and text embeddings");
+}
+
+}  // namespace millrace

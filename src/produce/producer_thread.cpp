@@ -1,0 +1,33 @@
+#include "millrace/produce/producer_thread.h"
+
+#include <ATen/Parallel.h>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+ProducerThread::ProducerThread(const HandoffConfig& size, int threads, std::string what,
+                               std::function<void(ParcelSender&)> produce) {
+  auto ends = make_in_process_handoff(size);
+  receiver_ = std::move(ends.receiver);
+  thread_ =
+      std::jthread([threads, what = std::move(what), produce = std::move(produce), sender = std::move(ends.sender)] {
+        try {
+          at::set_num_threads(threads);  // a thread starts with the library's default
+          produce(*sender);
+        } catch (const Error& error) {
+          sender->finish(error);  // the trainer gets it from there
+          log::debug("{}: {}", what, error.what());
+        } catch (const std::exception& error) {
+          sender->finish(Error(Exit::bug, error.what()));
+          log::debug("{}: {}", what, error.what());
+        }
+      });
+}
+
+ProducerThread::~ProducerThread() {
+  receiver_->request_stop();
+}
+
+}  // namespace millrace

@@ -1,0 +1,151 @@
+#include "tokenizer_bpe.h"
+
+#include <queue>
+#include <sstream>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/json.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr const char* end_of_word = "</w>";
+
+std::string utf8(unsigned code_point) {  // below U+0800
+  if (code_point < 0x80) return std::string(1, static_cast<char>(code_point));
+  return {static_cast<char>(0xC0 | code_point >> 6), static_cast<char>(0x80 | (code_point & 0x3F))};
+}
+
+bool is_printable(unsigned byte) {
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
+
+// A symbol of the word under way, in a list linked by positions.
+struct Symbol {
+  std::int32_t id;
+  std::int32_t previous, next;  // -1 at the ends
+};
+
+// A pair that could be merged; outdated when one of its symbols has changed since.
+struct Candidate {
+  std::int32_t rank, left;
+  std::int32_t left_id, right_id, merged_id;
+  bool operator<(const Candidate& other) const {  // the queue gives the lowest rank first, from the left
+    return rank != other.rank ? rank > other.rank : left > other.left;
+  }
+};
+
+}  // namespace
+
+std::array<std::string, 256> byte_symbols() {
+  std::array<std::string, 256> symbols;
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) symbols[byte] = utf8(is_printable(byte) ? byte : next++);
+  return symbols;
+}
+
+BytePairs BytePairs::load(const std::filesystem::path& vocabulary, const std::filesystem::path& merges) {
+  BytePairs pairs;
+  try {
+    pairs.vocabulary_ = read_json(vocabulary).get<decltype(pairs.vocabulary_)>();
+  } catch (const nlohmann::json::exception& error) {
+    fail(Exit::io, "{}: not a map from tokens to ids: {}", vocabulary.string(), error.what());
+  }
+  pairs.learn_bytes(vocabulary);
+  pairs.learn_merges(read_file(merges), merges);
+  return pairs;
+}
+
+BytePairs BytePairs::load(const std::filesystem::path& tokenizer_json) {
+  BytePairs pairs;
+  std::string merges = "\n";  // the header line
+  try {
+    const auto model = read_json(tokenizer_json).at("model");
+    if (model.value("type", "BPE") != "BPE") fail(Exit::io, "{}: not a byte-pair encoding", tokenizer_json.string());
+    pairs.vocabulary_ = model.at("vocab").get<decltype(pairs.vocabulary_)>();
+    for (const auto& pair : model.at("merges"))  // ["t", "h"], or "t h" in older files
+      merges += pair.is_array() ? pair.at(0).get<std::string>() + ' ' + pair.at(1).get<std::string>() + '\n'
+                                : pair.get<std::string>() + '\n';
+  } catch (const nlohmann::json::exception& error) {
+    fail(Exit::io, "{}: not the file of a CLIP tokenizer: {}", tokenizer_json.string(), error.what());
+  }
+  pairs.learn_bytes(tokenizer_json);
+  pairs.learn_merges(merges, tokenizer_json);
+  return pairs;
+}
+
+std::int32_t BytePairs::find(const std::string& token) const {
+  const auto found = vocabulary_.find(token);
+  return found == vocabulary_.end() ? -1 : found->second;
+}
+
+std::int32_t BytePairs::require(const std::string& token, const std::filesystem::path& file) const {
+  const std::int32_t id = find(token);
+  if (id < 0) fail(Exit::io, "{}: token '{}' is not in the vocabulary", file.string(), token);
+  return id;
+}
+
+void BytePairs::learn_bytes(const std::filesystem::path& file) {
+  const auto symbols = byte_symbols();
+  for (std::size_t byte = 0; byte < symbols.size(); ++byte) {
+    inner_[byte] = require(symbols[byte], file);
+    last_[byte] = require(symbols[byte] + end_of_word, file);
+  }
+}
+
+void BytePairs::learn_merges(const std::string& text, const std::filesystem::path& file) {
+  std::int32_t rank = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with("#version")) continue;
+    const std::size_t space = line.find(' ');
+    if (space == line.npos) fail(Exit::io, "{}: line '{}' is not a pair of tokens", file.string(), line);
+    const std::string left = line.substr(0, space), right = line.substr(space + 1);
+    merges_.try_emplace(pair_key(require(left, file), require(right, file)),
+                        Merge{rank++, require(left + right, file)});
+  }
+}
+
+// NOTE [One pair at a time]: the best pair comes out of a queue and its neighbours are looked at again, so a word of n
+// bytes takes n log n steps. Of equal pairs the leftmost is merged first, so that "aaa" becomes "aa" "a". That is
+// transformers' rule; CLIP's bpe() merges all occurrences of the best pair before it looks for the next one. Both give
+// the same, for a token is made by one pair, and pairs with it have been learnt later: what a merge brings up ranks
+// behind the pair that is being merged, and waits until all its occurrences are done.
+void BytePairs::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  thread_local std::vector<Symbol> symbols;
+  std::priority_queue<Candidate> candidates;
+  const auto consider = [&](std::int32_t left) {
+    if (left < 0 || symbols[left].next < 0) return;
+    const std::int32_t left_id = symbols[left].id, right_id = symbols[symbols[left].next].id;
+    if (const auto merge = merges_.find(pair_key(left_id, right_id)); merge != merges_.end()) {
+      candidates.push({merge->second.rank, left, left_id, right_id, merge->second.id});
+    }
+  };
+
+  const auto length = static_cast<std::int32_t>(word.size());
+  symbols.resize(length);
+  for (std::int32_t i = 0; i < length; ++i) {
+    const auto byte = static_cast<unsigned char>(word[i]);
+    symbols[i] = {i + 1 < length ? inner_[byte] : last_[byte], i - 1, i + 1 < length ? i + 1 : -1};
+  }
+  for (std::int32_t i = 0; i < length; ++i) consider(i);
+
+  while (!candidates.empty()) {
+    const Candidate best = candidates.top();
+    candidates.pop();
+    Symbol& left = symbols[best.left];
+    if (left.id != best.left_id || left.next < 0 || symbols[left.next].id != best.right_id) continue;
+    Symbol& right = symbols[left.next];
+    left.id = best.merged_id;
+    right.id = -1;
+    left.next = right.next;
+    if (left.next >= 0) symbols[left.next].previous = best.left;
+    consider(left.previous);
+    consider(best.left);
+  }
+  for (std::int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
+}
+
+}  // namespace millrace

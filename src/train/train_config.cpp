@@ -1,0 +1,56 @@
+#include "millrace/train/train_config.h"
+
+namespace millrace {
+
+void BatchConfig::describe(config::Section& section) {
+  section.key("global", global, "samples per optimizer step over all trainers").at_least(1);
+  section.key("micro", micro, "samples per forward pass of one trainer").at_least(1);
+}
+
+void CheckpointConfig::describe(config::Section& section) {
+  section.key("every", every, "how often the state is saved; null = never");
+  section.key("keep", keep, "newest checkpoints that are kept").at_least(1);
+  section.key("keep_every", keep_every,
+              "the first checkpoint at or after each multiple of this is kept for good; null = none");
+  section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
+  section.key("allow_changes", allow_changes,
+              "go on although the seed, data, batch, stripes, transform or model differ");
+}
+
+void SamplesConfig::describe(config::Section& section) {
+  section.key("every", every, "how often images are made during training");
+  section.key("prompts", prompts, "file with one prompt a line; null = no images");
+  section.key("count", count, "images each time").at_least(1);
+}
+
+void ValidationConfig::describe(config::Section& section) {
+  section.key("every", every, "how often the loss on data.validation is measured");
+  section
+      .key("batches", batches,
+           "batches of batch.global samples it is measured on; encoded once at the start and kept in memory")
+      .at_least(1);
+}
+
+void LogConfig::describe(config::Section& section) {
+  section.key("every", every, "how often metrics are written");
+  section.key("tensorboard", tensorboard, "write TensorBoard event files");
+  section.key("prometheus", prometheus, "file for Prometheus' textfile collector; null = none").later();
+  section.key("ids", ids, "write ids.jsonl: the sample ids of every step");
+}
+
+void RecordConfig::describe(config::Section& section) {
+  section.key("steps", steps, "steps whose tensors are written to RUN/records, to replay them elsewhere");
+}
+
+void GuardConfig::describe(config::Section& section) {
+  section.key("non_finite", non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}},
+              "what a loss or gradient that is not finite does: skip the update, or stop with exit code 78");
+  section.key("spike_sigma", spike_sigma, "a loss this many standard deviations above its mean is warned about")
+      .above(0);
+  section.key("max_skips", max_skips, "more skipped steps in a row than this stop the run").at_least(0);
+  section.key("hang_timeout", hang_timeout,
+              "longest a rank may wait for another, five times as long for samples; auto "
+              "= 30 min");
+}
+
+}  // namespace millrace

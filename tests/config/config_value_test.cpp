@@ -1,0 +1,114 @@
+#include "config/config_fixture.h"
+
+namespace millrace::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+class ConfigValue : public ConfigTest {};
+
+TEST_F(ConfigValue, DefaultsStayWithoutInput) {
+  const Root& root = good({});
+  EXPECT_EQ(root.optim.lr, 1e-4);
+  EXPECT_TRUE(root.data.stripes.is_auto());
+  EXPECT_FALSE(root.data.validation);
+}
+
+TEST_F(ConfigValue, EveryTypeIsReadFromYaml) {
+  const Root& root = good({R"(
+run: {seed: 18446744073709551615, note: "null", room: 1 GiB, policy: crop_then_resize, validation_policy: resize_then_crop, steps: [1, 2_000]}
+data:
+  allow_pipes: yes
+  stripes: 64
+  train: {type: parquet, path: [a.parquet, b.parquet], limit: 5, filters: {width: '>= 256', nsfw: no, ratio: 1.50}}
+  validation: {path: v.tar}
+optim: {lr: 2e-4, betas: [0, .95], clip: null, warmup: 1.1G samples}
+duration: 20 min
+)"},
+                          {"data.train.path=[c.parquet]"});
+  EXPECT_EQ(root.run.seed, 18446744073709551615u);
+  EXPECT_EQ(root.run.note, "null");
+  EXPECT_EQ(root.run.room.value, 1u << 30);
+  EXPECT_EQ(root.run.policy, Policy::crop_then_resize);
+  EXPECT_EQ(root.run.validation_policy.value, Policy::resize_then_crop);
+  EXPECT_THAT(root.run.steps, ElementsAre(1, 2000));
+  EXPECT_TRUE(root.data.allow_pipes);
+  EXPECT_EQ(root.data.stripes.value, 64);
+  EXPECT_EQ(root.data.train.limit, 5);
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("nsfw", "no"), Pair("ratio", "1.50"), Pair("width", ">= 256")));
+  ASSERT_TRUE(root.data.validation);
+  EXPECT_THAT(root.data.validation->path, ElementsAre("v.tar"));
+  EXPECT_EQ(root.data.validation->type, "webdataset");
+  EXPECT_EQ(root.optim.lr, 2e-4);
+  EXPECT_THAT(root.optim.betas, ElementsAre(0, 0.95));
+  EXPECT_FALSE(root.optim.clip);
+  EXPECT_EQ(root.optim.warmup, (Duration{1.1e9, Duration::Unit::samples}));
+  EXPECT_EQ(root.duration, Duration::seconds(1200));
+}
+
+TEST_F(ConfigValue, LaterFilesAndOverridesWin) {
+  const Root& root =
+      good({"optim: {lr: 1, clip: 2}\ndata: {train: {filters: {a: '1', b: '2'}}}\nrun: {steps: [1, 2, 3]}",
+            "optim: {lr: 3}\ndata: {train: {filters: {b: '4'}}}\nrun: {steps: [9]}"},
+           {"optim.lr=5", "optim.lr=6"});
+  EXPECT_EQ(root.optim.lr, 6);
+  EXPECT_EQ(root.optim.clip, 2);  // maps merge
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("a", "1"), Pair("b", "4")));
+  EXPECT_THAT(root.run.steps, ElementsAre(9));  // lists replace
+}
+
+TEST_F(ConfigValue, MissingMarkErasesNothing) {
+  EXPECT_EQ(good({"optim: {lr: 2}", "optim: {lr: ???}"}).optim.lr, 2);
+  EXPECT_EQ(good({"optim: {lr: ???}", "optim: {lr: 2}"}).optim.lr, 2);
+}
+
+TEST_F(ConfigValue, AnEmptySectionErasesNothing) {
+  EXPECT_EQ(good({"optim: {lr: 2}", "optim:\n  # lr: 3\n"}).optim.lr, 2);
+  EXPECT_EQ(good({"optim:"}).optim.lr, 1e-4);
+}
+
+TEST_F(ConfigValue, AnOptionalSectionCanBeTakenBack) {
+  EXPECT_FALSE(good({"data: {validation: {path: v.tar}}"}, {"data.validation=null"}).data.validation);
+  EXPECT_EQ(good({}, {"data.validation.path=v.tar", "data.validation.limit=3"}).data.validation->limit, 3);
+  EXPECT_EQ(good({}, {"data.validation={path: v.tar, limit: 4}"}).data.validation->limit, 4);
+}
+
+TEST_F(ConfigValue, OverridesOfTextAreVerbatim) {
+  const Root& root = good({}, {"run.dir=a: b # c, [d] = 'e'", "run.note= 010 ", "data.train.filters.width=>= 256",
+                               "data.train.filters.a.b=yes"});
+  EXPECT_EQ(root.run.dir.value, "a: b # c, [d] = 'e'");
+  EXPECT_EQ(root.run.note, " 010 ");
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("a.b", "yes"), Pair("width", ">= 256")));
+  EXPECT_FALSE(good({"run: {note: x}"}, {"run.note=null"}).run.note);
+}
+
+TEST_F(ConfigValue, OverridesOfListsKeepBracePatternsWhole) {
+  const auto path_of = [&](const std::string& text) { return good({}, {"data.train.path=" + text}).data.train.path; };
+  EXPECT_THAT(path_of("a.tar"), ElementsAre("a.tar"));
+  EXPECT_THAT(path_of("{00..10}.tar"), ElementsAre("{00..10}.tar"));
+  EXPECT_THAT(path_of("[a.tar,b.tar]"), ElementsAre("a.tar", "b.tar"));
+  EXPECT_THAT(path_of("[ {a,b}-{0..9}.tar , 'c,d.tar' ]"), ElementsAre("{a,b}-{0..9}.tar", "c,d.tar"));
+  EXPECT_THAT(path_of("pipe:cat x[1].tar"), ElementsAre("pipe:cat x[1].tar"));
+  EXPECT_THAT(good({}, {"optim.betas=[0.8, 9e-1]"}).optim.betas, ElementsAre(0.8, 0.9));
+  EXPECT_THAT(good({"run: {steps: [1]}"}, {"run.steps=[]"}).run.steps, IsEmpty());
+  EXPECT_THAT(good({}, {"run.steps=7"}).run.steps, ElementsAre(7));
+}
+
+TEST_F(ConfigValue, OtherCommandsSectionsAreLeftAlone) {
+  good({"generate: {steps: 30}"}, {"generate.seed=3"});
+}
+
+TEST_F(ConfigValue, AnchorsAndAliasesWork) {
+  const Root& root = good({"data:\n  train: &source {limit: 5, path: a.tar}\n  validation: *source\n"});
+  EXPECT_EQ(root.data.validation->limit, 5);
+}
+
+TEST_F(ConfigValue, JsonIsYaml) {
+  EXPECT_EQ(good({R"({"optim": {"lr": 1e-3, "clip": null}})"}).optim.lr, 1e-3);
+}
+
+}  // namespace
+}  // namespace millrace::test

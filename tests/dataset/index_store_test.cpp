@@ -1,0 +1,98 @@
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include "index_store.h"
+#include "millrace/core/files.h"
+#include "millrace/loader/sources.h"
+#include "rows_of.h"
+#include "temp_archives.h"
+
+namespace millrace {
+namespace {
+
+using test::TempFolder;
+
+void write_samples(const TempFolder& folder, int count) {
+  std::vector<TarSample> samples;
+  for (int i = 0; i < count; ++i)
+    samples.push_back(test::sample(i % 3 ? fmt::to_string(i) : "same", "J", fmt::to_string(i)));
+  folder.write_tar("a.tar", samples);
+}
+
+TEST(IndexStore, KeepsAnIndexBesideItsArchive) {
+  TempFolder folder;
+  write_samples(folder, 9);
+  const IndexStore store("beside");
+  const std::string kept = folder.path(".a.tar.millrace-index");
+  const TarIndex index = store.index_of(folder.path("a.tar"));
+  EXPECT_EQ(index, index_tar(folder.path("a.tar")));
+  EXPECT_EQ(index.repeated.size(), 2u);
+  ASSERT_TRUE(fs::exists(kept));
+  const std::string bytes = read_file(kept);
+  EXPECT_EQ(store.index_of(folder.path("a.tar")), index);
+
+  // Where content changes without a trace, the index that was kept shows that it is what is read.
+  const std::string tar = read_file(folder.path("a.tar"));
+  const auto time = fs::last_write_time(folder.path("a.tar"));
+  folder.write("a.tar", std::string(tar.size(), 'z'));
+  fs::last_write_time(folder.path("a.tar"), time);
+  EXPECT_EQ(store.index_of(folder.path("a.tar")), index);
+  folder.write("a.tar", tar);
+  fs::last_write_time(folder.path("a.tar"), time);
+
+  folder.write(".a.tar.millrace-index", bytes.substr(0, bytes.size() / 2));
+  EXPECT_EQ(store.index_of(folder.path("a.tar")), index);
+  EXPECT_EQ(read_file(kept), bytes) << "a damaged one is made again";
+  EXPECT_EQ(IndexStore("never").index_of(folder.path("a.tar")), index);
+}
+
+TEST(IndexStore, AnArchiveThatChangedIsReadAgain) {
+  TempFolder folder;
+  const IndexStore store("beside");
+  write_samples(folder, 9);
+  store.index_of(folder.path("a.tar"));
+  write_samples(folder, 5);
+  EXPECT_EQ(store.index_of(folder.path("a.tar")).samples.size(), 5u);
+  // Same size, other time.
+  const std::string bytes = read_file(folder.path("a.tar"));
+  const auto time = fs::last_write_time(folder.path("a.tar"));
+  folder.write("a.tar", std::string(bytes.size(), 'z'));
+  fs::last_write_time(folder.path("a.tar"), time + std::chrono::nanoseconds(1));
+  EXPECT_TRUE(store.index_of(folder.path("a.tar")).broken.has_value());
+  EXPECT_TRUE(store.index_of(folder.path("a.tar")).broken.has_value()) << "this too is kept";
+}
+
+TEST(IndexStore, AFolderOfItsOwnTellsArchivesOfOneNameApart) {
+  TempFolder folder;
+  const IndexStore store(folder.path("indices/deep"));
+  EXPECT_NE(store.file_of("/a/0.tar"), store.file_of("/b/0.tar"));
+  EXPECT_EQ(store.file_of("/a/0.tar"), store.file_of("/a/./0.tar"));
+  write_samples(folder, 3);
+  store.index_of(folder.path("a.tar"));
+  EXPECT_TRUE(fs::exists(*store.file_of(folder.path("a.tar"))));
+  EXPECT_FALSE(fs::exists(folder.path(".a.tar.millrace-index")));
+}
+
+TEST(IndexStore, WhatCannotBeWrittenIsDoneWithout) {
+  TempFolder folder;
+  write_samples(folder, 3);
+  folder.write("file", "");
+  const IndexStore store(folder.path("file/below"));
+  EXPECT_EQ(store.index_of(folder.path("a.tar")).samples.size(), 3u);
+}
+
+TEST(IndexStore, ServesLanesAndResumption) {
+  TempFolder folder;
+  write_samples(folder, 9);
+  SourceConfig config;
+  config.path = {folder.path("a.tar")};
+  const Manifest manifest = test::manifest_of(config);
+  const auto expected = test::rows_of(*make_source(config, manifest, 64), {0, 1, 2}, 2);
+  EXPECT_FALSE(fs::exists(folder.path(".a.tar.millrace-index"))) << "never is what a caller gets who says nothing";
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(test::rows_of(*make_source(config, manifest, 64, "beside"), {0, 1, 2}, 2), expected);
+  EXPECT_TRUE(fs::exists(folder.path(".a.tar.millrace-index")));
+}
+
+}  // namespace
+}  // namespace millrace

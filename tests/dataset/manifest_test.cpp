@@ -1,0 +1,196 @@
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "archive_names.h"
+#include "millrace/core/error.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sources.h"
+#include "temp_archives.h"
+
+namespace millrace {
+namespace {
+
+using test::TempFolder;
+using testing::ElementsAre;
+
+Manifest seekable_archives(const std::vector<std::uint64_t>& rows) {
+  Manifest manifest;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    manifest.archives.push_back({.path = fmt::format("{:05}.tar", i),
+                                 .name = fmt::format("{:05}", i),
+                                 .seekable = true,
+                                 .rows = rows[i],
+                                 .limit = {}});
+  }
+  return manifest;
+}
+
+Manifest streams(std::size_t count) {
+  Manifest manifest = seekable_archives(std::vector<std::uint64_t>(count, 0));
+  for (Archive& archive : manifest.archives) {
+    archive.seekable = false;
+    archive.rows.reset();
+  }
+  return manifest;
+}
+
+TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
+  EXPECT_THAT(archive_names({"/data/00000.tar", "/data/00001.tar.gz", "b/part.1.tar"}),
+              ElementsAre("00000", "00001", "part.1"));
+  EXPECT_THAT(archive_names({"/x/a/0.tar", "/x/b/0.tar", "/x/b/1.tar"}), ElementsAre("a/0", "b/0", "1"));
+  EXPECT_THAT(archive_names({"/a/x/0.tar", "/b/x/0.tar"}), ElementsAre("a/x/0", "b/x/0"));
+  EXPECT_THAT(archive_names({"0.tar", "/b/0.tar"}), ElementsAre("0", "b/0"));
+  EXPECT_THAT(archive_names({"file:/d/7.tar", "https://host/set/8.tar?token=a/b.tar", "http://host/set/9.tgz"}),
+              ElementsAre("7", "8", "9"));
+  EXPECT_THAT(archive_names({"pipe:aws s3 cp s3://bucket/00012.tar -", "pipe:cat '/x/13.tar.gz' | gunzip",
+                             "pipe:make-data --fast", "-"}),
+              ElementsAre("00012", "13", "pipe-2", "pipe-3"));
+  EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar"}), Error);
+  EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar.gz"}), Error);
+}
+
+int stripes_for(int batch, const Manifest& manifest, config::Auto<int> wanted = {}) {
+  return static_cast<int>(plan_stripes(batch, wanted, manifest).stripes);
+}
+
+TEST(PlanStripes, LargestDivisorThatTheArchivesFeed) {
+  EXPECT_EQ(stripes_for(2048, streams(4096)), 512);
+  EXPECT_EQ(stripes_for(2048, seekable_archives(std::vector<std::uint64_t>(10, 1000))), 512);
+  EXPECT_EQ(stripes_for(1000, streams(700)), 500);
+  EXPECT_EQ(stripes_for(32, seekable_archives({1000})), 32);
+  EXPECT_EQ(stripes_for(32, seekable_archives({3, 20})), 16);  // 23 rows
+  EXPECT_EQ(stripes_for(32, seekable_archives({0, 0})), 2);    // the archives will say themselves that they are empty
+  EXPECT_EQ(stripes_for(32, streams(5)), 4);
+  EXPECT_EQ(stripes_for(7, seekable_archives({100})), 7);
+  EXPECT_EQ(stripes_for(1, streams(3)), 1);
+}
+
+TEST(PlanStripes, ExplicitNumbersMustFit) {
+  EXPECT_EQ(stripes_for(32, streams(8), {8}), 8);
+  EXPECT_THROW(stripes_for(32, streams(8), {5}), Error);
+  EXPECT_THROW(stripes_for(32, streams(8), {16}), Error);
+  EXPECT_THROW(stripes_for(32, seekable_archives({10}), {16}), Error);
+}
+
+TEST(PlanStripes, LanesCoverEveryArchiveAndNoneIsEmpty) {
+  const Manifest manifest = seekable_archives({3, 20, 0, 9});
+  const StripePlan plan = plan_stripes(24, {}, manifest);
+  EXPECT_EQ(plan.stripes, 24u);
+  EXPECT_GE(plan.splits.size(), 24u);
+  std::map<std::uint32_t, std::set<std::uint32_t>> splits;
+  for (const Split& split : plan.splits) {
+    EXPECT_LE(split.count, std::max<std::uint64_t>(1, *manifest.archives[split.archive].rows));
+    EXPECT_LT(split.index, split.count);
+    EXPECT_TRUE(splits[split.archive].insert(split.index).second);
+  }
+  for (const Split& split : plan.splits) EXPECT_EQ(splits[split.archive].size(), split.count);
+  EXPECT_EQ(splits.size(), 4u);
+}
+
+TEST(PlanStripes, RowsAreAskedForOnlyWhereLanesAreNeeded) {
+  EXPECT_FALSE(needs_rows(2048, {}, streams(512)));
+  EXPECT_TRUE(needs_rows(2048, {}, streams(511)));
+  EXPECT_FALSE(needs_rows(2048, {8}, streams(8)));
+  EXPECT_TRUE(needs_rows(2048, {16}, streams(8)));
+}
+
+// data.stripes may ask for more than auto would plan.
+TEST(PlanStripes, MoreStripesThanAutoPlansCountFurther) {
+  EXPECT_TRUE(needs_rows(1024, {1024}, streams(600)));
+  EXPECT_FALSE(needs_rows(1024, {}, streams(600)));
+  TempFolder folder;
+  folder.write_tar("00000.tar", {test::sample("0", "x", ""), test::sample("1", "x", "")});
+  for (int i = 1; i < 600; ++i) fs::copy_file(folder.path("00000.tar"), folder.path(fmt::format("{:05}.tar", i)));
+  DataConfig config;
+  config.stripes = {1024};
+  config.train.path = {folder.path("")};
+  const DataPlan many = make_data_plan(config.train, config, 1024);
+  EXPECT_EQ(many.stripes.stripes, 1024u);
+  EXPECT_EQ(many.stripes.splits.size(), 1200u);
+
+  std::vector<TarSample> rows;
+  for (int i = 0; i < 1030; ++i) rows.push_back(test::sample(std::to_string(i), "x", ""));
+  fs::create_directories(folder.path("long"));
+  folder.write_tar("long/a.tar", rows);
+  config.train.path = {folder.path("long/a.tar")};
+  const DataPlan one = make_data_plan(config.train, config, 1024);
+  EXPECT_EQ(one.stripes.splits.size(), 1024u);
+}
+
+TEST(MakeManifest, SortsByNameWhateverTheList) {
+  TempFolder folder;
+  for (const char* name : {"b.tar", "a.tar", "c.tar"}) folder.write_tar(name, {test::sample("0", "x", "")});
+  SourceConfig source;
+  source.path = {folder.path("c.tar"), folder.path("{b,a}.tar")};
+  const Manifest manifest = make_manifest(source, false);
+  ASSERT_EQ(manifest.archives.size(), 3u);
+  EXPECT_EQ(manifest.archives[0].name, "a");
+  EXPECT_TRUE(manifest.archives[0].seekable);
+  EXPECT_GT(manifest.archives[0].bytes, 0u);
+  source.path = {folder.path("")};
+  EXPECT_EQ(make_manifest(source, false), manifest);
+  EXPECT_EQ(make_manifest(source, false).digest(), manifest.digest());
+  folder.write_tar("b.tar", {test::sample("0", std::string(50000, 'x'), "")});
+  EXPECT_NE(make_manifest(source, false).digest(), manifest.digest());
+}
+
+TEST(MakeManifest, LimitKeepsTheFirstRows) {
+  TempFolder folder;
+  for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
+    folder.write_tar(name, {test::sample("0", "x", ""), test::sample("1", "x", ""), test::sample("2", "x", "")});
+  }
+  SourceConfig source;
+  source.path = {folder.path("")};
+  source.limit = 4;
+  const Manifest manifest = make_manifest(source, false);
+  ASSERT_EQ(manifest.archives.size(), 2u);
+  EXPECT_EQ(manifest.archives[0].limit, std::nullopt);
+  EXPECT_EQ(manifest.archives[1].limit, 1u);
+  source.limit = 100;
+  EXPECT_EQ(make_manifest(source, false).archives.size(), 3u);
+}
+
+TEST(MakeManifest, RefusesPipesUnlessAllowed) {
+  SourceConfig source;
+  source.path = {"pipe:cat /tmp/x.tar"};
+  EXPECT_THROW(make_manifest(source, false), Error);
+  EXPECT_FALSE(make_manifest(source, true).archives.at(0).seekable);
+  source.path = {};
+  EXPECT_THROW(make_manifest(source, true), Error);
+}
+
+TEST(Listing, TellsWhatBecameOfTheArchives) {
+  Manifest before = seekable_archives({1, 1, 1, 1});
+  for (Archive& archive : before.archives) archive.bytes = 100;
+  before.archives[2].name = "odd\tname";
+  Manifest after = before;
+  EXPECT_EQ(after.digest(), before.digest());
+  EXPECT_THAT(listing_changes(before.listing(), after.listing()), ElementsAre());
+  after.archives.erase(after.archives.begin());
+  after.archives[0].bytes = 7;
+  after.archives[1].limit = 5;
+  for (int i = 0; i < 7; ++i) {
+    after.archives.push_back(before.archives[3]);
+    after.archives.back().name = fmt::format("new-{}", i);
+  }
+  EXPECT_NE(after.digest(), before.digest());
+  EXPECT_THAT(
+      listing_changes(before.listing(), after.listing()),
+      ElementsAre("7 archives added: new-0, new-1, new-2, new-3, new-4, ...", "1 archives removed: 00000",
+                  "1 archives of another size: 00001 (100 -> 7 bytes)", "1 archives with another limit: odd\tname"));
+}
+
+TEST(DataPlan, TravelsAsBytes) {
+  DataPlan plan{seekable_archives({10, 20}), {}};
+  plan.manifest.archives[0].path = "/odd/\xff.tar";
+  plan.manifest.archives[1].rows.reset();
+  plan.manifest.archives[1].limit = 7;
+  plan.stripes = {2, {{0, 0, 1}, {1, 0, 2}, {1, 1, 2}}};
+  EXPECT_EQ(data_plan_from_bytes(to_bytes(plan)), plan);
+  EXPECT_THROW(data_plan_from_bytes("nonsense"), Error);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,191 @@
+#include <gmock/gmock.h>
+
+#include "millrace/core/error.h"
+#include "millrace/dataset/source.h"
+#include "millrace/loader/sources.h"
+#include "millrace/loader/stripe.h"
+#include "rows_of.h"
+#include "temp_archives.h"
+
+namespace millrace {
+namespace {
+
+using test::TempFolder;
+using testing::ElementsAre;
+
+using test::rows_of;
+
+SourceConfig config_of(const std::string& path, std::optional<std::int64_t> limit = {}) {
+  SourceConfig config;
+  config.path = {path};
+  config.limit = limit;
+  return config;
+}
+
+Manifest manifest_of(const std::string& path, std::optional<std::int64_t> limit = {}) {
+  return test::manifest_of(config_of(path, limit));
+}
+
+std::vector<std::string> rows_of(const Manifest& manifest) {
+  return rows_of(*make_source({}, manifest, 64), {0, 0, 1});
+}
+
+TEST(WebDataset, RulesOfARow) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "both", .fields = {{"png", "P"}, {"jpg", "J"}, {"txt", "two images"}}},
+                             {.key = "no-image", .fields = {{"txt", "t"}, {"json", "{}"}}},
+                             {.key = "no-caption", .fields = {{"webp", "W"}}},
+                             {.key = "nothing", .fields = {{"json", "{}"}}},
+                             test::sample("empty", "J", ""),
+                             test::sample("bad-utf8", "J", "caf\xe9 \xf0\x9f\x98"),
+                             test::sample("dir/key", "J", "\xc3\xa9")});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  EXPECT_THAT(rows_of(manifest),
+              ElementsAre("a/both=two images", "a/no-image:missing_image", "a/no-caption:missing_caption",
+                          "a/nothing:missing_image", "a/empty=", "a/bad-utf8=caf\uFFFD \uFFFD", "a/dir/key=\u00e9"));
+  const auto reader = make_source({}, manifest, 64)->open({0, 0, 1}, 0);
+  EXPECT_EQ(std::get<RawSample>(*reader->next()).image, "J");  // jpg comes before png
+}
+
+// A rejected row can be found in its archive, whether it is read from the front or by the index.
+TEST(WebDataset, RowsKnowTheirPlaceInAPlainTar) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("0", "J", "t"), test::sample("1", "J", "t")});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const auto offset_of_next = [](SplitReader& reader) { return std::get<RawSample>(*reader.next()).ref.offset; };
+  const auto from_front = source->open({0, 0, 1}, 0);
+  EXPECT_EQ(offset_of_next(*from_front), 0u);
+  EXPECT_EQ(offset_of_next(*from_front), 2048u);  // two members of a header and a block each
+  EXPECT_EQ(offset_of_next(*source->open({0, 0, 1}, 1)), 2048u);
+}
+
+TEST(WebDataset, AKeyTooLongForAnIdIsARejectedRow) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample(std::string(3000, 'k'), "J", "t"), test::sample("1", "J", "t")});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const EpochOrder order(1, {1, {{0, 0, 1}}});
+  StripeReader reader(order, *source, 0, {});
+  const StripeRow first = reader.next();
+  ASSERT_TRUE(std::holds_alternative<Rejected>(first.row));
+  EXPECT_EQ(std::get<Rejected>(first.row).reason, RejectReason::too_large);
+  EXPECT_EQ(std::get<Rejected>(first.row).detail, "an id of 3002 bytes");
+  EXPECT_EQ(std::get<RawSample>(reader.next().row).ref.id, "a/1");
+}
+
+TEST(WebDataset, MetadataAreReadForFiltersOnly) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"json", "{\"w\": 1}"}, {"txt", "t"}}}});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  SourceConfig config;
+  EXPECT_EQ(std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next()).json, "");
+  config.filters = {{"w", "1"}};
+  EXPECT_EQ(std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next()).json, "{\"w\": 1}");
+}
+
+// Twelve samples, some of one key, a name that needs an extended header, one without caption; whole, cut short,
+// compressed.
+class LanesAndResume : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    std::vector<TarSample> samples;
+    for (int i = 0; i < 12; ++i)
+      samples.push_back(
+          test::sample(i % 5 == 0 ? "same" : std::to_string(i), std::string(700 + i, 'x'), std::to_string(i)));
+    samples[7].key = std::string(130, 'k') + "/" + std::string(90, 'n');
+    samples[8].fields.pop_back();
+    folder_.write_tar("a.tar", samples);
+    std::string bytes = read_file(folder_.path("a.tar"));
+    if (GetParam() == "cut in a member") bytes.resize(bytes.size() - 1024 - 10240 % 512 - 1024 - 600);
+    if (GetParam() == "no end mark") bytes.resize(bytes.size() - 1024);
+    if (GetParam() == "no tar at all") bytes = std::string(3000, 'z');
+    folder_.write("a.tar", bytes);
+  }
+  TempFolder folder_;
+};
+
+TEST_P(LanesAndResume, EveryCutGivesTheSameRows) {
+  const Manifest manifest = manifest_of(folder_.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const std::vector<std::string> whole = rows_of(*source, {0, 0, 1});
+  ASSERT_FALSE(whole.empty());
+  if (GetParam() == "whole") {
+    ASSERT_EQ(whole.size(), 12u);
+    EXPECT_EQ(whole[0], "a/same=0");
+    EXPECT_EQ(whole[5], "a/same#2=5");
+    EXPECT_EQ(whole[8], "a/8:missing_caption");
+    EXPECT_EQ(whole[10], "a/same#3=10");
+  } else {
+    EXPECT_EQ(whole.back(), "a:archive_error");
+    EXPECT_EQ(std::count(whole.begin(), whole.end(), "a:archive_error"), 1);
+  }
+  for (std::uint32_t splits = 1; splits <= 5; ++splits) {
+    for (std::uint32_t split = 0; split < splits; ++split) {
+      std::vector<std::string> expected;
+      for (std::size_t i = split; i < whole.size(); i += splits) expected.push_back(whole[i]);
+      for (std::size_t first = 0; first <= expected.size() + 1; ++first) {
+        const std::vector<std::string> rest(expected.begin() + std::min(first, expected.size()), expected.end());
+        EXPECT_EQ(rows_of(*source, {0, split, splits}, first), rest) << split << " of " << splits << " from " << first;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Archives, LanesAndResume,
+                         testing::Values("whole", "cut in a member", "no end mark", "no tar at all"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
+
+TEST(WebDataset, StreamsResumeByReadingOn) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("k", "J", "0"), test::sample("l", "J", "1"), test::sample("k", "J", "2")});
+  const Manifest manifest = manifest_of("pipe:cat " + folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/k=0", "a/l=1", "a/k#2=2"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 2), ElementsAre("a/k#2=2"));
+}
+
+TEST(WebDataset, ACommandThatFailsIsABadRowBehindItsSamples) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("k", "J", "0"), test::sample("l", "J", "1")});
+  const std::string command = "pipe:cat " + folder.path("a.tar") + "; exit 3";
+  Manifest manifest = manifest_of(command);
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/k=0", "a/l=1", "a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 2), ElementsAre("a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 3), ElementsAre());
+  // Who has all that was wanted closes the pipe, and what the command says is of no interest.
+  manifest.archives[0].limit = 2;
+  EXPECT_THAT(rows_of(*make_source({}, manifest, 64), {0, 0, 1}), ElementsAre("a/k=0", "a/l=1"));
+}
+
+TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {
+  TempFolder folder;
+  std::vector<TarSample> samples;
+  for (int i = 0; i < 9; ++i) samples.push_back(test::sample(std::to_string(i), "J", ""));
+  folder.write_tar("a.tar", samples);
+  const Manifest manifest = manifest_of(folder.path("a.tar"), 5);
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_EQ(rows_of(*source, {0, 0, 1}).size(), 5u);
+  EXPECT_EQ(rows_of(*source, {0, 0, 2}).size(), 3u);
+  EXPECT_EQ(rows_of(*source, {0, 1, 2}).size(), 2u);
+}
+
+TEST(Synthetic, NeedsNoFilesAndCanBeCut) {
+  SourceConfig config;
+  config.type = SourceConfig::Type::synthetic;
+  config.limit = 2000;
+  const Manifest manifest = make_manifest(config, false);
+  ASSERT_EQ(manifest.archives.size(), 2u);
+  const auto source = make_source(config, manifest, 32);
+  const auto whole = rows_of(*source, {1, 0, 1});
+  EXPECT_EQ(whole.size(), 2000u - 1024u);
+  EXPECT_EQ(rows_of(*source, {1, 1, 3}, 2).front(), whole[7]);
+}
+
+}  // namespace
+}  // namespace millrace

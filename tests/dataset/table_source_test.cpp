@@ -1,0 +1,281 @@
+#include <gmock/gmock.h>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/io/parquet_writer.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/sources.h"
+#include "millrace/loader/transform_sample.h"
+#include "rows_of.h"
+#include "temp_archives.h"
+
+namespace millrace {
+namespace {
+
+using test::manifest_of;
+using test::rows_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Type = SourceConfig::Type;
+using Expressions = std::map<std::string, std::string>;
+
+const std::string golden = std::string(MILLRACE_TEST_DATA) + "/sources/";
+
+SourceConfig config_of(Type type, const std::string& path) {
+  SourceConfig config;
+  config.type = type;
+  config.path = {path};
+  return config;
+}
+
+template <class Call>
+Error error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return Error(Exit::done, "");
+}
+
+RawSample first_sample(const SourceConfig& config) {
+  const Manifest manifest = manifest_of(config);
+  return std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next());
+}
+
+// ---- Parquet -------------------------------------------------------------------------------------------------------
+
+TEST(ParquetSource, BringsTheBytesAndWhatFiltersAskFor) {
+  SourceConfig config = config_of(Type::parquet, golden + "00007.parquet");
+  RawSample sample = first_sample(config);
+  EXPECT_EQ(sample.image.substr(0, 4), "J0J0");
+  EXPECT_EQ(sample.image_uri, "");
+  EXPECT_EQ(sample.json, "") << "nobody asked";
+  config.filters = {{"punsafe", "<0.5"}, {"width", ">=200"}, {"status", "success"}, {"nowhere", "1"}};
+  sample = first_sample(config);
+  EXPECT_EQ(sample.json, R"({"punsafe":0.0,"status":"success","width":200})");
+  EXPECT_EQ(Filter(Expressions{{"width", ">=200 and <201"}}).judge(sample.json), Filter::Verdict::keep);
+}
+
+TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
+  SourceConfig config = config_of(Type::parquet, golden + "00007.parquet");
+  config.columns.caption = "status";
+  EXPECT_EQ(first_sample(config).caption, "success");
+  config.columns.caption = "titel";
+  const Error error = error_of([&] { manifest_of(config); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_THAT(error.what(), HasSubstr("data.train.columns.caption = titel"));
+  EXPECT_THAT(error.hint(), HasSubstr("caption"));
+  config.columns = {};
+  config.columns.image = "width";
+  EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("neither bytes nor text"));
+}
+
+// img2dataset lays tables with addresses beside its tars: reading images from there would mean fetching them again.
+TEST(ParquetSource, AddressesAreOnlyFetchedWhereTheColumnIsNamed) {
+  TempFolder folder;
+  ParquetWriter writer(folder.path("meta.parquet"), {{"url"}, {"caption"}});
+  writer.write({std::string("http://127.0.0.1:1/a.jpg"), std::string("a")});
+  writer.commit();
+  SourceConfig config = config_of(Type::parquet, folder.path("meta.parquet"));
+  EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("no column with the bytes of images"));
+  config.columns.image = "url";
+  EXPECT_EQ(first_sample(config).image_uri, "http://127.0.0.1:1/a.jpg");
+}
+
+TEST(ParquetSource, ABrokenFileIsOneRowWhoeverReads) {
+  TempFolder folder;
+  const std::string whole = read_file(golden + "00007.parquet");
+  folder.write("a.parquet", whole.substr(0, whole.size() - 20));
+  folder.write("b.parquet", whole);
+  std::string damaged = whole;
+  const std::size_t image = whole.find("J18J18");  // the first of the third row group, behind its page's header
+  ASSERT_NE(image, std::string::npos);
+  for (std::size_t i = image - 40; i < image; ++i) damaged[i] = static_cast<char>(~damaged[i]);
+  folder.write("c.parquet", damaged);
+  const SourceConfig config = config_of(Type::parquet, folder.path(""));
+  const Manifest manifest = manifest_of(config);
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a:archive_error"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}, 1), ElementsAre());
+  EXPECT_EQ(rows_of(*source, {1, 0, 1}).size(), 40u);
+  for (std::uint32_t splits = 1; splits <= 3; ++splits) {
+    std::vector<std::string> errors, rows;
+    for (std::uint32_t split = 0; split < splits; ++split) {
+      for (const std::string& row : rows_of(*source, {2, split, splits}))
+        (row == "c:archive_error" ? errors : rows).push_back(row);
+    }
+    EXPECT_EQ(errors.size(), 1u) << splits;
+    EXPECT_EQ(rows.size(), 18u) << splits;
+  }
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}, 18), ElementsAre("c:archive_error"));
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}, 19), ElementsAre());
+}
+
+TEST(ParquetSource, ADirectoryIsItsParquetFiles) {
+  const Manifest manifest = manifest_of(config_of(Type::parquet, golden));
+  ASSERT_EQ(manifest.archives.size(), 3u);
+  EXPECT_EQ(manifest.archives[0].name, "00007");
+  EXPECT_TRUE(manifest.archives[0].seekable);
+}
+
+TEST(ParquetSource, LimitAndStripesCountItsRows) {
+  SourceConfig config = config_of(Type::parquet, golden);
+  config.limit = 50;
+  const Manifest manifest = manifest_of(config);
+  ASSERT_EQ(manifest.archives.size(), 2u);
+  EXPECT_EQ(manifest.archives[1].limit, 10u);
+  EXPECT_EQ(rows_of(*make_source(config, manifest, 64), {1, 1, 3}).size(), 3u);
+  config.limit.reset();
+  const DataPlan plan = make_data_plan(config, {}, 64);
+  EXPECT_EQ(plan.stripes.stripes, 64u);
+}
+
+// ---- lists ---------------------------------------------------------------------------------------------------------
+
+TEST(ListSource, PathsAreRelativeToTheListOrAbsoluteOrAddresses) {
+  TempFolder folder;
+  folder.write("list.csv",
+               "id,image,caption,width\n"
+               "a,sub/0.jpg,\"one, two\",640\n"
+               "b,/abs/1.jpg,,\n"
+               "c,https://h/2.jpg,three,30\n"
+               "d,,no image,30\n"
+               "e,file:///f/3.png,four\n");
+  SourceConfig config = config_of(Type::csv, folder.path("list.csv"));
+  config.filters = {{"width", ">=10"}};
+  const Manifest manifest = manifest_of(config);
+  const auto reader = make_source(config, manifest, 64)->open({0, 0, 1}, 0);
+  RawSample sample = std::get<RawSample>(*reader->next());
+  EXPECT_EQ(sample.ref.id, "list/0");
+  EXPECT_EQ(sample.caption, "one, two");
+  EXPECT_EQ(sample.image, "");
+  EXPECT_EQ(sample.image_uri, folder.path("sub/0.jpg"));
+  EXPECT_EQ(sample.json, R"({"width":640})") << "a number for the filter";
+  sample = std::get<RawSample>(*reader->next());
+  EXPECT_EQ(sample.image_uri, "/abs/1.jpg");
+  EXPECT_EQ(sample.caption, "");
+  EXPECT_EQ(sample.json, R"({"width":null})");
+  EXPECT_EQ(std::get<RawSample>(*reader->next()).image_uri, "https://h/2.jpg");
+  EXPECT_EQ(test::show(*reader->next()), "list/3:missing_image");
+  EXPECT_EQ(test::show(*reader->next()), "list/4:missing_image") << "a row with too few fields";
+  EXPECT_FALSE(reader->next());
+}
+
+TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
+  TempFolder folder;
+  folder.write("rows.jsonl",
+               "{\"path\": \"0.jpg\", \"text\": \"zero\", \"n\": \"7\", \"key\": \"x\"}\n"
+               "{\"path\": \"1.jpg\", \"text\": null, \"key\": 12}\n"
+               "{\"path\": \"2.jpg\", \"text\": \"two\", \"key\": \"x\"}\n");
+  SourceConfig config = config_of(Type::csv, folder.path("rows.jsonl"));
+  config.columns.key = "key";
+  config.filters = {{"n", "7"}};
+  EXPECT_THAT(rows_of(config), ElementsAre("rows/x=zero", "rows/12:missing_caption", "rows/x#2=two"));
+  EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
+}
+
+TEST(ListSource, LanesResumeAndLimit) {
+  TempFolder folder;
+  std::string text = "url\tcaption\n";
+  for (int i = 0; i < 23; ++i) text += fmt::format("{}.jpg\tcaption {}\n", i, i);
+  folder.write("a.tsv", text);
+  SourceConfig config = config_of(Type::csv, folder.path(""));
+  const std::vector<std::string> whole = rows_of(config);
+  ASSERT_EQ(whole.size(), 23u);
+  const Manifest manifest = manifest_of(config);
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_EQ(rows_of(*source, {0, 1, 4}, 5), std::vector<std::string>({whole[21]}));
+  config.limit = 9;
+  const Manifest limited = manifest_of(config);
+  EXPECT_EQ(rows_of(*make_source(config, limited, 64), {0, 0, 2}).size(), 5u);
+}
+
+TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
+  TempFolder folder;
+  folder.write("there.jpg", "<html>");
+  folder.write("empty.jpg", "");
+  const Filter filter(Expressions{{"w", "1"}});
+  TransformPipeline transforms;
+  transforms.filter = &filter;
+  const auto outcome = [&](const std::string& place, const std::string& json) {
+    RawSample sample;
+    sample.image_uri = place;
+    sample.json = json;
+    if (const auto refusal = judge_metadata(sample, transforms)) return refusal->first;
+    TransformSeconds spent;
+    return std::get<Rejected>(transform_sample(std::move(sample), transforms, spent)).reason;
+  };
+  EXPECT_EQ(outcome(folder.path("there.jpg"), R"({"w":1})"), RejectReason::not_an_image);
+  EXPECT_EQ(outcome(folder.path("empty.jpg"), R"({"w":1})"), RejectReason::missing_image);
+  EXPECT_EQ(outcome(folder.path("nowhere.jpg"), R"({"w":1})"), RejectReason::missing_image);
+  EXPECT_EQ(outcome(folder.path("nowhere.jpg"), R"({"w":2})"), RejectReason::filtered);
+  EXPECT_EQ(outcome("pipe:touch " + folder.path("run"), R"({"w":1})"), RejectReason::missing_image);
+  EXPECT_FALSE(fs::exists(folder.path("run"))) << "a list must not run commands";
+  EXPECT_EQ(outcome("/dev/zero", R"({"w":1})"), RejectReason::missing_image);
+}
+
+TEST(Sources, KindsThatDoNotGoTogetherAreRefused) {
+  TempFolder folder;
+  folder.write("a.csv", "url,caption\n");
+  folder.write_tar("a.tar", {test::sample("0", "J", "")});
+  for (const auto& [type, path] : std::vector<std::pair<Type, std::string>>{{Type::webdataset, folder.path("a.csv")},
+                                                                            {Type::csv, folder.path("a.tar")},
+                                                                            {Type::parquet, folder.path("a.csv")},
+                                                                            {Type::csv, "http://h/list.csv"},
+                                                                            {Type::parquet, "https://h/a.parquet"}}) {
+    EXPECT_EQ(error_of([&] { manifest_of(config_of(type, path)); }).exit(), Exit::usage) << path;
+  }
+}
+
+// ---- classes -------------------------------------------------------------------------------------------------------
+
+SourceConfig class_config(const TempFolder& folder, const std::string& path, const std::string& prompts) {
+  folder.write("prompts.json", prompts);
+  SourceConfig config = config_of(Type::class_labels, path);
+  config.idx_to_prompt = folder.path("prompts.json");
+  return config;
+}
+
+TEST(ClassSource, TarsWithCls) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"cls", "0"}, {"txt", "not this"}}},
+                             {.key = "1", .fields = {{"jpg", "J"}, {"cls", " 2\n"}}},
+                             {.key = "2", .fields = {{"jpg", "J"}, {"cls", "7"}}},
+                             {.key = "3", .fields = {{"jpg", "J"}, {"txt", "no class"}}},
+                             {.key = "4", .fields = {{"cls", "0"}}},
+                             {.key = "5", .fields = {{"jpg", "J"}, {"cls", "1"}}}});
+  const std::vector<std::string> expected = {"a/0=a cat",           "a/1=a dog",         "a/2:missing_caption",
+                                             "a/3:missing_caption", "a/4:missing_image", "a/5:missing_caption"};
+  EXPECT_EQ(rows_of(class_config(folder, folder.path("a.tar"), R"({"0": "a cat", "2": "a dog"})")), expected);
+  EXPECT_EQ(rows_of(class_config(folder, folder.path("a.tar"), R"(["a cat", null, "a dog"])")), expected);
+}
+
+TEST(ClassSource, ListsAndParquetWithAColumn) {
+  TempFolder folder;
+  folder.write("a.csv", "path,label\n0.jpg,1\n1.jpg,n01440764\n2.jpg,\n3.jpg,2.0\n");
+  SourceConfig config = class_config(folder, folder.path("a.csv"), R"({"1": "a hen", "n01440764": "a tench"})");
+  EXPECT_THAT(rows_of(config), ElementsAre("a/0=a hen", "a/1=a tench", "a/2:missing_caption", "a/3:missing_caption"));
+  config = class_config(folder, golden + "hub.parquet", R"(["zero", "one", "two", "three"])");
+  config.columns.cls = "label";
+  EXPECT_THAT(std::vector(rows_of(config)), testing::Contains("hub/7=three"));
+  config.columns.cls = "class";
+  EXPECT_EQ(error_of([&] { manifest_of(config); }).exit(), Exit::usage);
+}
+
+TEST(ClassSource, PromptsAreRequiredAndMustBeTexts) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("0", "J", "")});
+  SourceConfig config = config_of(Type::class_labels, folder.path("a.tar"));
+  const Manifest manifest = manifest_of(config);
+  EXPECT_EQ(error_of([&] { make_source(config, manifest, 64); }).exit(), Exit::usage);
+  for (const char* prompts : {"7", "{\"0\": 7}", "{", "[[\"n01440764\", \"tench\"]]"}) {
+    config = class_config(folder, folder.path("a.tar"), prompts);
+    EXPECT_EQ(error_of([&] { make_source(config, manifest, 64); }).exit(), Exit::io) << prompts;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,181 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/generate/generate.h"
+#include "millrace/models/tensors.h"
+#include "test_data.h"
+
+// Against tests/golden/generate, written by scripts/goldens/generate.py with diffusers' StableDiffusionPipeline.
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+const Json& reference() {
+  static const Json json = Json::parse(std::ifstream(test::data_dir() / "generate/reference.json"));
+  return json;
+}
+
+// Numbers in [-1, 1) without visible pattern, as the script makes them.
+torch::Tensor noise(std::int64_t count, int salt) {
+  torch::Tensor values = torch::empty({count}, torch::kFloat64);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double s = std::sin(12.9898 * (i + 1.0) + 78.233 * (salt + 1.0)) * 43758.5453;
+    values.data_ptr<double>()[i] = 2 * (s - std::floor(s)) - 1;
+  }
+  return values;
+}
+
+void fill(torch::nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, torch::Tensor> sorted;
+  for (const auto& item : model.named_parameters()) {
+    const std::string& name = item.key();
+    const std::string prefix = "text_model.";
+    sorted[name.starts_with(prefix) ? name.substr(prefix.size()) : name] = item.value();
+  }
+  int salt = 0;
+  for (auto& [name, p] : sorted) {
+    const double scale = p.dim() == 1 ? 0.2 : std::sqrt(3.0 / (static_cast<double>(p.numel()) / p.size(0)));
+    const double offset = p.dim() == 1 && name.ends_with("weight") ? 1 : 0;
+    p.copy_((offset + scale * noise(p.numel(), salt++)).reshape(p.sizes()));
+  }
+  model.eval();
+}
+
+// The tiny pipeline; the scheduler's prediction is set by each case.
+struct TinyPipeline {
+  ClipTokenizer tokenizer = ClipTokenizer::load(test::data_dir() / "generate/tokenizer");
+  ImageModel model{UNet2DConditionModel(UNet2DConditionConfig::from_json(reference().at("unet"))),
+                   AutoencoderKL(AutoencoderKLConfig::from_json(reference().at("vae"))),
+                   CLIPTextModel(CLIPTextConfig::from_json(reference().at("text_encoder"))), tokenizer,
+                   SchedulerConfig::from_json(reference().at("scheduler"))};
+
+  TinyPipeline() {
+    torch::set_num_threads(1);
+    fill(*model.unet);
+    fill(*model.vae);
+    fill(*model.text_encoder);
+  }
+};
+
+TinyPipeline& pipeline() {
+  static TinyPipeline tiny;
+  return tiny;
+}
+
+std::vector<ImageRequest> requests() {
+  std::vector<ImageRequest> all;
+  for (const auto& prompt : reference().at("prompts"))
+    all.push_back({prompt, reference().at("negative_prompt"), 100 + all.size()});
+  return all;
+}
+
+std::vector<GeneratedImage> run(const std::vector<ImageRequest>& wanted, const GenerateConfig& config,
+                                const std::optional<torch::Tensor>& latents = std::nullopt) {
+  std::vector<GeneratedImage> images;
+  generate(pipeline().model, wanted, config, latents, [&](const GeneratedImage& image) { images.push_back(image); });
+  return images;
+}
+
+std::optional<SchedulerClass> class_named(std::string_view name) {
+  for (const auto c : {SchedulerClass::ddim, SchedulerClass::pndm, SchedulerClass::euler_discrete,
+                       SchedulerClass::dpmsolver_multistep, SchedulerClass::unipc_multistep}) {
+    if (name == to_string(c)) return c;
+  }
+  return std::nullopt;
+}
+
+int hex_digit(char c) {
+  return c <= '9' ? c - '0' : c - 'A' + 10;
+}
+
+std::vector<std::uint8_t> from_hex(const std::string& text) {
+  std::vector<std::uint8_t> bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2)
+    bytes.push_back(static_cast<std::uint8_t>(16 * hex_digit(text[i]) + hex_digit(text[i + 1])));
+  return bytes;
+}
+
+int largest_difference(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) {
+  int largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+  return largest;
+}
+
+TEST(Generate, EqualsStableDiffusionPipeline) {
+  const torch::Tensor latents = std::sqrt(3.0) * noise(2 * 4 * 4 * 4, 1).reshape({2, 4, 4, 4}).to(torch::kFloat32);
+  const SchedulerConfig file = pipeline().model.scheduler;
+  double worst = 0;
+  for (const auto& row : reference().at("cases")) {
+    SCOPED_TRACE(fmt::format("{} {} guidance {} steps {}", row.at("to").get<std::string>(),
+                             row.at("prediction").get<std::string>(), row.at("guidance_scale").get<double>(),
+                             row.at("steps").get<int>()));
+    pipeline().model.scheduler = file.with_keys({{"prediction_type", row.at("prediction")}});
+    const GenerateConfig config{.steps = row.at("steps"),
+                                .guidance_scale = row.at("guidance_scale"),
+                                .sampler = class_named(row.at("to").get<std::string>())};
+    const auto images = run(requests(), config, latents);
+    ASSERT_EQ(images.size(), 2);
+    const torch::Tensor expected = torch::tensor(row.at("latents").get<std::vector<float>>()).reshape({2, 4, 4, 4});
+    const auto pixels = from_hex(row.at("pixels"));
+    for (int i = 0; i < 2; ++i) {
+      const double error = ((images[i].latent - expected[i]).norm() / expected[i].norm()).item<double>();
+      EXPECT_LT(error, 1e-3);
+      worst = std::max(worst, error);
+      const auto& image = images[i].image;
+      ASSERT_EQ(image.pixels.size(), 8 * 8 * 3);
+      EXPECT_LE(
+          largest_difference(image.pixels, std::span(pixels).subspan(i * image.pixels.size(), image.pixels.size())), 2);
+    }
+  }
+  pipeline().model.scheduler = file;
+  RecordProperty("worst_relative_error", fmt::format("{:.2g}", worst));
+}
+
+TEST(Generate, ASeedGivesTheSamePictureInAnyBatch) {
+  std::vector<ImageRequest> five;
+  for (std::uint64_t i = 0; i < 5; ++i) five.push_back({fmt::format("picture {}", i), "", 7 + i});
+  const auto together = run(five, {.steps = 3, .batch_size = 5});
+  const auto split = run(five, {.steps = 3, .batch_size = 2});
+  ASSERT_EQ(split.size(), 5);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(split[i].index, i);
+    EXPECT_LE(largest_difference(split[i].image.pixels, together[i].image.pixels), 1);
+  }
+  const auto alone = run({five[3]}, {.steps = 3});
+  EXPECT_LE(largest_difference(alone[0].image.pixels, together[3].image.pixels), 1);
+  EXPECT_FALSE(torch::allclose(together[0].latent, together[1].latent));
+}
+
+TEST(Generate, SizesComeFromTheConfigOrTheKeys) {
+  const auto images = run({requests()[0]}, {.steps = 1, .height = {16}, .width = {24}});
+  EXPECT_EQ(images[0].image.height, 16);
+  EXPECT_EQ(images[0].image.width, 24);
+  EXPECT_THROW(run(requests(), {.steps = 1, .height = {15}}), Error);
+}
+
+TEST(Generate, InitialLatentsOfAnotherShapeAreRefused) {
+  EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({1, 4, 4, 4})), Error);
+  EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({2, 4, 8, 8})), Error);
+}
+
+TEST(Generate, LatentsComeFromFiles) {
+  const fs::path file = fs::path(testing::TempDir()) / "millrace_latents_test.safetensors";
+  const torch::Tensor latents = noise(2 * 4 * 3 * 5, 3).reshape({2, 4, 3, 5}).to(torch::kFloat32);
+  save_latents(file, latents);
+  EXPECT_TRUE(torch::equal(load_latents(file), latents));
+  write_tensors(file, {{"noise", latents}});
+  EXPECT_THROW(load_latents(file), Error);
+  write_tensors(file, {{"latents", latents.to(torch::kFloat16)}});
+  EXPECT_THROW(load_latents(file), Error);
+  fs::remove(file);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,28 @@
+#include <gtest/gtest.h>
+
+#include "millrace/core/files.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/png.h"
+
+namespace millrace {
+namespace {
+
+Image plain(int width, int height, std::uint8_t level) {
+  return {width, height, Pixels(std::size_t{3} * width * height, level)};
+}
+
+TEST(Png, ReadsBackPixelForPixel) {
+  Image image = plain(7, 5, 0);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * 37);
+  const auto path = std::filesystem::path(testing::TempDir()) / "millrace_png_test.png";
+  write_png(path, image);
+  const auto decoded = decode_image(read_file(path));
+  std::filesystem::remove(path);
+  ASSERT_TRUE(std::holds_alternative<Image>(decoded));
+  EXPECT_EQ(std::get<Image>(decoded).width, 7);
+  EXPECT_EQ(std::get<Image>(decoded).height, 5);
+  EXPECT_EQ(std::get<Image>(decoded).pixels, image.pixels);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,33 @@
+#include "millrace/io/net/http.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+TEST(HttpRetries, TheServerMayRecover) {
+  for (const long status : {408, 429, 500, 502, 503, 504, 599}) EXPECT_TRUE(may_pass(status)) << status;
+  for (const long status : {0, 200, 206, 301, 400, 401, 403, 404, 410, 416, 451, 600})
+    EXPECT_FALSE(may_pass(status)) << status;
+}
+
+TEST(HttpRetries, AnAddressACertificateOrTheReaderDoNot) {
+  struct {
+    CURLcode result;
+    bool passes;
+  } const cases[] = {
+      {CURLE_COULDNT_RESOLVE_HOST, true}, {CURLE_COULDNT_CONNECT, true},     {CURLE_OPERATION_TIMEDOUT, true},
+      {CURLE_PARTIAL_FILE, true},         {CURLE_GOT_NOTHING, true},         {CURLE_SEND_ERROR, true},
+      {CURLE_RECV_ERROR, true},           {CURLE_SSL_CONNECT_ERROR, true},   {CURLE_HTTP2_STREAM, true},
+      {CURLE_UNSUPPORTED_PROTOCOL, true},  // an answer that is no HTTP
+      {CURLE_URL_MALFORMAT, false},       {CURLE_TOO_MANY_REDIRECTS, false}, {CURLE_PEER_FAILED_VERIFICATION, false},
+      {CURLE_SSL_ISSUER_ERROR, false},    {CURLE_SSL_CACERT_BADFILE, false}, {CURLE_FILESIZE_EXCEEDED, false},
+      {CURLE_WRITE_ERROR, false},
+  };
+  for (const auto& [result, passes] : cases) EXPECT_EQ(may_pass(result, 200), passes) << curl_easy_strerror(result);
+  EXPECT_TRUE(may_pass(CURLE_HTTP_RETURNED_ERROR, 503));
+  EXPECT_FALSE(may_pass(CURLE_HTTP_RETURNED_ERROR, 404));
+}
+
+}  // namespace
+}  // namespace millrace

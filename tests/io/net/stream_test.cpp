@@ -1,0 +1,103 @@
+#include <thread>
+
+#include "http_server.h"
+#include "millrace/io/net/stream.h"
+
+namespace millrace::test {
+namespace {
+
+// Quick retries, so that tests do not wait.
+const TransferOptions quick{.retries = 5,
+                            .first_wait = std::chrono::milliseconds(1),
+                            .stall_limit = std::chrono::seconds(30),
+                            .time_limit = std::nullopt};
+
+TEST(Http, ABrokenTransferGoesOnWhereItStopped) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, body.size() / 3 + 1); });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+  EXPECT_EQ(server.connections(), 3);
+}
+
+TEST(Http, AServerWithoutRangeIsReadAgainFromTheFront) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  HttpServer server([&](const HttpRequest& request) {
+    return http_answer("200 OK", "", body.size(),
+                       body.substr(0, request.number < 2 ? 3000 * (request.number + 1) : SIZE_MAX));
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+}
+
+TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
+  const std::string before(5000, 'a'), after(5000, 'b');
+  HttpServer server([&](const HttpRequest& request) {
+    return request.number == 0 ? range_answer(request, before, 100, "ETag: \"1\"\r\n")
+                               : range_answer(request, after, SIZE_MAX, "ETag: \"2\"\r\n");
+  });
+  const auto stream = open_stream(server.url() + "/x.tar", quick);
+  const Error error = error_of([&] { read_all(*stream); });
+  EXPECT_NE(std::string(error.what()).find("changed"), std::string::npos) << error.what();
+}
+
+TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
+  for (const auto& [status, retried] : std::vector<std::pair<std::string, bool>>{{"503 Service Unavailable", true},
+                                                                                 {"429 Too Many Requests", true},
+                                                                                 {"404 Not Found", false},
+                                                                                 {"403 Forbidden", false}}) {
+    HttpServer server([&](const HttpRequest& request) {
+      return request.number < 2 ? http_answer(status, "", 0, "") : range_answer(request, "body");
+    });
+    const auto stream = open_stream(server.url() + "/x.tar", quick);
+    if (retried) {
+      EXPECT_EQ(read_all(*stream), "body") << status;
+    } else {
+      const Error error = error_of([&] { read_all(*stream); });
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_NE(std::string(error.what()).find(status.substr(0, 3)), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(server.url() + "/x.tar"), std::string::npos) << error.what();
+      EXPECT_EQ(server.connections(), 1) << status;
+    }
+  }
+}
+
+TEST(Http, ATransferThatBreaksTooOftenIsAnError) {
+  const std::string body(10000, 'x');
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, 100); });
+  const auto stream = open_stream(server.url() + "/x.tar", quick);
+  const Error error = error_of([&] { read_all(*stream); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("after 600 bytes"), std::string::npos) << error.what();
+}
+
+TEST(Http, ProgressMakesUpForFailures) {
+  const std::string body(9u << 20, 'x');
+  HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, (1u << 20) + 1000); });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)).size(), body.size());
+}
+
+TEST(Http, AStalledServerAndASlowOneAreGivenUp) {
+  HttpServer server([&](const HttpRequest&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    return http_answer("200 OK", "", 4, "body");
+  });
+  TransferOptions options = quick;
+  options.retries = 0;
+  options.stall_limit = std::chrono::seconds(1);
+  EXPECT_EQ(error_of([&] { read_all(*open_stream(server.url() + "/x", options)); }).exit(), Exit::io);
+  options = quick;
+  options.time_limit = std::chrono::seconds(1);
+  const Error error = error_of([&] { read_all(*open_stream(server.url() + "/x", options)); });
+  EXPECT_NE(std::string(error.what()).find("not all there after 1 s"), std::string::npos) << error.what();
+}
+
+TEST(Http, AServerThatIsNotThereIsAnError) {
+  const auto stream = open_stream("http://127.0.0.1:9/x.tar", quick);
+  EXPECT_EQ(error_of([&] { read_all(*stream); }).exit(), Exit::io);
+}
+
+TEST(Stream, AnUnknownSchemeIsAnError) {
+  EXPECT_EQ(error_of([] { open_stream("gs://bucket/x.tar"); }).exit(), Exit::io);
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,82 @@
+#include <cstdlib>
+
+#include "io/support.h"
+#include "millrace/io/net/urls.h"
+
+namespace millrace::test {
+namespace {
+
+TEST(Urls, SplitsSubstitutesAndExpandsAsWebdatasetDoes) {
+  const auto expected = golden_json("braces.json");
+  for (const auto& [name, value] : expected["environment"].items())
+    ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
+  for (const auto& [pattern, urls] : expected["urls"].items()) {
+    EXPECT_EQ(expand_urls({pattern}), urls.get<std::vector<std::string>>()) << pattern;
+  }
+  EXPECT_EQ(expand_urls({"s3://a::"}), std::vector<std::string>{"s3://a"}) << "an empty part names nothing";
+}
+
+TEST(Urls, KeepsTheOrderOfPatternsAndNumbers) {
+  ::setenv("WDS_BUCKET", "s3://b", 1);
+  EXPECT_EQ(
+      expand_urls({"${BUCKET}/{2..1}.tar::http://h/x.tar", "pipe:cat {a,b}.tar"}),
+      (std::vector<std::string>{"s3://b/2.tar", "s3://b/1.tar", "http://h/x.tar", "pipe:cat a.tar", "pipe:cat b.tar"}));
+}
+
+TEST(Urls, AnUnsetVariableIsNamed) {
+  const Error error = error_of([] { expand_urls({"${NOT_SET_ANYWHERE}/1.tar"}); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_NE(std::string(error.what()).find("WDS_NOT_SET_ANYWHERE"), std::string::npos);
+}
+
+TEST(Urls, NamesEveryMissingFile) {
+  const ScratchDirectory scratch;
+  scratch.write("1.tar", "x");
+  const Error error = error_of([&] {
+    expand_urls({(scratch / "{0..2}.tar").string(), "file:" + (scratch / "9.tar").string()});
+  });
+  EXPECT_EQ(error.exit(), Exit::io);
+  const std::string text = error.what();
+  for (const char* name : {"/0.tar", "/2.tar", "/9.tar"}) EXPECT_NE(text.find(name), std::string::npos) << text;
+  EXPECT_EQ(text.find("/1.tar"), std::string::npos) << text;
+}
+
+TEST(Urls, ADirectoryStandsForItsArchives) {
+  const ScratchDirectory scratch;
+  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json",
+                           "rows.parquet", "x.txt", "l.csv", "m.jsonl.gz"}) {
+    scratch.write(name, "x");
+  }
+  scratch.write("below/d.tar", "x");
+  const auto in = [&](Archives archives) {
+    std::vector<std::string> names;
+    for (const std::string& url : expand_urls({scratch.path().string()}, archives))
+      names.push_back(fs::path(url).filename());
+    return names;
+  };
+  EXPECT_EQ(in(Archives::tar), (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst"}));
+  EXPECT_EQ(in(Archives::parquet), (std::vector<std::string>{"00000.parquet", "rows.parquet"}));
+  EXPECT_EQ(in(Archives::list), (std::vector<std::string>{"l.csv", "m.jsonl.gz"}));
+  EXPECT_EQ(in(Archives::any),
+            (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst", "rows.parquet"}));
+  EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}).size(), 2u);
+}
+
+TEST(Urls, ADirectoryWithoutArchivesIsAnError) {
+  const ScratchDirectory scratch;
+  EXPECT_EQ(error_of([&] { expand_urls({scratch.path().string()}); }).exit(), Exit::io);
+}
+
+TEST(Urls, KnowsWhatIsLocal) {
+  EXPECT_EQ(local_path("a/b.tar"), "a/b.tar");
+  EXPECT_EQ(local_path("file:a.tar"), "a.tar");
+  EXPECT_EQ(local_path("file:///a.tar"), "/a.tar");
+  for (const char* url : {"-", "pipe:cat x", "http://h/x", "s3://b/k", "gs://b/k"})
+    EXPECT_EQ(local_path(url), "") << url;
+  EXPECT_EQ(local_path("./odd:name.tar"), "./odd:name.tar");
+  EXPECT_TRUE(is_pipe("pipe:ls"));
+  EXPECT_FALSE(is_pipe("pipes/a.tar"));
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,404 @@
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "cached_archive.h"
+#include "dataset/fake_source.h"
+#include "millrace/core/error.h"
+#include "millrace/latents/cached_source.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/latent_file.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/stripe_stream.h"
+
+namespace millrace {
+namespace {
+
+using test::FakeSource;
+using test::Rows;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const EncodingShape shape{{2, 3, 3}, {4, 5}};
+constexpr std::size_t moments_size = 18, text_size = 20;
+
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = fs::temp_directory_path() / "millrace-cache-XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Scratch() { fs::remove_all(path_); }
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+template <class Call>
+std::string refusal(Call call, Exit exit = Exit::io) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), exit) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return {};
+}
+
+// What the fake encoder makes of a row: the same for the same id.
+Encoding encoding_of(const std::string& id) {
+  Encoding encoding{std::vector<std::uint16_t>(moments_size), std::vector<std::uint16_t>(text_size)};
+  const auto hash = hash64(id);
+  for (std::size_t i = 0; i < moments_size; ++i) encoding.moments[i] = static_cast<std::uint16_t>(hash >> (i % 48));
+  for (std::size_t i = 0; i < text_size; ++i) encoding.text[i] = static_cast<std::uint16_t>((hash * 3) >> (i % 48));
+  return encoding;
+}
+
+CacheDescription description() {
+  return {{{"made_with", "a test"}}, shape, std::vector<std::uint16_t>(text_size, 7)};
+}
+
+// Three archives of 17 rows, every fourth rejected.
+FakeSource make_source() {
+  std::vector<Rows> rows(3, Rows(17));
+  for (auto& archive : rows)
+    for (std::size_t i = 1; i < archive.size(); i += 4)
+      archive[i] = i % 8 == 1 ? RejectReason::too_small : RejectReason::filtered;
+  return FakeSource(std::move(rows), "bytes of an image");
+}
+
+// Puts some rows of an archive into the cache, as one file.
+void store(const fs::path& cache, const FakeSource& source, std::uint32_t archive, std::vector<std::uint64_t> rows) {
+  LatentFileWriter writer(cache, source.manifest().archives[archive], description());
+  for (const auto row : rows) {
+    const auto raw = *source.open({archive, 0, 1}, row)->next();
+    if (const auto* rejected = std::get_if<Rejected>(&raw)) {
+      writer.reject(row, rejected->reason);
+      continue;
+    }
+    const auto id = source.id(archive, row);
+    const auto encoding = encoding_of(id);
+    writer.add({row, id, "caption of " + id, encoding.moments, encoding.text, true});
+  }
+  writer.publish();
+}
+
+std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t end, std::uint64_t step = 1) {
+  std::vector<std::uint64_t> rows;
+  for (auto row = first; row < end; row += step) rows.push_back(row);
+  return rows;
+}
+
+void finish(const fs::path& cache, const FakeSource& source) {
+  CacheManifest manifest;
+  for (const auto& archive : source.manifest().archives) manifest.entries.push_back({archive, 17, false});
+  write_cache_manifest(cache, manifest);
+}
+
+class LatentCache : public testing::Test {
+ protected:
+  LatentCache() { write_cache_description(cache, description()); }
+
+  // Every row of a split: "id", "id cached" or the reason.
+  std::vector<std::string> read(const SampleSource& cached, const Split& split, std::uint64_t first = 0) {
+    std::vector<std::string> rows;
+    const auto reader = cached.open(split, first);
+    while (const auto row = reader->next()) {
+      if (const auto* rejected = std::get_if<Rejected>(&*row)) {
+        rows.push_back(to_string(rejected->reason));
+      } else if (const auto* encoded = std::get_if<EncodedSample>(&*row)) {
+        rows.push_back(encoded->ref.id + " cached");
+        const auto expected = encoding_of(encoded->ref.id);
+        EXPECT_EQ(encoded->encoding.moments, expected.moments) << encoded->ref.id;
+        EXPECT_EQ(encoded->encoding.text, expected.text) << encoded->ref.id;
+        EXPECT_EQ(encoded->ref.hash, hash64(encoded->ref.id));
+      } else {
+        rows.push_back(std::get<RawSample>(*row).ref.id);
+      }
+    }
+    return rows;
+  }
+  std::unique_ptr<SampleSource> mixed() {
+    return make_cached_source(cache, source.manifest(), std::make_unique<FakeSource>(source), CachedValues::full);
+  }
+  std::unique_ptr<SampleSource> offline() {
+    return make_cached_source(cache, source.manifest(), nullptr, CachedValues::full);
+  }
+  fs::path only_file(const char* extension) {
+    for (const auto& entry : fs::recursive_directory_iterator(cache / "rows"))
+      if (entry.path().extension() == extension) return entry.path();
+    return {};
+  }
+
+  const Scratch scratch;
+  const fs::path cache = scratch / "cache";
+  const FakeSource source = make_source();
+};
+
+TEST_F(LatentCache, KeepsItsDescription) {
+  EXPECT_TRUE(is_latent_cache(cache));
+  EXPECT_FALSE(is_latent_cache(scratch / "elsewhere"));
+  write_cache_description(cache, {});  // stays as it is
+  const auto read = read_cache_description(cache);
+  EXPECT_EQ(read.fingerprint["made_with"], "a test");
+  EXPECT_EQ(read.shape, shape);
+  EXPECT_EQ(read.null_text, std::vector<std::uint16_t>(text_size, 7));
+  EXPECT_FALSE(try_read_cache_manifest(cache).has_value());
+}
+
+TEST_F(LatentCache, MixesCachedAndOriginalRowsInPlace) {
+  store(cache, source, 1, {0, 1, 2, 6});
+  store(cache, source, 1, {8, 9});
+  const auto rows = read(*mixed(), {1, 0, 1});
+  EXPECT_THAT(rows, ElementsAre("001/0 cached", "too_small", "001/2 cached", "001/3", "001/4", "filtered",
+                                "001/6 cached", "001/7", "001/8 cached", "too_small", "001/10", "001/11", "001/12",
+                                "filtered", "001/14", "001/15", "001/16"));
+  // Splits and later starts see the same rows.
+  std::vector<std::string> split;
+  for (std::size_t i = 2 + 3; i < rows.size(); i += 3) split.push_back(rows[i]);
+  EXPECT_EQ(read(*mixed(), {1, 2, 3}, 1), split);
+  EXPECT_EQ(read(*mixed(), {0, 0, 1}).size(), 17u);
+}
+
+TEST_F(LatentCache, ACompleteCacheNeedsNoOriginal) {
+  for (std::uint32_t archive = 0; archive < 3; ++archive) {
+    store(cache, source, archive, range(0, 17, 2));
+    store(cache, source, archive, range(1, 17, 2));
+  }
+  EXPECT_THAT(refusal([&] { make_latent_manifest(cache, {}); }), HasSubstr("not complete"));
+  finish(cache, source);
+  const auto manifest = make_latent_manifest(cache, {});
+  EXPECT_EQ(manifest, source.manifest());
+  for (const Split split : {Split{0, 0, 1}, Split{2, 1, 4}}) {
+    auto expected = read(source, split);
+    for (auto& row : expected)
+      if (row.find('/') != row.npos) row += " cached";
+    EXPECT_EQ(read(*offline(), split), expected);
+  }
+  const auto report = inspect_latent_cache(cache);
+  EXPECT_EQ(report["rows"], 51);
+  EXPECT_EQ(report["accepted"], source.accepted());
+  EXPECT_EQ(report["complete"], true);
+  EXPECT_TRUE(report["problems"].empty()) << report["problems"];
+}
+
+// The run that filled the cache counted archives as far as 512 stripes need it, or not at all; more stripes need more.
+TEST_F(LatentCache, ItsManifestKnowsAllRowsOfWhatLanesCanRead) {
+  CacheManifest written;
+  for (const bool seekable : {true, true, false}) {
+    Archive archive = source.manifest().archives[written.entries.size()];
+    archive.seekable = seekable;
+    archive.rows.reset();
+    written.entries.push_back({archive, 1001, /*broken=*/written.entries.size() == 1});
+  }
+  written.entries[0].archive.rows = 512;
+  write_cache_manifest(cache, written);
+  const auto manifest = make_latent_manifest(cache, {});
+  EXPECT_EQ(manifest.archives[0].rows, 1001u);
+  EXPECT_EQ(manifest.archives[1].rows, 1000u);
+  EXPECT_EQ(manifest.archives[2].rows, std::nullopt);
+  EXPECT_EQ(plan_stripes(2000, {2000}, manifest).stripes, 2000u);
+}
+
+TEST_F(LatentCache, ALimitCountsRowsAsOnline) {
+  finish(cache, source);
+  const auto manifest = make_latent_manifest(cache, 20);
+  ASSERT_EQ(manifest.archives.size(), 2u);
+  EXPECT_FALSE(manifest.archives[0].limit.has_value());
+  EXPECT_EQ(manifest.archives[1].limit, 3u);
+}
+
+// The order of training, with ids, visits, cursors and the ledger, from pixels, from the cache and from both.
+TEST_F(LatentCache, AStreamGivesTheSameSamplesFromAnySource) {
+  struct NoImages final : SampleSource {  // the original, all of whose images are beyond use
+    explicit NoImages(const FakeSource& source) : source(source) {}
+    std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first) const override {
+      ++opened;
+      return source.open(split, first);
+    }
+    const FakeSource& source;
+    mutable int opened = 0;
+  };
+  for (std::uint32_t archive = 0; archive < 3; ++archive) store(cache, source, archive, range(0, 17));
+  finish(cache, source);
+  const DataPlan plan{source.manifest(), plan_stripes(4, {}, source.manifest())};
+  const EpochOrder order(1, plan.stripes);
+  auto original = std::make_unique<NoImages>(source);
+  const auto& watched = *original;
+  const auto cached = make_cached_source(cache, source.manifest(), std::move(original), CachedValues::full);
+  StripeStream stream(order, *cached, {}, {.threads = 2, .block = 3, .epochs = 0});
+  Ledger ledger(plan);
+  for (std::uint32_t s = 0; s < plan.stripes.stripes; ++s) {
+    stream.add(s, {});
+    test::PlainStripe expected(order, source, s, 3, {});
+    for (int i = 0; i < 40; ++i) {
+      const auto sample = stream.next(s);
+      const auto wanted = expected.next();
+      ASSERT_TRUE(sample && sample->encoding);
+      ASSERT_EQ(sample->ref.id, wanted.id);
+      ASSERT_EQ(sample->ref.epoch, wanted.epoch);
+      ASSERT_EQ(sample->ref.after, wanted.after);
+      ASSERT_EQ(sample->encoding->moments, encoding_of(wanted.id).moments);
+      const auto delta = stream.take_ledger_delta(s);
+      EXPECT_TRUE(fresh_rejections(delta, plan.stripes).empty()) << "the cache knew them";
+      ledger.merge(delta);
+    }
+  }
+  EXPECT_EQ(ledger.total().rows(), 51u);
+  EXPECT_EQ(ledger.total().accepted, source.accepted());
+  EXPECT_EQ(watched.opened, 0) << "a complete cache spares the archives";
+}
+
+TEST_F(LatentCache, LeftValuesTellWhatIsThere) {
+  LatentFileWriter writer(cache, source.manifest().archives[0], description());
+  const auto encoding = encoding_of("x");
+  writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  writer.add({2, "000/2", "", encoding.moments, encoding.text, /*finite=*/false});
+  writer.publish();
+  const auto cached =
+      make_cached_source(cache, source.manifest(), std::make_unique<FakeSource>(source), CachedValues::keys_only);
+  const auto reader = cached->open({0, 0, 1}, 0);
+  EXPECT_EQ(std::get<EncodedSample>(*reader->next()).encoding.values, Encoding::Values::left_in_cache);
+  EXPECT_TRUE(std::holds_alternative<Rejected>(*reader->next()));
+  const auto not_finite = std::get<EncodedSample>(*reader->next());
+  EXPECT_EQ(not_finite.encoding.values, Encoding::Values::left_not_finite);
+  EXPECT_EQ(not_finite.ref.hash, hash64("000/2")) << "the ledger has to know it";
+  EXPECT_EQ(std::get<RawSample>(*reader->next()).ref.id, "000/3");
+}
+
+TEST_F(LatentCache, AnUnpublishedFileLeavesNothing) {
+  {
+    LatentFileWriter writer(cache, source.manifest().archives[0], description());
+    const auto encoding = encoding_of("x");
+    writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  }
+  EXPECT_TRUE(fs::is_empty(latent_scratch(cache)));
+  EXPECT_TRUE(fs::is_empty(latent_folder(cache, "000")));
+  // A killed writer's file without its .json does not count.
+  std::ofstream(latent_folder(cache, "000") / "0000000000-0000000000000000.h5") << "half a file";
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0");
+}
+
+TEST_F(LatentCache, ClearingLeavesTheScratchOfOthersAtWork) {
+  const auto encoding = encoding_of("000/0");
+  LatentFileWriter own(cache, source.manifest().archives[0], description());
+  own.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  const pid_t child = ::fork();
+  if (child == 0) {  // killed at work
+    LatentFileWriter killed(cache, source.manifest().archives[1], description());
+    killed.add({0, "001/0", "", encoding.moments, encoding.text, true});
+    ::raise(SIGKILL);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto scratch = latent_scratch(cache);
+  ASSERT_EQ(std::distance(fs::directory_iterator(scratch), {}), 2);
+  const auto old = scratch / "0123456789abcdef-0123456789abcdef-1.h5";  // another machine's
+  const auto young = scratch / "0123456789abcdef-0123456789abcdef-2.h5";
+  for (const auto& path : {old, young}) std::ofstream(path) << "half a file";
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(25));
+
+  clear_latent_scratch(cache);
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch), {}), 2);
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(young));
+  own.publish();
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
+}
+
+TEST_F(LatentCache, TheSameRowsMakeTheSameFile) {
+  store(cache, source, 0, range(0, 17));
+  const auto file = only_file(".h5");
+  const auto before = hash_file(file);
+  store(cache, source, 0, range(0, 17));
+  EXPECT_EQ(std::distance(fs::directory_iterator(latent_folder(cache, "000")), {}), 2);
+  EXPECT_EQ(hash_file(file), before);
+}
+
+TEST_F(LatentCache, ADamagedFileIsNeverParsed) {
+  store(cache, source, 0, range(0, 17));
+  finish(cache, source);
+  const auto file = only_file(".h5");
+  {
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(fs::file_size(file) / 2)).put('\x55').put('\xAA');
+  }
+  EXPECT_THAT(refusal([&] { offline()->open({0, 0, 1}, 0)->next(); }), HasSubstr("digest"));
+  const auto rows = read(*mixed(), {0, 0, 1});
+  EXPECT_EQ(rows[0], "000/0") << "encoded anew";
+  EXPECT_EQ(rows[1], "too_small");
+  EXPECT_THAT(inspect_latent_cache(cache)["problems"].dump(), HasSubstr(file.filename().string()));
+
+  fs::resize_file(file, 100);
+  EXPECT_EQ(read(*mixed(), {0, 0, 1}), read(source, {0, 0, 1}));
+  EXPECT_THAT(refusal([&] { offline()->open({0, 0, 1}, 0)->next(); }), HasSubstr("row 0 of archive 000"));
+}
+
+TEST_F(LatentCache, ForeignFilesAreTypedErrors) {
+  store(cache, source, 0, range(0, 17));
+  const auto json_path = only_file(".json");
+  const auto original = nlohmann::json::parse(read_file(json_path));
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    auto changed = original;
+    changed[key] = value;
+    write_file_atomically(json_path, changed.dump());
+    return refusal([&] { read_latent_file_info(json_path); });
+  };
+  EXPECT_THAT(with("format", 2), HasSubstr("later format"));
+  EXPECT_THAT(with("rows", {{0, 1, 1ull << 40}}), HasSubstr("more than"));
+  EXPECT_THAT(with("rows", "all"), HasSubstr(json_path.string()));
+  EXPECT_THAT(with("rejected", {{"boring", nlohmann::json::array()}}), HasSubstr("boring"));
+  EXPECT_THAT(with("xxh3_128", "12"), HasSubstr("12"));
+  write_file_atomically(json_path, "{");
+  refusal([&] { read_latent_file_info(json_path); });
+
+  // A file that fits its digest, but not what is said about it.
+  auto changed = original;
+  changed["rows"] = {{0, 1, 99}};
+  write_file_atomically(json_path, changed.dump());
+  finish(cache, source);
+  EXPECT_THAT(refusal([&] { offline()->open({0, 0, 1}, 0)->next(); }), HasSubstr("99 are announced"));
+
+  const auto path = cache / "CACHE.json";
+  auto document = nlohmann::json::parse(read_file(path));
+  for (const auto& bad : {nlohmann::json({8, 8}), nlohmann::json({1 << 20, 1 << 20, 1 << 20}),
+                          nlohmann::json({0, 1, 1}), nlohmann::json("8")}) {
+    document["moments"] = bad;
+    write_file_atomically(path, document.dump());
+    EXPECT_THAT(refusal([&] { read_cache_description(cache); }), HasSubstr("CACHE.json")) << bad;
+  }
+}
+
+TEST_F(LatentCache, AChangedArchiveIsNoticed) {
+  auto archive = source.manifest().archives[0];
+  archive.bytes = 1000;
+  const auto encoding = encoding_of("x");
+  LatentFileWriter writer(cache, archive, description());
+  writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  writer.publish();
+  archive.bytes = 1001;
+  EXPECT_THAT(refusal([&] { CachedArchive(cache, archive, shape); }), HasSubstr("1000 bytes"));
+}
+
+TEST(LatentFolder, StaysInsideTheCacheWhateverAnArchiveIsCalled) {
+  std::set<fs::path> folders;
+  const std::vector<std::string> names{
+      "00000", "a/00000", "b/00000", "..", ".", "../../etc", "x y", std::string(300, 'z'), std::string(301, 'z'),
+      "größe"};
+  for (const std::string& name : names) {
+    const auto folder = latent_folder("/cache", name);
+    EXPECT_EQ(folder.parent_path(), "/cache/rows") << name;
+    EXPECT_EQ(folder.lexically_normal(), folder) << name;
+    EXPECT_LT(folder.filename().string().size(), 200u);
+    EXPECT_TRUE(folders.insert(folder).second) << name;
+  }
+  EXPECT_EQ(latent_folder("/cache", "00000").filename(), "00000");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,185 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "millrace/core/error.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+DataPlan two_archives() {
+  DataPlan plan;
+  plan.manifest.archives = {{.path = "/data/a.tar", .name = "a", .rows = {}, .limit = {}},
+                            {.path = "/data/b.tar", .name = "b", .rows = {}, .limit = {}}};
+  plan.stripes = {3, {{0, 0, 1}, {1, 0, 2}, {1, 1, 2}}};
+  return plan;
+}
+
+TEST(Ledger, ReportHasTheDocumentedForm) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  for (int row = 0; row < 5; ++row) delta.add(0, row, std::nullopt);
+  delta.add(0, 5, RejectReason::decode_error);
+  delta.add(2, 0, RejectReason::filtered);
+  ledger.merge(delta);
+  EXPECT_EQ(json::parse(ledger.report_json()),
+            json::parse(R"({"rows": 7, "accepted": 5, "rejected": {"decode_error": 1, "filtered": 1},
+    "archives": {"/data/a.tar": {"rows": 6, "accepted": 5, "rejected": {"decode_error": 1}},
+                 "/data/b.tar": {"rows": 1, "accepted": 0, "rejected": {"filtered": 1}}}})"));
+}
+
+// Rows are read again from wherever a block began, delta travel in pieces and through bytes, checkpoints come in
+// between: every row still counts once.
+TEST(Ledger, CountsDistinctRowsHoweverOftenTheyAreRead) {
+  const DataPlan plan = two_archives();
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<std::optional<RejectReason>>> splits(3);
+    RowCounts expected;
+    for (auto& rows : splits) {
+      rows.resize(random() % 50);
+      for (auto& row : rows) {
+        if (random() % 3 == 0) row = static_cast<RejectReason>(random() % reason_count);
+        expected.add(row);
+      }
+    }
+    Ledger ledger(plan);
+    for (std::uint32_t split = 0; split < 3; ++split) {
+      std::size_t at = 0;
+      while (at < splits[split].size()) {
+        LedgerDelta delta;
+        const std::size_t end = std::min(splits[split].size(), at + 1 + random() % 20);
+        std::vector<std::size_t> rows(end - at);
+        std::iota(rows.begin(), rows.end(), at);
+        if (random() % 2) std::shuffle(rows.begin(), rows.end(), random);  // as a shuffled block gives them out
+        for (const std::size_t row : rows) delta.add(split, row, splits[split][row], random() % 2 == 0);
+        at = end;
+        while (!delta.empty()) ledger.merge(LedgerDelta::from_bytes(delta.take(64).to_bytes()));
+        if (at < splits[split].size()) at -= random() % (at + 1);
+        if (random() % 4 == 0) {
+          const std::string state = ledger.state_json();
+          Ledger restored(plan);
+          restored.load_state(state);
+          EXPECT_EQ(restored.state_json(), state);
+          ledger.load_state(state);
+        }
+      }
+    }
+    ASSERT_EQ(ledger.total(), expected) << "seed " << seed;
+  }
+}
+
+TEST(LedgerDelta, FreshRejectionsAreRowsOfArchivesThatNoCacheKnew) {
+  LedgerDelta delta;
+  delta.add(2, 0, std::nullopt);
+  for (const std::uint64_t row : {1, 2, 3}) delta.add(2, row, RejectReason::filtered, row == 2);
+  delta.add(0, 5, RejectReason::non_finite, true);
+  delta.add(0, 6, RejectReason::decode_error);
+  std::vector<std::string> rows;
+  for (const auto& [archive, row, reason] :
+       fresh_rejections(LedgerDelta::from_bytes(delta.to_bytes()), two_archives().stripes))
+    rows.push_back(fmt::format("{} {} {}", archive, row, to_string(reason)));
+  EXPECT_THAT(rows, testing::ElementsAre("1 3 filtered", "1 7 filtered", "0 6 decode_error"));
+}
+
+TEST(Ledger, NonFiniteSamplesMoveOnce) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  delta.add(1, 0, std::nullopt);
+  delta.add(1, 1, std::nullopt);
+  delta.add_non_finite(1, 77);
+  ledger.merge(delta);
+  LedgerDelta again;
+  again.add_non_finite(1, 77);
+  ledger.merge(again);
+  EXPECT_EQ(ledger.total().accepted, 1u);
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 1u);
+  EXPECT_EQ(ledger.total().rows(), 2u);
+}
+
+TEST(LedgerDelta, TakeKeepsTheBoundAndTheOrder) {
+  LedgerDelta delta;
+  for (int row = 0; row < 100; ++row)
+    delta.add(0, row, row % 2 ? std::optional(RejectReason::too_small) : std::nullopt);
+  delta.add_non_finite(0, 5);
+  std::size_t pieces = 0;
+  for (; !delta.empty(); ++pieces) {
+    const LedgerDelta piece = delta.take(200);
+    ASSERT_LE(piece.to_bytes().size(), 200u);
+    ASSERT_FALSE(piece.empty());
+  }
+  EXPECT_GE(pieces, 9u);
+  EXPECT_EQ(LedgerDelta().to_bytes(), "");
+}
+
+TEST(LedgerDelta, DamagedBytesAreRefused) {
+  LedgerDelta delta;
+  delta.add(0, 0, RejectReason::filtered);
+  const std::string bytes = delta.to_bytes();
+  EXPECT_THROW(LedgerDelta::from_bytes(bytes.substr(0, 5)), Error);
+  EXPECT_THROW(LedgerDelta::from_bytes(bytes.substr(0, bytes.size() - 1)), Error);
+  EXPECT_THROW(LedgerDelta::from_bytes(bytes + "x"), Error);
+  EXPECT_THROW(LedgerDelta::from_bytes(bytes.substr(0, bytes.size() - 1) + "\x63"), Error);
+}
+
+TEST(Ledger, StateOfOtherDataIsRefused) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  EXPECT_THROW(ledger.load_state(R"({"archives": {}, "seen": {"c": 4}, "non_finite": []})"), Error);
+  EXPECT_THROW(ledger.load_state("{"), Error);
+}
+
+std::string message_of(const Ledger& ledger, const DataPlan& plan, double max_share, bool pass_ended) {
+  try {
+    check_bad_share(ledger, plan, max_share, pass_ended);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::bad_data);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(BadShare, IsJudgedFromAHundredRowsOnAndNamesTheCulprits) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  for (int row = 0; row < 60; ++row) delta.add(0, row, std::nullopt);
+  for (int row = 0; row < 39; ++row)
+    delta.add(1, row, row < 30 ? RejectReason::decode_error : RejectReason::missing_caption);
+  ledger.merge(delta);
+  EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
+  EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("39 of 99"));  // at the end of a pass any number counts
+  LedgerDelta more;
+  more.add(0, 60, std::nullopt);
+  ledger.merge(more);
+  const std::string message = message_of(ledger, plan, 0.2, false);
+  EXPECT_THAT(message, HasSubstr("39 of 100 rows are bad"));
+  EXPECT_THAT(message, HasSubstr("30 decode_error, 9 missing_caption"));
+  EXPECT_THAT(message, HasSubstr("/data/b.tar"));
+  EXPECT_EQ(message_of(ledger, plan, 0.39, false), "");
+}
+
+TEST(BadShare, FilteredRowsAreNotBadButAPassNeedsOneSample) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  for (int row = 0; row < 150; ++row) delta.add(0, row, RejectReason::filtered);
+  ledger.merge(delta);
+  EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
+  EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("none of 150 rows"));
+  EXPECT_THAT(message_of(Ledger(plan), plan, 0.2, true), HasSubstr("empty"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,301 @@
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "dataset/fake_source.h"
+#include "millrace/core/error.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/stripe_stream.h"
+
+namespace millrace {
+namespace {
+
+using test::FakeSource;
+using test::PlainStripe;
+using test::Rows;
+using test::small_jpeg;
+
+FakeSource make_fake(unsigned seed, std::size_t archives, std::size_t rows) {
+  std::mt19937 random(seed);
+  std::vector<Rows> content(archives);
+  for (auto& archive : content) {
+    archive.resize(rows);
+    for (auto& row : archive) {
+      constexpr RejectReason reasons[] = {RejectReason::missing_caption, RejectReason::filtered,
+                                          RejectReason::not_an_image};
+      if (random() % 4 == 0) row = reasons[random() % 3];
+    }
+  }
+  return FakeSource(std::move(content), small_jpeg());
+}
+
+TransformPipeline small_images() {
+  TransformPipeline transforms;
+  transforms.transform.resolution = 8;
+  return transforms;
+}
+
+DataPlan plan_for(const FakeSource& source, int batch) {
+  return {source.manifest(), plan_stripes(batch, {}, source.manifest())};
+}
+
+// Producers with any share of the stripes and any number of threads, killed and started again from the last sample
+// used, give what one plain reader gives, and the ledger is the same.
+TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {
+  const FakeSource source = make_fake(1, 5, 37);
+  const DataPlan plan = plan_for(source, 6);
+  const EpochOrder order(420, plan.stripes);
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    std::mt19937 random(seed);
+    const std::uint32_t stripes = plan.stripes.stripes;
+    const std::uint32_t block = seed % 3 ? 1 + random() % 8 : 128;  // also more than a stripe's epoch has
+    std::vector<PlainStripe> expected;
+    for (std::uint32_t s = 0; s < stripes; ++s) expected.emplace_back(order, source, s, block, StripeCursor{});
+    std::vector<StripeCursor> cursors(stripes);
+    Ledger ledger(plan);
+    for (int life = 0; life < 4; ++life) {
+      const unsigned producers = 1 + random() % 3;
+      const StreamOptions options{.threads = 1 + static_cast<int>(random() % 3), .block = block};
+      const unsigned ahead = random() % 6;
+      std::vector<std::unique_ptr<StripeStream>> streams;
+      for (unsigned p = 0; p < producers; ++p)
+        streams.push_back(std::make_unique<StripeStream>(order, source, small_images(), options));
+      for (std::uint32_t s = 0; s < stripes; ++s) {
+        streams[s % producers]->add(s, cursors[s]);
+        for (unsigned i = 0; i < ahead; ++i) streams[s % producers]->expect(s);
+      }
+      const int samples = 1 + random() % 40;
+      for (int i = 0; i < samples; ++i) {
+        for (std::uint32_t s = 0; s < stripes; ++s) {
+          if (ahead) streams[s % producers]->expect(s);
+          const auto sample = streams[s % producers]->next(s);
+          const SampleRef wanted = expected[s].next();
+          ASSERT_TRUE(sample.has_value());
+          ASSERT_EQ(sample->ref.id, wanted.id) << "seed " << seed << " life " << life;
+          ASSERT_EQ(sample->ref.epoch, wanted.epoch);
+          ASSERT_EQ(sample->ref.stripe, s);
+          ASSERT_EQ(sample->ref.after, wanted.after);
+          ASSERT_EQ(sample->image.width, 8);
+          ASSERT_EQ(sample->caption, wanted.id);
+          cursors[s] = sample->ref.after;
+          ledger.merge(streams[s % producers]->take_ledger_delta(s));
+        }
+      }
+    }
+    const std::uint32_t epochs = std::min_element(cursors.begin(), cursors.end(), [](const auto& a, const auto& b) {
+                                   return a.epoch < b.epoch;
+                                 })->epoch;
+    if (epochs == 0) continue;
+    EXPECT_EQ(ledger.total().rows(), 5u * 37u) << "seed " << seed;
+    EXPECT_EQ(ledger.total().accepted, source.accepted());
+  }
+}
+
+TEST(StripeStream, OnePassEndsAndTheLedgerHasEveryRow) {
+  const FakeSource source = make_fake(2, 3, 20);
+  const DataPlan plan = plan_for(source, 4);
+  const EpochOrder order(1, plan.stripes);
+  StripeStream stream(order, source, small_images(), {.threads = 2, .block = 3, .epochs = 1});
+  Ledger ledger(plan);
+  std::set<std::string> ids;
+  for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    while (const auto sample = stream.next(s)) EXPECT_TRUE(ids.insert(sample->ref.id).second);
+    EXPECT_FALSE(stream.next(s).has_value());
+    for (LedgerDelta delta = stream.take_ledger_delta(s, 100); !delta.empty(); delta = stream.take_ledger_delta(s, 100))
+      ledger.merge(delta);
+  }
+  EXPECT_EQ(ids.size(), source.accepted());
+  EXPECT_EQ(ledger.total().accepted, source.accepted());
+  EXPECT_EQ(ledger.total().rows(), 60u);
+  const StreamStatistics statistics = stream.statistics();
+  EXPECT_EQ(statistics.rows, 60u);
+  EXPECT_EQ(statistics.accepted, source.accepted());
+  EXPECT_EQ(statistics.threads, 2);
+  EXPECT_GT(statistics.busy.read, 0);
+  EXPECT_GT(statistics.busy.decode, 0);
+  EXPECT_GT(statistics.busy.transform, 0);
+  EXPECT_LE(statistics.busy.total(), 2 * statistics.seconds);
+}
+
+// Counts the rows that leave each archive.
+class CountedRows final : public SampleSource {
+ public:
+  explicit CountedRows(const FakeSource& rows) : rows_(rows), read_(rows.manifest().archives.size()) {}
+
+  std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
+    return std::make_unique<Reader>(rows_.open(split, first_row), read_[split.archive]);
+  }
+  std::size_t read(std::size_t archive) const { return read_[archive]; }
+
+ private:
+  struct Reader final : SplitReader {
+    Reader(std::unique_ptr<SplitReader> rows, std::atomic<std::size_t>& read) : rows(std::move(rows)), read(read) {}
+    std::optional<RawRow> next() override {
+      auto row = rows->next();
+      read += row.has_value();
+      return row;
+    }
+    std::unique_ptr<SplitReader> rows;
+    std::atomic<std::size_t>& read;
+  };
+
+  const FakeSource& rows_;
+  mutable std::vector<std::atomic<std::size_t>> read_;
+};
+
+template <class Condition>
+bool comes_true(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return condition();
+}
+
+// No more rows are read than a block and what is expected, and no more samples prepared than that; a stripe that nobody
+// expects anything of is not read at all.
+TEST(StripeStream, MemoryIsBounded) {
+  constexpr std::size_t block = 40, expected = 7, others = 200;
+  const FakeSource rows(std::vector<Rows>(2, Rows(1000)), small_jpeg());
+  const CountedRows source(rows);
+  const DataPlan plan{rows.manifest(), {2, {{0, 0, 1}, {1, 0, 1}}}};
+  const EpochOrder order(1, plan.stripes);
+  StripeStream stream(order, source, small_images(), {.threads = 2, .block = block});
+  for (const std::uint32_t stripe : {0u, 1u}) stream.add(stripe, {});
+  for (std::size_t i = 0; i < expected; ++i) stream.expect(0);
+  const std::size_t archive = stream.next(0)->ref.id.substr(0, 3) == "000" ? 0 : 1;
+  ASSERT_TRUE(comes_true([&] {
+    return stream.statistics().accepted == expected && source.read(archive) == block + expected;
+  })) << stream.statistics().accepted
+      << " samples of " << source.read(archive) << " rows";
+  EXPECT_EQ(source.read(1 - archive), 0u);
+
+  // Jobs are done in the order in which they come up: if there were more to do for stripe 0, stripe 1 would not get to
+  // this many samples without it.
+  for (std::size_t i = 0; i < others; ++i) ASSERT_TRUE(stream.next(1).has_value());
+  EXPECT_EQ(source.read(archive), block + expected);
+  EXPECT_EQ(stream.statistics().accepted, expected + others);
+}
+
+// Whatever it looks ahead, a reader by turns gives whole parcels in turn, and at the end every sample once.
+TEST(InterleavedReader, GivesParcelsInTurnToTheEnd) {
+  const FakeSource source = make_fake(6, 3, 20);
+  const DataPlan plan = plan_for(source, 3);
+  const EpochOrder order(1, plan.stripes);
+  std::vector<std::string> first_order;
+  for (const int ahead : {1, 5, 100}) {
+    StripeStream stream(order, source, small_images(), {.threads = 2, .block = 3, .epochs = 1});
+    for (const std::uint32_t stripe : {0u, 1u, 2u}) stream.add(stripe, {});
+    InterleavedReader reader(stream, {0, 1, 2}, {.samples_per_step = 4}, ahead);
+    std::vector<std::string> order;
+    for (auto sample = reader.next(); sample; sample = reader.next()) {
+      if (order.size() < 24) {
+        EXPECT_EQ(sample->ref.stripe, order.size() / 4 % 3);
+      }
+      order.push_back(sample->ref.id);
+    }
+    EXPECT_EQ(std::set(order.begin(), order.end()).size(), source.accepted());
+    EXPECT_EQ(order.size(), source.accepted());
+    if (first_order.empty()) first_order = order;
+    EXPECT_EQ(order, first_order);
+  }
+}
+
+TEST(StripeStream, AStripeMovesToAnotherProducer) {
+  const FakeSource source = make_fake(4, 4, 25);
+  const DataPlan plan = plan_for(source, 2);
+  const EpochOrder order(9, plan.stripes);
+  const StreamOptions options{.threads = 1, .block = 4};
+  StripeStream first(order, source, small_images(), options), second(order, source, small_images(), options);
+  PlainStripe expected(order, source, 0, 4, {});
+  first.add(0, {});
+  StripeCursor cursor;
+  for (int i = 0; i < 7; ++i) {
+    const auto sample = first.next(0);
+    EXPECT_EQ(sample->ref.id, expected.next().id);
+    cursor = sample->ref.after;
+  }
+  first.remove(0);
+  second.add(0, cursor);
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(0)->ref.id, expected.next().id);
+  first.add(0, {});  // and may come back
+  EXPECT_EQ(first.next(0)->ref.epoch, 0u);
+}
+
+TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {
+  const Rows bad(5, RejectReason::missing_caption);
+  const FakeSource source({bad, bad, bad}, small_jpeg());
+  const DataPlan plan = plan_for(source, 3);
+  const EpochOrder order(1, plan.stripes);
+  StripeStream stream(order, source, small_images(), {.threads = 1, .block = 2});
+  stream.add(0, {});
+  try {
+    stream.next(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::bad_data);
+    EXPECT_THAT(error.what(), testing::HasSubstr("missing_caption"));
+  }
+}
+
+TEST(StripeStream, EmptyArchivesAreAnErrorToo) {
+  const FakeSource source(std::vector<Rows>(2));
+  const EpochOrder order(1, {2, {{0, 0, 1}, {1, 0, 1}}});
+  StripeStream stream(order, source, small_images(), {.threads = 1, .block = 2});
+  stream.add(1, {});
+  EXPECT_THROW(stream.next(1), Error);
+}
+
+// One good archive among broken ones: stripes that get none of it in an epoch, or in many, go on searching.
+TEST(StripeStream, BrokenArchivesDoNotStopAStripeWhileThereIsAGoodOne) {
+  const Rows broken(1, RejectReason::archive_error);
+  const FakeSource source({broken, broken, Rows(6), broken}, small_jpeg());
+  const DataPlan plan{source.manifest(), {4, {{0, 0, 1}, {1, 0, 1}, {2, 0, 1}, {3, 0, 1}}}};
+  const EpochOrder order(5, plan.stripes);
+  StripeStream stream(order, source, small_images(), {.threads = 1, .block = 2});
+  for (std::uint32_t s = 0; s < 4; ++s) stream.add(s, {});
+  for (int i = 0; i < 200; ++i) {
+    for (std::uint32_t s = 0; s < 4; ++s) EXPECT_EQ(stream.next(s)->ref.id.substr(0, 3), "002");
+  }
+}
+
+TEST(StripeStream, WhatIsNoImageIsRejected) {
+  const FakeSource source(std::vector<Rows>{Rows(4)}, "<html>");
+  const DataPlan plan = plan_for(source, 1);
+  const EpochOrder order(1, plan.stripes);
+  StripeStream stream(order, source, small_images(), {.threads = 1, .block = 1, .epochs = 1});
+  stream.add(0, {});
+  EXPECT_FALSE(stream.next(0).has_value());
+  Ledger ledger(plan);
+  ledger.merge(stream.take_ledger_delta(0));
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::not_an_image)], 4u);
+}
+
+class BrokenSource final : public SampleSource {
+  std::unique_ptr<SplitReader> open(const Split&, std::uint64_t) const override { fail(Exit::io, "the disk is gone"); }
+};
+
+TEST(StripeStream, WhatStopsAWorkerComesOutOfNext) {
+  const BrokenSource source;
+  const EpochOrder order(1, {1, {{0, 0, 1}}});
+  StripeStream stream(order, source, small_images(), {});
+  stream.add(0, {});
+  EXPECT_THROW(stream.next(0), Error);
+}
+
+TEST(StripeStream, EndsWhileItsWorkersAreBusy) {
+  const FakeSource source = make_fake(5, 8, 200);
+  const DataPlan plan = plan_for(source, 8);
+  const EpochOrder order(1, plan.stripes);
+  for (int i = 0; i < 5; ++i) {
+    StripeStream stream(order, source, small_images(), {.threads = 3, .block = 50});
+    for (std::uint32_t s = 0; s < 8; ++s) stream.add(s, {});
+  }
+}
+
+}  // namespace
+}  // namespace millrace

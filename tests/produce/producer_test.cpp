@@ -1,0 +1,183 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "dataset/fake_source.h"
+#include "millrace/encode/parcel_bytes.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/produce/producer.h"
+#include "millrace/train/stages.h"
+
+namespace millrace {
+namespace {
+
+using test::FakeSource;
+using test::PlainStripe;
+
+using IsBroken = std::function<bool(const std::string& id)>;
+
+// Rows that bring their encodings, as a cache's do: moments of zeros, but not finite for broken ids.
+class EncodedRows final : public SampleSource {
+ public:
+  EncodedRows(const FakeSource& rows, IsBroken is_broken) : rows_(rows), is_broken_(std::move(is_broken)) {}
+
+  std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
+    return std::make_unique<Reader>(rows_.open(split, first_row), is_broken_);
+  }
+
+ private:
+  struct Reader final : SplitReader {
+    Reader(std::unique_ptr<SplitReader> rows, const IsBroken& is_broken)
+        : rows(std::move(rows)), is_broken(is_broken) {}
+    std::optional<RawRow> next() override {
+      auto row = rows->next();
+      if (!row || !std::holds_alternative<RawSample>(*row)) return row;
+      EncodedSample sample;
+      sample.ref = std::get<RawSample>(*row).ref;
+      constexpr std::uint16_t half_nan = 0x7e00;
+      sample.encoding.moments.assign(8, is_broken(sample.ref.id) ? half_nan : std::uint16_t{0});
+      sample.encoding.text.assign(2, 0);
+      return sample;
+    }
+    std::unique_ptr<SplitReader> rows;
+    const IsBroken& is_broken;
+  };
+
+  const FakeSource& rows_;
+  IsBroken is_broken_;
+};
+
+const EncodingShape tiny_shape{{8, 1, 1}, {1, 2}};
+
+TEST(Producer, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
+  const FakeSource rows({test::Rows(30), test::Rows(30), test::Rows(30)});
+  const std::set<std::string> broken = {"001/7", "001/8", "001/9", "002/0"};
+  const EncodedRows source(rows, [&](const std::string& id) { return broken.contains(id); });
+  const DataPlan plan{rows.manifest(), plan_stripes(3, {}, rows.manifest())};
+  const EpochOrder order(5, plan.stripes);
+  StripeStream stream(order, source, {}, {.threads = 2, .block = 4});
+  for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
+  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  constexpr ParcelSize size{.samples_per_step = 2, .steps = 2};
+  auto ends =
+      make_in_process_handoff({plan_parcel_bytes(size.samples(), tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+
+  std::map<std::uint32_t, std::vector<std::string>> ids;
+  LedgerDelta delta;
+  ProducerReport report;
+  {
+    std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0, 1, 2}, {0, 0, 0}, size}); });
+    ParcelOrder parcel_order({0, 1, 2}, size);
+    for (int parcels = 0; parcels < 30; ++parcels) {
+      const auto parcel = ends.receiver->receive(20);
+      ASSERT_TRUE(parcel.has_value());
+      const auto content = unpack_parcel(parcel->bytes());
+      const auto turn = parcel_order.next();
+      EXPECT_EQ(content.stripe, turn.stripe) << "parcel " << parcels;
+      EXPECT_EQ(static_cast<int>(content.batch.refs.size()), turn.samples) << "parcel " << parcels;
+      for (const auto& ref : content.batch.refs) ids[content.stripe].push_back(ref.id);
+      if (!content.ledger_delta.empty()) delta.append(LedgerDelta::from_bytes(content.ledger_delta));
+      EXPECT_GE(content.report.send_seconds, report.send_seconds) << "sums only grow";
+      report = content.report;
+    }
+    ends.receiver->finish(20);
+  }
+  for (const auto& [stripe, got] : ids) {
+    PlainStripe expected(order, rows, stripe, 4, {});
+    std::vector<std::string> wanted;
+    while (wanted.size() < got.size())
+      if (const auto id = expected.next().id; !broken.contains(id)) wanted.push_back(id);
+    EXPECT_EQ(got, wanted) << "stripe " << stripe;
+  }
+  Ledger ledger(plan);
+  ledger.merge(delta);
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], broken.size());
+  EXPECT_GT(report.readers.read, 0);
+  EXPECT_GT(report.encode_seconds, 0);
+  EXPECT_LE(report.encode_seconds + report.encode_wait_seconds, report.seconds);
+}
+
+// A broken VAE must not make it search for ever.
+TEST(Producer, EndsWhenNothingIsFinite) {
+  const FakeSource rows({test::Rows(30)});
+  const EncodedRows source(rows, [](const std::string&) { return true; });
+  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+  const EpochOrder order(5, plan.stripes);
+  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
+  stream.add(0, {});
+  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  try {
+    run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::bad_data);
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Producer, AFailedReaderEndsItWithItsError) {
+  const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
+  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+  const EpochOrder order(5, plan.stripes);
+  StripeStream stream(order, rows, {}, {.threads = 1, .block = 2});
+  stream.add(0, {});
+  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}}), Error);
+  EXPECT_THROW(ends.receiver->receive(20), Error);
+}
+
+TEST(StageShares, NameTheStageThatLimits) {
+  ProducerReport spent;
+  spent.seconds = 10;
+  spent.reader_seconds = 20;
+  spent.readers = {.read = 1, .decode = 14, .transform = 4, .tokenize = 1};
+  spent.encode_seconds = 2;
+  spent.encode_wait_seconds = 8;
+  spent.send_seconds = 0.5;
+  const auto starved = shares_of(spent);
+  EXPECT_DOUBLE_EQ(starved.decode, 0.7);
+  EXPECT_DOUBLE_EQ(starved.encode_wait, 0.8);
+  EXPECT_STREQ(limiting_stage(starved), "decoding");
+  EXPECT_EQ(describe(starved).rfind("read 5%, decode 70%", 0), 0u);
+  spent.encode_seconds = 9;
+  spent.encode_wait_seconds = 0;
+  EXPECT_STREQ(limiting_stage(shares_of(spent)), "encoding");
+  spent.encode_seconds = 3;
+  spent.send_wait_seconds = 7;
+  EXPECT_STREQ(limiting_stage(shares_of(spent)), "the trainers");
+  EXPECT_EQ(shares_of({}).encode, 0);
+}
+
+TEST(PlanParcelSize, WholeStepsAboutSixtyFourImagesAtMostEightSteps) {
+  struct Case {
+    int per_step, parcel;
+  };
+  for (const auto [per_step, parcel] : {Case{1, 8}, Case{2, 16}, Case{8, 64}, Case{9, 63}, Case{24, 48}, Case{33, 33},
+                                        Case{64, 64}, Case{65, 65}, Case{256, 256}})
+    EXPECT_EQ(plan_parcel_size(per_step).samples(), parcel) << per_step << " samples per stripe and step";
+}
+
+// docs/formats.md, "Parcel": the longest ids and as much of the ledger as travels at once fit, and not a byte more is
+// reserved.
+TEST(PlanParcelBytes, IsTheLargestParcelOfThatManySamples) {
+  constexpr std::size_t samples = 3, header = 10 * 4 + 11 * 8, of_sample = 2 * 8 + 6 * 4, id = 1024, ledger = 64 << 10;
+  constexpr std::size_t values = 8 * 4 * 4 + 77 * 16;
+  ParcelContent content;
+  content.batch.moments = torch::zeros({samples, 8, 4, 4}, torch::kHalf);
+  content.batch.text = torch::zeros({samples, 77, 16}, torch::kHalf);
+  content.batch.refs.resize(samples);
+  for (auto& ref : content.batch.refs) ref.id = std::string(id, 'x');
+  content.ledger_delta = std::string(ledger, 'x');
+  const auto bytes = plan_parcel_bytes(samples, {8, 4, 4}, {77, 16});
+  EXPECT_EQ(bytes, header + samples * (of_sample + id + 2 * values) + ledger);
+  EXPECT_EQ(pack_parcel(content).size(), bytes);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,154 @@
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/text/tokenizer.h"
+#include "millrace/text/tokenizer_folder.h"
+#include "test_data.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const json& golden() {
+  static const json expected = json::parse(read_file(test::data_dir() / "tokenizer/expected.json"));
+  return expected;
+}
+
+const json& open_clip_golden() {
+  static const json expected = json::parse(read_file(test::data_dir() / "tokenizer/open_clip.json"));
+  return expected;
+}
+
+constexpr TokenizerConfig open_clip{.mode = TokenizerConfig::Mode::open_clip, .pad_id = {}};
+
+std::vector<std::int32_t> padded(std::vector<std::int32_t> ids, int pad_id) {
+  ids.resize(token_count, pad_id);
+  return ids;
+}
+
+// Folders like those of SD 1 and SD 2, made once per process.
+class TokenizerFolders : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    root_ = fs::temp_directory_path() / ("millrace-tokenizer-" + std::to_string(getpid()));
+    if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) return;
+    for (const auto& [name, folder] : golden()["folders"].items()) {
+      write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, root_ / name, folder["pad_token"]);
+    }
+  }
+  static void TearDownTestSuite() { fs::remove_all(root_); }
+  void SetUp() override {
+    if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
+  }
+
+  static inline fs::path root_;
+};
+
+TEST_F(TokenizerFolders, EqualsTransformers) {
+  for (const auto& [name, folder] : golden()["folders"].items()) {
+    const auto tokenizer = ClipTokenizer::load(root_ / name);
+    EXPECT_EQ(tokenizer.pad_id(), folder["pad_id"]);
+    EXPECT_EQ(tokenizer.vocabulary_size(), 49408);
+    for (std::size_t i = 0; i < folder["ids"].size(); ++i) {
+      const std::string caption = golden()["captions"][i];
+      EXPECT_EQ(tokenizer.encode(caption), padded(folder["ids"][i], tokenizer.pad_id()))
+          << name << " caption " << i << ": " << caption;
+    }
+  }
+}
+
+TEST_F(TokenizerFolders, EnoughCaptions) {
+  EXPECT_GE(golden()["captions"].size(), 300u);
+}
+
+// Ids known from CLIP's own documentation and from diffusers #4153.
+TEST_F(TokenizerFolders, ExclamationMarksAreSplitOffByTheFilesOfSd2) {
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd1").encode("a photo of a cat!"),
+            padded({49406, 320, 1125, 539, 320, 2368, 256, 49407}, 49407));
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd2").encode("a photo of a cat!"),
+            padded({49406, 320, 1125, 539, 320, 2368, 0, 49407}, 0));
+}
+
+TEST_F(TokenizerFolders, EqualsOpenClipWhateverTheFolder) {
+  for (const char* name : {"sd1", "sd2"}) {
+    const auto tokenizer = ClipTokenizer::load(root_ / name, open_clip);
+    EXPECT_EQ(tokenizer.pad_id(), 0);
+    const json& captions = open_clip_golden()["captions"];
+    ASSERT_GE(captions.size(), 500u);
+    for (std::size_t i = 0; i < captions.size(); ++i) {
+      const std::string caption = captions[i];
+      EXPECT_EQ(tokenizer.encode(caption), padded(open_clip_golden()["ids"][i], 0))
+          << name << " caption " << i << ": " << caption;
+    }
+  }
+}
+
+// diffusers #4153: the ids that SD 2 was trained with.
+TEST_F(TokenizerFolders, OpenClipKnowsExclamationMarksAsWords) {
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd2", open_clip).encode("! !! !!!"), padded({49406, 256, 748, 995, 49407}, 0));
+}
+
+// What ftfy repairs and we do not: such captions keep the characters that they have.
+TEST_F(TokenizerFolders, MojibakeStays) {
+  const auto tokenizer = ClipTokenizer::load(root_ / "sd2", open_clip);
+  const json& mojibake = open_clip_golden()["mojibake"];
+  for (std::size_t i = 0; i < mojibake["captions"].size(); ++i)
+    EXPECT_NE(tokenizer.encode(mojibake["captions"][i].get<std::string>()), padded(mojibake["ids"][i], 0));
+  EXPECT_EQ(tokenizer.encode("voil\u00C3\u00A0"), tokenizer.encode("VOIL\u00C3\u00A0"));
+}
+
+TEST_F(TokenizerFolders, DeeplyNestedReferencesEnd) {
+  std::string nested = "&";
+  for (int i = 0; i < 50000; ++i) nested += "amp;";
+  EXPECT_EQ(ClipTokenizer::load(root_ / "sd2", open_clip).encode(nested).size(), 77u);
+}
+
+TEST_F(TokenizerFolders, PadIdComesFromTheMapThenTheConfigThenTheKey) {
+  const fs::path folder = root_ / "changed";
+  fs::create_directories(folder);
+  fs::copy(root_ / "sd2", folder, fs::copy_options::recursive);
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 0);
+  fs::remove(folder / "special_tokens_map.json");
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 49407);
+  fs::remove(folder / "tokenizer_config.json");
+  EXPECT_EQ(ClipTokenizer::load(folder).pad_id(), 49407);
+  EXPECT_EQ(ClipTokenizer::load(folder, {.mode = {}, .pad_id = {5}}).encode("")[2], 5);
+}
+
+TEST_F(TokenizerFolders, InvalidUtf8AndVeryLongWordsAreFine) {
+  const auto tokenizer = ClipTokenizer::load(root_ / "sd1");
+  EXPECT_EQ(tokenizer.encode("a\xFF\xC3(b"), tokenizer.encode("a\uFFFD\uFFFD(b"));
+  const auto cleaning = ClipTokenizer::load(root_ / "sd1", open_clip);
+  EXPECT_EQ(cleaning.encode("a\xFF\xC3(b"), cleaning.encode("a\uFFFD\uFFFD(b"));
+  EXPECT_EQ(tokenizer.encode(std::string(1 << 18, 'z')).size(), 77u);
+}
+
+TEST_F(TokenizerFolders, ErrorsNameTheFile) {
+  const auto message_of = [](const auto& action) -> std::string {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message_of([] { ClipTokenizer::load(root_ / "nowhere"); }), HasSubstr("vocab.json"));
+  const fs::path folder = root_ / "broken";
+  fs::create_directories(folder);
+  fs::copy(root_ / "sd1", folder, fs::copy_options::recursive);
+  std::ofstream(folder / "merges.txt") << "#version: 0.2\nnot_a_token x\n";
+  EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("merges.txt"));
+  std::ofstream(folder / "vocab.json") << "[1]";
+  EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("vocab.json"));
+}
+
+}  // namespace
+}  // namespace millrace
