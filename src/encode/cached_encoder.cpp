@@ -32,8 +32,7 @@ CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cach
 
 CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
-  CheckedBatch result{{}, std::vector<bool>(samples.size(), true)};  // what a cache gives is finite
-  EncodedBatch& batch = result.batch;
+  EncodedBatch batch;
   batch.moments = make_rows(count, shape_.moments);
   batch.text = make_rows(count, shape_.text);
   std::vector<TransformedSample> fresh;
@@ -49,24 +48,18 @@ CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
       fresh.push_back(std::move(sample));
     }
   }
-  if (fresh.empty()) return result;
-  const auto encoded = encode_fresh(fresh);
-  const auto rows = torch::tensor(fresh_rows, torch::kInt64);
-  batch.moments.index_copy_(0, rows, encoded.batch.moments);
-  batch.text.index_copy_(0, rows, encoded.batch.text);
-  for (std::size_t i = 0; i < fresh.size(); ++i) result.finite[fresh_rows[i]] = encoded.finite[i];
-  return result;
-}
-
-CheckedBatch CachedEncoder::encode_fresh(const std::vector<TransformedSample>& samples) {
-  ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
-  CheckedBatch encoded{encoder_->encode(samples), {}};
-  encoded.finite = finite_rows(encoded.batch);
+  if (!fresh.empty()) {
+    ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
+    const auto encoded = encoder_->encode(fresh);
+    const auto rows = torch::tensor(fresh_rows, torch::kInt64);
+    batch.moments.index_copy_(0, rows, encoded.moments);
+    batch.text.index_copy_(0, rows, encoded.text);
+  }
+  auto finite = finite_rows(batch);
   write_cache([&] {
-    for (std::size_t row = 0; row < samples.size(); ++row)
-      cache_->add(samples[row], encoded.batch, static_cast<std::int64_t>(row), encoded.finite[row]);
+    for (std::size_t i = 0; i < fresh.size(); ++i) cache_->add(fresh[i], batch, fresh_rows[i], finite[fresh_rows[i]]);
   });
-  return encoded;
+  return {std::move(batch), std::move(finite)};
 }
 
 void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {

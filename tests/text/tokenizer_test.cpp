@@ -144,6 +144,14 @@ TEST_F(TokenizerFolders, ErrorsNameTheFile) {
   const fs::path folder = root_ / "broken";
   fs::create_directories(folder);
   fs::copy(root_ / "sd1", folder, fs::copy_options::recursive);
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const std::string sound = read_file(folder / file);
+    for (const char* text : {"{", "[1]", R"({"pad_token": "!", "pad_token": "!"})"}) {
+      std::ofstream(folder / file) << text;
+      EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr(file)) << text;
+    }
+    std::ofstream(folder / file) << sound;
+  }
   std::ofstream(folder / "merges.txt") << "#version: 0.2\nnot_a_token x\n";
   EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("merges.txt"));
   std::ofstream(folder / "vocab.json") << "[1]";

@@ -34,7 +34,6 @@ class CachedEncoder {
   std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:
-  CheckedBatch encode_fresh(const std::vector<TransformedSample>& samples);
   template <class Write>
   void write_cache(Write&& write);
 
