@@ -12,6 +12,8 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
+constexpr int caption_line = 14;  // height in a grid
+
 std::string path_of(const std::string& name) {
   return (workshop() / name).string();
 }
@@ -45,7 +47,7 @@ TEST(InspectArchive, TellsSizesAndCaptionsAndShowsTheFirstImages) {
   EXPECT_GT(report["captions"]["characters"]["median"], report["captions"]["tokens"]["median"]);
   EXPECT_EQ(report["captions"]["tokens"]["cut"], 0);
   EXPECT_TRUE(report["rejected"].empty());
-  EXPECT_EQ(png_size(path_of("archive.png")), std::pair(5 * 130 - 2, 5 * 130 - 2));
+  EXPECT_EQ(png_size(path_of("archive.png")), std::pair(5 * 130 - 2, 5 * (130 + 2 * caption_line) - 2));
 }
 
 using Colour = std::array<int, 3>;
@@ -63,7 +65,7 @@ std::string quarters(int width, int height, const std::array<Colour, 4>& colours
 }
 
 // Cells of 128 pixels and 2 between them, in the order of the rows; a whole image in the middle of each, neither turned
-// nor stretched; images that cannot be decoded take no cell.
+// nor stretched, its caption under it; images that cannot be decoded take no cell.
 TEST(InspectArchive, ItsGridShowsWholeImagesInOrder) {
   const std::array<Colour, 4> colours{red, green, blue, white};
   TarWriter tar(path_of("quarters.tar"));
@@ -80,10 +82,10 @@ TEST(InspectArchive, ItsGridShowsWholeImagesInOrder) {
   const auto report = inspect(path_of("quarters.tar") + " --grid " + path_of("quarters.png"));
   EXPECT_EQ(report["images"]["decoded"], 5);
   const auto grid = std::get<Image>(decode_image(read(path_of("quarters.png"))));
-  ASSERT_EQ(std::pair(grid.width, grid.height), std::pair(3 * 130 - 2, 2 * 130 - 2));
+  ASSERT_EQ(std::pair(grid.width, grid.height), std::pair(3 * 130 - 2, 2 * (130 + caption_line) - 2));
   // `x`, `y` from the middle of a cell
   const auto expect = [&](int cell, int x, int y, const Colour& colour) {
-    const int column = cell % 3 * 130 + 64 + x, row = cell / 3 * 130 + 64 + y;
+    const int column = cell % 3 * 130 + 64 + x, row = cell / 3 * (130 + caption_line) + 64 + y;
     for (int c = 0; c < 3; ++c)
       EXPECT_NEAR(grid.pixels[3 * (std::size_t(row) * grid.width + column) + c], colour[c], 6)
           << "cell " << cell << " at " << x << ", " << y;
@@ -109,7 +111,16 @@ TEST(InspectArchive, ItsGridShowsWholeImagesInOrder) {
   expect(4, 0, -1, red);
   expect(4, -64, -1, red);
   expect(4, 0, 0, grey);
-  expect(5, 0, 0, black);   // no sixth image
+  expect(5, 0, 0, black);  // no sixth image
+  for (int cell = 0; cell < 6; ++cell) {
+    int brightest = 0;
+    for (int y = 0; y < caption_line; ++y)
+      for (int x = 0; x < 128; ++x) {
+        const int column = cell % 3 * 130 + x, row = cell / 3 * (130 + caption_line) + 128 + y;
+        brightest = std::max<int>(brightest, grid.pixels[3 * (std::size_t(row) * grid.width + column)]);
+      }
+    EXPECT_EQ(brightest > 200, cell < 5) << cell;
+  }
   expect(0, 64, 0, black);  // between two cells
 }
 
@@ -141,7 +152,7 @@ TEST(InspectCache, ShowsWhatItsLatentsDecodeTo) {
   ASSERT_EQ(made.exit_code, 0) << made.output;
   const auto report = inspect(path_of("cache") + " --pipeline " + path_of("tiny") + " --grid " + path_of("cache.png"));
   EXPECT_EQ(report["captions"]["count"], 96);
-  EXPECT_EQ(png_size(path_of("cache.png")), std::pair(8 * 34 - 2, 8 * 34 - 2));
+  EXPECT_EQ(png_size(path_of("cache.png")), std::pair(8 * 34 - 2, 8 * (34 + 3 * caption_line) - 2));
   const auto blind = shell(millrace + " inspect " + path_of("cache") + " --grid " + path_of("none.png"));
   EXPECT_EQ(blind.exit_code, 2);
   EXPECT_THAT(blind.output, HasSubstr("--pipeline"));

@@ -47,6 +47,16 @@ torch::Tensor first_means(const std::vector<LatentFileInfo>& files, const Encodi
   return means.empty() ? torch::Tensor() : torch::stack(means);
 }
 
+// As many as there are first means.
+std::vector<std::string> first_captions(const std::vector<LatentFileInfo>& files) {
+  std::vector<std::string> captions;
+  for (const auto& info : files) {
+    const auto count = std::min(info.rows.size(), grid_images - captions.size());
+    for (auto& caption : Hdf5Reader(info.path).read_text("captions", 0, count)) captions.push_back(std::move(caption));
+  }
+  return captions;
+}
+
 void write_cache_grid(const stdfs::path& cache, const std::vector<LatentFileInfo>& files,
                       const InspectOptions& options) {
   if (!options.pipeline)
@@ -55,7 +65,7 @@ void write_cache_grid(const stdfs::path& cache, const std::vector<LatentFileInfo
   const auto means = first_means(files, read_cache_description(cache).shape);
   if (!means.defined()) fail(Exit::usage, "--grid: {} is empty", cache.string());
   auto vae = PipelineFolder::open(*options.pipeline).load_vae(torch::kCPU, torch::kFloat32);
-  write_grid(*options.grid, decode_latents(vae, means), cache);
+  write_grid(*options.grid, decode_latents(vae, means), cache, first_captions(files));
 }
 
 }  // namespace
