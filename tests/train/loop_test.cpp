@@ -107,7 +107,7 @@ DataPlan make_data() {
     archive.name = std::to_string(i);
     archive.path = archive.name + ".tar";
     data.manifest.archives.push_back(archive);
-    data.stripes.units.push_back({i, 0, 1});
+    data.stripes.splits.push_back({i, 0, 1});
   }
   return data;
 }
