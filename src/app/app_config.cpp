@@ -48,7 +48,7 @@ void check_common(const Config& c, config::Report& report) {
 void check_encoding(const ProducerConfig& c, config::Report& report) {
   if (c.encode.cache && (c.transform.crop == TransformConfig::Crop::random || c.transform.flip > 0))
     report.problem("encode.cache",
-                   "needs transform.crop=center and transform.flip=0: random ones make a new image at every visit",
+                   "needs transform.crop=center and transform.flip=0: random ones make a new image in every epoch",
                    {"transform.crop", "transform.flip"});
 }
 

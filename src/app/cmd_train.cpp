@@ -66,8 +66,9 @@ void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encodi
                                                  encoding.moments[0] / 2));
   for (auto width : unet.cross_attention_dim)
     if (width != encoding.text[1]) {
-      report.problem("model.pipeline", fmt::format("the U-Net attends to states of width {}, the text encoder makes {}",
-                                                   width, encoding.text[1]));
+      report.problem("model.pipeline",
+                     fmt::format("the U-Net attends to embeddings of width {}, the text encoder makes {}", width,
+                                 encoding.text[1]));
       break;
     }
   report.throw_if_problems();

@@ -13,7 +13,7 @@
 // NOTE [Handoff protocol]
 // Between every producer and every trainer run three streams of messages, one tag each:
 //   parcels   producer -> trainer   header and bytes, only into slots that the trainer has armed and granted a credit
-//   for controls  trainer -> producer   credits for slots armed since the last one, STOP, and BYE as the very last
+//   controls  trainer -> producer   credits for slots armed since the last one, STOP, and BYE as the very last
 //   notices   producer -> trainer   stopped by a signal; the end, with the number of parcels sent before it
 // Controls and notices are not queued: each side keeps what it has to say in one small struct and sends it whenever the
 // last one has left, so their number in flight is bounded too. The end can overtake parcels (another tag), hence the

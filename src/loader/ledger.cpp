@@ -189,10 +189,11 @@ std::string LedgerDelta::to_bytes() const {
 LedgerDelta LedgerDelta::from_bytes(std::string_view bytes) {
   LedgerDelta delta;
   if (bytes.empty()) return delta;
-  if (bytes.size() < header_bytes) fail(Exit::io, "ledger delta of {} bytes are cut short", bytes.size());
+  if (bytes.size() < header_bytes) fail(Exit::io, "ledger delta of {} bytes is cut short", bytes.size());
   const std::size_t runs = get<std::uint32_t>(bytes), losses = get<std::uint32_t>(bytes);
   if (bytes.size() != runs * run_bytes + losses * non_finite_bytes) {
-    fail(Exit::io, "ledger delta hold {} bytes where {} runs and {} samples are announced", bytes.size(), runs, losses);
+    fail(Exit::io, "ledger delta holds {} bytes where {} runs and {} samples are announced", bytes.size(), runs,
+         losses);
   }
   for (std::size_t i = 0; i < runs; ++i) {
     Run run;

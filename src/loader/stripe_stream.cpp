@@ -60,7 +60,7 @@ struct Stripe {
   LedgerDelta skipped;         // since the last row that was not
   std::deque<SlotPtr> rows;    // of whole blocks, in the order of giving out
   std::size_t dispatched = 0;  // so many of them, from the front, need no thread any more
-  std::size_t expected = 0;    // samples that next() will be dispatched for
+  std::size_t expected = 0;    // samples that next() will be asked for
   std::size_t in_flight = 0;   // samples that are ready or being prepared
   EmptyStripeGuard empty_guard;
   LedgerDelta delta;       // about the rows up to what next() has returned

@@ -1,5 +1,5 @@
 // A model of the hand-off: producers, rings and trainers as counters, with the program's own order of parcels and
-// routing. It tries thousands of random layouts for deadlocks: NOTE [Order of parcels] in train/producer.cpp.
+// routing. It tries thousands of random layouts for deadlocks: NOTE [Order of parcels] in produce/producer.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>

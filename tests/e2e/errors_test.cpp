@@ -78,7 +78,7 @@ TEST(Errors, MissingWeightsAreToldOnce) {
   fs::remove(workshop() / "no-vae/vae/diffusion_pytorch_model.safetensors");
   fs::copy(workshop() / "tiny", workshop() / "no-unet", fs::copy_options::recursive);
   fs::remove(workshop() / "no-unet/unet/diffusion_pytorch_model.safetensors");
-  for (const std::string launcher : {std::string(), mpirun(1), mpirun(3)})
+  for (const std::string& launcher : {std::string(), mpirun(1), mpirun(3)})
     for (const std::string part : {"vae", "unet"}) {
       const auto roles = launcher == mpirun(3) ? " roles.producers=1" : "";
       const auto outcome =

@@ -147,7 +147,7 @@ TEST(Untouched, DoneStaysUntilTheFirstCheckpointOfALaterStart) {
 }
 
 TEST(Untouched, AFolderThatIsNotThereIsNotMade) {
-  for (const std::string launcher : {std::string(), mpirun(2)}) {
+  for (const std::string& launcher : {std::string(), mpirun(2)}) {
     const auto command = launcher + train("new", "'duration=4 steps' encode.cache=" + at("new-cache") + " ");
     expect_untouched(command + "--dry-run", 0, "would be made");
     expect_untouched(command + "data.train.path=" + at("no.tar"), 74, "no.tar");
@@ -158,7 +158,7 @@ TEST(Untouched, AFolderThatIsNotThereIsNotMade) {
 }
 
 TEST(Untouched, APreprocessedCache) {
-  for (const std::string launcher : {std::string(), mpirun(3)}) {
+  for (const std::string& launcher : {std::string(), mpirun(3)}) {
     const auto run = launcher.empty() ? "filled" : "filled-by-three";
     const auto command = launcher + millrace + " preprocess run.dir=" + at(run) +
                          " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("shapes") +
@@ -177,7 +177,7 @@ TEST(Untouched, APreprocessedCache) {
 }
 
 TEST(Untouched, ATrainedAutoencoder) {
-  for (const std::string launcher : {std::string(), mpirun(2)}) {
+  for (const std::string& launcher : {std::string(), mpirun(2)}) {
     const auto command = launcher + millrace +
                          " train-autoencoder run.dir=" + at(launcher.empty() ? "vae" : "vae-two") +
                          " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("shapes") +
@@ -204,7 +204,7 @@ TEST(Untouched, DownloadedArchives) {
   });
   std::ofstream(workshop() / "list.csv") << "url,caption\n" << server.url("/a") << ",x\n" << server.url("/b") << ",y\n";
   std::ofstream(workshop() / "other.csv") << "link,caption\n" << server.url("/c") << ",z\n";
-  for (const std::string launcher : {std::string(), mpirun(2)}) {
+  for (const std::string& launcher : {std::string(), mpirun(2)}) {
     const auto command = launcher + millrace + " download download.urls=" + at("list.csv") +
                          " download.out=" + at(launcher.empty() ? "images" : "images-of-two") +
                          " download.columns.url=url download.columns.caption=caption "

@@ -29,7 +29,7 @@ static_assert(std::is_trivially_copyable_v<ProducerReport> && sizeof(ProducerRep
 struct ParcelContent {
   std::uint32_t stripe = 0;
   EncodedBatch batch;
-  std::string ledger_delta;  // serialised LedgerDelta; empty = no delta
+  std::string ledger_delta;  // serialized LedgerDelta; empty = nothing new
   ProducerReport report;
 };
 

@@ -7,7 +7,7 @@
 #include "millrace/latents/latent_cache.h"
 
 // Parquet files of finished encodings, as the Ray pipelines for Stable Diffusion write them: one latent a row, drawn
-// once and scaled, and the states of its caption (docs/formats.md, "Latents in Parquet").
+// once and scaled, and the embeddings of its caption (docs/formats.md, "Latents in Parquet").
 namespace millrace {
 
 struct LatentTableOptions {

@@ -49,9 +49,9 @@ class LedgerDelta {
   bool empty() const { return runs_.empty() && non_finite_.empty(); }
   std::vector<RowRun> runs() const;
 
-  // Moves the oldest delta that fit into `max_bytes` of to_bytes() out of this one.
+  // Moves the oldest entries that fit into `max_bytes` of to_bytes() out of this one.
   LedgerDelta take(std::size_t max_bytes);
-  std::string to_bytes() const;                           // empty when there is no delta
+  std::string to_bytes() const;                           // empty when there is nothing new
   static LedgerDelta from_bytes(std::string_view bytes);  // Error(io) when they are damaged
 
  private:

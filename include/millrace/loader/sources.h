@@ -6,7 +6,7 @@
 #include "millrace/dataset/manifest.h"
 #include "millrace/dataset/source.h"
 
-// Every type of `data.train`, images and latents alike.
+// Every type of `data.train` but Parquet files of latents.
 namespace millrace {
 
 // list_archives, or the archives of the latent cache that `source` names.

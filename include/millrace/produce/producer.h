@@ -26,7 +26,7 @@ ParcelSize plan_parcel_size(int samples_per_step);
 // Upper bound of a parcel's bytes for these shapes.
 std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
 
-// The producer's life: read, transform, encode, hand off, until every trainer has said stop. All three go on at the
+// The producer's life: read, transform, encode, hand off, until every trainer has said stop. All of it runs at the
 // same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made
 // and sent first (ParcelOrder).
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,

@@ -44,7 +44,7 @@ class HandoffSource {
   const int samples_per_stripe_;
   const double limit_seconds_;
   std::map<std::uint32_t, StripeBuffer> buffers_;  // own stripes, in order
-  std::map<int, int> short_buffers_;               // per producer: its lines with less than the next step needs
+  std::map<int, int> short_buffers_;               // per producer: its stripes with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
   // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as its
   // producer lacks something, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in

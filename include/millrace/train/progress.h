@@ -18,11 +18,11 @@ struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
-  double encode_images_per_second = 0;    // of all producers, while they encode
-  double queue_fill = 0;                  // 0..1
-  std::optional<double> validation_loss;  // where it was measured at this step
-  bool validated_ema = false;             // with the average of the weights, not the weights themselves
-  StageShares stages;                     // of the producers
+  double encode_images_per_second = 0;      // of all producers, while they encode
+  double queue_fill = 0;                    // 0..1
+  std::optional<double> validation_loss{};  // where it was measured at this step
+  bool validated_ema = false;               // with the average of the weights, not the weights themselves
+  StageShares stages{};                     // of the producers
   double memory_gib = 0;
   double elapsed_seconds = 0;
 };

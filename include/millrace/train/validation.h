@@ -15,7 +15,7 @@ namespace millrace {
 inline constexpr std::uint64_t validation_seed = 0x76616c6964617465;  // "validate"
 
 // The training objective, without caption drop and input perturbation, on a fixed set of encoded samples with fixed
-// timesteps and noise. Every trainer holds its batch of the set in host memory.
+// timesteps and noise. Every trainer holds its part of the set in host memory.
 class Validation {
  public:
   struct Options {

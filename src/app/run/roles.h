@@ -10,8 +10,8 @@ namespace millrace {
 
 // Section `roles`.
 struct RolesConfig {
-  config::Auto<int> producers;                           // auto: by GPU model, or every rank does both
-  std::optional<std::string> producer_gpu, trainer_gpu;  // part of a GPU's name
+  config::Auto<int> producers{};                             // auto: by GPU model, or every rank does both
+  std::optional<std::string> producer_gpu{}, trainer_gpu{};  // part of a GPU's name
 
   void describe(config::Section& section);
 };
