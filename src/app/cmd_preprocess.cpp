@@ -60,6 +60,7 @@ class Worker {
     while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_)
       if (auto sample = next_missing()) samples.push_back(std::move(*sample));
     if (!samples.empty()) encode(std::move(samples));
+    encoder_.reject(std::exchange(rejections_, {}));
   }
 
   void publish() { encoder_.finish(); }
@@ -73,7 +74,7 @@ class Worker {
     auto sample = samples_.next();
     for (const auto stripe : stripes_) {
       const auto delta = stream_.take_ledger_delta(stripe);
-      encoder_.reject(fresh_rejections(delta, plan_.data.stripes));
+      for (const auto& row : fresh_rejections(delta, plan_.data.stripes)) rejections_.push_back(row);
       delta_.append(delta);
     }
     done_ = !sample;
@@ -101,6 +102,7 @@ class Worker {
   const std::vector<std::uint32_t> stripes_;  // one, or none
   InterleavedReader samples_;
   bool done_;
+  std::vector<RejectedRow> rejections_;  // that the cache is not told yet
   LedgerDelta delta_;
 };
 

@@ -57,7 +57,11 @@ struct Plan {
 
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
   if (!config.model.unet.config) return pipeline.config("unet");
-  return read_json_object(*config.model.unet.config);
+  try {
+    return read_json_object(*config.model.unet.config);
+  } catch (const Error& error) {
+    throw Error(error.exit(), fmt::format("model.unet.config: {}", error.what()), error.hint());
+  }
 }
 
 void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encoding, config::Report& report) {

@@ -7,12 +7,12 @@
 
 namespace millrace {
 
-void check_mpi(int code, const char* function) {
+void check_mpi(int code, const char* file, int line) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw Error(Exit::timeout, fmt::format("MPI failed in {}: {}", function, std::string_view(text, length)),
+  throw Error(Exit::timeout, fmt::format("MPI failed at {}:{}: {}", file, line, std::string_view(text, length)),
               "look for the first failing rank in the other logs");
 }
 

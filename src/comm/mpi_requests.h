@@ -8,7 +8,7 @@ namespace millrace {
 
 // Turns what MPI returns into Error(timeout): with errors returned, a failure means that another rank or the network
 // broke.
-void check_mpi(int code, const char* function = __builtin_FUNCTION());
+void check_mpi(int code, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 // Waits until all are complete; Error(timeout) naming `what` and `rank` after `limit_seconds`.
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, std::string_view what, int rank);

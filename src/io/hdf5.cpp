@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t chunk_bytes = 64 << 10;       // small, since readers of lanes take single rows
+constexpr std::size_t chunk_bytes = 64 << 10;       // small, since readers of splits take single rows
 constexpr std::size_t max_text_bytes = 1ull << 30;  // of one call: a length field may say anything
 constexpr int max_dimensions = 8;
 

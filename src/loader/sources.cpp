@@ -7,7 +7,7 @@
 namespace millrace {
 
 Manifest make_manifest(const SourceConfig& source, bool allow_pipes) {
-  if (source.type != SourceConfig::Type::latents || is_latent_parquet(source) || source.path.empty())
+  if (source.type != SourceConfig::Type::latents || source.path.empty() || is_latent_parquet(source))
     return list_archives(source, allow_pipes);
   if (source.path.size() != 1)
     throw Error(

@@ -19,9 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-// Each may hold `encode.rows_per_file` encodings on disk. A stripe that is read once is in one archive at a time, with
-// the next one beside it while a batch has rows of both.
-constexpr std::size_t open_files_of_a_producer = 64, open_files_of_one_stripe = 2;
+// Each may hold `encode.rows_per_file` encodings on disk. A stripe that is read once is in one archive at a time, but
+// a batch may have rows of several small ones.
+constexpr std::size_t open_files_of_a_producer = 64, open_files_of_one_stripe = 8;
 
 EncodingShape shape_of_pipeline(const ProducerConfig& config, const PipelineFolder& pipeline) {
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));

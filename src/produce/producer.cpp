@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "encoding_thread.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
@@ -171,11 +172,8 @@ void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& se
                   const ProducerPlan& plan) {
   try {
     Producer(stream, encoder, sender, data, plan).run();
-  } catch (const Error& error) {
-    sender.finish(error);
-    throw;
-  } catch (const std::exception& error) {
-    sender.finish(Error(Exit::bug, error.what()));
+  } catch (...) {
+    sender.finish(present_error());
     throw;
   }
   sender.finish();

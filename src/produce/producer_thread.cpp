@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 
@@ -16,11 +17,9 @@ ProducerThread::ProducerThread(const HandoffConfig& size, int threads, std::stri
         try {
           at::set_num_threads(threads);  // a thread starts with the library's default
           produce(*sender);
-        } catch (const Error& error) {
+        } catch (...) {
+          const Error error = present_error();
           sender->finish(error);  // the trainer gets it from there
-          log::debug("{}: {}", what, error.what());
-        } catch (const std::exception& error) {
-          sender->finish(Error(Exit::bug, error.what()));
           log::debug("{}: {}", what, error.what());
         }
       });

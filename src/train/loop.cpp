@@ -215,7 +215,7 @@ class Loop {
     if (is_root()) progress_->ids(state_.step, ids);
   }
 
-  // Collective: brings the producers' delta together, judges the data, and writes one line of metrics.
+  // Collective: merges the producers' ledger deltas, judges the data, and writes one line of metrics.
   void account_interval() {
     merge_ledger();
     if (interval_.steps == 0) return;

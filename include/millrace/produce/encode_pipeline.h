@@ -50,7 +50,7 @@ class EncodePipeline {
   // it, before any other opens the cache.
   torch::Tensor make_null_text();
 
-  // Begins to read `stripes`, each from its cursor or from the start.
+  // Begins to read `stripes`, each from its cursor or from the start. One stream at a time.
   StripeStream start_stream(const StreamOptions& options, CachedValues values,
                             const std::vector<std::uint32_t>& stripes, const StripeCursors& from = {});
   // The encoders behind the cache.

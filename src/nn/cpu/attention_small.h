@@ -18,7 +18,7 @@ using ConstRows = Rows<const float>;
 using MutableRows = Rows<float>;
 
 // T queries, S keys and d numbers in each, for one head. The queries are taken in tiles, whose rows become the
-// simd_width of the processor's registers: whatever belongs to a tile lies as (..., tile), the places of missing rows
+// lanes of the processor's registers: whatever belongs to a tile lies as (..., tile), the places of missing rows
 // included.
 struct HeadShape {
   std::int64_t queries, keys, dim;
