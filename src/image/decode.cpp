@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "decode_formats.h"
+#include "millrace/core/text.h"
 #include "orientation.h"
 
 namespace millrace {
@@ -31,18 +32,12 @@ std::optional<std::string> media_kind(std::string_view bytes) {
   return "a media file (" + std::string(brand) + ")";
 }
 
-std::string lower_ascii(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
-}
-
 // Web servers answer with pages where an image was: look at the first words of a text.
 std::optional<std::string> text_kind(std::string_view bytes) {
   std::string_view start = bytes.substr(0, 512);
   if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
   start.remove_prefix(std::min(start.find_first_not_of(" \t\r\n"), start.size()));
-  const std::string head = lower_ascii(start);
+  const std::string head = lower(start);
   if (!head.starts_with('<')) return {};
   if (head.find("<svg") != head.npos) return "an SVG drawing";
   if (head.starts_with("<!doctype html") || head.find("<html") != head.npos) return "an HTML page";

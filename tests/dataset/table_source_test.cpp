@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/parquet_writer.h"
@@ -12,6 +13,7 @@
 namespace millrace {
 namespace {
 
+using test::error_of;
 using test::manifest_of;
 using test::rows_of;
 using test::TempFolder;
@@ -27,17 +29,6 @@ SourceConfig config_of(Type type, const std::string& path) {
   config.type = type;
   config.path = {path};
   return config;
-}
-
-template <class Call>
-Error error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no Error was thrown";
-  return Error(Exit::done, "");
 }
 
 RawSample first_sample(const SourceConfig& config) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/net/stream.h"
@@ -47,18 +48,6 @@ class ScratchDirectory {
  private:
   fs::path path_;
 };
-
-// Runs `call`, which must throw an Error; returns it for a look at its text.
-template <class Call>
-Error error_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no Error was thrown";
-  return Error(Exit::done, "");
-}
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/json.h"
@@ -16,6 +17,7 @@ namespace millrace {
 namespace {
 
 using nlohmann::json;
+using test::error_of;
 using test::TempDir;
 using testing::AllOf;
 using testing::Contains;
@@ -27,17 +29,6 @@ const fs::path golden = test::data_dir() / "folder";
 
 PipelineFolder open_golden(const fs::path& name) {
   return PipelineFolder::open(golden / name);
-}
-
-template <class Action>
-Error error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(Exit::done, "");
 }
 
 #define EXPECT_FAILS(action, wanted_exit, message)            \
