@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python counterpart of `millrace bench step`: one optimizer step of the pipeline's U-Net with diffusers.
 
-Random latent moments and text states; sample the posterior, add noise, drop captions, forward, backward, clip, AdamW, EMA.
+Random latent moments and text embeddings; sample the posterior, add noise, drop captions, forward, backward, clip, AdamW, EMA.
 Prints the same JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
   default      diffusers' training recipe: eager, torch.optim.AdamW, EMAModel; bfloat16 = autocast over fp32 weights
   --compile    torch.compile, channels_last, fused AdamW, EMA by foreach: what a careful user turns on

@@ -137,30 +137,33 @@ void print_start(const Session& session, const Plan& plan) {
 
 // What a rank loads for its roles.
 struct Networks {
-  std::optional<EncodePipeline> producer;
-  UNet2DConditionModel unet{nullptr};  // of a trainer: in float32 on the host
+  std::optional<EncodePipeline> encode_pipeline;  // of a producer
+  UNet2DConditionModel unet{nullptr};             // of a trainer: in float32 on the host
 };
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
 // A producer's life, until every trainer has said stop.
-void produce(const Session& session, const Plan& plan, EncodePipeline& pipeline, int producer, ParcelSender& sender) {
+void produce_until_stopped(const Session& session, const Plan& plan, EncodePipeline& pipeline, int producer,
+                           ParcelSender& sender) {
   pipeline.produce(sender,
                    {plan.routing.stripes_of_producer(producer), plan.routing.trainer_places(producer), plan.parcel},
                    stream_options(plan.config.data, session.threads), plan.start.cursors);
 }
 
-// The text embeddings of the empty caption, made by the first producer for everybody: f16 (77, C).
-torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, EncodePipeline* producer) {
+// The text embeddings of the empty caption, made by the first producer for everybody: f16 (77, C). From then on its
+// cache is there for the others. `pipeline`: of a producer.
+torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, EncodePipeline* pipeline) {
   const int maker = plan.roles.producers.front();
   std::string bytes;
   if (session.world.rank() == maker) {
-    const auto state = producer->make_null_text();
-    bytes.assign(static_cast<const char*>(state.data_ptr()), state.nbytes());
+    const auto text = pipeline->null_text();
+    pipeline->begin_cache(text);
+    bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
   }
   bytes = session.world.group().broadcast(bytes, maker);
   auto null_text = torch::empty(plan.encoding.shape.text, torch::kHalf);
-  ensure(bytes.size() == null_text.nbytes(), "the null caption's state has the text encoder's shape");
+  ensure(bytes.size() == null_text.nbytes(), "the empty caption's embeddings have the text encoder's shape");
   std::memcpy(null_text.data_ptr(), bytes.data(), bytes.size());
   return null_text;
 }
@@ -171,7 +174,7 @@ int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& 
   broadcast_null_text(session, plan, &pipeline);
   const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes, handoff_slots});
-  produce(session, plan, pipeline, self, *sender);
+  produce_until_stopped(session, plan, pipeline, self, *sender);
   return 0;
 }
 
@@ -187,7 +190,7 @@ UNet2DConditionModel make_unet_for_run(const Plan& plan) {
   return unet;
 }
 
-// Of this trainer's share, which was encoded before.
+// Of this trainer's local batches, which were encoded before.
 Validation start_validation(const Session& session, const Plan& plan, const UNet2DConditionModel& unet,
                             const DiffusionTask::Options& training, std::vector<EncodedBatch> batches) {
   Validation::Options options;
@@ -229,7 +232,7 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   options.slots = handoff_slots;
   DiffusionTask task(
       unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-      HandoffSource(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe, start_seconds(c)),
+      BatchReceiver(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe, start_seconds(c)),
       receiver, options);
   std::optional<Validation> validation;
   if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_batches));
@@ -279,9 +282,9 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
-  const auto null_text = broadcast_null_text(session, plan, &*networks.producer);
+  const auto null_text = broadcast_null_text(session, plan, &*networks.encode_pipeline);
   ProducerThread producer({plan.parcel_bytes, handoff_slots}, session.threads, "producer", [&](ParcelSender& sender) {
-    produce(session, plan, *networks.producer, trainers.rank(), sender);
+    produce_until_stopped(session, plan, *networks.encode_pipeline, trainers.rank(), sender);
   });
   const auto result =
       train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation));
@@ -296,7 +299,7 @@ bool is_finished(const Plan& plan) {
   return plan.checkpoint && reached(plan.config.duration, plan.start.point());
 }
 
-int say_nothing_is_left(const Session& session, const Plan& plan) {
+int finish_without_training(const Session& session, const Plan& plan) {
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
               plan.start.step, to_string(plan.config.duration));
@@ -315,7 +318,7 @@ int say_what_would_be(const Session& session, const Plan& plan) {
   const auto first = fmt::format("step {}", plan.start.step + 1);
   print_dry_run(plan.config.run.dir.value,
                 is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.step)
-                : plan.checkpoint ? fmt::format("go on with {} after {}", first, plan.checkpoint->path().string())
+                : plan.checkpoint ? fmt::format("continue with {} after {}", first, plan.checkpoint->path().string())
                                   : fmt::format("start with {}", first));
   return 0;
 }
@@ -328,8 +331,8 @@ int run_roles(const Session& session, const Plan& plan) {
   Networks networks;
   on_all(world, [&] {
     if (produces)
-      networks.producer.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device,
-                                session.world.rank());
+      networks.encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device,
+                                       session.world.rank());
     if (trains) networks.unet = make_unet_for_run(plan);
   });
   if (told_to_stop(world)) return stopped_before_start(session);
@@ -346,7 +349,7 @@ int run_roles(const Session& session, const Plan& plan) {
   if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role);
   const auto handoff = world.duplicate();
   return trains ? run_trainer_role(session, plan, std::move(networks.unet), of_role, handoff)
-                : run_producer_role(session, plan, *networks.producer, handoff);
+                : run_producer_role(session, plan, *networks.encode_pipeline, handoff);
 }
 
 int run_train(const CommandLine& line) {
@@ -357,7 +360,7 @@ int run_train(const CommandLine& line) {
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
     const Plan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);
-    if (is_finished(plan)) return say_nothing_is_left(session, plan);
+    if (is_finished(plan)) return finish_without_training(session, plan);
     return run_roles(session, plan);
   });
 }

@@ -27,7 +27,7 @@ AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFo
   return vae;
 }
 
-// Standard deviation of the latents with the weights that are exported, over all ranks' present shares.
+// Standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
 double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
   double square = 0;
   auto measure = [&] { square = std::pow(task.latent_deviation(), 2); };

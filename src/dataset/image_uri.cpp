@@ -16,16 +16,16 @@ namespace millrace {
 
 namespace {
 
-bool is_address(std::string_view place) {
-  return place.starts_with("http://") || place.starts_with("https://") || place.starts_with("s3://");
+bool is_address(std::string_view uri) {
+  return uri.starts_with("http://") || uri.starts_with("https://") || uri.starts_with("s3://");
 }
 
-LoadFailure missing(const std::string& place, const std::string& why) {
-  return {RejectReason::missing_image, place + ": " + why};
+LoadFailure missing(const std::string& uri, const std::string& why) {
+  return {RejectReason::missing_image, uri + ": " + why};
 }
 
-LoadFailure too_large(const std::string& place, std::uint64_t max_bytes) {
-  return {RejectReason::too_large, fmt::format("{}: more than {} bytes", place, max_bytes)};
+LoadFailure too_large(const std::string& uri, std::uint64_t max_bytes) {
+  return {RejectReason::too_large, fmt::format("{}: more than {} bytes", uri, max_bytes)};
 }
 
 std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes) {
@@ -55,17 +55,17 @@ std::variant<std::string, LoadFailure> load_address(const std::string& address, 
 
 }  // namespace
 
-std::string resolve_place(std::string_view place, const std::string& list) {
-  if (is_address(place)) return std::string(place);
-  if (place.starts_with("file:")) place = place.substr(place.starts_with("file://") ? 7 : 5);
-  if (place.starts_with('/')) return std::string(place);
+std::string resolve_uri(std::string_view uri, const std::string& list) {
+  if (is_address(uri)) return std::string(uri);
+  if (uri.starts_with("file:")) uri = uri.substr(uri.starts_with("file://") ? 7 : 5);
+  if (uri.starts_with('/')) return std::string(uri);
   // As text, since a list may lie behind an address.
-  return list.substr(0, list.rfind('/') + 1).append(place);
+  return list.substr(0, list.rfind('/') + 1).append(uri);
 }
 
-std::variant<std::string, LoadFailure> load_image(const std::string& place, std::uint64_t max_bytes) try {
+std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes) try {
   // Anything else is a path: what a list says must not be run as a command.
-  return is_address(place) ? load_address(place, max_bytes) : load_file(place, max_bytes);
+  return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
 } catch (const Error& error) {
   return LoadFailure{RejectReason::missing_image, error.what()};
 }

@@ -38,7 +38,7 @@ std::string to_bytes(const TarIndex& index, const Stamp& stamp) {
     extents.push_back(extent.begin);
     extents.push_back(extent.end);
   }
-  for (const auto& [place, occurrence] : index.repeated) repeated.push_back({place, occurrence});
+  for (const auto& [sample, occurrence] : index.repeated) repeated.push_back({sample, occurrence});
   std::string content;
   json::to_cbor({{"format", format},
                  {"bytes", stamp.bytes},

@@ -15,7 +15,7 @@ namespace millrace {
 class IndexStore {
  public:
   // data.index: `beside`, `never` or a folder.
-  explicit IndexStore(std::string place) : folder_(std::move(place)) {}
+  explicit IndexStore(std::string folder) : folder_(std::move(folder)) {}
 
   // The index of the plain file `path`, read or made.
   TarIndex index_of(const std::string& path) const;

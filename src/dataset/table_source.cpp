@@ -87,7 +87,7 @@ class TableReader final : public SplitReader {
           fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
     if (caption->size() > max_caption_bytes) return oversized_caption(std::move(sample.ref), caption->size());
     if (columns_.image_is_place) {
-      sample.image_uri = resolve_place(*image, archive_.path);
+      sample.image_uri = resolve_uri(*image, archive_.path);
     } else {
       sample.image = std::move(*image);
     }

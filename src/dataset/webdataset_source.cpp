@@ -99,14 +99,14 @@ class SampleBytes final : public ByteStream {
   explicit SampleBytes(std::string bytes) : bytes_(std::move(bytes)) { bytes_.append(1024, '\0'); }
 
   std::size_t read(std::span<std::byte> buffer) override {
-    const std::size_t size = bytes_.copy(reinterpret_cast<char*>(buffer.data()), buffer.size(), place_);
-    place_ += size;
+    const std::size_t size = bytes_.copy(reinterpret_cast<char*>(buffer.data()), buffer.size(), position_);
+    position_ += size;
     return size;
   }
 
  private:
   std::string bytes_;
-  std::size_t place_ = 0;
+  std::size_t position_ = 0;
 };
 
 // One split of a plain file, or what is left of it: goes to each sample by the index.
@@ -122,17 +122,17 @@ class IndexedReader final : public SplitReader {
         stride_(split.count) {}
 
   std::optional<RawRow> next() override {
-    const std::uint64_t place = std::exchange(next_, next_ + stride_);
-    if (archive_.limit && place >= *archive_.limit) return std::nullopt;
-    if (place < index_.samples.size()) return sample_at(place);
+    const std::uint64_t position = std::exchange(next_, next_ + stride_);
+    if (archive_.limit && position >= *archive_.limit) return std::nullopt;
+    if (position < index_.samples.size()) return sample_at(position);
     // A broken archive is one row behind its readable samples, in the split whose turn it is.
-    if (place > index_.samples.size() || !index_.broken) return std::nullopt;
+    if (position > index_.samples.size() || !index_.broken) return std::nullopt;
     return broken_archive(archive_, *index_.broken);
   }
 
  private:
-  RawRow sample_at(std::uint64_t place) {
-    const auto [begin, end] = index_.samples[place];
+  RawRow sample_at(std::uint64_t position) {
+    const auto [begin, end] = index_.samples[position];
     if (end - begin > max_sample_bytes) {
       SampleRef ref = name_archive(archive_);
       ref.offset = begin;
@@ -148,7 +148,7 @@ class IndexedReader final : public SplitReader {
         TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
     if (!sample)
       fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
-    const auto repeated = index_.repeated.find(place);
+    const auto repeated = index_.repeated.find(position);
     SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
     ref.offset = begin;
     return to_row(std::move(*sample), std::move(ref), rules_.prompts);

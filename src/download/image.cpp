@@ -67,11 +67,11 @@ WantedPixels needed_for(Resize mode) {
 }  // namespace
 
 std::optional<Image> resize_to_store(const Image& image, Resize mode, int size) {
-  constexpr int longest_side = 65500;
+  constexpr int max_side = 65500;
   const auto [shorter, longer] = std::minmax(image.width, image.height);
   const double scale = static_cast<double>(size) / (mode == Resize::border ? longer : shorter);
   const int width = scale_side(image.width, scale), height = scale_side(image.height, scale);
-  if (std::max(width, height) > longest_side) return std::nullopt;
+  if (std::max(width, height) > max_side) return std::nullopt;
   Image resized = resize_image(image, width, height);
   if (mode == Resize::center_crop) return crop_center(resized, size, size);
   if (mode == Resize::border) return add_borders(resized, size, size, 255);

@@ -81,7 +81,7 @@ void CachedEncoder::write_cache(Write&& write) {
     write();
   } catch (const Error& error) {
     if (use_ == CacheUse::whole || error.exit() != Exit::io) throw;
-    log::warning("encode.cache: {}; training goes on, and adds nothing more to the cache", error.what());
+    log::warning("encode.cache: {}; training continues and adds nothing more to the cache", error.what());
     cache_.reset();
   }
 }

@@ -61,7 +61,7 @@ torch::Tensor initial_noise(std::span<const ImageRequest> requests, const Plan& 
   return torch::stack(rows);
 }
 
-// Text states of the requests; with guidance those of all negative prompts come first: (B or 2 B, 77, D).
+// Text embeddings of the requests; with guidance those of all negative prompts come first: (B or 2 B, 77, D).
 torch::Tensor encode_prompts(ImageModel& model, std::span<const ImageRequest> requests, bool guided) {
   std::vector<torch::Tensor> ids;
   const auto add = [&](const std::string& text) {

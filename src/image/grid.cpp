@@ -14,7 +14,8 @@ namespace millrace {
 namespace {
 
 constexpr int gap = 2;
-constexpr std::size_t most_lines = 3;
+constexpr std::size_t max_lines = 3;
+constexpr int min_captioned_width = 96;  // about fifteen letters
 
 // Pixels of the letters.
 constexpr int font = cv::FONT_HERSHEY_SIMPLEX, line_height = 14, base_line = 10;
@@ -49,7 +50,7 @@ std::vector<std::string> cut_lines(std::string_view utf8, int width) {
   for (std::string_view rest = text;;) {
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     if (rest.empty()) return lines;
-    if (lines.size() == most_lines) break;
+    if (lines.size() == max_lines) break;
     lines.emplace_back(cut_line(rest, width));
     rest.remove_prefix(lines.back().size());
   }
@@ -71,6 +72,9 @@ Image make_grid(std::span<const Image> images, std::span<const std::string> capt
     width = std::max(width, image.width);
     height = std::max(height, image.height);
   }
+  const int zoom = captions.empty() ? 1 : (min_captioned_width + width - 1) / width;
+  width *= zoom;
+  height *= zoom;
   std::vector<std::vector<std::string>> texts;
   std::size_t lines = 0;
   for (const std::string& caption : captions) {
@@ -84,7 +88,8 @@ Image make_grid(std::span<const Image> images, std::span<const std::string> capt
   as_mat(grid).setTo(0);
   for (int i = 0; i < count; ++i) {
     const int left = i % columns * (width + gap), top = i / columns * (height + text_height + gap);
-    as_mat(images[i]).copyTo(pixels(cv::Rect(left, top, images[i].width, images[i].height)));
+    const cv::Mat cell = pixels(cv::Rect(left, top, zoom * images[i].width, zoom * images[i].height));
+    cv::resize(as_mat(images[i]), cell, cell.size(), 0, 0, cv::INTER_NEAREST);
     if (text_height == 0) continue;
     const cv::Mat below = pixels(cv::Rect(left, top + height, width, text_height));  // letters are cut at its edges
     for (int line = 0; const std::string& text : texts[i])

@@ -10,16 +10,18 @@ namespace millrace {
 
 using nlohmann::json;
 
-std::uint64_t rows_that_matter(const config::Auto<int>& stripes) {
-  return static_cast<std::uint64_t>(std::max(max_stripes, stripes.value_or(0)));
-}
-
 bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest) {
   const int most = stripes.value_or(std::min(global_batch, max_stripes));
   return static_cast<int>(manifest.archives.size()) < most;
 }
 
 namespace {
+
+// To how many rows of an archive count_rows has to count: one with more than there can be stripes may well be cut into
+// one split per stripe, and so counts no further.
+std::uint64_t max_rows_to_count(const config::Auto<int>& stripes) {
+  return static_cast<std::uint64_t>(std::max(max_stripes, stripes.value_or(0)));
+}
 
 // Into how many splits an archive can be cut at most, so that none is empty.
 std::uint64_t max_splits(const Archive& archive) {
@@ -85,7 +87,7 @@ DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, in
   DataPlan plan;
   plan.manifest = make_manifest(source, config.allow_pipes);
   if (needs_rows(global_batch, config.stripes, plan.manifest))
-    count_rows(plan.manifest, rows_that_matter(config.stripes));
+    count_rows(plan.manifest, max_rows_to_count(config.stripes));
   plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
   return plan;
 }

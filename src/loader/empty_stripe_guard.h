@@ -24,7 +24,7 @@ class EmptyStripeGuard {
   const EpochOrder* order_;
   std::uint32_t stripe_;
   RowCounts counts_;                // since the last epoch that gave a sample
-  std::set<std::uint32_t> splits_;  // dealt to the stripe since then
+  std::set<std::uint32_t> splits_;  // assigned to the stripe since then
   int epochs_ = 0;
 };
 

@@ -10,20 +10,20 @@ ParcelOrder::ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize s
   ensure(size.samples_per_step >= 1 && size.steps >= 1, "a parcel has samples");
   int first_steps = 0;
   for (const auto stripe : stripes) {
-    parcels_.insert({0, stripe, first_steps + 1});
+    due_.insert({0, stripe, first_steps + 1});
     first_steps = (first_steps + 1) % size.steps;
   }
 }
 
-ParcelOrder::Turn ParcelOrder::next() {
-  ensure(!parcels_.empty(), "there is a stripe left");
-  const Parcel parcel = parcels_.extract(parcels_.begin()).value();
-  parcels_.insert({parcel.step + static_cast<std::uint64_t>(parcel.steps), parcel.stripe, size_.steps});
+NextParcel ParcelOrder::next() {
+  ensure(!due_.empty(), "there is a stripe left");
+  const Due parcel = due_.extract(due_.begin()).value();
+  due_.insert({parcel.step + static_cast<std::uint64_t>(parcel.steps), parcel.stripe, size_.steps});
   return {parcel.stripe, parcel.steps * size_.samples_per_step};
 }
 
 void ParcelOrder::remove(std::uint32_t stripe) {
-  std::erase_if(parcels_, [&](const Parcel& parcel) { return parcel.stripe == stripe; });
+  std::erase_if(due_, [&](const Due& parcel) { return parcel.stripe == stripe; });
 }
 
 InterleavedReader::InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size,
@@ -34,10 +34,10 @@ InterleavedReader::InterleavedReader(StripeStream& stream, const std::vector<std
 
 void InterleavedReader::look_ahead() {
   while (upcoming_.size() < ahead_ && !order_.empty()) {
-    if (turn_.samples == 0) turn_ = order_.next();
-    --turn_.samples;
-    upcoming_.push_back(turn_.stripe);
-    stream_.expect(turn_.stripe);
+    if (looked_at_.samples == 0) looked_at_ = order_.next();
+    --looked_at_.samples;
+    upcoming_.push_back(looked_at_.stripe);
+    stream_.expect(looked_at_.stripe);
   }
 }
 
@@ -49,7 +49,7 @@ std::optional<TransformedSample> InterleavedReader::next() {
     if (!sample) {
       order_.remove(stripe);
       std::erase(upcoming_, stripe);
-      if (turn_.stripe == stripe) turn_.samples = 0;
+      if (looked_at_.stripe == stripe) looked_at_.samples = 0;
     }
     look_ahead();
     if (sample) return sample;

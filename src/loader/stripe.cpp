@@ -26,7 +26,7 @@ EpochOrder::Permutation EpochOrder::permutation(std::uint32_t epoch) const {
   }
   std::vector<std::uint32_t> order(plan_.splits.size());
   std::iota(order.begin(), order.end(), 0u);
-  keyed_shuffle({seed_, 0, epoch}, Purpose::deal, order);
+  keyed_shuffle({seed_, 0, epoch}, Purpose::assign_splits, order);
   if (recent_.size() == kept) recent_.erase(std::min_element(recent_.begin(), recent_.end()));
   recent_.emplace_back(epoch, std::make_shared<const std::vector<std::uint32_t>>(std::move(order)));
   return recent_.back().second;

@@ -38,7 +38,7 @@ std::size_t bytes_of(const RawRow& row) {
 }
 
 // A row on its way to next().
-struct Slot {
+struct PendingRow {
   StripeRow row;
   StripeCursor after;
   LedgerDelta skipped;  // rows before it that the filters dropped
@@ -47,7 +47,7 @@ struct Slot {
 
   bool pending() const { return !row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
 };
-using SlotPtr = std::unique_ptr<Slot>;
+using RowPtr = std::unique_ptr<PendingRow>;
 
 struct Stripe {
   Stripe(const EpochOrder& order, const SampleSource& source, std::uint32_t number, const StripeCursor& from)
@@ -56,9 +56,9 @@ struct Stripe {
   const std::uint32_t number;
   StripeReader reader;  // used by one worker at a time, outside the lock
   StripeCursor start;   // of the block that is being read
-  std::vector<SlotPtr> block;
+  std::vector<RowPtr> block;
   LedgerDelta skipped;         // since the last row that was not
-  std::deque<SlotPtr> rows;    // of whole blocks, in the order of giving out
+  std::deque<RowPtr> rows;     // of whole blocks, in the order of giving out
   std::size_t dispatched = 0;  // so many of them, from the front, need no thread any more
   std::size_t expected = 0;    // samples that next() will be asked for
   std::size_t in_flight = 0;   // samples that are ready or being prepared
@@ -91,7 +91,7 @@ struct StripeStream::Impl {
   using StripePtr = std::shared_ptr<Stripe>;
   struct TransformJob {
     StripePtr stripe;
-    Slot* slot;
+    PendingRow* slot;
   };
 
   void work(std::stop_token stop) {
@@ -106,16 +106,16 @@ struct StripeStream::Impl {
       } else {
         const TransformJob job = std::move(to_transform.front());
         to_transform.pop_front();
-        prepare(lock, job);
+        transform(lock, job);
       }
       ready_there.notify_one();
     }
   }
 
-  void prepare(std::unique_lock<std::mutex>& lock, const TransformJob& job) {
+  void transform(std::unique_lock<std::mutex>& lock, const TransformJob& job) {
     lock.unlock();
     TransformSeconds spent;
-    decltype(Slot::outcome) outcome;
+    decltype(PendingRow::outcome) outcome;
     try {
       std::visit([&](auto&& result) { outcome = std::forward<decltype(result)>(result); },
                  transform_sample(std::move(std::get<RawSample>(job.slot->row.row)), transforms, spent));
@@ -139,12 +139,12 @@ struct StripeStream::Impl {
     const std::size_t most = std::min(room(*stripe), rows_per_read);
     lock.unlock();
     const Stopwatch watch;
-    std::vector<SlotPtr> slots;
+    std::vector<RowPtr> slots;
     std::size_t bytes = 0;
     bool ended = false;
     try {
       while (slots.size() < most && bytes < bytes_per_read && !ended) {
-        auto slot = std::make_unique<Slot>();
+        auto slot = std::make_unique<PendingRow>();
         slot->row = stripe->reader.next();
         bytes += bytes_of(slot->row.row);
         ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
@@ -152,7 +152,7 @@ struct StripeStream::Impl {
         slots.push_back(std::move(slot));
       }
     } catch (...) {
-      slots.push_back(std::make_unique<Slot>());
+      slots.push_back(std::make_unique<PendingRow>());
       slots.back()->outcome = std::current_exception();
       ended = true;
     }
@@ -160,14 +160,14 @@ struct StripeStream::Impl {
     lock.lock();
     statistics.busy.read += seconds;
     statistics.image_bytes += bytes;
-    for (SlotPtr& slot : slots) place_row(*stripe, std::move(slot));
+    for (RowPtr& slot : slots) place_row(*stripe, std::move(slot));
     stripe->scheduled = false;
     stripe->read_to_end = ended;
     schedule(stripe);
   }
 
-  // What can be said of a row before a thread prepares it.
-  void classify(Slot& slot) const {
+  // What can be said of a row before a thread transforms it.
+  void classify(PendingRow& slot) const {
     RawRow& row = slot.row.row;
     if (auto* raw = std::get_if<RawSample>(&row)) {
       if (auto refusal = judge_metadata(*raw, transforms))
@@ -182,7 +182,7 @@ struct StripeStream::Impl {
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
-  void place_row(Stripe& stripe, SlotPtr slot) {
+  void place_row(Stripe& stripe, RowPtr slot) {
     auto& [at, split, epoch_ended, row] = slot->row;
     if (std::holds_alternative<std::exception_ptr>(slot->outcome)) {  // the rest of the block will never be known
       stripe.rows.push_back(std::move(slot));
@@ -232,11 +232,11 @@ struct StripeStream::Impl {
     return broken_archives.insert(archive).second;
   }
 
-  // Has prepared and read what the stripe is expected to give.
+  // Has transformed and read what the stripe is expected to give.
   void schedule(const StripePtr& stripe) {
     if (stripe->removed) return;
     for (; stripe->in_flight < stripe->expected && stripe->dispatched < stripe->rows.size(); ++stripe->dispatched) {
-      Slot& slot = *stripe->rows[stripe->dispatched];
+      PendingRow& slot = *stripe->rows[stripe->dispatched];
       if (slot.pending()) {
         to_transform.push_back({stripe, &slot});
         work_there.notify_one();
@@ -258,7 +258,7 @@ struct StripeStream::Impl {
   // The next sample if it is ready; accounts for all rows before it.
   std::optional<TransformedSample> take(Stripe& stripe) {
     while (!stripe.rows.empty() && !stripe.rows.front()->pending()) {
-      const SlotPtr slot = std::move(stripe.rows.front());
+      const RowPtr slot = std::move(stripe.rows.front());
       stripe.rows.pop_front();
       if (stripe.dispatched) --stripe.dispatched;
       const auto& [at, split, epoch_ended, row] = slot->row;

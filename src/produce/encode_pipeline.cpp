@@ -150,22 +150,21 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
                    config.encode.batch_size);
 }
 
-torch::Tensor EncodePipeline::make_null_text() {
-  if (encoding_.encodes) {
-    const auto state = encoder_->encode_text(tokenizer_->encode(""));
-    if (encoding_.cache) {
-      clear_latent_scratch(*encoding_.cache);
-      const auto* values = static_cast<const std::uint16_t*>(state.const_data_ptr());
-      write_cache_description(*encoding_.cache,
-                              {encoding_.fingerprint, encoding_.shape, {values, values + state.numel()}});
-    }
-    return state;
-  }
+torch::Tensor EncodePipeline::null_text() {
+  if (encoding_.encodes) return encoder_->encode_text(tokenizer_->encode(""));
   if (!encoding_.cache) return encode_null_text();
   const auto values = read_cache_description(*encoding_.cache).null_text;
-  auto state = torch::empty(encoding_.shape.text, torch::kHalf);
-  std::memcpy(state.data_ptr(), values.data(), state.nbytes());
-  return state;
+  auto text = torch::empty(encoding_.shape.text, torch::kHalf);
+  std::memcpy(text.data_ptr(), values.data(), text.nbytes());
+  return text;
+}
+
+void EncodePipeline::begin_cache(const torch::Tensor& null_text) {
+  if (!encoding_.encodes || !encoding_.cache) return;
+  clear_latent_scratch(*encoding_.cache);
+  const auto* values = static_cast<const std::uint16_t*>(null_text.const_data_ptr());
+  write_cache_description(*encoding_.cache,
+                          {encoding_.fingerprint, encoding_.shape, {values, values + null_text.numel()}});
 }
 
 // By a text encoder that is let go at once: all other text embeddings are read. The shape is Encoder's, so are the

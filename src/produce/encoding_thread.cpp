@@ -53,7 +53,7 @@ EncodingThread::~EncodingThread() {
   ready_.close();
 }
 
-std::optional<Encoded> EncodingThread::next(std::chrono::milliseconds limit) {
+std::optional<EncoderOutput> EncodingThread::next(std::chrono::milliseconds limit) {
   auto encoded = ready_.pop_for(limit);
   if (!encoded && ready_.closed() && failure_) std::rethrow_exception(failure_);
   return encoded;
@@ -77,8 +77,8 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
   return samples;
 }
 
-Encoded EncodingThread::encode(std::vector<TransformedSample> samples) {
-  Encoded encoded;
+EncoderOutput EncodingThread::encode(std::vector<TransformedSample> samples) {
+  EncoderOutput encoded;
   std::vector<EncodedBatch> pieces;
   std::deque<std::uint32_t> missing;  // stripes that lack a sample
   while (!samples.empty()) {

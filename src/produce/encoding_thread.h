@@ -9,15 +9,15 @@
 #include "millrace/core/queue.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/encode/cached_encoder.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {
 
 // One encoder batch as it leaves the encoders. A sample whose encoding is not finite is replaced, at the end of the
 // same batch, by the next one of its stripe, so that no parcel lacks a sample that the order of parcels counts on.
-struct Encoded {
+struct EncoderOutput {
   EncodedBatch batch;                // finite
   std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
   ProducerReport spent;              // up to then, all but sending
@@ -34,13 +34,13 @@ class EncodingThread {
   ~EncodingThread();  // after the batch that is being made
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
-  std::optional<Encoded> next(std::chrono::milliseconds limit);
+  std::optional<EncoderOutput> next(std::chrono::milliseconds limit);
 
  private:
   void work();
   std::vector<TransformedSample> take_samples();
   std::vector<TransformedSample> take_replacements(std::deque<std::uint32_t>& missing);
-  Encoded encode(std::vector<TransformedSample> samples);
+  EncoderOutput encode(std::vector<TransformedSample> samples);
   ProducerReport report() const;
 
   StripeStream& stream_;
@@ -49,7 +49,7 @@ class EncodingThread {
   const Stopwatch since_start_{};
   double encode_seconds_ = 0;
   std::exception_ptr failure_;  // set before the queue is closed
-  BoundedQueue<Encoded> ready_{1};
+  BoundedQueue<EncoderOutput> ready_{1};
   std::jthread thread_;
 };
 

@@ -12,8 +12,8 @@
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::size_t ledger_bytes = 64 << 10;
 constexpr std::chrono::milliseconds poll_interval(1);  // messages on their way are looked after this often
 
 // One stripe's encoded samples on their way into a parcel.
-struct StripeBuffer {
+struct OutgoingStripe {
   std::uint32_t stripe = 0;
   std::vector<EncodedBatch> pieces;
   int waiting = 0;  // samples in `pieces`
@@ -39,8 +39,8 @@ class Producer {
         data_(data),
         plan_(plan),
         order_(plan.stripes, plan.parcel),
-        turn_(order_.next()) {
-    for (auto stripe : plan.stripes) buffers_[stripe].stripe = stripe;
+        next_(order_.next()) {
+    for (auto stripe : plan.stripes) outgoing_[stripe].stripe = stripe;
   }
 
   void run() {
@@ -63,12 +63,12 @@ class Producer {
     if (stop::requested() && !std::exchange(signal_told_, true)) sender_.report_signal(stop::signal_number());
   }
 
-  void take_over(Encoded encoded) {
+  void take_over(EncoderOutput encoded) {
     since_taken_over_ = Stopwatch();
     spent_ = encoded.spent;
     since_spent_ = encoded.since;
     tell_dropped(encoded.dropped);
-    sort_into_buffers(encoded.batch);
+    sort_by_stripe(encoded.batch);
     send_complete_parcels();
     busy_seconds_ += since_taken_over_.seconds();
   }
@@ -76,18 +76,18 @@ class Producer {
   void tell_dropped(const std::vector<SampleRef>& dropped) {
     for (const auto& ref : dropped) {
       log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
-      buffers_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
+      outgoing_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
       if (plan_.rejected) plan_.rejected->add({ref, RejectReason::non_finite, "its encoding is not finite"});
     }
   }
 
-  void sort_into_buffers(const EncodedBatch& batch) {
+  void sort_by_stripe(const EncodedBatch& batch) {
     std::map<std::uint32_t, std::vector<int>> rows_of;
     for (std::size_t row = 0; row < batch.refs.size(); ++row)
       rows_of[batch.refs[row].stripe].push_back(static_cast<int>(row));
     for (const auto& [stripe, rows] : rows_of) {
-      buffers_[stripe].pieces.push_back(select_rows(batch, rows));
-      buffers_[stripe].waiting += static_cast<int>(rows.size());
+      outgoing_[stripe].pieces.push_back(select_rows(batch, rows));
+      outgoing_[stripe].waiting += static_cast<int>(rows.size());
     }
   }
 
@@ -104,30 +104,30 @@ class Producer {
   // of a later step than a ring has slots could block one that another trainer waited for.
   // tests/app/handoff_model_test.cpp tries thousands of layouts.
   void send_complete_parcels() {
-    while (buffers_[turn_.stripe].waiting >= turn_.samples) {
-      StripeBuffer& buffer = buffers_[turn_.stripe];
-      send_parcel(buffer, take(buffer, turn_.samples));
-      turn_ = order_.next();
+    while (outgoing_[next_.stripe].waiting >= next_.samples) {
+      OutgoingStripe& outgoing = outgoing_[next_.stripe];
+      send_parcel(outgoing, take(outgoing, next_.samples));
+      next_ = order_.next();
     }
   }
 
-  EncodedBatch take(StripeBuffer& buffer, int samples) {
-    EncodedBatch all = concatenate(std::exchange(buffer.pieces, {}));
+  EncodedBatch take(OutgoingStripe& outgoing, int samples) {
+    EncodedBatch all = concatenate(std::exchange(outgoing.pieces, {}));
     std::vector<int> rows(all.refs.size());
     std::iota(rows.begin(), rows.end(), 0);
-    buffer.waiting -= samples;
-    if (buffer.waiting == 0) return all;
-    buffer.pieces.push_back(select_rows(all, {rows.begin() + samples, rows.end()}));
+    outgoing.waiting -= samples;
+    if (outgoing.waiting == 0) return all;
+    outgoing.pieces.push_back(select_rows(all, {rows.begin() + samples, rows.end()}));
     return select_rows(all, {rows.begin(), rows.begin() + samples});
   }
 
-  void send_parcel(StripeBuffer& buffer, EncodedBatch batch) {
-    auto delta = stream_.take_ledger_delta(buffer.stripe, ledger_bytes / 2);
+  void send_parcel(OutgoingStripe& outgoing, EncodedBatch batch) {
+    auto delta = stream_.take_ledger_delta(outgoing.stripe, ledger_bytes / 2);
     encoder_.reject(fresh_rejections(delta, data_.stripes));
-    delta.append(buffer.non_finite.take(ledger_bytes / 2));
-    const auto bytes = pack_parcel({buffer.stripe, std::move(batch), delta.to_bytes(), report()});
-    const int trainer = plan_.trainer_of[buffer.stripe];
-    sender_.send(trainer, buffer.stripe, bytes, [&] {
+    delta.append(outgoing.non_finite.take(ledger_bytes / 2));
+    const auto bytes = pack_parcel({outgoing.stripe, std::move(batch), delta.to_bytes(), report()});
+    const int trainer = plan_.trainer_of[outgoing.stripe];
+    sender_.send(trainer, outgoing.stripe, bytes, [&] {
       tell_signal();
       return false;
     });
@@ -148,8 +148,8 @@ class Producer {
   const DataPlan& data_;
   const ProducerPlan& plan_;
   ParcelOrder order_;
-  ParcelOrder::Turn turn_;  // the next parcel to be sent
-  std::map<std::uint32_t, StripeBuffer> buffers_;
+  NextParcel next_;  // to be sent
+  std::map<std::uint32_t, OutgoingStripe> outgoing_;
   ProducerReport spent_;  // up to the batch that is being sent
   Stopwatch since_spent_;
   double busy_seconds_ = 0;  // sending and waiting to send, but for the present batch

@@ -16,12 +16,12 @@ AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Option
     : vae_(std::move(vae)),
       stream_(stream),
       options_(std::move(options)),
-      samples_(stream, options_.stripes, ParcelSize{options_.samples_per_stripe, 1}, 2 * share_samples()) {}
+      samples_(stream, options_.stripes, ParcelSize{options_.samples_per_stripe, 1}, 2 * local_batch_size()) {}
 
 void AutoencoderTask::next_batch() {
   local_batch_.clear();
   refs_.clear();
-  for (int i = 0; i < share_samples(); ++i) {
+  for (int i = 0; i < local_batch_size(); ++i) {
     auto sample = samples_.next();
     ensure(sample.has_value(), "training reads stripes without end");
     refs_.push_back(sample->ref);

@@ -331,7 +331,7 @@ bool CheckpointWriter::commit() {
   } catch (const Error& failed) {
     if (failed.exit() == Exit::numerics) throw;
     if (trainers_.rank() == 0)
-      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run goes on", job->point.step,
+      log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
                    failed.what());
     return false;
   }

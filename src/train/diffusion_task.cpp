@@ -2,7 +2,7 @@
 
 namespace millrace {
 
-DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source,
+DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source,
                              ParcelReceiver& receiver, Options options)
     : unet_(std::move(unet)),
       schedule_(std::move(schedule)),

@@ -113,13 +113,14 @@ class Loop {
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
 
-  // Loss and gradients of this trainer's share; afterwards the gradient shards hold the mean over the global batch.
+  // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
+  // batch.
   StepTotals forward_backward() {
     context_.model.zero_gradients();
-    const auto share = static_cast<std::int64_t>(context_.task.refs().size());
+    const auto local_batch = static_cast<std::int64_t>(context_.task.refs().size());
     torch::Tensor loss;
-    for (std::int64_t begin = 0; begin < share; begin += context_.config.batch.micro) {
-      auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, share));
+    for (std::int64_t begin = 0; begin < local_batch; begin += context_.config.batch.micro) {
+      auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, local_batch));
       micro.backward();
       loss = loss.defined() ? loss + micro.detach() : micro.detach();
     }

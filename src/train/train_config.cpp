@@ -14,7 +14,7 @@ void CheckpointConfig::describe(config::Section& section) {
               "the first checkpoint at or after each multiple of this is kept for good; null = none");
   section.key("resume", resume, "auto = the newest good checkpoint of run.dir, never, or the folder of a checkpoint");
   section.key("allow_changes", allow_changes,
-              "go on although the seed, data, batch, stripes, transform or model differ");
+              "continue although the seed, data, batch, stripes, transform or model differ");
 }
 
 void SamplesConfig::describe(config::Section& section) {

@@ -30,19 +30,17 @@ struct Layout {
 
 enum class SendOrder { as_needed, by_stripe };
 
-using Turn = ParcelOrder::Turn;
-
 struct Model {
   struct Producer {
     std::vector<std::uint32_t> stripes;
     ParcelOrder made, sent;  // two walks through the same order
-    Turn being_made, next;
+    NextParcel being_made, next;
     std::map<std::uint32_t, int> waiting;  // encoded samples by stripe
-    std::deque<Turn> outgoing;             // by_stripe: whole parcels of an encoder batch, by stripe number
+    std::deque<NextParcel> outgoing;       // by_stripe: whole parcels of an encoder batch, by stripe number
   };
   struct Trainer {
-    std::map<std::uint32_t, int> samples;        // by own stripe
-    std::map<int, std::deque<Turn>> ring, held;  // by producer
+    std::map<std::uint32_t, int> samples;              // by own stripe
+    std::map<int, std::deque<NextParcel>> ring, held;  // by producer
     bool in_reduction = false;
     int step = 0;
   };
@@ -105,7 +103,7 @@ struct Model {
     return true;
   }
 
-  bool try_send(int producer, const Turn& parcel) {
+  bool try_send(int producer, const NextParcel& parcel) {
     Trainer& to = trainers[routing.trainer_of[parcel.stripe]];
     if (static_cast<int>(to.ring[producer].size() + to.held[producer].size()) >= layout.slots) return false;
     to.ring[producer].push_back(parcel);
@@ -118,7 +116,7 @@ struct Model {
     });
   }
 
-  // What HandoffSource::next does with one parcel; false when none is there that it may take.
+  // What BatchReceiver::next does with one parcel; false when none is there that it may take.
   bool receive(Trainer& trainer) {
     if (trainer.in_reduction) return false;
     if (std::ranges::all_of(trainer.samples, [&](const auto& line) { return line.second >= per_step; })) {
@@ -138,7 +136,7 @@ struct Model {
     return false;
   }
 
-  bool unpack(Trainer& trainer, std::deque<Turn>& parcels) {
+  bool unpack(Trainer& trainer, std::deque<NextParcel>& parcels) {
     auto& samples = trainer.samples[parcels.front().stripe];
     samples += parcels.front().samples;
     max_samples = std::max(max_samples, samples);

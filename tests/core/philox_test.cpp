@@ -39,10 +39,10 @@ TEST(Philox, UniformTakesTheUpper24BitsOfEachWord) {
 
 TEST(Philox, UniformIntIsTheHighHalfOfTheProduct) {
   const RngKey key{.seed = 420, .sample = 7};
-  const PhiloxCounter block = random_block(key, Purpose::deal, 0);
+  const PhiloxCounter block = random_block(key, Purpose::assign_splits, 0);
   const std::uint64_t second = block[2] | std::uint64_t{block[3]} << 32;
-  EXPECT_EQ(uniform_int(key, Purpose::deal, 1ull << 32, 1), second >> 32);
-  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_LT(uniform_int(key, Purpose::deal, 7, i), 7u);
+  EXPECT_EQ(uniform_int(key, Purpose::assign_splits, 1ull << 32, 1), second >> 32);
+  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_LT(uniform_int(key, Purpose::assign_splits, 7, i), 7u);
 }
 
 // The textbook formula in double precision.

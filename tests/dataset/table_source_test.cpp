@@ -191,9 +191,9 @@ TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
   const Filter filter(Expressions{{"w", "1"}});
   TransformPipeline transforms;
   transforms.filter = &filter;
-  const auto outcome = [&](const std::string& place, const std::string& json) {
+  const auto outcome = [&](const std::string& uri, const std::string& json) {
     RawSample sample;
-    sample.image_uri = place;
+    sample.image_uri = uri;
     sample.json = json;
     if (const auto refusal = judge_metadata(sample, transforms)) return refusal->first;
     TransformSeconds spent;

@@ -152,7 +152,7 @@ TEST(InspectCache, ShowsWhatItsLatentsDecodeTo) {
   ASSERT_EQ(made.exit_code, 0) << made.output;
   const auto report = inspect(path_of("cache") + " --pipeline " + path_of("tiny") + " --grid " + path_of("cache.png"));
   EXPECT_EQ(report["captions"]["count"], 96);
-  EXPECT_EQ(png_size(path_of("cache.png")), std::pair(8 * 34 - 2, 8 * (34 + 3 * caption_line) - 2));
+  EXPECT_EQ(png_size(path_of("cache.png")), std::pair(8 * (96 + 2) - 2, 8 * (96 + 3 * caption_line + 2) - 2));
   const auto blind = shell(millrace + " inspect " + path_of("cache") + " --grid " + path_of("none.png"));
   EXPECT_EQ(blind.exit_code, 2);
   EXPECT_THAT(blind.output, HasSubstr("--pipeline"));

@@ -31,7 +31,7 @@ TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
 
   const auto allowed = shell(train("changed", changes + "checkpoint.allow_changes=true"));
   EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
-  expect_mentions(allowed, "going on although this changed: run.seed: 420 -> 7");
+  expect_mentions(allowed, "continuing although this changed: run.seed: 420 -> 7");
   const auto all = read(workshop() / "changed/ids.jsonl");
   EXPECT_TRUE(all.starts_with(ids)) << all;
   EXPECT_EQ(lines(workshop() / "changed/ids.jsonl").size(), 4u);

@@ -82,7 +82,7 @@ struct Start {
 std::vector<Start> train_starts() {
   return {
       {"--dry-run", 0, "nothing was written"},
-      {"--dry-run 'duration=8 steps'", 0, "go on with step 5"},
+      {"--dry-run 'duration=8 steps'", 0, "continue with step 5"},
       {"", 0, "nothing to train"},
       {"'duration=2 steps'", 0, "nothing to train"},
       {"'duration=8 steps' optim.lrr=1", 2, "optim.lrr"},

@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "millrace/core/error.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/loader/ledger.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;

@@ -48,17 +48,17 @@ TEST(Grid, CellsWithGaps) {
   EXPECT_EQ(make_grid(std::span(images).first(1)).pixels, images[0].pixels);
 }
 
-// Five images of 64 x 48, three columns, two rows.
+// Five images of 96 x 48, three columns, two rows.
 struct Captioned {
   explicit Captioned(const std::vector<std::string>& captions) {
-    for (int i = 0; i < 5; ++i) images.push_back(plain(64, 48, static_cast<std::uint8_t>(40 * (i + 1))));
+    for (int i = 0; i < 5; ++i) images.push_back(plain(96, 48, static_cast<std::uint8_t>(40 * (i + 1))));
     grid = make_grid(images, captions);
     text_height = (grid.height + gap) / 2 - 48 - gap;
   }
-  int left(int i) const { return i % 3 * (64 + gap); }
+  int left(int i) const { return i % 3 * (96 + gap); }
   int top(int i) const { return i / 3 * (48 + text_height + gap); }
-  Pixels image(int i) const { return cut(grid, left(i), top(i), 64, 48); }
-  Pixels text(int i) const { return cut(grid, left(i), top(i) + 48, 64, text_height); }
+  Pixels image(int i) const { return cut(grid, left(i), top(i), 96, 48); }
+  Pixels text(int i) const { return cut(grid, left(i), top(i) + 48, 96, text_height); }
 
   std::vector<Image> images;
   Image grid;
@@ -67,7 +67,7 @@ struct Captioned {
 
 TEST(Grid, CaptionsStandUnderTheirImages) {
   const Captioned some({"", "a cat", "", "", "two dogs"});
-  EXPECT_EQ(some.grid.width, 3 * 64 + 2 * gap);
+  EXPECT_EQ(some.grid.width, 3 * 96 + 2 * gap);
   EXPECT_GE(some.text_height, 8);
   EXPECT_LE(some.text_height, 24);
   for (int i = 0; i < 5; ++i) {
@@ -75,22 +75,37 @@ TEST(Grid, CaptionsStandUnderTheirImages) {
     EXPECT_EQ(is_black(some.text(i)), i != 1 && i != 4) << i;
   }
   EXPECT_NE(some.text(1), some.text(4));
-  for (int gap_x : {64, 65, 130, 131}) EXPECT_TRUE(is_black(cut(some.grid, gap_x, 0, 1, some.grid.height))) << gap_x;
+  for (int gap_x : {96, 97, 194, 195}) EXPECT_TRUE(is_black(cut(some.grid, gap_x, 0, 1, some.grid.height))) << gap_x;
   EXPECT_EQ(Captioned({"", "a cat", "", "", "two dogs"}).grid.pixels, some.grid.pixels);
   const Captioned none({"", "", "", "", ""});
   EXPECT_EQ(none.grid.pixels, make_grid(none.images).pixels);
 }
 
+TEST(Grid, SmallImagesAreEnlargedAboveCaptions) {
+  std::vector<Image> images = {plain(40, 2, 10), plain(33, 3, 20)};
+  images[0].pixels[3] = 200;  // pixel (1, 0)
+  const std::vector<std::string> captions = {"a", "b"};
+  const Image grid = make_grid(images, captions);  // three times as large
+  EXPECT_EQ(grid.width, 2 * 120 + gap);
+  EXPECT_EQ(level(grid, 2, 0), 10);
+  for (int y = 0; y < 3; ++y)
+    for (int x = 3; x < 6; ++x) EXPECT_EQ(level(grid, x, y), 200);
+  EXPECT_EQ(level(grid, 6, 0), 10);
+  EXPECT_EQ(level(grid, 3, 3), 10);
+  EXPECT_EQ(level(grid, 122 + 98, 8), 20);
+  EXPECT_EQ(level(grid, 122 + 99, 8), 0);
+}
+
 TEST(Grid, LongCaptionsAreCutAfterThreeLines) {
   const int line = Captioned({"a cat", "", "", "", ""}).text_height;
   const std::string words = "a photo of a red bicycle leaning on a garden wall at dawn";
-  const Captioned wrapped({words, words + " and more", "a photo", "a red bicycle", std::string(10000, 'W')});
+  const Captioned wrapped({words, words + " and more", "a photo", "a red bicycle in rain", std::string(10000, 'W')});
   EXPECT_EQ(wrapped.text_height, 3 * line);
   EXPECT_EQ(wrapped.text(0), wrapped.text(1));  // what differs is behind the dots
-  EXPECT_TRUE(is_black(cut(wrapped.grid, wrapped.left(2), wrapped.top(2) + 48 + line, 64, 2 * line)));
-  EXPECT_FALSE(is_black(cut(wrapped.grid, wrapped.left(3), wrapped.top(3) + 48 + line, 64, line)));
+  EXPECT_TRUE(is_black(cut(wrapped.grid, wrapped.left(2), wrapped.top(2) + 48 + line, 96, 2 * line)));
+  EXPECT_FALSE(is_black(cut(wrapped.grid, wrapped.left(3), wrapped.top(3) + 48 + line, 96, line)));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(wrapped.image(i), wrapped.images[i].pixels) << i;
-  for (int gap_x : {64, 65, 130, 131})
+  for (int gap_x : {96, 97, 194, 195})
     EXPECT_TRUE(is_black(cut(wrapped.grid, gap_x, 0, 1, wrapped.grid.height))) << gap_x;
 }
 

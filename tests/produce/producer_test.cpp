@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "dataset/fake_source.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/parcels/parcel_bytes.h"
 #include "millrace/produce/producer.h"
 #include "millrace/train/stages.h"
 

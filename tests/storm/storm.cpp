@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "compare.h"
+#include "epoch_coverage.h"
 #include "millrace/core/error.h"
 #include "millrace/core/stopwatch.h"
 #include "pipeline.h"
-#include "visits.h"
 
 namespace millrace::storm {
 namespace {
@@ -120,7 +120,7 @@ Outcome run_case(Site& site) {
   auto troubles = live(site, "straight", straight_life(one_rank(drawn)), true);
   if (!troubles.empty()) return {troubles, {}};
   troubles = check_samples(reference, truth, drawn.steps);
-  if (troubles.empty()) troubles = check_visits(site, reference, truth);
+  if (troubles.empty()) troubles = check_epoch_coverage(site, reference, truth);
   if (!troubles.empty()) {
     troubles.insert(troubles.begin(), "in the straight run");
     return {troubles, {}};

@@ -3,9 +3,9 @@
 
 #include <csignal>
 
-#include "encodings.h"
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/train/diffusion_task.h"
+#include "parcels/encodings.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +37,7 @@ struct Fixture {
     second.report.images = 32;
     receiver.put(1, first);
     receiver.put(0, second);
-    task.emplace(unet, schedule, HandoffSource(receiver, {{2, 0}, {5, 1}}, 3, /*limit_seconds=*/1), receiver, options);
+    task.emplace(unet, schedule, BatchReceiver(receiver, {{2, 0}, {5, 1}}, 3, /*limit_seconds=*/1), receiver, options);
     task->next_batch();
   }
 

@@ -1,9 +1,9 @@
 // The loss on a fixed set, split over the ranks of the test, against the objective computed sample by sample.
 #include <gtest/gtest.h>
 
-#include "encodings.h"
 #include "millrace/train/validation.h"
 #include "mpi_world.h"
+#include "parcels/encodings.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "millrace/comm/group.h"
 
-// Work that any rank may fail at, so that all go on or none.
+// Work that any rank may fail at, so that all continue or none.
 namespace millrace {
 
 // What `agree` throws: every rank of `group` throws the same at the same place.

@@ -19,7 +19,7 @@ enum class Exit : int {
   numerics = 78,  // non-finite numbers stopped the run
 };
 
-// A run that cannot go on. `what()` says what happened to which file or key; `hint` says what to do about it.
+// A run that cannot continue. `what()` says what happened to which file or key; `hint` says what to do about it.
 class Error : public std::runtime_error {
  public:
   Error(Exit exit, const std::string& message, std::string hint = {})

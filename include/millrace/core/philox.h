@@ -22,7 +22,7 @@ enum class Purpose : std::uint32_t {
   timestep = 5,
   caption_drop = 6,
   shuffle = 7,
-  deal = 8,
+  assign_splits = 8,
   noise_offset = 9,
   input_perturbation = 10,
   weights = 11,

@@ -9,13 +9,13 @@
 namespace millrace {
 
 // A path or address in a list: absolute, or relative to the list's folder.
-std::string resolve_place(std::string_view place, const std::string& list);
+std::string resolve_uri(std::string_view uri, const std::string& list);
 
 struct LoadFailure {
   RejectReason reason;  // missing_image or too_large
   std::string why;
 };
 // The bytes behind a path, an http(s) or an s3 address, at most `max_bytes`.
-std::variant<std::string, LoadFailure> load_image(const std::string& place, std::uint64_t max_bytes);
+std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes);
 
 }  // namespace millrace

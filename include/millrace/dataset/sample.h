@@ -12,11 +12,11 @@
 #include "millrace/core/philox.h"
 #include "millrace/image/image.h"
 
-// The words of the data flow: SampleRef -> RawSample -> TransformedSample or Rejected.
+// The words of the data flow: SampleRef -> RawSample (or EncodedSample, from a cache) -> TransformedSample or Rejected.
 namespace millrace {
 
-// Where a stripe stands: enough to go on reading, nothing more. A stripe shuffles block by block, so its place is the
-// first row of the block it is in, and how many of the block's shuffled rows have been given out or left out.
+// Where a stripe stands: enough to continue reading, nothing more. A stripe shuffles block by block, so its place is
+// the first row of the block it is in, and how many of the block's shuffled rows have been given out or left out.
 struct StripeCursor {
   std::uint32_t epoch = 0;                                // of the samples in it
   std::uint32_t split = 0;                                // position in the stripe's list of splits of this epoch

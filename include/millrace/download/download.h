@@ -18,7 +18,7 @@ struct DownloadResult {
   double seconds = 0;
 };
 
-// Downloads the images of all lists into archives. Shards are dealt to ranks in turn; each is published as a whole,
+// Downloads the images of all lists into archives. Ranks take shards in turn; each is published as a whole,
 // and what is finished is left alone. A signal to any rank ends all of them and drops the shards they are at.
 // `threads` decode and resize on this rank. Collective.
 DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads);

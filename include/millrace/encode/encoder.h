@@ -36,7 +36,7 @@ class Encoder {
   // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
   EncodedBatch encode(std::span<const TransformedSample> samples);
 
-  // Text states of one caption's 77 tokens: f16 (77, C), host.
+  // Text embeddings of one caption's 77 tokens: f16 (77, C), host.
   torch::Tensor encode_text(std::span<const std::int32_t> tokens);
 
   int batch_size() const { return batch_size_; }

@@ -21,9 +21,6 @@ struct StripePlan {
 
 // Whether plan_stripes has to know how many rows the archives hold, because splits are needed.
 bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest);
-// To how many rows of an archive count_rows has to count: one with more than there can be stripes may well be cut into
-// one split per stripe, and so counts no further.
-std::uint64_t rows_that_matter(const config::Auto<int>& stripes);
 
 // S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
 // batch up to max_stripes for which every stripe gets a split with rows in it. While archives are fewer than stripes,

@@ -17,37 +17,38 @@ struct ParcelSize {
   int samples() const { return samples_per_step * steps; }
 };
 
+struct NextParcel {
+  std::uint32_t stripe = 0;
+  int samples = 0;
+};
+
 // The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. First
 // parcels serve 1, 2, ... `steps` steps in turn from stripe to stripe, all later ones serve `steps`. So every step
 // needs a few new parcels, instead of each n-th step all of them: trainers start sooner, and neither side waits in
 // bursts.
 class ParcelOrder {
  public:
-  struct Turn {
-    std::uint32_t stripe = 0;
-    int samples = 0;
-  };
   ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size);
 
-  // The next parcel; there must be a stripe left.
-  Turn next();
+  // There must be a stripe left.
+  NextParcel next();
   // This stripe has no more samples.
   void remove(std::uint32_t stripe);
-  bool empty() const { return parcels_.empty(); }
+  bool empty() const { return due_.empty(); }
 
  private:
-  struct Parcel {
+  struct Due {
     std::uint64_t step;  // the first that needs it
     std::uint32_t stripe;
     int steps;  // how many it serves
-    auto operator<=>(const Parcel&) const = default;
+    auto operator<=>(const Due&) const = default;
   };
   const ParcelSize size_;
-  std::set<Parcel> parcels_;  // the next one of every stripe
+  std::set<Due> due_;  // the next parcel of every stripe
 };
 
-// A stream's samples in the order of their parcels. It tells the stream `ahead` samples in advance which stripe's turn
-// comes, so that these are ready.
+// A stream's samples in the order of their parcels. It tells the stream `ahead` samples in advance which stripe's
+// sample comes, so that these are ready.
 class InterleavedReader {
  public:
   // The stream must own the stripes, and outlive this.
@@ -65,7 +66,7 @@ class InterleavedReader {
   StripeStream& stream_;
   ParcelOrder order_;
   const std::size_t ahead_;
-  ParcelOrder::Turn turn_;              // what is left of the parcel looked at last
+  NextParcel looked_at_;                // what is left of the last one
   std::deque<std::uint32_t> upcoming_;  // stripe of each sample to come
 };
 

@@ -38,7 +38,7 @@ struct RowRun {
   bool cached = false;  // the reason was known to a latent cache
 };
 
-// News for the ledger: what producers saw. Travels with parcels.
+// What producers saw since they last said so. Travels with parcels.
 class LedgerDelta {
  public:
   // Row `row` of split `split` was accepted (no reason) or rejected, perhaps by what a latent cache knew.

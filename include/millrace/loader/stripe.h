@@ -11,14 +11,14 @@
 #include "millrace/loader/data_plan.h"
 
 // NOTE [Order by stripes]
-// A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) deals the splits to the
-// stripes; a stripe reads its splits in turn, drops what the filters drop, collects K of the other rows (fewer at the
-// end of an epoch, so visits never mix), gives them out in a keyed order but for those that are rejected for any other
-// reason, and goes on: an endless sequence of samples that is a pure function of (seed, manifest, S, K, filters,
-// transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing. The place in
-// it is a StripeCursor: the first row of the current block and how many of its rows have been given out or left out.
-// Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels, and a resumed block
-// decodes only what is left of it.
+// A run has S stripes, constant over restarts. Every epoch a permutation keyed by (seed, epoch) assigns the splits to
+// the stripes; a stripe reads its splits in turn, drops what the filters drop, collects K of the other rows (fewer at
+// the end of an epoch, so epochs never mix), gives them out in a keyed order but for those that are rejected for any
+// other reason, and begins the next block: an endless sequence of samples that is a pure function of (seed, manifest,
+// S, K, filters, transform). Who reads a stripe, with how many threads, and what a cache knows already changes nothing.
+// The place in it is a StripeCursor: the first row of the current block and how many of its rows have been given out or
+// left out. Rows are shuffled as they are in the archive, so a block that waits holds files, not pixels, and a resumed
+// block decodes only what is left of it.
 namespace millrace {
 
 // Which splits a stripe reads in which epoch. Safe to use from several threads.

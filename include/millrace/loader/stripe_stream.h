@@ -30,9 +30,9 @@ struct StreamStatistics {
   std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
 };
 
-// The stripes that one producer owns, read and prepared by a pool of threads as far as samples are expected: memory is
-// bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns does
-// not depend on the threads. One thread consumes.
+// The stripes that one producer owns, read and transformed by a pool of threads as far as samples are expected: memory
+// is bounded by a block of rows per stripe, as they are in the archive, and the expected samples. What next() returns
+// does not depend on the threads. One thread consumes.
 class StripeStream {
  public:
   // `order` and `source` must outlive the stream, as what `transforms` points to.
@@ -46,14 +46,14 @@ class StripeStream {
   // Gives it up; what was read ahead is dropped.
   void remove(std::uint32_t stripe);
 
-  // next() will be called for this stripe, once more than was said before: it is read and prepared as far as that.
+  // next() will be called for this stripe, once more than was said before: it is read and transformed as far as that.
   void expect(std::uint32_t stripe);
 
   // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker, and
   // Error(bad_data) when a stripe finds nothing to accept.
   std::optional<TransformedSample> next(std::uint32_t stripe);
 
-  // News about the stripe's rows since the last call, as far as they fit: all rows up to the samples that next() has
+  // What became of the stripe's rows since the last call, as far as it fits: all rows up to the samples that next() has
   // returned, once repeated calls give an empty one. Take it before `remove`.
   LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
 

@@ -7,7 +7,7 @@
 namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
-// word and for a GPU that is not there. GPUs are dealt round robin to the processes of a node,
+// word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node,
 // and float32 is computed as such (LibTorch would take TF32 for convolutions).
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
 

@@ -46,9 +46,10 @@ class EncodePipeline {
   EncodePipeline(const EncodePipeline&) = delete;
   EncodePipeline& operator=(const EncodePipeline&) = delete;
 
-  // The text embeddings of the empty caption, f16 (77, C). Makes a cache ready that is to be added to: one rank calls
-  // it, before any other opens the cache.
-  torch::Tensor make_null_text();
+  // The text embeddings of the empty caption, f16 (77, C).
+  torch::Tensor null_text();
+  // Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
+  void begin_cache(const torch::Tensor& null_text);
 
   // Begins to read `stripes`, each from its cursor or from the start. One stream at a time.
   StripeStream start_stream(const StreamOptions& options, CachedValues values,

@@ -38,11 +38,11 @@ class AutoencoderTask : public Task {
   LedgerDelta take_ledger_delta() override;
   int producer_signal() override { return 0; }
 
-  // Standard deviation of the sampled latents over the present share: 1 / scaling_factor. No gradient.
+  // Standard deviation of the sampled latents over the present local batch: 1 / scaling_factor. No gradient.
   double latent_deviation();
 
  private:
-  int share_samples() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }
+  int local_batch_size() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }
 
   AutoencoderKL vae_;
   StripeStream& stream_;

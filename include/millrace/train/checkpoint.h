@@ -24,7 +24,7 @@ struct CheckpointName {
 };
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir);
 
-// A verified checkpoint, open for reading. Tensors are logical: whole, fp32, in the module's order of dimensions.
+// A checkpoint, open for reading. Tensors are logical: whole, fp32, in the module's order of dimensions.
 class CheckpointReader {
  public:
   // Checks the manifest's digest, every file's size, the tensor table and (with `verify`) every file's digest and that

@@ -3,7 +3,7 @@
 
 #include "millrace/diffusion/objective.h"
 #include "millrace/models/unet_2d_condition.h"
-#include "millrace/train/handoff_source.h"
+#include "millrace/parcels/batch_receiver.h"
 #include "millrace/train/record.h"
 #include "millrace/train/task.h"
 
@@ -23,7 +23,7 @@ class DiffusionTask : public Task {
     std::vector<int> producers;  // rank among the producers, by position in the receiver's list
     int slots = 4;
   };
-  DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, HandoffSource source, ParcelReceiver& receiver,
+  DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source, ParcelReceiver& receiver,
                 Options options);
 
   void next_batch() override;
@@ -39,7 +39,7 @@ class DiffusionTask : public Task {
  private:
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;
-  HandoffSource source_;
+  BatchReceiver source_;
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch local_batch_;

@@ -26,8 +26,8 @@ class RecordPieces {
   std::map<std::string, std::vector<torch::Tensor>> pieces_;
 };
 
-// Writes RUN/records/step-00000007.safetensors: the tensors of every trainer's share one after the other, which is the
-// order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes.
+// Writes RUN/records/step-00000007.safetensors: the tensors of every trainer's local batch one after the other, which
+// is the order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes.
 void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
                   const std::vector<SampleRef>& refs, const std::map<std::string, torch::Tensor>& tensors, double loss,
                   double grad_norm);

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "millrace/encode/parcel_bytes.h"
+#include "millrace/parcels/producer_report.h"
 
 namespace millrace {
 

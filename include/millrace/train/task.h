@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "millrace/dataset/sample.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/loader/ledger.h"
+#include "millrace/parcels/producer_report.h"
 
 namespace millrace {
 
@@ -16,22 +16,22 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  // Waits for this trainer's share of the next global batch: of each of its stripes in order, the next samples.
+  // Waits for this trainer's local batch of the next step: the next samples of each of its stripes, stripes in order.
   virtual void next_batch() = 0;
-  // The samples of the present share, in batch order.
+  // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
-  // Sum over the samples [begin, end) of the share of their losses: a scalar with its graph.
+  // Sum of the losses of samples [begin, end) of the local batch: a scalar with its graph.
   virtual torch::Tensor loss(std::int64_t begin, std::int64_t end) = 0;
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
-  // Tensors of this step by their names in the record file, first dimension = samples of the share; host memory, fp32
+  // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32
   // or i64.
   virtual std::map<std::string, torch::Tensor> take_record() = 0;
   // What one of this trainer's producers has reported, by its rank among the producers.
   virtual std::map<int, ProducerReport> producer_reports() = 0;
   // Parcels that wait / slots, 0..1.
   virtual double queue_fill() = 0;
-  // News for the ledger since the last call.
+  // What producers have added to the ledger since the last call.
   virtual LedgerDelta take_ledger_delta() = 0;
   // A signal that reached a producer of this trainer; 0 = none.
   virtual int producer_signal() = 0;

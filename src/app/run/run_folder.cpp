@@ -97,7 +97,7 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
         Exit::usage,
         fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
         "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
-  for (const auto& text : refused) log::warning("going on although this changed: {}", text);
+  for (const auto& text : refused) log::warning("continuing although this changed: {}", text);
 }
 
 RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity) {

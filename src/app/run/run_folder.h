@@ -41,7 +41,7 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 
-// The checkpoint to go on from, open and checked against this run; nothing for step 0. Collective over `world`.
+// The checkpoint to continue from, open and checked against this run; nothing for step 0. Collective over `world`.
 template <class Config>
 std::optional<CheckpointReader> open_start(const Group& world, const Config& config, const nlohmann::json& identity,
                                            const Manifest& archives) {

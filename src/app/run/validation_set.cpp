@@ -9,10 +9,10 @@
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/latents/cached_source.h"
 #include "millrace/nn/device.h"
+#include "millrace/parcels/batch_receiver.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/producer.h"
 #include "millrace/produce/producer_thread.h"
-#include "millrace/train/handoff_source.h"
 #include "millrace/train/validation.h"
 
 namespace millrace {
@@ -23,8 +23,8 @@ constexpr int slots = 2;
 // The encoders' batch need not be larger than what one producer has to make.
 int encoder_batch(const TrainConfig& c, std::size_t producers) {
   const auto samples = static_cast<std::int64_t>(c.validation.batches) * c.batch.global;
-  const auto share = std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(producers));
-  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, share));
+  const auto per_producer = std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(producers));
+  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, per_producer));
 }
 
 // Until the trainers have what they need.
@@ -38,7 +38,7 @@ void produce(const Session& session, const ValidationPlan& plan, const PipelineF
 
 std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std::uint32_t, int>& producer_of,
                                   ParcelReceiver& receiver, double limit_seconds) {
-  HandoffSource source(receiver, producer_of, plan.samples_per_stripe(), limit_seconds);
+  BatchReceiver source(receiver, producer_of, plan.samples_per_stripe(), limit_seconds);
   std::vector<EncodedBatch> batches;
   for (int i = 0; i < plan.batches; ++i) batches.push_back(source.next());
   receiver.finish();

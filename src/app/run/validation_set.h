@@ -36,7 +36,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 // "8 batches of 2048 samples of 4 archives, 2.5 GiB in memory, every 1000 steps": for the start-up table.
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
 
-// What this rank does with it: the first makes its stripes' samples, the second collects its share of every batch, the
+// What this rank does with it: the first makes its stripes' samples, the second collects its local batches, the
 // third does both. `handoff` is for this alone. Collective over all ranks of the run.
 void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
                         const Roles& roles, const Group& handoff);

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "epoch_coverage.h"
 #include "millrace/dataset/data_config.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/stripe.h"
-#include "visits.h"
 
 namespace millrace::storm {
 namespace {
@@ -24,8 +24,8 @@ DataPlan plan_of(const Site& site) {
 }
 
 // Good rows of a stripe in one of its epochs, sorted.
-Ids dealt_ids(const EpochOrder& order, const Manifest& manifest, const Truth& truth, std::uint32_t stripe,
-              std::uint32_t epoch) {
+Ids assigned_ids(const EpochOrder& order, const Manifest& manifest, const Truth& truth, std::uint32_t stripe,
+                 std::uint32_t epoch) {
   Ids ids;
   for (const auto index : order.splits_of(stripe, epoch)) {
     const Split& split = order.plan().splits[index];
@@ -53,15 +53,15 @@ std::string check_stripe(const Ids& given, const EpochOrder& order, const Manife
                          std::uint32_t stripe) {
   std::uint32_t epoch = 0;
   for (std::size_t at = 0; at < given.size(); ++epoch) {
-    const auto dealt = dealt_ids(order, manifest, truth, stripe, epoch);
-    const auto count = std::min(dealt.size(), given.size() - at);
+    const auto assigned = assigned_ids(order, manifest, truth, stripe, epoch);
+    const auto count = std::min(assigned.size(), given.size() - at);
     Ids part(given.begin() + static_cast<std::ptrdiff_t>(at), given.begin() + static_cast<std::ptrdiff_t>(at + count));
     std::ranges::sort(part);
     Ids wrong;
-    std::ranges::set_difference(part, dealt, std::back_inserter(wrong));
+    std::ranges::set_difference(part, assigned, std::back_inserter(wrong));
     if (!wrong.empty())
       return fmt::format("stripe {} gave {} once too often in its epoch {}, of {} rows", stripe, wrong[0], epoch,
-                         dealt.size());
+                         assigned.size());
     at += count;
   }
   return {};
@@ -69,7 +69,7 @@ std::string check_stripe(const Ids& given, const EpochOrder& order, const Manife
 
 }  // namespace
 
-Troubles check_visits(const Site& site, const fs::path& run, const Truth& truth) {
+Troubles check_epoch_coverage(const Site& site, const fs::path& run, const Truth& truth) {
   const auto plan = plan_of(site);
   const EpochOrder order(site.drawn.seed, plan.stripes);
   const auto given = ids_of_stripes(run, plan.stripes.stripes);
@@ -77,7 +77,7 @@ Troubles check_visits(const Site& site, const fs::path& run, const Truth& truth)
   for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
     Ids all;
     for (std::uint32_t stripe = 0; stripe < plan.stripes.stripes; ++stripe) {
-      const auto ids = dealt_ids(order, plan.manifest, truth, stripe, epoch);
+      const auto ids = assigned_ids(order, plan.manifest, truth, stripe, epoch);
       all.insert(all.end(), ids.begin(), ids.end());
     }
     std::ranges::sort(all);

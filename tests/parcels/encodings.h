@@ -3,11 +3,11 @@
 #include <set>
 
 #include "millrace/core/hash.h"
-#include "millrace/encode/parcel_bytes.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 // Encoded samples without encoders, parcels without producers, and a U-Net for them.
 namespace millrace::test {

@@ -1,4 +1,4 @@
-#include "millrace/train/handoff_source.h"
+#include "millrace/parcels/batch_receiver.h"
 
 #include <algorithm>
 
@@ -8,26 +8,26 @@
 
 namespace millrace {
 
-HandoffSource::HandoffSource(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of,
+BatchReceiver::BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of,
                              int samples_per_stripe, double limit_seconds)
     : receiver_(receiver), samples_per_stripe_(samples_per_stripe), limit_seconds_(limit_seconds) {
   for (const auto& [stripe, producer] : producer_of) {
-    buffers_[stripe].producer = producer;
-    ++short_buffers_[producer];
+    stripes_[stripe].producer = producer;
+    ++short_stripes_[producer];
   }
 }
 
-EncodedBatch HandoffSource::next() {
+EncodedBatch BatchReceiver::next() {
   receive_until_nothing_lacks();
   std::vector<EncodedBatch> pieces;
-  for (auto& [stripe, buffer] : buffers_) take(buffer, pieces);
+  for (auto& [stripe, incoming] : stripes_) take(incoming, pieces);
   receiver_.poll();
   return concatenate(std::move(pieces));
 }
 
-void HandoffSource::receive_until_nothing_lacks() {
+void BatchReceiver::receive_until_nothing_lacks() {
   const auto something_lacks = [&] {
-    return std::ranges::any_of(short_buffers_, [](const auto& entry) { return entry.second > 0; });
+    return std::ranges::any_of(short_stripes_, [](const auto& entry) { return entry.second > 0; });
   };
   Stopwatch waiting;
   while (something_lacks()) {
@@ -47,7 +47,7 @@ void HandoffSource::receive_until_nothing_lacks() {
 }
 
 // One parcel that waits in its slot and whose producer lacks something now.
-bool HandoffSource::unpack_held() {
+bool BatchReceiver::unpack_held() {
   for (auto& [producer, parcels] : held_) {
     if (parcels.empty() || !lacks(producer)) continue;
     unpack(parcels.front());
@@ -57,33 +57,33 @@ bool HandoffSource::unpack_held() {
   return false;
 }
 
-void HandoffSource::give_up() const {
-  const auto& [stripe, buffer] =
-      *std::ranges::find_if(buffers_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
+void BatchReceiver::give_up() const {
+  const auto& [stripe, incoming] =
+      *std::ranges::find_if(stripes_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
   throw Error(Exit::timeout,
               fmt::format("no samples of stripe {} from {} for {:.0f} s", stripe,
-                          receiver_.producer_name(buffer.producer), limit_seconds_),
+                          receiver_.producer_name(incoming.producer), limit_seconds_),
               "look at that rank's log; guard.hang_timeout sets the limit");
 }
 
-void HandoffSource::unpack(const Parcel& parcel) {
+void BatchReceiver::unpack(const Parcel& parcel) {
   auto content = unpack_parcel(parcel.bytes());
   reports_[parcel.producer()] = content.report;
   if (!content.ledger_delta.empty()) delta_.append(LedgerDelta::from_bytes(content.ledger_delta));
-  StripeBuffer& buffer = buffers_.at(content.stripe);
-  const bool was_short = buffer.samples < samples_per_stripe_;
-  buffer.samples += static_cast<int>(content.batch.refs.size());
-  if (was_short && buffer.samples >= samples_per_stripe_) --short_buffers_.at(buffer.producer);
-  buffer.batches.push_back(std::move(content.batch));
+  IncomingStripe& incoming = stripes_.at(content.stripe);
+  const bool was_short = incoming.samples < samples_per_stripe_;
+  incoming.samples += static_cast<int>(content.batch.refs.size());
+  if (was_short && incoming.samples >= samples_per_stripe_) --short_stripes_.at(incoming.producer);
+  incoming.batches.push_back(std::move(content.batch));
 }
 
-// Moves the next samples of a buffer to `pieces`; what is left of a batch stays in front.
-void HandoffSource::take(StripeBuffer& buffer, std::vector<EncodedBatch>& pieces) {
+// Moves the next samples of a stripe to `pieces`; what is left of a batch stays in front.
+void BatchReceiver::take(IncomingStripe& incoming, std::vector<EncodedBatch>& pieces) {
   int wanted = samples_per_stripe_;
-  buffer.samples -= wanted;
-  if (buffer.samples < samples_per_stripe_) ++short_buffers_.at(buffer.producer);
+  incoming.samples -= wanted;
+  if (incoming.samples < samples_per_stripe_) ++short_stripes_.at(incoming.producer);
   while (wanted > 0) {
-    EncodedBatch& front = buffer.batches.front();
+    EncodedBatch& front = incoming.batches.front();
     const auto there = static_cast<int>(front.refs.size());
     const auto taken = std::min(wanted, there);
     pieces.push_back({{front.refs.begin(), front.refs.begin() + taken},
@@ -91,7 +91,7 @@ void HandoffSource::take(StripeBuffer& buffer, std::vector<EncodedBatch>& pieces
                       front.text.slice(0, 0, taken)});
     wanted -= taken;
     if (taken == there) {
-      buffer.batches.pop_front();
+      incoming.batches.pop_front();
     } else {
       front.refs.erase(front.refs.begin(), front.refs.begin() + taken);
       front.moments = front.moments.slice(0, taken);
@@ -100,7 +100,7 @@ void HandoffSource::take(StripeBuffer& buffer, std::vector<EncodedBatch>& pieces
   }
 }
 
-LedgerDelta HandoffSource::take_ledger_delta() {
+LedgerDelta BatchReceiver::take_ledger_delta() {
   return std::exchange(delta_, {});
 }
 

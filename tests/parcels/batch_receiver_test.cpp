@@ -2,9 +2,9 @@
 
 #include <random>
 
-#include "encodings.h"
 #include "millrace/core/error.h"
-#include "millrace/train/handoff_source.h"
+#include "millrace/parcels/batch_receiver.h"
+#include "parcels/encodings.h"
 
 namespace millrace {
 namespace {
@@ -14,25 +14,25 @@ using test::ScriptedReceiver;
 
 constexpr double limit_seconds = 20;
 
-// The share of a step: samples [first, first + count) of every stripe.
-void expect_share(const EncodedBatch& share, const std::vector<std::uint32_t>& stripes, int first, int count) {
-  ASSERT_EQ(share.refs.size(), stripes.size() * static_cast<std::size_t>(count));
+// The local batch of a step: samples [first, first + count) of every stripe.
+void expect_local_batch(const EncodedBatch& batch, const std::vector<std::uint32_t>& stripes, int first, int count) {
+  ASSERT_EQ(batch.refs.size(), stripes.size() * static_cast<std::size_t>(count));
   std::size_t at = 0;
   for (const auto stripe : stripes) {
     const auto wanted = make_batch(stripe, first, count);
     for (std::int64_t i = 0; i < count; ++i, ++at) {
-      EXPECT_EQ(share.refs[at].id, wanted.refs[i].id);
-      EXPECT_EQ(share.refs[at].hash, wanted.refs[i].hash);
-      EXPECT_EQ(share.refs[at].epoch, wanted.refs[i].epoch);
-      EXPECT_EQ(share.refs[at].after, wanted.refs[i].after);
-      EXPECT_TRUE(torch::equal(share.moments[at], wanted.moments[i])) << wanted.refs[i].id;
-      EXPECT_TRUE(torch::equal(share.text[at], wanted.text[i])) << wanted.refs[i].id;
+      EXPECT_EQ(batch.refs[at].id, wanted.refs[i].id);
+      EXPECT_EQ(batch.refs[at].hash, wanted.refs[i].hash);
+      EXPECT_EQ(batch.refs[at].epoch, wanted.refs[i].epoch);
+      EXPECT_EQ(batch.refs[at].after, wanted.refs[i].after);
+      EXPECT_TRUE(torch::equal(batch.moments[at], wanted.moments[i])) << wanted.refs[i].id;
+      EXPECT_TRUE(torch::equal(batch.text[at], wanted.text[i])) << wanted.refs[i].id;
     }
   }
 }
 
 // Parcels of any length, in any order that keeps a stripe's own.
-TEST(HandoffSource, EveryStepHasTheNextSamplesOfEveryStripe) {
+TEST(BatchReceiver, EveryStepHasTheNextSamplesOfEveryStripe) {
   constexpr int per_step = 3, steps = 6;
   for (unsigned seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
@@ -47,51 +47,51 @@ TEST(HandoffSource, EveryStepHasTheNextSamplesOfEveryStripe) {
       receiver.put(producer_of.at(next->first), next->first, next->second, count);
       if ((next->second += count) >= per_step * steps) sent.erase(next);
     }
-    HandoffSource source(receiver, producer_of, per_step, limit_seconds);
+    BatchReceiver source(receiver, producer_of, per_step, limit_seconds);
     for (int step = 0; step < steps; ++step) {
       SCOPED_TRACE(fmt::format("seed {}, step {}", seed, step));
-      expect_share(source.next(), stripes, per_step * step, per_step);
+      expect_local_batch(source.next(), stripes, per_step * step, per_step);
     }
   }
 }
 
-TEST(HandoffSource, AProducerThatRunsAheadIsHeldBackByItsSlots) {
+TEST(BatchReceiver, AProducerThatRunsAheadIsHeldBackByItsSlots) {
   ScriptedReceiver receiver;
-  HandoffSource source(receiver, {{0, 0}, {1, 1}}, 2, limit_seconds);
+  BatchReceiver source(receiver, {{0, 0}, {1, 1}}, 2, limit_seconds);
   for (int parcel = 0; parcel < 6; ++parcel) receiver.put(0, 0, 2 * parcel, 2);
   receiver.put(1, 1, 0, 8);
-  expect_share(source.next(), {0, 1}, 0, 2);
+  expect_local_batch(source.next(), {0, 1}, 0, 2);
   EXPECT_EQ(receiver.given(), 7);
   EXPECT_EQ(receiver.held(0), 5) << "producer 0 has given a step's worth; the rest waits in its slots";
   EXPECT_EQ(receiver.held(1), 0) << "a parcel that is unpacked gives its slot back";
   for (int step = 1; step < 4; ++step) {
-    expect_share(source.next(), {0, 1}, 2 * step, 2);
+    expect_local_batch(source.next(), {0, 1}, 2 * step, 2);
     EXPECT_EQ(receiver.held(0), 5 - step);
   }
 }
 
 // What is held comes first, and it is taken out as soon as its producer lacks anything: the sample that is missing may
 // be behind it.
-TEST(HandoffSource, NoParcelIsHeldWhoseProducerLacksSomething) {
+TEST(BatchReceiver, NoParcelIsHeldWhoseProducerLacksSomething) {
   ScriptedReceiver receiver;
-  HandoffSource source(receiver, {{0, 0}, {1, 0}, {2, 1}}, 2, limit_seconds);
+  BatchReceiver source(receiver, {{0, 0}, {1, 0}, {2, 1}}, 2, limit_seconds);
   for (int parcel = 0; parcel < 4; ++parcel) receiver.put(0, 0, 2 * parcel, 2);
   receiver.put(0, 1, 0, 2);
   receiver.put(0, 0, 8, 2);
   receiver.put(0, 1, 2, 2);
   receiver.put(1, 2, 0, 4);
-  expect_share(source.next(), {0, 1, 2}, 0, 2);
+  expect_local_batch(source.next(), {0, 1, 2}, 0, 2);
   EXPECT_EQ(receiver.held(0), 2) << "those after the first step's worth of stripe 1";
-  expect_share(source.next(), {0, 1, 2}, 2, 2);
+  expect_local_batch(source.next(), {0, 1, 2}, 2, 2);
   EXPECT_EQ(receiver.held(0), 0);
 }
 
-TEST(HandoffSource, AProducerThatGivesNothingIsNamedAtTheLimit) {
+TEST(BatchReceiver, AProducerThatGivesNothingIsNamedAtTheLimit) {
   ScriptedReceiver receiver;
-  HandoffSource source(receiver, {{3, 0}, {8, 1}}, 2, /*limit_seconds=*/0.05);
+  BatchReceiver source(receiver, {{3, 0}, {8, 1}}, 2, /*limit_seconds=*/0.05);
   receiver.put(0, 3, 0, 20);
   receiver.put(1, 8, 0, 3);
-  expect_share(source.next(), {3, 8}, 0, 2);
+  expect_local_batch(source.next(), {3, 8}, 0, 2);
   try {
     source.next();
     FAIL() << "one sample of stripe 8 is missing";
@@ -102,9 +102,9 @@ TEST(HandoffSource, AProducerThatGivesNothingIsNamedAtTheLimit) {
   }
 }
 
-TEST(HandoffSource, GathersNewsAndTheLatestReports) {
+TEST(BatchReceiver, GathersLedgerDeltasAndTheLatestReports) {
   ScriptedReceiver receiver;
-  HandoffSource source(receiver, {{0, 0}, {1, 1}}, 1, limit_seconds);
+  BatchReceiver source(receiver, {{0, 0}, {1, 1}}, 1, limit_seconds);
   for (int n = 0; n < 3; ++n) {
     for (const int producer : {0, 1}) {
       const auto stripe = static_cast<std::uint32_t>(producer);

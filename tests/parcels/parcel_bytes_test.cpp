@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "millrace/core/error.h"
-#include "millrace/encode/parcel_bytes.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {
 namespace {

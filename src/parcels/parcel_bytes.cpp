@@ -1,4 +1,4 @@
-#include "millrace/encode/parcel_bytes.h"
+#include "millrace/parcels/parcel_bytes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -77,17 +77,6 @@ torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
 }
 
 }  // namespace
-
-void ProducerReport::add(const ProducerReport& other, double factor) {
-  images += factor * other.images;
-  seconds += factor * other.seconds;
-  reader_seconds += factor * other.reader_seconds;
-  readers.add(other.readers, factor);
-  encode_seconds += factor * other.encode_seconds;
-  encode_wait_seconds += factor * other.encode_wait_seconds;
-  send_seconds += factor * other.send_seconds;
-  send_wait_seconds += factor * other.send_wait_seconds;
-}
 
 std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
                                   std::size_t id_bytes, std::size_t ledger_bytes) {

@@ -1,0 +1,30 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/encode/batch.h"
+#include "millrace/parcels/producer_report.h"
+
+namespace millrace {
+
+// What travels from a producer to a trainer: consecutive samples of one stripe, and the ledger's delta up to them.
+struct ParcelContent {
+  std::uint32_t stripe = 0;
+  EncodedBatch batch;
+  std::string ledger_delta;  // serialized LedgerDelta; empty = nothing new
+  ProducerReport report;
+};
+
+// Bytes of a parcel of at most `samples` samples with ids of at most `id_bytes` and `ledger_bytes` of ledger.
+std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
+                                  std::size_t id_bytes, std::size_t ledger_bytes);
+
+// docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16.
+std::vector<std::byte> pack_parcel(const ParcelContent& content);
+
+// Checks every length against the bytes given; Error(io) when they do not fit. The tensors own their memory.
+ParcelContent unpack_parcel(std::span<const std::byte> bytes);
+
+}  // namespace millrace
