@@ -35,7 +35,7 @@ void check_common(const Config& c, config::Report& report) {
     report.problem("data.stripes",
                    fmt::format("{} does not divide batch.global = {}", *c.data.stripes.value, c.batch.global),
                    {"batch.global"});
-  c.data.train.check(report);
+  c.data.check(report);
   check_optim(c.optim, c.duration, report);
   check_guard(c.guard, report);
   if (c.checkpoint.every && c.checkpoint.every->count <= 0)
@@ -125,7 +125,7 @@ void check(const PreprocessConfig& c, config::Report& report) {
     report.problem("encode.cache", "must be set (the folder that the latents go to)");
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: there is nothing left to encode");
-  c.data.train.check(report);
+  c.data.check(report);
   check_guard(c.guard, report);
 }
 

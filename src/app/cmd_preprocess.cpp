@@ -57,8 +57,12 @@ class Worker {
   // Reads on until one batch of samples is encoded, or all is read.
   void work() {
     std::vector<TransformedSample> samples;
-    while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_)
-      if (auto sample = next_missing()) samples.push_back(std::move(*sample));
+    try {
+      while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_)
+        if (auto sample = next_missing()) samples.push_back(std::move(*sample));
+    } catch (const ReadingStopped&) {
+      return;  // the round ends by the signal, and the next start reads these rows again
+    }
     if (!samples.empty()) encode(std::move(samples));
     encoder_.reject(std::exchange(rejections_, {}));
   }

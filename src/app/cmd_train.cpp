@@ -8,7 +8,10 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "millrace/comm/fault.h"
+#include "millrace/core/deadline.h"
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/io/json.h"
 #include "millrace/latents/cached_source.h"
@@ -22,6 +25,7 @@
 #include "millrace/produce/producer_thread.h"
 #include "millrace/train/diffusion_task.h"
 #include "millrace/train/loop.h"
+#include "millrace/train/state_file.h"
 #include "run/run_folder.h"
 #include "run/session.h"
 #include "run/shuffle_plan.h"
@@ -31,6 +35,7 @@ namespace millrace {
 namespace {
 
 constexpr int handoff_slots = 4;
+constexpr double producer_seconds = 600;  // for a producer to end, which may have an encoder batch in work
 
 // What a trainer may wait for samples; the first ones come only after everything has started.
 double start_seconds(const TrainConfig& config) {
@@ -54,6 +59,10 @@ struct Plan {
   std::optional<CheckpointReader> checkpoint = {};  // to resume from
   RunState start = {};
 };
+
+std::optional<std::string> resumed_from(const Plan& plan) {
+  return plan.checkpoint ? std::optional(plan.checkpoint->path().string()) : std::nullopt;
+}
 
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
   if (!config.model.unet.config) return pipeline.config("unet");
@@ -101,9 +110,16 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   return plan;
 }
 
+std::string describe_batch(const BatchConfig& batch, const Routing& routing) {
+  if (routing.is_even())
+    return fmt::format("{} = {} x {} trainers x {} accumulated", batch.global, batch.micro, routing.trainers(),
+                       batch.global / (batch.micro * routing.trainers()));
+  return fmt::format("{} on {} trainers ({}), micro-batches of at most {}", batch.global, routing.trainers(),
+                     describe_shares(routing), batch.micro);
+}
+
 void print_start(const Session& session, const Plan& plan) {
   const auto& c = plan.config;
-  const auto trainers = plan.roles.trainers.size();
   auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} train", MILLRACE_VERSION);
   row("ranks",
@@ -121,8 +137,7 @@ void print_start(const Session& session, const Plan& plan) {
   row("data", fmt::format("{} archives, {} stripes in {} splits", plan.data.manifest.archives.size(),
                           plan.data.stripes.stripes, plan.data.stripes.splits.size()));
   row("shuffle", describe(plan.shuffle));
-  row("batch", fmt::format("{} = {} x {} trainers x {} accumulated", c.batch.global, c.batch.micro, trainers,
-                           c.batch.global / (c.batch.micro * trainers)));
+  row("batch", describe_batch(c.batch, plan.routing));
   row("encodings", describe(plan.encoding));
   row("handoff",
       fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(), format_bytes(plan.parcel_bytes)));
@@ -168,13 +183,29 @@ torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, Enco
   return null_text;
 }
 
+// The trainers have been told of the error. They save what they have trained and then end this rank too.
+void wait_for_the_trainers(const Error& error, double limit_seconds) {
+  fault::write(error);
+  log::close_console();  // the trainers print it
+  log::error("{}", error.what());
+  log::flush();
+  std::this_thread::sleep_for(std::chrono::duration<double>(limit_seconds));
+}
+
 int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& pipeline, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
   broadcast_null_text(session, plan, &pipeline);
   const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes, handoff_slots});
-  produce_until_stopped(session, plan, pipeline, self, *sender);
+  phase::current = phase::producing;
+  try {
+    produce_until_stopped(session, plan, pipeline, self, *sender);
+  } catch (...) {
+    wait_for_the_trainers(present_error(), start_seconds(plan.config));
+    throw;
+  }
+  phase::current = phase::ending;
   return 0;
 }
 
@@ -206,9 +237,16 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
           options};
 }
 
+// A producer that sends nothing may be unable to say so itself.
+void accuse(const Session& session, const Plan& plan, const Overdue& overdue, const Error& error) {
+  const int rank = plan.roles.producers[overdue.producer];
+  fault::report_to({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"});
+  fault::write(error, "silent");
+}
+
 LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
-                 ParcelReceiver& receiver, const torch::Tensor& null_text,
-                 std::vector<EncodedBatch> validation_batches) {
+                 ParcelReceiver& receiver, const torch::Tensor& null_text, std::vector<EncodedBatch> validation_batches,
+                 const RunLease& lease) {
   const auto& c = plan.config;
   auto originals = weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
@@ -230,55 +268,63 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   options.dtype = parse_dtype(c.model.dtype, session.device);
   options.producers = plan.routing.producers_of(trainers.rank());
   options.slots = handoff_slots;
-  DiffusionTask task(
-      unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-      BatchReceiver(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe, start_seconds(c)),
-      receiver, options);
+  DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
+                     BatchReceiver(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe),
+                     receiver, options);
   std::optional<Validation> validation;
   if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_batches));
   const auto loop = c.loop();
-  return run_loop({.task = task,
-                   .model = model,
-                   .optimizer = optimizer,
-                   .trainers = trainers,
-                   .config = loop,
-                   .optim = c.optim,
-                   .data = plan.data,
-                   .max_bad_share = c.data.max_bad_share,
-                   .producers = static_cast<int>(plan.roles.producers.size()),
-                   .device = session.device,
-                   .manifest_extra = plan.identity,
-                   .validation = validation ? &*validation : nullptr},
-                  plan.start);
+  return run_loop(
+      {.task = task,
+       .model = model,
+       .optimizer = optimizer,
+       .trainers = trainers,
+       .config = loop,
+       .optim = c.optim,
+       .data = plan.data,
+       .max_bad_share = c.data.max_bad_share,
+       .producers = static_cast<int>(plan.roles.producers.size()),
+       .device = session.device,
+       .manifest_extra = plan.identity,
+       .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
+       .on_silent_producer = [&](const Overdue& overdue, const Error& error) { accuse(session, plan, overdue, error); },
+       .lease = &lease,
+       .resumed_from = resumed_from(plan),
+       .validation = validation ? &*validation : nullptr},
+      plan.start);
 }
 
-int finish(const Group& trainers, const Plan& plan, LoopResult result) {
-  log::set_step(0);
-  if (trainers.rank() == 0) {
-    const auto& dir = plan.config.run.dir.value;
-    if (!result.checkpoint && plan.checkpoint)
-      result.checkpoint = plan.checkpoint->path().string();  // no step was made
-    write_state(dir, result.finished ? "done" : "requeue", result);
-    print_footer(dir, result, true, fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
+// What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
+int finish(const Group& trainers, const Plan& plan, const LoopResult& result, ParcelReceiver& receiver) {
+  const auto& dir = plan.config.run.dir.value;
+  const int exit =
+      finish_run(trainers, dir, result, true, fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
+  phase::current = phase::ending;
+  leave_within(2 * producer_seconds, static_cast<Exit>(exit), "the producers have not ended");
+  try {
+    receiver.finish(producer_seconds);
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
   }
-  return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
+  return exit;
 }
 
 int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
-                     const Group& handoff) {
+                     const Group& handoff, const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
   const auto null_text = broadcast_null_text(session, plan, nullptr);
   const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes, handoff_slots});
-  const auto result = train(session, plan, std::move(unet), trainers, *receiver, null_text, std::move(validation));
-  receiver->finish();
-  return finish(trainers, plan, result);
+  const auto result =
+      train(session, plan, std::move(unet), trainers, *receiver, null_text, std::move(validation), lease);
+  return finish(trainers, plan, result, *receiver);
 }
 
 // One rank does both, with the same parcels in between.
-int run_both_roles(const Session& session, const Plan& plan, Networks& networks, const Group& trainers) {
+int run_both_roles(const Session& session, const Plan& plan, Networks& networks, const Group& trainers,
+                   const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
@@ -287,9 +333,8 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
     produce_until_stopped(session, plan, *networks.encode_pipeline, trainers.rank(), sender);
   });
   const auto result =
-      train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation));
-  producer.receiver().finish();
-  return finish(trainers, plan, result);
+      train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation), lease);
+  return finish(trainers, plan, result, producer.receiver());
 }
 
 // ---- the whole --------------------------------------------------------------------------------------------------
@@ -303,11 +348,7 @@ int finish_without_training(const Session& session, const Plan& plan) {
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
               plan.start.step, to_string(plan.config.duration));
-    LoopResult result;
-    result.finished = true;
-    result.state = plan.start;
-    result.checkpoint = plan.checkpoint->path().string();
-    write_state(plan.config.run.dir.value, "done", result);
+    StateFile(plan.config.run.dir.value).write("done", plan.start.point(), resumed_from(plan));
   });
   return 0;
 }
@@ -338,18 +379,19 @@ int run_roles(const Session& session, const Plan& plan) {
   if (told_to_stop(world)) return stopped_before_start(session);
 
   const auto& dir = plan.config.run.dir.value;
-  open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest);
-  open_log(session, dir,
-           plan.roles.all_in_one ? ""
-           : trains              ? "trainer"
-                                 : "producer",
-           rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
-  if (session.is_root()) print_start(session, plan);
-  const auto of_role = world.split(trains ? 0 : 1, rank);
-  if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role);
-  const auto handoff = world.duplicate();
-  return trains ? run_trainer_role(session, plan, std::move(networks.unet), of_role, handoff)
-                : run_producer_role(session, plan, *networks.encode_pipeline, handoff);
+  const auto lease =
+      open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest, plan.start, plan.checkpoint);
+  const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
+  open_log(session, dir, role, rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
+  return run_in_folder(session, dir, lease, role, hang_seconds(plan.config.guard.hang_timeout), [&] {
+    phase::current = phase::loading;
+    if (session.is_root()) print_start(session, plan);
+    const auto of_role = world.split(trains ? 0 : 1, rank);
+    if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role, lease);
+    const auto handoff = world.duplicate();
+    return trains ? run_trainer_role(session, plan, std::move(networks.unet), of_role, handoff, lease)
+                  : run_producer_role(session, plan, *networks.encode_pipeline, handoff);
+  });
 }
 
 int run_train(const CommandLine& line) {

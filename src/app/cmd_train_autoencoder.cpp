@@ -29,15 +29,14 @@ AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFo
 
 // Standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
 double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
-  double square = 0;
-  auto measure = [&] { square = std::pow(task.latent_deviation(), 2); };
+  double deviation = 0;
+  auto measure = [&] { deviation = task.latent_deviation(group); };
   if (optimizer.has_ema()) {
     optimizer.with_ema(measure);
   } else {
     measure();
   }
-  group.all_reduce_sum(std::span(&square, 1));
-  return std::sqrt(square / group.size());
+  return deviation;
 }
 
 // What every rank knows before anything starts, and nothing is written before it is known.
@@ -78,6 +77,7 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
   log::info("train-autoencoder: {} ranks with {} threads each, batch {}, {} archives, {} stripes, {} from step {}",
             session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
             to_string(c.duration), plan.start.step);
+  if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
 }
 
 // All was trained and exported before.
@@ -116,36 +116,22 @@ void export_pipeline(const fs::path& checkpoint, const fs::path& out, double sca
 int finish(const Session& session, const fs::path& dir, const LoopResult& result, AutoencoderTask& task,
            ShardedAdamW& optimizer, const Group& group) {
   log::set_step(0);
-  if (!result.finished) {
-    if (session.is_root()) {
-      write_state(dir, "requeue", result);
-      print_footer(dir, result, false, "");
-    }
-    return static_cast<int>(Exit::requeue);
-  }
-  if (task.refs().empty()) task.next_batch();  // resumed at the end: nothing was trained
+  if (!result.finished) return finish_run(group, dir, result, false, "");
+  if (task.refs().empty()) task.next_batch(0);  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
     const auto out = dir / "pipeline";
     if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
-    write_state(dir, "done", result);
-    print_footer(dir, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
+    finish_run(Group(), dir, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
     fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
   }
   return 0;
 }
 
-// Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
-int train(const Session& session, const AutoencoderPlan& plan) {
+int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae, const Group& group,
+          const RunLease& lease) {
   const auto& c = plan.config;
-  const auto group = session.world.group().duplicate();
-  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline); });
-  if (told_to_stop(group)) return stopped_before_start(session);
   const fs::path dir = c.run.dir.value;
-  open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest);
-  open_log(session, dir, "", session.is_root());
-  if (session.is_root()) print_start(session, plan);
-
   auto originals = weights_of(*vae);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
@@ -164,20 +150,38 @@ int train(const Session& session, const AutoencoderPlan& plan) {
                        {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
                         parse_dtype(c.model.dtype, session.device)});
   const auto loop = c.loop();
-  auto result = run_loop({.task = task,
-                          .model = model,
-                          .optimizer = optimizer,
-                          .trainers = group,
-                          .config = loop,
-                          .optim = c.optim,
-                          .data = plan.data,
-                          .max_bad_share = c.data.max_bad_share,
-                          .producers = 0,
-                          .device = session.device,
-                          .manifest_extra = plan.identity},
-                         plan.start);
-  if (!result.checkpoint && plan.checkpoint) result.checkpoint = plan.checkpoint->path().string();  // no step was made
+  const auto result =
+      run_loop({.task = task,
+                .model = model,
+                .optimizer = optimizer,
+                .trainers = group,
+                .config = loop,
+                .optim = c.optim,
+                .data = plan.data,
+                .max_bad_share = c.data.max_bad_share,
+                .producers = 0,
+                .device = session.device,
+                .manifest_extra = plan.identity,
+                .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
+                .lease = &lease,
+                .resumed_from = plan.checkpoint ? std::optional(plan.checkpoint->path().string()) : std::nullopt},
+               plan.start);
   return finish(session, dir, result, task, optimizer, group);
+}
+
+// Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
+int run_trainers(const Session& session, const AutoencoderPlan& plan) {
+  const auto& c = plan.config;
+  const auto group = session.world.group().duplicate();
+  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline); });
+  if (told_to_stop(group)) return stopped_before_start(session);
+  const fs::path dir = c.run.dir.value;
+  const auto lease = open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start, plan.checkpoint);
+  open_log(session, dir, "", session.is_root());
+  return run_in_folder(session, dir, lease, "trainer", hang_seconds(c.guard.hang_timeout), [&] {
+    if (session.is_root()) print_start(session, plan);
+    return train(session, plan, vae, group, lease);
+  });
 }
 
 int run_train_autoencoder(const CommandLine& line) {
@@ -190,7 +194,7 @@ int run_train_autoencoder(const CommandLine& line) {
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return say_nothing_is_left(session, plan);
-    return train(session, plan);
+    return run_trainers(session, plan);
   });
 }
 

@@ -49,14 +49,15 @@ int length_of(const std::string& text) {
 
 }  // namespace
 
-MpiGroup::MpiGroup(MPI_Comm comm, double limit_seconds) : comm_(comm), limit_seconds_(limit_seconds) {
+MpiGroup::MpiGroup(MPI_Comm comm, std::shared_ptr<double> limit_seconds)
+    : comm_(comm), limit_seconds_(std::move(limit_seconds)) {
   check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
   check_mpi(MPI_Comm_rank(comm_, &rank_));
   check_mpi(MPI_Comm_size(comm_, &size_));
 }
 
-void MpiGroup::wait(MPI_Request request, std::string_view what) const {
-  wait_all(std::span(&request, 1), limit_seconds_, what, rank_);
+void MpiGroup::wait(MPI_Request request, const char* what) const {
+  wait_all(std::span(&request, 1), limit_seconds(), what, rank_);
 }
 
 std::shared_ptr<GroupBackend> MpiGroup::split(int color, int key) const {

@@ -9,13 +9,13 @@ namespace millrace {
 // destructor, also when one of them is unwinding.
 class MpiGroup final : public GroupBackend {
  public:
-  MpiGroup(MPI_Comm comm, double limit_seconds);
+  MpiGroup(MPI_Comm comm, std::shared_ptr<double> limit_seconds);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::shared_ptr<GroupBackend> split(int color, int key) const override;
   std::shared_ptr<GroupBackend> duplicate() const override;
-  void set_time_limit(double seconds) override { limit_seconds_ = seconds; }
+  void set_time_limit(double seconds) override { *limit_seconds_ = seconds; }
   void barrier() const override;
   void broadcast(std::span<std::byte> bytes, int root) const override;
   void all_reduce(std::span<double> values, Reduction reduction) const override;
@@ -26,15 +26,15 @@ class MpiGroup final : public GroupBackend {
   Transfer sender(int to, int tag, std::span<const std::byte> from) const override;
 
   MPI_Comm comm() const { return comm_; }
-  double limit_seconds() const { return limit_seconds_; }
-  void wait(MPI_Request request, std::string_view what) const;
+  double limit_seconds() const { return *limit_seconds_; }
+  void wait(MPI_Request request, const char* what) const;
 
  private:
   void all_reduce(void* values, std::size_t count, MPI_Datatype type, Reduction reduction) const;
 
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  double limit_seconds_;
+  std::shared_ptr<double> limit_seconds_;  // one for all that were split or duplicated from one another
 };
 
 // Largest message: counts are ints.

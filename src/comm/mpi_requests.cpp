@@ -4,6 +4,7 @@
 
 #include "millrace/comm/backoff.h"
 #include "millrace/core/error.h"
+#include "millrace/core/phase.h"
 
 namespace millrace {
 
@@ -16,7 +17,21 @@ void check_mpi(int code, const char* file, int line) {
               "look for the first failing rank in the other logs");
 }
 
-void wait_all(std::span<MPI_Request> requests, double limit_seconds, std::string_view what, int rank) {
+namespace {
+
+// What the watchdog is told of a wait.
+struct Waiting {
+  explicit Waiting(const char* what) { phase::awaited = what; }
+  ~Waiting() {
+    phase::awaited = nullptr;
+    ++phase::collectives;
+  }
+};
+
+}  // namespace
+
+void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank) {
+  const Waiting waiting(what);
   Backoff backoff;
   for (int done = 0;;) {
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));

@@ -10,7 +10,7 @@ namespace millrace {
 // broke.
 void check_mpi(int code, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-// Waits until all are complete; Error(timeout) naming `what` and `rank` after `limit_seconds`.
-void wait_all(std::span<MPI_Request> requests, double limit_seconds, std::string_view what, int rank);
+// Waits until all are complete; Error(timeout) naming `what` (a literal) and `rank` after `limit_seconds`.
+void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank);
 
 }  // namespace millrace

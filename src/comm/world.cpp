@@ -47,7 +47,7 @@ Group join_world() {
                 "use an MPI library with MPI_THREAD_SERIALIZED");
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  return Group(MpiGroup(MPI_COMM_WORLD, default_limit_seconds).duplicate());
+  return Group(MpiGroup(MPI_COMM_WORLD, std::make_shared<double>(default_limit_seconds)).duplicate());
 }
 
 std::string this_host() {

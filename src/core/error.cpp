@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -41,7 +42,45 @@ std::string cure(int code) {
 
 void fail_errno(const char* what, const fs::path& path) {
   const int code = errno;
-  throw Error(Exit::io, fmt::format("{} {}: {}", what, path.string(), std::strerror(code)), cure(code));
+  const std::string message = fmt::format("{} {}: {}", what, path.string(), std::strerror(code));
+  if (is_storage_fault(code)) throw StorageError(path.string(), errno_name(code), message, cure(code));
+  throw Error(Exit::io, message, cure(code));
+}
+
+bool is_storage_fault(int code) {
+  switch (code) {
+    case EIO:
+    case EREMOTEIO:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ENOTCONN:
+    case ESHUTDOWN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENETRESET:
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ENOLINK:
+    case ECOMM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string errno_name(int code) {
+  const char* const name = ::strerrorname_np(code);
+  return name ? name : fmt::format("errno {}", code);
+}
+
+void check_storage(const std::error_code& code, const fs::path& path) {
+  const bool is_errno = code.category() == std::generic_category() || code.category() == std::system_category();
+  if (!is_errno || !is_storage_fault(code.value())) return;
+  errno = code.value();
+  fail_errno("cannot look at", path);
 }
 
 }  // namespace millrace

@@ -98,8 +98,16 @@ void DataConfig::describe(config::Section& s) {
   s.key("index", index,
         "where the index of a tar is kept, so that resuming and splits need no pass over its headers: beside = "
         ".NAME.millrace-index in the archive's folder where that can be written, never, or a folder");
+  s.key("retry_for", retry_for,
+        "how long a read is tried again that fails because storage or network do, before the run ends; 0 s = not");
   s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
   s.key("max_bad_share", max_bad_share, "stop when more than this share of the rows is bad").at_least(0).at_most(1);
+}
+
+void DataConfig::check(config::Report& report) const {
+  train.check(report);
+  if (retry_for.unit != Duration::Unit::seconds || retry_for.count < 0)
+    report.problem("data.retry_for", "must be a time, as in \"5 min\"");
 }
 
 }  // namespace millrace

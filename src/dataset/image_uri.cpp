@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
+#include "millrace/io/input_file.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/io/net/urls.h"
 
@@ -30,14 +31,15 @@ LoadFailure too_large(const std::string& uri, std::uint64_t max_bytes) {
 
 std::variant<std::string, LoadFailure> load_file(const std::string& path, std::uint64_t max_bytes) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return missing(path, "no such file");
-  const std::uint64_t size = fs::file_size(path, error);
-  if (error) return missing(path, error.message());
+  const bool regular = fs::is_regular_file(path, error);
+  check_storage(error, path);
+  if (!regular) return missing(path, "no such file");
+  const InputFile file(path);
+  const std::uint64_t size = file.size();
   if (size == 0) return missing(path, "empty");
   if (size > max_bytes) return too_large(path, max_bytes);
-  std::ifstream file(path, std::ios::binary);
   std::string bytes(size, '\0');
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size))) return missing(path, "cannot be read");
+  if (file.read_at(0, std::as_writable_bytes(std::span(bytes))) < size) return missing(path, "cannot be read");
   return bytes;
 }
 
@@ -66,6 +68,10 @@ std::string resolve_uri(std::string_view uri, const std::string& list) {
 std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes) try {
   // Anything else is a path: what a list says must not be run as a command.
   return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
+} catch (const StorageError& error) {
+  // A list of the web names hosts that are gone for good, each of which would end the run.
+  if (is_http(uri)) return LoadFailure{RejectReason::missing_image, error.what()};
+  throw;
 } catch (const Error& error) {
   return LoadFailure{RejectReason::missing_image, error.what()};
 }

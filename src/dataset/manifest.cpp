@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "archive_names.h"
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/dataset/table.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/tar.h"
@@ -20,8 +20,12 @@ Archive describe_archive(const std::string& path, const std::string& name) {
   archive.seekable = is_table(path);
   const std::string file = local_path(path);
   std::error_code error;
-  if (file.empty() || !fs::is_regular_file(file, error)) return archive;
+  if (file.empty()) return archive;
+  const bool regular = fs::is_regular_file(file, error);
+  check_storage(error, file);
+  if (!regular) return archive;
   archive.bytes = fs::file_size(file, error);
+  check_storage(error, file);
   if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
   archive.seekable |= file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
   return archive;
@@ -46,6 +50,8 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
   try {
     return count_table_rows(archive.path, most);
+  } catch (const StorageError&) {
+    throw;
   } catch (const Error&) {
     return 0;
   }
@@ -104,6 +110,8 @@ void check_columns(const Manifest& manifest, const SourceConfig& source) {
     try {
       choose_columns(table_columns(archive.path), source, archive.path);
       return;
+    } catch (const StorageError&) {
+      throw;
     } catch (const Error& error) {
       if (error.exit() != Exit::io) throw;
     }

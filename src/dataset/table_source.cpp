@@ -138,6 +138,8 @@ std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::s
 std::unique_ptr<SplitReader> TableSource::open(const Split& split, std::uint64_t first_row) const {
   try {
     return open_rows(split, first_row);
+  } catch (const StorageError&) {
+    throw;
   } catch (const Error& error) {
     if (error.exit() == Exit::bug) throw;
     return make_broken_reader(manifest_.archives[split.archive], split, first_row, error.what());
@@ -156,11 +158,11 @@ const TableSource::Repeated& TableSource::repeated_in(std::uint32_t archive) con
   std::unique_lock lock(mutex_);
   Survey& survey = surveys_[archive];
   lock.unlock();
-  if (config_.columns.key) {
-    std::call_once(survey.once,
-                   [&] { survey.repeated = find_repeated(manifest_.archives[archive].path, *config_.columns.key); });
-  }
-  return survey.repeated;
+  const std::lock_guard making(survey.mutex);  // one that fails is made anew by the next who needs it
+  if (!survey.repeated)
+    survey.repeated =
+        config_.columns.key ? find_repeated(manifest_.archives[archive].path, *config_.columns.key) : Repeated();
+  return *survey.repeated;
 }
 
 void TableSource::warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const {

@@ -25,8 +25,8 @@ class TableSource final : public SampleSource {
   // Row -> 2 for a key's second sample, 3...; nothing without a key column.
   using Repeated = std::map<std::uint64_t, int>;
   struct Survey {
-    std::once_flag once;
-    Repeated repeated;
+    std::mutex mutex;
+    std::optional<Repeated> repeated;
   };
   const Repeated& repeated_in(std::uint32_t archive) const;
   std::unique_ptr<SplitReader> open_rows(const Split& split, std::uint64_t first_row) const;

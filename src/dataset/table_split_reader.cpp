@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/dataset/row.h"
 
 namespace millrace {
@@ -36,6 +36,8 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
     if (auto cells = table_->next()) return Row{std::exchange(next_, next_ + stride_), std::move(*cells)};
     ended_ = true;
     return std::nullopt;
+  } catch (const StorageError&) {
+    throw;
   } catch (const Error& error) {
     ended_ = true;
     if (table_->row() != next_) return std::nullopt;

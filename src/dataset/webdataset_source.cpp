@@ -1,6 +1,6 @@
 #include "webdataset_source.h"
 
-#include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -8,6 +8,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/row.h"
+#include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/tar.h"
 
@@ -16,6 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t max_sample_bytes = 256ull << 20;
+constexpr std::uint64_t block_bytes = 512;  // of a tar
 
 TarOptions wanted_fields(const TarRules& rules) {
   TarOptions options;
@@ -73,12 +75,14 @@ class FrontToBackReader final : public SplitReader {
 
   std::optional<RawRow> next() override {
     if (ended_ || rows_ == archive_.limit) return std::nullopt;
-    ++rows_;
     if (std::optional<TarSample> sample = tar_.next()) {
+      ++rows_;
       SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
       if (sample->end > 0) ref.offset = sample->begin;
       return to_row(std::move(*sample), std::move(ref), rules_.prompts);
     }
+    if (tar_.error() && is_pipe(archive_.path) && !tar_.error()->input_failure.empty() && !std::exchange(told_, true))
+      throw CommandFailed(archive_.name, tar_.error()->input_failure, tar_.error()->message);
     ended_ = true;
     if (!tar_.error()) return std::nullopt;
     return broken_archive(archive_, tar_.error()->message);
@@ -91,6 +95,7 @@ class FrontToBackReader final : public SplitReader {
   KeyCounter keys_;
   std::uint64_t rows_ = 0;
   bool ended_ = false;
+  bool told_ = false;  // that the command failed
 };
 
 // The bytes of one sample, and the two empty blocks that end a tar.
@@ -117,7 +122,7 @@ class IndexedReader final : public SplitReader {
       : archive_(archive),
         index_(index),
         rules_(rules),
-        file_(local_path(archive.path), std::ios::binary),
+        file_(local_path(archive.path)),
         next_(split.index + first_row * split.count),
         stride_(split.count) {}
 
@@ -139,8 +144,9 @@ class IndexedReader final : public SplitReader {
       return oversized_sample(std::move(ref));
     }
     std::string bytes(end - begin, '\0');
-    if (!file_.seekg(static_cast<std::streamoff>(begin)) ||
-        !file_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    const std::size_t read = file_.read_at(begin, std::as_writable_bytes(std::span(bytes)));
+    // Of an archive that is cut within the zeros behind a member, that member is whole.
+    if (bytes.size() - read >= block_bytes) {
       fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin,
            end);
     }
@@ -157,7 +163,7 @@ class IndexedReader final : public SplitReader {
   const Archive& archive_;
   const TarIndex& index_;
   const TarRules rules_;
-  std::ifstream file_;
+  const InputFile file_;
   std::uint64_t next_;  // position in the archive of the split's next sample
   const std::uint64_t stride_;
 };
@@ -185,8 +191,9 @@ const TarIndex& WebDatasetSource::index_of(std::uint32_t archive) const {
   std::unique_lock lock(mutex_);
   Indexed& indexed = indices_[archive];
   lock.unlock();
-  std::call_once(indexed.once, [&] { indexed.index = store_.index_of(local_path(manifest_.archives[archive].path)); });
-  return indexed.index;
+  const std::lock_guard making(indexed.mutex);  // one that fails is made anew by the next who needs it
+  if (!indexed.index) indexed.index = store_.index_of(local_path(manifest_.archives[archive].path));
+  return *indexed.index;
 }
 
 }  // namespace millrace

@@ -30,8 +30,8 @@ class WebDatasetSource final : public SampleSource {
   const TarIndex& index_of(std::uint32_t archive) const;
 
   struct Indexed {
-    std::once_flag once;
-    TarIndex index;
+    std::mutex mutex;
+    std::optional<TarIndex> index;
   };
   const Manifest& manifest_;
   const bool with_json_;

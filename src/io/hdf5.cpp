@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -48,8 +48,19 @@ std::string library_error() {
   return text.empty() ? "HDF5 gives no reason" : text;
 }
 
+// The drivers say "..., errno = 5, error message = ..."; 0 where the file itself is at fault. (A path may say so too.)
+int errno_in(const std::string& words) {
+  constexpr std::string_view mark = "errno = ";
+  const auto at = words.rfind(mark);
+  return at == words.npos ? 0 : std::atoi(words.c_str() + at + mark.size());
+}
+
 [[noreturn]] void fail_library(const fs::path& path, std::string_view what) {
-  fail(Exit::io, "{}: {}: {}", path.string(), what, library_error());
+  const std::string words = library_error();
+  const std::string message = fmt::format("{}: {}: {}", path.string(), what, words);
+  if (const int code = errno_in(words); is_storage_fault(code))
+    throw StorageError(path.string(), errno_name(code), message);
+  throw Error(Exit::io, message);
 }
 
 herr_t check(herr_t result, const fs::path& path, std::string_view what) {

@@ -1,7 +1,6 @@
 #include "millrace/io/parquet.h"
 
 #include <arrow/api.h>
-#include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
@@ -13,7 +12,7 @@
 #include "millrace/core/error.h"
 #include "millrace/io/half.h"
 #include "millrace/io/net/urls.h"
-#include "net/s3.h"
+#include "parquet_input.h"
 
 namespace millrace {
 
@@ -165,17 +164,33 @@ Cell tensor_or_cell_of(const arrow::Array& array, std::int64_t row) {
 }  // namespace
 
 class ParquetReader::Impl {
+  // Parts of the Parquet library report by exception, others by status; what was the storage's fault counts as that.
+  template <class Call>
+  auto guarded(Call call) -> decltype(call()) {
+    try {
+      return call();
+    } catch (const parquet::ParquetException& error) {
+      if (input_) input_->check_storage();
+      fail(Exit::io, "{}: {}", path_, error.what());
+    } catch (const Error&) {
+      if (input_) input_->check_storage();
+      throw;
+    }
+  }
+
  public:
   Impl(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
       : path_(path), lists_(lists) {
-    open();
-    std::shared_ptr<arrow::Schema> schema;
-    check(reader_->GetSchema(&schema), path_);
-    for (const auto& field : schema->fields()) {
-      const arrow::DataType& type = *field->type();
-      schema_.push_back({field->name(), type.ToString(), is_bytes(type) || is_struct_with_bytes(type)});
-    }
-    choose(columns);
+    guarded([&] {
+      open();
+      std::shared_ptr<arrow::Schema> schema;
+      check(reader_->GetSchema(&schema), path_);
+      for (const auto& field : schema->fields()) {
+        const arrow::DataType& type = *field->type();
+        schema_.push_back({field->name(), type.ToString(), is_bytes(type) || is_struct_with_bytes(type)});
+      }
+      choose(columns);
+    });
   }
 
   const std::vector<ParquetColumn>& schema() const { return schema_; }
@@ -212,40 +227,18 @@ class ParquetReader::Impl {
   std::uint64_t passed() const { return passed_; }
 
  private:
-  // Parts of the Parquet library report by exception, others by status.
-  template <class Call>
-  auto guarded(Call call) {
-    try {
-      return call();
-    } catch (const parquet::ParquetException& error) {
-      fail(Exit::io, "{}: {}", path_, error.what());
-    }
-  }
-
   void open() {
-    guarded([&] {
-      arrow::MemoryPool* const pool = arrow::system_memory_pool();
-      parquet::ReaderProperties properties(pool);
-      properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
-      properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
-      parquet::ArrowReaderProperties arrow_properties(false);
-      arrow_properties.set_batch_size(lists_ == ParquetLists::floats ? tensor_batch_rows : batch_rows);
-      arrow_properties.set_pre_buffer(false);
-      parquet::arrow::FileReaderBuilder builder;
-      check(builder.Open(open_file(pool), properties), path_);
-      check(builder.memory_pool(pool)->properties(arrow_properties)->Build(&reader_), path_);
-    });
-  }
-
-  std::shared_ptr<arrow::io::RandomAccessFile> open_file(arrow::MemoryPool* pool) const {
-    if (is_s3(path_)) return open_s3_file(path_);
-    const std::string path = local_path(path_);
-    if (path.empty()) {
-      throw Error(Exit::io,
-                  fmt::format("{}: a Parquet file is read here and there, which this address does not allow", path_),
-                  "use a file or s3://");
-    }
-    return check(arrow::io::ReadableFile::Open(path, pool), path_);
+    arrow::MemoryPool* const pool = arrow::system_memory_pool();
+    parquet::ReaderProperties properties(pool);
+    properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
+    properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
+    parquet::ArrowReaderProperties arrow_properties(false);
+    arrow_properties.set_batch_size(lists_ == ParquetLists::floats ? tensor_batch_rows : batch_rows);
+    arrow_properties.set_pre_buffer(false);
+    parquet::arrow::FileReaderBuilder builder;
+    input_ = std::make_shared<ParquetInput>(path_, pool);
+    check(builder.Open(input_, properties), path_);
+    check(builder.memory_pool(pool)->properties(arrow_properties)->Build(&reader_), path_);
   }
 
   const parquet::FileMetaData& metadata() const { return *metadata_; }
@@ -310,6 +303,7 @@ class ParquetReader::Impl {
 
   std::string path_;
   const ParquetLists lists_;
+  std::shared_ptr<ParquetInput> input_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::vector<ParquetColumn> schema_;

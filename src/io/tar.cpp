@@ -1,17 +1,13 @@
 #include "millrace/io/tar.h"
 
 #include <archive_entry.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
 #include "archive_handle.h"
+#include "archive_input.h"
 #include "millrace/core/error.h"
-#include "millrace/core/files.h"
 #include "millrace/io/net/urls.h"
 #include "tar_names.h"
 #include "utf8_locale.h"
@@ -20,58 +16,8 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t read_bytes = 64 << 10;
 constexpr std::size_t max_fields = 1000;    // of a sample
 constexpr std::uint64_t block_bytes = 512;  // headers and members of a tar start at multiples of it
-
-// Frees an open file whatever happens; libarchive leaves descriptors to their owner.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail_errno("cannot open", path);
-  }
-  ~InputFile() { ::close(fd_); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  int fd() const { return fd_; }
-  // Bytes of a regular file; a device or a named pipe has no end that is known in advance.
-  std::uint64_t size() const {
-    struct stat status {};
-    const bool regular = ::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
-    return regular ? static_cast<std::uint64_t>(status.st_size) : std::numeric_limits<std::uint64_t>::max();
-  }
-
- private:
-  int fd_;
-};
-
-// libarchive's view of a ByteStream. It may read ahead, and has words of its own for an input that fails, or none when
-// it needs no more of it: the stream's own are kept.
-struct StreamInput {
-  std::unique_ptr<ByteStream> stream;
-  std::array<std::byte, read_bytes> buffer;
-  std::optional<std::string> failure;
-
-  static la_ssize_t read(archive* a, void* self, const void** data) {
-    auto& input = *static_cast<StreamInput*>(self);
-    *data = input.buffer.data();
-    try {
-      return static_cast<la_ssize_t>(input.stream->read(input.buffer));
-    } catch (const std::exception& error) {
-      input.failure = error.what();
-      archive_set_error(a, EIO, "%s", error.what());
-      return -1;
-    }
-  }
-
-  // Whoever gave the bytes may know of trouble that they do not show: a command by its status.
-  void finish() try {
-    if (!failure) stream->finish();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-};
 
 struct Member {
   MemberName name;
@@ -94,18 +40,17 @@ class TarReader::Impl {
  public:
   Impl(const std::string& url, TarOptions options) : Impl(url, std::move(options), nullptr) {
     if (const std::string path = local_path(url); !path.empty()) {
-      file_ = std::make_unique<InputFile>(path);
-      begin(archive_read_open_fd(archive_.get(), file_->fd(), read_bytes));
+      begin(std::make_unique<ArchiveInput>(path));
       // Where members lie in the file as they are, a skipped one costs a seek, and its end can be checked beforehand.
-      if (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE) file_bytes_ = file_->size();
+      if (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE) file_bytes_ = input_->size();
     } else {
-      begin_stream(open_stream(url));
+      begin(std::make_unique<ArchiveInput>(open_stream(url)));
     }
   }
 
   Impl(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options)
       : Impl(std::move(name), std::move(options), nullptr) {
-    begin_stream(std::move(stream));
+    begin(std::make_unique<ArchiveInput>(std::move(stream)));
   }
 
   // Gathers one sample; without `want_bytes` its members are passed over.
@@ -149,14 +94,9 @@ class TarReader::Impl {
     archive_read_support_filter_zstd(archive_.get());
   }
 
-  void begin_stream(std::unique_ptr<ByteStream> stream) {
-    stream_ = std::make_unique<StreamInput>();
-    stream_->stream = std::move(stream);
-    begin(archive_read_open(archive_.get(), stream_.get(), nullptr, &StreamInput::read, nullptr));
-  }
-
-  void begin(int result) {
-    if (!is_usable(result)) set_broken(archive_error_string(archive_.get()));
+  void begin(std::unique_ptr<ArchiveInput> input) {
+    input_ = std::move(input);
+    if (!is_usable(input_->open(archive_.get()))) set_broken(archive_error_string(archive_.get()));
   }
 
   // Moves to the next member that belongs to a sample; none is pending at the end or when the archive is broken.
@@ -186,10 +126,11 @@ class TarReader::Impl {
     const int result = archive_read_next_header(a, &entry);
     if (result == ARCHIVE_EOF) {
       at_end_ = true;
+      input_->check_storage();
       // The end mark is a block of zeros; a file cut between two members ends without one.
       if (archive_filter_bytes(a, 0) == end_of_member) return set_broken("no end mark, the archive was cut short");
       has_end_mark_ = true;
-      return finish_stream();
+      return finish_input();
     }
     if (!is_usable(result)) return set_broken(archive_error_string(a));
     in_member_ = true;
@@ -251,26 +192,25 @@ class TarReader::Impl {
     for (const auto& [field, bytes] : sample.fields) fields_before_.push_back(field);
   }
 
-  std::nullptr_t finish_stream() {
-    if (!stream_) return nullptr;
-    stream_->finish();
-    if (stream_->failure)
-      error_ = BrokenArchive{fmt::format("{}, after the end of the archive", *stream_->failure), false};
+  std::nullptr_t finish_input() {
+    input_->finish();
+    input_->check_storage();
+    if (input_->failure()) error_ = BrokenArchive{fmt::format("{}, after the end of the archive", *input_->failure())};
     return nullptr;
   }
 
   std::nullptr_t set_broken(const char* why) {
+    input_->check_storage();
     const auto at = std::max<la_int64_t>(archive_filter_bytes(archive_.get(), 0), 0);
-    if (stream_ && stream_->failure) why = stream_->failure->c_str();
+    if (input_->failure()) why = input_->failure()->c_str();
     error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why ? why : "unreadable"),
-                           false};
+                           /*half_sample=*/false, input_->failure().value_or("")};
     return nullptr;
   }
 
   std::string name_;
   TarOptions options_;
-  std::unique_ptr<InputFile> file_;  // one of these two feeds the archive, so they outlive it
-  std::unique_ptr<StreamInput> stream_;
+  std::unique_ptr<ArchiveInput> input_;  // feeds the archive, so it outlives it
   ArchiveHandle archive_;
   std::uint64_t file_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a plain file; else unknown
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "archive_handle.h"
+#include "archive_input.h"
 #include "millrace/core/files.h"
 
 namespace millrace {
@@ -31,6 +32,7 @@ class TextFile {
   bool fill();
 
   std::string name_;
+  ArchiveInput input_;
   ArchiveHandle archive_;
   std::array<char, 64 << 10> buffer_;
   std::size_t next_ = 0, filled_ = 0;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -11,19 +11,27 @@ namespace {
 
 fs::file_time_type time_of(const fs::path& folder) {
   std::error_code none_yet;
-  return fs::last_write_time(folder, none_yet);
+  const auto time = fs::last_write_time(folder, none_yet);
+  check_storage(none_yet, folder);
+  return time;
+}
+
+// The NAME.json files, sorted.
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;  // a folder that is not there yet has none
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().extension() == ".json") paths.push_back(entry->path());
+  check_storage(error, folder);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 }  // namespace
 
 CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
     : folder_(latent_folder(cache, archive.name)), modified_(time_of(folder_)), shape_(shape) {
-  std::vector<fs::path> paths;
-  std::error_code none_yet;
-  for (const auto& entry : fs::directory_iterator(folder_, none_yet))
-    if (entry.path().extension() == ".json") paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
-  for (const auto& path : paths) add(path, archive);
+  for (const auto& path : files_in(folder_)) add(path, archive);
   std::stable_sort(places_.begin(), places_.end(),
                    [](const CachedPlace& a, const CachedPlace& b) { return a.row < b.row; });
 }
@@ -33,8 +41,11 @@ void CachedArchive::add(const fs::path& path, const Archive& archive) {
   try {
     info = read_latent_file_info(path);
     std::error_code error;
-    if (fs::file_size(info.path, error) != info.bytes || error)
-      fail(Exit::io, "{}: missing, or not of {} bytes", info.path.string(), info.bytes);
+    const auto bytes = fs::file_size(info.path, error);
+    check_storage(error, info.path);
+    if (error || bytes != info.bytes) fail(Exit::io, "{}: missing, or not of {} bytes", info.path.string(), info.bytes);
+  } catch (const StorageError&) {
+    throw;
   } catch (const Error& error) {
     log::warning("{}; its rows count as missing", error.what());
     return;
@@ -79,6 +90,8 @@ std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, O
   if (file.damaged) return std::nullopt;
   try {
     return load(place, opened);
+  } catch (const StorageError&) {
+    throw;
   } catch (const Error& error) {
     if (!file.damaged.exchange(true)) log::warning("{}; its rows are encoded anew", error.what());
     return std::nullopt;

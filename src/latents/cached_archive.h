@@ -41,7 +41,7 @@ class CachedArchive {
   using Opened = std::shared_ptr<const LatentFile>;
   // Error(io) when the file is damaged; its digest is checked before its first use.
   EncodedSample load(const CachedPlace& place, Opened& opened) const;
-  // Nothing when the file is damaged, which is said once.
+  // Nothing when the file is damaged, which is said once. StorageError when it cannot be read now.
   std::optional<EncodedSample> try_load(const CachedPlace& place, Opened& opened) const;
 
  private:

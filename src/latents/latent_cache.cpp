@@ -12,6 +12,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/hdf5.h"
 #include "millrace/io/json.h"
 #include "millrace/latents/latent_file.h"
@@ -105,8 +106,10 @@ void write_cache_description(const fs::path& folder, const CacheDescription& des
 
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
   const fs::path path = folder / manifest_name;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  std::error_code error;
+  const bool there = fs::is_regular_file(path, error);
+  check_storage(error, path);
+  if (!there) return std::nullopt;
   try {
     const json document = read_json(path);
     check_format(document, path);

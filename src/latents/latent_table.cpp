@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/dataset/row.h"
 #include "millrace/dataset/table_split_reader.h"
 #include "millrace/io/half.h"
@@ -137,6 +137,8 @@ class LatentTableSource final : public SampleSource {
     try {
       auto columns = choose_columns(source_, options_, archive.path);
       return std::make_unique<LatentTableReader>(archive, std::move(columns), options_, split, first_row);
+    } catch (const StorageError&) {
+      throw;
     } catch (const Error& error) {
       if (error.exit() == Exit::bug) throw;
       return make_broken_reader(archive, split, first_row, error.what());

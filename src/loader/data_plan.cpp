@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/dataset/storage_retry.h"
 #include "millrace/io/json.h"
 #include "millrace/loader/sources.h"
 
@@ -85,9 +86,11 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
 
 DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {
   DataPlan plan;
-  plan.manifest = make_manifest(source, config.allow_pipes);
-  if (needs_rows(global_batch, config.stripes, plan.manifest))
-    count_rows(plan.manifest, max_rows_to_count(config.stripes));
+  StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
+    plan.manifest = make_manifest(source, config.allow_pipes);
+    if (needs_rows(global_batch, config.stripes, plan.manifest))
+      count_rows(plan.manifest, max_rows_to_count(config.stripes));
+  });
   plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
   return plan;
 }

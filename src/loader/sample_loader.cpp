@@ -4,7 +4,8 @@ namespace millrace {
 
 SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transform, const DataPlan& plan,
                            const LoaderOptions& options)
-    : filter_(data.train.filters, data.train.section),
+    : retry_for_(data.retry_for.count),
+      filter_(data.train.filters, data.train.section),
       order_(options.seed, plan.stripes),
       transforms_{options.seed, data.images, transform, options.tokenizer, filter_.empty() ? nullptr : &filter_} {
   if (!options.rejected.empty()) rejected_.emplace(options.rejected, options.rank, plan.manifest);
@@ -13,6 +14,7 @@ SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transf
 StripeStream SampleLoader::start(const SampleSource& source, const std::vector<std::uint32_t>& stripes,
                                  StreamOptions options, const StripeCursors& from) {
   options.rejected = rejected();
+  options.retry_for = retry_for_;
   StripeStream stream(order_, source, transforms_, options);
   for (const auto stripe : stripes) {
     const auto found = from.find(stripe);

@@ -15,6 +15,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/dataset/retrying_source.h"
 
 namespace millrace {
 
@@ -77,7 +78,8 @@ struct Stripe {
 struct StripeStream::Impl {
   Impl(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
        const StreamOptions& options)
-      : order(order), source(source), transforms(transforms), options(options) {
+      : order(order), retry(options.retry_for), source(source, retry), transforms(transforms), options(options) {
+    this->transforms.retry = &retry;
     if (transforms.filter) this->transforms.filter_watch = &filter_watch.emplace(*transforms.filter);
     ensure(options.threads >= 1 && options.block >= 1, "a stream needs threads and a block");
     for (int i = 0; i < options.threads; ++i) workers.emplace_back([this](std::stop_token stop) { work(stop); });
@@ -85,6 +87,7 @@ struct StripeStream::Impl {
 
   ~Impl() {
     for (std::jthread& worker : workers) worker.request_stop();
+    retry.end();
     workers.clear();  // joins, before what they use goes away
   }
 
@@ -292,7 +295,8 @@ struct StripeStream::Impl {
   static constexpr std::size_t bytes_per_read = 4 << 20;
 
   const EpochOrder& order;
-  const SampleSource& source;
+  StorageRetry retry;
+  const RetryingSource source;
   TransformPipeline transforms;
   std::optional<FilterWatch> filter_watch;
   const StreamOptions options;
@@ -357,6 +361,10 @@ std::optional<TransformedSample> StripeStream::next(std::uint32_t stripe) {
   --own->expected;
   impl_->schedule(own);
   return sample;
+}
+
+void StripeStream::end_retries() {
+  impl_->retry.end();
 }
 
 LedgerDelta StripeStream::take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes) {

@@ -28,7 +28,8 @@ using Refusal = std::pair<RejectReason, std::string>;
 
 std::optional<Refusal> read_image(RawSample& sample, const TransformPipeline& transforms) {
   if (sample.image_uri.empty()) return std::nullopt;
-  auto loaded = load_image(sample.image_uri, transforms.images.max_bytes);
+  const auto load = [&] { return load_image(sample.image_uri, transforms.images.max_bytes); };
+  auto loaded = transforms.retry ? transforms.retry->run(load) : load();
   if (auto* none = std::get_if<LoadFailure>(&loaded)) return Refusal(none->reason, std::move(none->why));
   sample.image = std::move(std::get<std::string>(loaded));
   return std::nullopt;

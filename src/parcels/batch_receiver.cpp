@@ -3,47 +3,56 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
-#include "millrace/core/stopwatch.h"
 #include "millrace/encode/encoder.h"
 
 namespace millrace {
 
 BatchReceiver::BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of,
-                             int samples_per_stripe, double limit_seconds)
-    : receiver_(receiver), samples_per_stripe_(samples_per_stripe), limit_seconds_(limit_seconds) {
+                             int samples_per_stripe)
+    : receiver_(receiver), samples_per_stripe_(samples_per_stripe) {
   for (const auto& [stripe, producer] : producer_of) {
     stripes_[stripe].producer = producer;
     ++short_stripes_[producer];
   }
 }
 
-EncodedBatch BatchReceiver::next() {
-  receive_until_nothing_lacks();
+std::optional<EncodedBatch> BatchReceiver::next(double seconds) {
+  if (!receive_until_nothing_lacks(seconds)) return std::nullopt;
+  since_arrival_ = Stopwatch();
   std::vector<EncodedBatch> pieces;
   for (auto& [stripe, incoming] : stripes_) take(incoming, pieces);
   receiver_.poll();
   return concatenate(std::move(pieces));
 }
 
-void BatchReceiver::receive_until_nothing_lacks() {
+bool BatchReceiver::receive_until_nothing_lacks(double seconds) {
   const auto something_lacks = [&] {
     return std::ranges::any_of(short_stripes_, [](const auto& entry) { return entry.second > 0; });
   };
-  Stopwatch waiting;
+  const Stopwatch waiting;
   while (something_lacks()) {
     if (unpack_held()) continue;
-    if (auto parcel = receiver_.receive(std::min(1.0, limit_seconds_))) {
+    const double left = seconds - waiting.seconds();
+    if (auto parcel = receiver_.receive(std::max(0.0, left))) {
       const int from = parcel->producer();
       if (lacks(from)) {
         unpack(*parcel);
-        waiting = Stopwatch();
+        since_arrival_ = Stopwatch();
       } else {
         held_[from].push_back(std::move(*parcel));
       }
-    } else if (waiting.seconds() > limit_seconds_) {
-      give_up();
+    } else if (left <= 0) {
+      return false;
     }
   }
+  return true;
+}
+
+std::optional<std::uint32_t> BatchReceiver::overdue_stripe(double seconds) const {
+  if (since_arrival_.seconds() < seconds) return std::nullopt;
+  for (const auto& [stripe, incoming] : stripes_)
+    if (incoming.samples < samples_per_stripe_) return stripe;
+  return std::nullopt;
 }
 
 // One parcel that waits in its slot and whose producer lacks something now.
@@ -55,15 +64,6 @@ bool BatchReceiver::unpack_held() {
     return true;
   }
   return false;
-}
-
-void BatchReceiver::give_up() const {
-  const auto& [stripe, incoming] =
-      *std::ranges::find_if(stripes_, [&](const auto& entry) { return entry.second.samples < samples_per_stripe_; });
-  throw Error(Exit::timeout,
-              fmt::format("no samples of stripe {} from {} for {:.0f} s", stripe,
-                          receiver_.producer_name(incoming.producer), limit_seconds_),
-              "look at that rank's log; guard.hang_timeout sets the limit");
 }
 
 void BatchReceiver::unpack(const Parcel& parcel) {

@@ -42,6 +42,7 @@ EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, con
     at::set_num_threads(threads);  // a thread starts with the library's default
     try {
       work();
+    } catch (const ReadingStopped&) {  // the run ends; whoever leads it decides when
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -51,12 +52,15 @@ EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, con
 
 EncodingThread::~EncodingThread() {
   ready_.close();
+  stream_.end_retries();
 }
 
 std::optional<EncoderOutput> EncodingThread::next(std::chrono::milliseconds limit) {
   auto encoded = ready_.pop_for(limit);
-  if (!encoded && ready_.closed() && failure_) std::rethrow_exception(failure_);
-  return encoded;
+  if (encoded || !ready_.closed()) return encoded;
+  if (failure_) std::rethrow_exception(failure_);
+  std::this_thread::sleep_for(limit);
+  return std::nullopt;
 }
 
 void EncodingThread::work() {

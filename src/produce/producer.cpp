@@ -93,8 +93,8 @@ class Producer {
 
   // NOTE [Order of parcels] Parcels leave in the order in which they are needed, whoever they are for and whenever they
   // were complete. That keeps the hand-off from deadlock, with rings of any size, encoder batches of any size and any
-  // number of producers and trainers. For let nothing move any more, and let t be the trainer that waits for samples in
-  // the least step j; it lacks a parcel X of producer p, needed in step j or before.
+  // number of producers and trainers, however these share the stripes. For let nothing move any more, and let t be the
+  // trainer that waits for samples in the least step j; it lacks a parcel X of producer p, needed in step j or before.
   //   If X has left, it lies in t's ring, and t takes it: a trainer empties the ring of a producer it lacks something
   //   of. If X has not left, p stands at a parcel Y, in the order before X or X itself, needed in a step i <= j,
   //   because the ring of Y's trainer u is full. Either u waits for samples, in step k >= j: then it lacks Y, and takes

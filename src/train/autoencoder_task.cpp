@@ -1,5 +1,8 @@
 #include "millrace/train/autoencoder_task.h"
 
+#include <cmath>
+#include <span>
+
 #include "millrace/core/error.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/encoder.h"
@@ -18,7 +21,7 @@ AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Option
       options_(std::move(options)),
       samples_(stream, options_.stripes, ParcelSize{options_.samples_per_stripe, 1}, 2 * local_batch_size()) {}
 
-void AutoencoderTask::next_batch() {
+bool AutoencoderTask::next_batch(double) {
   local_batch_.clear();
   refs_.clear();
   for (int i = 0; i < local_batch_size(); ++i) {
@@ -27,6 +30,7 @@ void AutoencoderTask::next_batch() {
     refs_.push_back(sample->ref);
     local_batch_.push_back(std::move(*sample));
   }
+  return true;
 }
 
 torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
@@ -55,11 +59,17 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
   return delta;
 }
 
-double AutoencoderTask::latent_deviation() {
+double AutoencoderTask::latent_deviation(const Group& trainers) {
   torch::NoGradGuard guard;
   const auto images = images_to_tensor(local_batch_).to(options_.device, options_.dtype);
   const Posterior posterior(vae_->encode(images).to(torch::kFloat32));
-  return posterior.sample(rng_keys(options_.seed, refs_)).std().item<double>();
+  const auto latents = posterior.sample(rng_keys(options_.seed, refs_)).to(torch::kCPU, torch::kFloat64);
+  // Sums, because local batches may differ in size.
+  double sums[] = {static_cast<double>(latents.numel()), latents.sum().item<double>(),
+                   latents.square().sum().item<double>()};
+  trainers.all_reduce_sum(std::span<double>(sums));
+  const auto [count, sum, squares] = sums;
+  return std::sqrt((squares - sum * sum / count) / (count - 1));
 }
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/process_name.h"
 #include "millrace/io/finite.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors.h"
@@ -266,15 +267,19 @@ static void remove_leftovers(const std::filesystem::path& folder) {
   std::error_code error;
   std::vector<std::filesystem::path> leftovers;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const auto extension = entry.path().extension();
-    if (extension == ".tmp" || extension == ".trash") leftovers.push_back(entry.path());
+    const auto extension = entry.path().extension().string();
+    if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
   }
   for (const auto& path : leftovers) std::filesystem::remove_all(path, error);
 }
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention,
-                                   const RunPoint& start)
-    : run_dir_(std::move(run_dir)), trainers_(std::move(trainers)), retention_(retention), last_point_(start) {
+                                   const RunPoint& start, const RunLease* lease)
+    : run_dir_(std::move(run_dir)),
+      trainers_(std::move(trainers)),
+      retention_(retention),
+      last_point_(start),
+      lease_(lease) {
   if (trainers_.rank() == 0) remove_leftovers(run_dir_ / "checkpoints");
 }
 
@@ -287,7 +292,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   Job& job = *job_;
   job.point = state.point();
   job.final_name = run_dir_ / "checkpoints" / step_name(state.step);
-  job.temporary = job.final_name.string() + ".tmp";
+  job.temporary = job.final_name.string() + ".tmp" + (lease_ ? "-" + lease_->nonce() : "");
   try {
     on_root(trainers_, [&] {
       job.manifest = extra;
@@ -329,7 +334,7 @@ bool CheckpointWriter::commit() {
   try {
     on_root(trainers_, [&] { publish(*job, reports); });
   } catch (const Error& failed) {
-    if (failed.exit() == Exit::numerics) throw;
+    if (failed.exit() == Exit::numerics || failed.exit() == Exit::timeout) throw;
     if (trainers_.rank() == 0)
       log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
                    failed.what());
@@ -369,6 +374,11 @@ void CheckpointWriter::publish(Job& job, const std::vector<std::string>& reports
     write_file_atomically(job.temporary / manifest_name, text);
     write_file_atomically(job.temporary / manifest_digest_name, digest_line(text));
     if (crossed(retention_.keep_every, last_point_, job.point)) write_file_atomically(job.temporary / keep_name, "");
+    if (lease_ && !lease_->is_ours())
+      throw Error(Exit::timeout,
+                  fmt::format("{} has been taken over by another instance of the run", run_dir_.string()),
+                  "this one ends; the other one continues");
+    if (last_step_ == 0) abandon_newer();
     if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
       const auto trash = job.final_name.string() + ".trash";
       std::filesystem::remove_all(trash);
@@ -382,6 +392,18 @@ void CheckpointWriter::publish(Job& job, const std::vector<std::string>& reports
     std::error_code ignored;
     std::filesystem::remove_all(job.temporary, ignored);
     throw;
+  }
+}
+
+// Checkpoints from beyond the step that this process began with: damaged, or of a time that the user went back from.
+// Left under their names, the next start would continue with one of them.
+void CheckpointWriter::abandon_newer() const {
+  const auto suffix = fmt::format(".abandoned-{:08x}", hash64(process_name() + step_name(last_point_.step)) >> 32);
+  for (const auto& checkpoint : list_checkpoints(run_dir_)) {
+    if (checkpoint.step <= last_point_.step) continue;
+    std::filesystem::rename(checkpoint.path, checkpoint.path.string() + suffix);
+    log::warning("{} is not continued: renamed to {}{}", checkpoint.path.string(), checkpoint.path.filename().string(),
+                 suffix);
   }
 }
 

@@ -10,8 +10,18 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
       receiver_(receiver),
       options_(std::move(options)) {}
 
-void DiffusionTask::next_batch() {
-  local_batch_ = source_.next();
+bool DiffusionTask::next_batch(double seconds) {
+  auto batch = source_.next(seconds);
+  if (batch) local_batch_ = std::move(*batch);
+  return batch.has_value();
+}
+
+std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
+  const auto stripe = source_.overdue_stripe(seconds);
+  if (!stripe) return std::nullopt;
+  const int producer = source_.producer_of(*stripe);
+  return Overdue{fmt::format("samples of stripe {} from {}", *stripe, receiver_.producer_name(producer)),
+                 options_.producers[producer]};
 }
 
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {

@@ -7,16 +7,22 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/cadence.h"
 #include "millrace/train/record.h"
+#include "millrace/train/state_file.h"
 #include "step_guard.h"
 
 namespace millrace {
@@ -27,15 +33,13 @@ namespace {
 struct StepTotals {
   double loss = 0;        // mean over the global batch
   double square_sum = 0;  // of the gradient
-  double signalled = 0;   // ranks that were told to stop
   double writing = 0;     // ranks whose checkpoint file is still being written
   double clock = 0;       // rank 0's seconds in training, so that all ranks agree on what time it is
 
   void reduce(const Group& group) {
-    double values[] = {loss, square_sum, signalled, writing, clock};
+    double values[] = {loss, square_sum, writing, clock};
     group.all_reduce_sum(std::span<double>(values));
-    std::tie(loss, square_sum, signalled, writing, clock) =
-        std::tie(values[0], values[1], values[2], values[3], values[4]);
+    std::tie(loss, square_sum, writing, clock) = std::tie(values[0], values[1], values[2], values[3]);
   }
   double norm() const { return std::sqrt(square_sum); }
   bool finite() const { return std::isfinite(loss) && std::isfinite(square_sum); }
@@ -54,6 +58,20 @@ struct Interval {
   }
 };
 
+constexpr int time_is_up = 1000;  // among the numbers of signals
+constexpr double reserve_seconds = 30;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Unix seconds; far away outside of a job, and where Slurm does not say.
+double job_end() {
+  for (const char* name : {"MILLRACE_END_TIME", "SLURM_JOB_END_TIME"})
+    if (const char* text = std::getenv(name); text && std::atof(text) > 0) return std::atof(text);
+  return std::numeric_limits<double>::infinity();
+}
+
 class Loop {
  public:
   Loop(TrainerContext context, RunState state)
@@ -61,7 +79,9 @@ class Loop {
         state_(std::move(state)),
         schedule_(plan_lr_schedule(context_.optim, context_.config.duration, context_.config.batch.global)),
         writer_(context_.config.run_dir, context_.trainers,
-                {context_.config.checkpoint.keep, context_.config.checkpoint.keep_every}, state_.point()),
+                {context_.config.checkpoint.keep, context_.config.checkpoint.keep_every}, state_.point(),
+                context_.lease),
+        state_file_(context_.config.run_dir),
         ledger_(context_.data),
         guard_(context_.config.guard),
         resumed_(state_.point()),
@@ -74,22 +94,33 @@ class Loop {
                           context_.config.log.ids, steps_of(context_.config.duration, context_.config.batch.global)});
   }
 
-  LoopResult run() {
-    while (!reached(context_.config.duration, state_.point()) && signal_ == 0) step();
+  LoopResult run() try {
+    while (!reached(context_.config.duration, state_.point()) && step()) {
+    }
+    phase::current = phase::saving;
+    allow(5);
+    context_.task.stop_producers();  // the save may take a while: they need not encode on
+    if (is_root() && !reason_.empty()) state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
     account_interval();
     save_last();
     return result();
+  } catch (...) {
+    fault::leaving();
+    throw;
   }
 
  private:
   bool is_root() const { return context_.trainers.rank() == 0; }
 
-  void step() {
+  // One optimizer step; false when all trainers have agreed to leave instead.
+  bool step() {
     const auto number = state_.step + 1;
     log::set_step(number);
+    phase::step = number;
     const Stopwatch step_watch;
-    context_.task.next_batch();
-    const double wait = step_watch.seconds();
+    double wait = 0;
+    if (!wait_for_batches(wait)) return false;
+    phase::current = phase::training;
 
     const bool record = std::find(context_.config.record.steps.begin(), context_.config.record.steps.end(), number) !=
                         context_.config.record.steps.end();
@@ -108,6 +139,68 @@ class Loop {
     if (validated || is_due(context_.config.log.every)) account_interval();
     save_if_due();
     before_ = state_.point();
+    longest_step_ = std::max(longest_step_, step_watch.seconds());
+    allow(1);
+    return true;
+  }
+
+  // How often guard.hang_timeout, which is for the steady state, ranks may wait for each other from now on: loading, the
+  // first step, validation and saves take longer. A little more than the watchdog waits, which knows who hangs.
+  void allow(double times) const { context_.trainers.set_time_limit(times * context_.max_wait_seconds + 15); }
+
+  // NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
+  // other about once a second while one of them waits for samples. So a trainer that is told to stop, and one whose
+  // producer has died, take all others with them at a step's border, where the state is whole and can be saved.
+  // `waited`: seconds that this trainer waited for its own samples.
+  bool wait_for_batches(double& waited) {
+    constexpr double round_seconds = 1;
+    phase::current = phase::waiting_for_samples;
+    for (bool there = false;;) {
+      const Stopwatch round;
+      if (!there) there = next_batch(round_seconds);
+      waited += round.seconds();
+      std::int64_t wishes[] = {wish_to_stop(), failure_ ? 1 : 0, there ? 0 : 1};
+      context_.trainers.all_reduce_max(wishes);
+      if (const auto [wish, failed, waiting] = wishes; wish || failed) {
+        reason_ = failed ? "a producer" : describe_wish(static_cast<int>(wish));
+        return false;
+      } else if (!waiting) {
+        return true;
+      }
+    }
+  }
+
+  // An error of a producer is kept until the state is safe.
+  bool next_batch(double seconds) {
+    try {
+      if (context_.task.next_batch(seconds)) return true;
+    } catch (const RelayedError& error) {
+      failure_ = error;
+      return false;
+    } catch (...) {
+      failure_ = present_error();
+      fault::write(*failure_);
+      return false;
+    }
+    const double limit = context_.max_wait_seconds * (state_.step == resumed_.step ? 5 : 1);
+    if (const auto overdue = context_.task.overdue(limit)) {
+      failure_ = Error(Exit::timeout, fmt::format("no {} for {:.0f} s", overdue->what, limit),
+                       "look at that rank's log; guard.hang_timeout sets the limit");
+      if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
+    }
+    return false;
+  }
+
+  // A signal's number, `time_is_up`, or 0.
+  int wish_to_stop() const {
+    if (stop::requested()) return stop::signal_number();
+    if (const int signal = context_.task.producer_signal()) return signal;
+    return is_root() && job_end_ - now() < 2 * (longest_step_ + save_seconds_) + reserve_seconds ? time_is_up : 0;
+  }
+
+  static std::string describe_wish(int wish) {
+    if (wish == time_is_up) return "the job's time limit";
+    return fmt::format("signal {} ({})", wish, ::strsignal(wish));
   }
 
   // In the step just taken.
@@ -119,6 +212,7 @@ class Loop {
     context_.model.zero_gradients();
     const auto local_batch = static_cast<std::int64_t>(context_.task.refs().size());
     torch::Tensor loss;
+    // Some trainers may have more samples than others, and more turns here: nothing collective in this loop.
     for (std::int64_t begin = 0; begin < local_batch; begin += context_.config.batch.micro) {
       auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, local_batch));
       micro.backward();
@@ -128,14 +222,10 @@ class Loop {
     StepTotals totals;
     totals.loss = loss.item<double>();
     totals.square_sum = context_.model.gradient_square_sum();
-    totals.signalled = signal_here() != 0 ? 1 : 0;
     totals.writing = writer_.busy() ? 1 : 0;
     totals.clock = is_root() ? seconds() : 0;
     return totals;
   }
-
-  // That reached this rank or a producer of it; 0 = none.
-  int signal_here() const { return stop::requested() ? stop::signal_number() : context_.task.producer_signal(); }
 
   double seconds() const { return resumed_.seconds + since_start_.seconds(); }
 
@@ -174,15 +264,7 @@ class Loop {
     state_.seconds = totals.clock;
     for (const auto& ref : context_.task.refs()) own_cursors_[ref.stripe] = ref.after;
     delta_.append(context_.task.take_ledger_delta());
-    if (totals.signalled > 0) signal_ = agree_on_signal();
     all_written_ = totals.writing == 0;
-  }
-
-  // Collective.
-  int agree_on_signal() {
-    std::int64_t signal = signal_here();
-    context_.trainers.all_reduce_max(std::span(&signal, 1));
-    return static_cast<int>(signal);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
@@ -201,6 +283,8 @@ class Loop {
   // With the weights that `export` gives: the EMA where there is one. Collective.
   bool validate_if_due() {
     if (!context_.validation || !is_due(context_.validation->every())) return false;
+    allow(5);
+    phase::current = phase::validating;
     const auto measure = [&] { validation_loss_ = context_.validation->loss(context_.trainers); };
     if (context_.optimizer.has_ema()) {
       context_.optimizer.with_ema(measure);
@@ -303,12 +387,28 @@ class Loop {
   }
 
   void save_if_due() {
-    if (writer_.in_flight() && all_written_) writer_.commit();
+    if (writer_.in_flight() && all_written_) commit();
     if (is_due(context_.config.checkpoint.every)) save();
   }
 
   // Collective.
+  void commit() {
+    allow(5);
+    phase::current = phase::saving;
+    if (!writer_.commit()) return;
+    save_seconds_ = std::max(save_seconds_, since_save_.seconds());
+    if (is_root()) state_file_.write("running", writer_.last_point(), last_checkpoint());
+  }
+
+  std::optional<std::string> last_checkpoint() const {
+    if (writer_.last_step() == 0) return context_.resumed_from;
+    return (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+  }
+
+  // Collective.
   void save() {
+    if (writer_.in_flight()) commit();
+    since_save_ = Stopwatch();
     merge_ledger();
     gather_cursors();
     if (is_root()) {
@@ -344,10 +444,10 @@ class Loop {
   // The state at the end must be on disk, unless the user wanted no checkpoints.
   void save_last() {
     if (context_.config.checkpoint.every && state_.step != resumed_.step) {
-      if (writer_.in_flight()) writer_.commit();
+      if (writer_.in_flight()) commit();
       if (writer_.last_step() != state_.step) {
         save();
-        writer_.commit();
+        commit();
       }
       if (writer_.last_step() != state_.step)
         throw Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
@@ -360,11 +460,10 @@ class Loop {
   LoopResult result() {
     LoopResult result;
     result.finished = reached(context_.config.duration, state_.point());
-    result.signal = signal_;
+    result.failure = shared_failure();
+    result.reason = result.failure ? result.failure->what() : reason_;
     result.state = state_;
-    if (writer_.last_step() > 0)
-      result.checkpoint =
-          (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+    result.checkpoint = last_checkpoint();
     const auto steps = state_.step - resumed_.step;
     totals_.step = state_.step;
     totals_.samples = state_.samples;
@@ -380,10 +479,21 @@ class Loop {
     return result;
   }
 
+  // That of the lowest rank that has one. Collective.
+  std::optional<Error> shared_failure() const {
+    try {
+      agree(context_.trainers, failure_);
+    } catch (const AgreedError& error) {
+      return error;
+    }
+    return std::nullopt;
+  }
+
   TrainerContext context_;
   RunState state_;
   LrSchedule schedule_;
   CheckpointWriter writer_;
+  StateFile state_file_;
   Ledger ledger_;
   StepGuard guard_;
   std::unique_ptr<Progress> progress_;
@@ -400,7 +510,11 @@ class Loop {
   StageShares stages_;
   std::optional<double> validation_loss_;  // measured after the last line of metrics
   double lr_ = 0;
-  int signal_ = 0;
+  const double job_end_ = job_end();
+  Stopwatch since_save_;
+  double longest_step_ = 0, save_seconds_ = 0;  // measured: what must fit before the job's end
+  std::string reason_;                          // to leave before the duration is reached
+  std::optional<Error> failure_;                // a producer's, as this trainer has seen it
   bool all_written_ = true;
 };
 

@@ -182,7 +182,8 @@ constexpr int steps = 40;  // five whole parcels of every stripe
 // Layouts that stood still in step 1 or 25 when the parcels of an encoder batch were sent by stripe number.
 const Layout once_stuck[] = {{32, 32, 1, 2, 120},   {32, 32, 2, 2, 120},    {64, 64, 2, 2, 120},
                              {128, 128, 4, 4, 120}, {512, 512, 4, 4, 120},  {1024, 512, 4, 4, 120},
-                             {8, 8, 4, 2, 120},     {2048, 512, 4, 4, 240}, {8, 8, 2, 2, 120}};
+                             {8, 8, 4, 2, 120},     {2048, 512, 4, 4, 240}, {8, 8, 2, 2, 120},
+                             {32, 32, 1, 3, 120},   {512, 512, 4, 3, 120},  {64, 64, 2, 3, 120}};
 
 TEST(HandoffModel, FindsTheDeadlockOfParcelsByStripeNumber) {
   for (const auto& layout : once_stuck) EXPECT_LT(Model(layout, SendOrder::by_stripe, 1).run(steps), steps) << layout;
@@ -198,7 +199,7 @@ Layout random_layout(std::mt19937& random) {
   };
   Layout layout{};
   layout.trainers = pick(1, 6);
-  layout.stripes = layout.trainers * pick(1, 12);
+  layout.stripes = pick(0, 2) ? pick(layout.trainers, 12 * layout.trainers) : layout.trainers * pick(1, 12);
   layout.global_batch = layout.stripes * (pick(0, 2) ? pick(1, 4) : pick(5, 70));
   layout.all_in_one = pick(0, 4) == 0;
   layout.producers = layout.all_in_one ? layout.trainers : pick(1, std::min(7, layout.stripes));
@@ -210,8 +211,10 @@ Layout random_layout(std::mt19937& random) {
 
 TEST(HandoffModel, ThousandsOfLayoutsAreBoundedAndNeverStandStill) {
   std::mt19937 random(20240917);
+  int uneven = 0;
   for (int i = 0; i < 3000; ++i) {
     const auto layout = random_layout(random);
+    uneven += layout.stripes % layout.trainers != 0;
     Model model(layout, SendOrder::as_needed, static_cast<std::uint32_t>(i));
     ASSERT_EQ(model.run(steps), steps) << "layout " << i << ": " << layout;
     const int parcel = plan_parcel_size(model.per_step).samples();
@@ -219,6 +222,7 @@ TEST(HandoffModel, ThousandsOfLayoutsAreBoundedAndNeverStandStill) {
     // What is encoded and has not left: parcels that are begun, and those of the batch that was encoded last.
     EXPECT_LE(model.max_waiting, 2 * layout.encoder_batch + parcel) << "layout " << i << ": " << layout;
   }
+  EXPECT_GT(uneven, 1000) << "layouts whose trainers have unequal shares";
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "millrace/core/error.h"
@@ -118,19 +120,98 @@ TEST(PlanRouting, AllInOneProducesWhatItTrains) {
   EXPECT_EQ(routing.producer_of, routing.trainer_of);
 }
 
-TEST(PlanRouting, EveryStripeHasOneTrainerAndOneProducer) {
-  for (int trainers : {1, 2, 4, 8}) {
-    for (int producers : {1, 2, 3, 5, 8}) {
-      const auto routing = plan_routing(roles_of(trainers, producers), 8, 64, 8 / trainers);
-      std::vector<int> trained(8), produced(8);
-      for (int trainer = 0; trainer < trainers; ++trainer)
-        for (auto stripe : routing.stripes_of_trainer(trainer)) ++trained[stripe];
-      for (int producer = 0; producer < producers; ++producer)
-        for (auto stripe : routing.stripes_of_producer(producer)) ++produced[stripe];
-      EXPECT_THAT(trained, testing::Each(1));
-      EXPECT_THAT(produced, testing::Each(1));
+TEST(PlanRouting, TrainersNeedNotDivideTheStripes) {
+  const auto routing = plan_routing(roles_of(3, 2), 8);
+  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
+  EXPECT_THAT(routing.stripes_of_trainer(2), ElementsAre(6, 7));
+  EXPECT_THAT(routing.trainers_of(1), ElementsAre(0, 1, 2));
+  EXPECT_THAT(routing.producers_of(2), ElementsAre(0, 1));
+  const auto both = plan_routing(plan_roles(Names(3), {}), 4);
+  EXPECT_THAT(both.trainer_of, ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(both.producer_of, both.trainer_of);
+}
+
+// Of all trainers: runs of stripes in their order, whose lengths differ by at most one.
+void expect_even_runs(const Routing& routing, int stripes, int trainers) {
+  ASSERT_EQ(routing.trainer_of.size(), static_cast<std::size_t>(stripes));
+  ASSERT_EQ(routing.trainers(), trainers);
+  std::uint32_t next = 0;
+  for (int trainer = 0; trainer < trainers; ++trainer) {
+    const auto own = routing.stripes_of_trainer(trainer);
+    EXPECT_GE(static_cast<int>(own.size()), stripes / trainers);
+    EXPECT_LE(static_cast<int>(own.size()), (stripes + trainers - 1) / trainers);
+    for (const auto stripe : own) EXPECT_EQ(stripe, next++);
+  }
+  EXPECT_EQ(next, static_cast<std::uint32_t>(stripes));
+  EXPECT_EQ(routing.is_even(), stripes % trainers == 0);
+  EXPECT_EQ(describe_shares(routing).empty(), stripes % trainers == 0);
+}
+
+void expect_every_stripe_once(const Routing& routing, int stripes, int producers) {
+  std::vector<int> produced(static_cast<std::size_t>(stripes));
+  for (int producer = 0; producer < producers; ++producer) {
+    const auto own = routing.stripes_of_producer(producer);
+    EXPECT_FALSE(own.empty()) << "producer " << producer;
+    for (const auto stripe : own) ++produced[stripe];
+  }
+  EXPECT_THAT(produced, testing::Each(1));
+}
+
+// What a producer thinks of a trainer is what the trainer thinks of it.
+void expect_agreement(const Routing& routing, int trainers, int producers) {
+  for (int producer = 0; producer < producers; ++producer) {
+    const auto served = routing.trainers_of(producer);
+    const auto places = routing.trainer_places(producer);
+    for (const auto stripe : routing.stripes_of_producer(producer))
+      EXPECT_EQ(served.at(static_cast<std::size_t>(places[stripe])), routing.trainer_of[stripe]);
+    for (int trainer = 0; trainer < trainers; ++trainer) {
+      const auto sources = routing.producers_of(trainer);
+      EXPECT_EQ(std::ranges::count(sources, producer), std::ranges::count(served, trainer));
     }
   }
+  for (int trainer = 0; trainer < trainers; ++trainer) {
+    const auto sources = routing.producers_of(trainer);
+    const auto places = routing.producer_places(trainer);
+    const auto own = routing.stripes_of_trainer(trainer);
+    EXPECT_EQ(places.size(), own.size());
+    for (const auto stripe : own)
+      EXPECT_EQ(sources.at(static_cast<std::size_t>(places.at(stripe))), routing.producer_of[stripe]);
+  }
+}
+
+TEST(PlanRouting, SharesAreRunsOfStripesAsEvenAsCanBe) {
+  for (const int stripes : {1, 2, 7, 8, 10, 12, 30, 32}) {
+    for (int trainers = 1; trainers <= stripes; ++trainers) {
+      for (int producers = 0; producers <= stripes; producers += producers < 4 ? 1 : 5) {
+        SCOPED_TRACE(fmt::format("{} stripes, {} trainers, {} producers", stripes, trainers, producers));
+        const auto roles =
+            producers ? roles_of(trainers, producers) : plan_roles(Names(static_cast<std::size_t>(trainers)), {});
+        const auto routing = plan_routing(roles, stripes);
+        expect_even_runs(routing, stripes, trainers);
+        expect_every_stripe_once(routing, stripes, producers ? producers : trainers);
+        expect_agreement(routing, trainers, producers ? producers : trainers);
+      }
+    }
+  }
+}
+
+TEST(PlanRouting, LargeRunsToo) {
+  for (const auto& [stripes, trainers] : {std::pair{512, 24}, {512, 31}, {2048, 1023}, {4096, 1024}, {4096, 4095}}) {
+    SCOPED_TRACE(fmt::format("{} stripes, {} trainers", stripes, trainers));
+    expect_even_runs(plan_routing(roles_of(trainers, 1), stripes), stripes, trainers);
+  }
+}
+
+TEST(PlanRouting, UnequalSharesNeedNoWholeMicroBatches) {
+  EXPECT_EQ(plan_routing(roles_of(3, 1), 8, 8, 2).trainer_of, plan_routing(roles_of(3, 1), 8).trainer_of);
+  EXPECT_EQ(plan_routing(roles_of(3, 1), 32, 32, 16).stripes_of_trainer(2).size(), 10u);
+  usage_error([] { plan_routing(roles_of(2, 1), 8, 8, 3); });
+}
+
+TEST(PlanRouting, TellsUnequalShares) {
+  EXPECT_EQ(describe_shares(plan_routing(roles_of(3, 1), 32)), "stripes 11 11 10");
+  EXPECT_EQ(describe_shares(plan_routing(roles_of(4, 1), 32)), "");
+  EXPECT_EQ(describe_shares(plan_routing(roles_of(100, 1), 512)), "stripes 6 on 12 trainers, 5 on 88");
 }
 
 TEST(PlanRouting, NamesTheKeyOfWhatCannotBe) {
@@ -140,7 +221,7 @@ TEST(PlanRouting, NamesTheKeyOfWhatCannotBe) {
     const char* what;
   };
   const Case cases[] = {
-      {3, 1, 8, 24, 4, "data.stripes", "3 trainers do not divide the 8 stripes"},
+      {9, 1, 8, 24, 4, "data.stripes", "9 trainers for 8 stripes"},
       {2, 1, 8, 32, 5, "batch.micro must divide 16", "5 x 2"},
       {2, 1, 8, 32, 32, "batch.micro", "batch.global = 32"},
       {1, 9, 8, 32, 4, "batch.global", "9 producers for 8 stripes"},

@@ -70,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"pipeline_missing", base + "model.pipeline=@/nowhere", 74, "nowhere"},
         Mistake{"archive_missing", base + "data.train.path=@/no-{000..003}.tar", 74, "no-000.tar"},
         Mistake{"empty_folder", "sh -c \"mkdir -p @/empty; " + base + "data.train.path=@/empty\"", 74, "empty"},
+        Mistake{"retries_in_steps", base + "'data.retry_for=100 steps'", 2, "data.retry_for"},
         Mistake{"pipes_not_allowed", base + "'data.train.path=pipe:cat @/shapes/00000.tar'", 2, "allow_pipes"},
         Mistake{"batch_not_multiple", base + "batch.micro=3", 2, "batch.micro"},
         Mistake{"stripes_not_divisor", base + "data.stripes=3", 2, "stripes"},

@@ -42,8 +42,9 @@ Layout draw_layout(Dice& dice, int stripes, int batch) {
     const int trainers = dice.of<int>({1, 1, 2, 2, 2, 3, 4, 5});
     layout.producers = trainers == 5 || dice.chance(0.3) ? 0 : dice.between(1, 5 - trainers);
     layout.ranks = trainers + layout.producers;
-    if (!trainers_fit(trainers, stripes, batch) || layout.producers > stripes) continue;
-    const auto micros = divisors(batch / layout.trainers());
+    if (trainers > stripes || layout.producers > stripes) continue;
+    // Whole micro-batches are asked for where shares are equal.
+    const auto micros = divisors(stripes % trainers ? batch : batch / trainers);
     layout.micro = std::max(dice.of(micros), dice.of(micros));  // small ones take long
     layout.encode_batch = dice.of<int>({1, 2, 3, 5, 7, 8, 16, 31, 64, 100, 120, 120, 120, 120, 150, 200});
     layout.ddp = dice.chance(0.4);
@@ -137,10 +138,6 @@ std::string name_of(Encodings encodings) {
 }
 
 }  // namespace
-
-bool trainers_fit(int trainers, int stripes, int batch) {
-  return stripes % trainers == 0 && batch % trainers == 0;
-}
 
 int Case::total_rows() const {
   return std::accumulate(data.rows.begin(), data.rows.end(), 0);

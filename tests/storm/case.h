@@ -100,9 +100,6 @@ struct Case {
 
 Case draw_case(std::uint64_t seed);
 
-// Whether the program takes so many trainers for so many stripes.
-bool trainers_fit(int trainers, int stripes, int batch);
-
 std::string describe(const Layout& layout);
 std::string describe(const Life& life);
 std::string describe(const Case& drawn);  // one line

@@ -37,8 +37,8 @@ struct Fixture {
     second.report.images = 32;
     receiver.put(1, first);
     receiver.put(0, second);
-    task.emplace(unet, schedule, BatchReceiver(receiver, {{2, 0}, {5, 1}}, 3, /*limit_seconds=*/1), receiver, options);
-    task->next_batch();
+    task.emplace(unet, schedule, BatchReceiver(receiver, {{2, 0}, {5, 1}}, 3), receiver, options);
+    EXPECT_TRUE(task->next_batch(1));
   }
 
   StepInput whole_input() const {

@@ -29,12 +29,12 @@ class Regression final : public Task {
     std::vector<int> batches;         // of step 1, 2, ...
     std::set<int> broken = {};        // steps in which the loss of the last sample is not a number
     std::set<int> broken_grads = {};  // steps in which its loss is 0 and its gradient is not a number
-    int signal_at = 0;                // a producer is stopped at this step
+    int signal_at = 0;                // a producer is stopped before this step
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
 
-  void next_batch() override {
+  bool next_batch(double) override {
     ++step_;
     torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
     inputs_ = torch::randn({global_batch, 5});
@@ -49,7 +49,10 @@ class Regression final : public Task {
         ref.after.row = static_cast<std::uint64_t>(per_stripe * (step_ - 1) + i + 1);
         refs_.push_back(ref);
       }
+    return true;
   }
+  std::optional<Overdue> overdue(double) const override { return std::nullopt; }
+  void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
 
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override {
@@ -141,7 +144,8 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .max_bad_share = 1,
                              .producers = 1,
                              .device = torch::kCPU,
-                             .manifest_extra = {{"kind", "unet"}}},
+                             .manifest_extra = {{"kind", "unet"}},
+                             .max_wait_seconds = 20},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
@@ -287,11 +291,12 @@ TEST(Saves, ASignalSavesWhereItIsAndTheNextOnesAreDueAsBefore) {
   auto config = quick(folder, Duration::steps(10));
   config.checkpoint.every = Duration::steps(4);
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
-  script.signal_at = 3;
+  script.signal_at = 4;
   const auto stopped = run(config, script);
   EXPECT_FALSE(stopped.result.finished);
-  EXPECT_EQ(stopped.result.signal, SIGUSR1);
+  EXPECT_NE(stopped.result.reason.find("User defined signal 1"), std::string::npos) << stopped.result.reason;
   EXPECT_EQ(folder.checkpoints(), Steps{3});
+  script.signal_at = 0;
   const auto resumed = run(config, script, true);
   EXPECT_TRUE(resumed.result.finished);
   EXPECT_EQ(folder.checkpoints(), (Steps{3, 4, 8, 10}));
@@ -308,8 +313,9 @@ Steps kept(const Duration& keep_every) {
   config.checkpoint.keep = 2;
   config.checkpoint.keep_every = keep_every;
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
-  script.signal_at = 5;
+  script.signal_at = 6;
   run(config, script);
+  script.signal_at = 0;
   run(config, script, true);
   test_world().group().barrier();  // rank 0 has deleted what is old
   return folder.checkpoints();

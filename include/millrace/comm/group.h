@@ -30,7 +30,7 @@ class Group {
   Group split(int color, int key) const;
   // The same ranks with messages of their own. Collective.
   Group duplicate() const;
-  // Seconds that a collective may wait for the others; 1800 unless set. Handles split or duplicated later inherit it.
+  // Seconds that a collective may wait for the others; 1800 unless set. Handles split or duplicated from it share it.
   void set_time_limit(double seconds) const;
 
   void barrier() const;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/config/config.h"
+#include "millrace/core/units.h"
 #include "millrace/image/decode.h"
 
 namespace millrace {
@@ -44,10 +45,13 @@ struct DataConfig {
   config::Auto<int> threads;     // readers and transformers per producer; auto = the cores given to the process
   config::Auto<int> stripes;     // auto: see plan_stripes
   std::string index = "beside";  // where indices of tars are kept: beside, never, or a folder; see index_store.h
-  bool allow_pipes = false;      // pipe: addresses run shell commands
-  double max_bad_share = 0.2;    // more rejected rows than this stop the run (filtered rows are not bad)
+  Duration retry_for = Duration::seconds(300);  // reads that fail for reasons of storage or network are tried again
+  bool allow_pipes = false;                     // pipe: addresses run shell commands
+  double max_bad_share = 0.2;                   // more rejected rows than this stop the run (filtered rows are not bad)
 
   void describe(config::Section& section);
+  // What single keys cannot tell, of data.train too.
+  void check(config::Report& report) const;
 };
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "millrace/core/storage_error.h"
 #include "millrace/dataset/data_config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/dataset/sample.h"
@@ -18,11 +19,19 @@ inline constexpr std::array image_fields = {"jpg", "png", "jpeg", "webp"};
 // A row of an archive: a sample, its encoding, or the reason why there is none. Of `ref`, id and hash are set.
 using RawRow = std::variant<RawSample, Rejected, EncodedSample>;
 
+// The command behind a pipe: failed before the archive's end, for reasons of storage or of the archive. When the reader
+// that threw it is asked again, it says that the archive is broken.
+class CommandFailed : public StorageError {
+ public:
+  using StorageError::StorageError;
+};
+
 // One split being read, front to back.
 class SplitReader {
  public:
   virtual ~SplitReader() = default;
-  // Nothing at the end of the split. A broken archive ends it with one Rejected{archive_error}.
+  // Nothing at the end of the split. A broken archive ends it with one Rejected{archive_error}. StorageError when
+  // storage or network fail: then another reader has to be opened at this row.
   virtual std::optional<RawRow> next() = 0;
 };
 
@@ -30,7 +39,7 @@ class SplitReader {
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
-  // Starts at row `first_row` of the split (rows are counted within the split).
+  // Starts at row `first_row` of the split (rows are counted within the split). StorageError as in next().
   virtual std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const = 0;
 };
 

@@ -26,15 +26,16 @@ struct TarOptions {
 
 // Why an archive could not be read to its end; the whole of it counts once.
 struct BrokenArchive {
-  std::string message;       // names the archive and the place
-  bool half_sample = false;  // members of an unfinished sample were dropped
+  std::string message;             // names the archive and the place
+  bool half_sample = false;        // members of an unfinished sample were dropped
+  std::string input_failure = {};  // why whatever gave the bytes failed before the archive's end, as a command may
 };
 
-// The samples of one archive in stream order. NOTE [What makes a sample]: regular files only (no directories, links,
-// devices); members below `__...__`, without an extension or with one of more than 255 bytes are left out; the
-// extension starts at the first dot of the last path component; a new key, or a field the sample has already, starts a
-// new sample. Same as webdataset, but for the repeated field, which webdataset refuses. Fields from the 1001st on are
-// left out.
+// The samples of one archive in stream order. Any call: StorageError when storage or network fail. NOTE [What makes a
+// sample]: regular files only (no directories, links, devices); members below `__...__`, without an extension or with
+// one of more than 255 bytes are left out; the extension starts at the first dot of the last path component; a new key,
+// or a field the sample has already, starts a new sample. Same as webdataset, but for the repeated field, which
+// webdataset refuses. Fields from the 1001st on are left out.
 class TarReader {
  public:
   // A path or any URL of open_stream. Error(io) when it cannot be opened; what is wrong inside is `error()`.

@@ -38,6 +38,7 @@ class SampleLoader {
   RejectedList* rejected() { return rejected_ ? &*rejected_ : nullptr; }
 
  private:
+  const StorageRetry::Seconds retry_for_;
   Filter filter_;
   EpochOrder order_;
   TransformPipeline transforms_;

@@ -7,6 +7,7 @@
 
 #include "millrace/dataset/sample.h"
 #include "millrace/dataset/source.h"
+#include "millrace/dataset/storage_retry.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/loader/rejected_list.h"
 #include "millrace/loader/stripe.h"
@@ -15,10 +16,11 @@
 namespace millrace {
 
 struct StreamOptions {
-  int threads = 1;                   // each reads and transforms
-  std::uint32_t block = 1;           // rows of a stripe that are shuffled together
-  std::uint32_t epochs = 0;          // passes over the data; 0 = without end
-  RejectedList* rejected = nullptr;  // gets the bad rows of first passes; null = nobody wants them
+  int threads = 1;                     // each reads and transforms
+  std::uint32_t block = 1;             // rows of a stripe that are shuffled together
+  std::uint32_t epochs = 0;            // passes over the data; 0 = without end
+  StorageRetry::Seconds retry_for{0};  // reads that fail for reasons of storage are tried again
+  RejectedList* rejected = nullptr;    // gets the bad rows of first passes; null = nobody wants them
 };
 
 // Since the start.
@@ -49,9 +51,13 @@ class StripeStream {
   // next() will be called for this stripe, once more than was said before: it is read and transformed as far as that.
   void expect(std::uint32_t stripe);
 
-  // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker, and
-  // Error(bad_data) when a stripe finds nothing to accept.
+  // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker
+  // (ReadingStopped when that was a request to stop), and Error(bad_data) when a stripe finds nothing to accept.
   std::optional<TransformedSample> next(std::uint32_t stripe);
+
+  // Nobody waits any longer for storage that stays away: next() throws ReadingStopped where it would. Safe to call from
+  // another thread.
+  void end_retries();
 
   // What became of the stripe's rows since the last call, as far as it fits: all rows up to the samples that next() has
   // returned, once repeated calls give an empty one. Take it before `remove`.

@@ -7,6 +7,7 @@
 
 #include "millrace/dataset/filter.h"
 #include "millrace/dataset/sample.h"
+#include "millrace/dataset/storage_retry.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/transform.h"
 #include "millrace/loader/filter_watch.h"
@@ -22,6 +23,7 @@ struct TransformPipeline {
   const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
   const Filter* filter = nullptr;            // null = keep all
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
+  StorageRetry* retry = nullptr;             // for images that lists name; null = a StorageError is thrown
 };
 
 // Where the time of samples goes; summed over samples and threads.

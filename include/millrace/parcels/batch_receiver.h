@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/parcels/parcel_bytes.h"
@@ -14,11 +15,15 @@ namespace millrace {
 class BatchReceiver {
  public:
   // `producer_of`: per own stripe, the position of its producer in the receiver's list.
-  BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
-                double limit_seconds);
+  BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe);
 
-  // samples_per_stripe samples of each stripe, stripes in order. Error(timeout) when nothing arrives within the limit.
-  EncodedBatch next();
+  // samples_per_stripe samples of each stripe, stripes in order; nothing when they are not all there within `seconds`.
+  // Then what has arrived waits here for the next call.
+  std::optional<EncodedBatch> next(double seconds);
+  // A stripe whose samples the last call lacked, when nothing that it lacked has arrived for `seconds`.
+  std::optional<std::uint32_t> overdue_stripe(double seconds) const;
+  // Its producer's position in the receiver's list.
+  int producer_of(std::uint32_t stripe) const { return stripes_.at(stripe).producer; }
 
   // What producers have added to the ledger since the last call.
   LedgerDelta take_ledger_delta();
@@ -33,15 +38,13 @@ class BatchReceiver {
     int samples = 0;
   };
   bool lacks(int producer) const { return short_stripes_.at(producer) > 0; }
-  void receive_until_nothing_lacks();
+  bool receive_until_nothing_lacks(double seconds);
   bool unpack_held();
-  [[noreturn]] void give_up() const;
   void unpack(const Parcel& parcel);
   void take(IncomingStripe& incoming, std::vector<EncodedBatch>& pieces);
 
   ParcelReceiver& receiver_;
   const int samples_per_stripe_;
-  const double limit_seconds_;
   std::map<std::uint32_t, IncomingStripe> stripes_;  // own stripes, in order
   std::map<int, int> short_stripes_;                 // per producer: its stripes with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
@@ -51,6 +54,7 @@ class BatchReceiver {
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;
   LedgerDelta delta_;
+  Stopwatch since_arrival_;  // of something that was lacked
 };
 
 }  // namespace millrace

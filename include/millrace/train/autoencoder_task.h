@@ -1,4 +1,5 @@
 #pragma once
+#include "millrace/comm/group.h"
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
 #include "millrace/models/autoencoder_kl.h"
@@ -28,7 +29,9 @@ class AutoencoderTask : public Task {
   };
   AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options);
 
-  void next_batch() override;
+  bool next_batch(double seconds) override;  // reads here and now, however long it takes
+  std::optional<Overdue> overdue(double) const override { return {}; }
+  void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
   void start_record() override { record_.start(); }
@@ -38,8 +41,9 @@ class AutoencoderTask : public Task {
   LedgerDelta take_ledger_delta() override;
   int producer_signal() override { return 0; }
 
-  // Standard deviation of the sampled latents over the present local batch: 1 / scaling_factor. No gradient.
-  double latent_deviation();
+  // Standard deviation of the sampled latents over the present batch of all trainers: 1 / scaling_factor. No gradient.
+  // Collective.
+  double latent_deviation(const Group& trainers);
 
  private:
   int local_batch_size() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }

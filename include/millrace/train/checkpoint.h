@@ -11,6 +11,7 @@
 #include "millrace/comm/group.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/run_lease.h"
 #include "millrace/train/run_state.h"
 
 // Checkpoints: RUN/checkpoints/step-00002000/ with one safetensors file per writer and MANIFEST.json. A directory under
@@ -64,8 +65,10 @@ struct Retention {
 class CheckpointWriter {
  public:
   // Removes what a killed run has left half written. `start`: where the run stands, which is what the last checkpoint
-  // holds.
-  CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention, const RunPoint& start);
+  // holds; newer ones, of a time that is not continued, are renamed to step-N.abandoned-* by the first commit. `lease`
+  // (null: in tests): names the temporary folder, and nothing is published once another instance has it.
+  CheckpointWriter(std::filesystem::path run_dir, Group trainers, Retention retention, const RunPoint& start,
+                   const RunLease* lease = nullptr);
   ~CheckpointWriter();
 
   // Copies the shards to host memory and starts writing this rank's file; waits for and commits an earlier one first.
@@ -80,10 +83,13 @@ class CheckpointWriter {
   bool in_flight() const { return in_flight_; }
   // Step of the last checkpoint that was published by this writer; 0 = none.
   std::int64_t last_step() const { return last_step_; }
+  // Where the last checkpoint of the run stands.
+  const RunPoint& last_point() const { return last_point_; }
 
  private:
   struct Job;
   void publish(Job& job, const std::vector<std::string>& reports) const;
+  void abandon_newer() const;
   void retire() const;
 
   std::filesystem::path run_dir_;
@@ -93,6 +99,7 @@ class CheckpointWriter {
   bool in_flight_ = false;
   std::int64_t last_step_ = 0;
   RunPoint last_point_;  // of the last checkpoint of the run
+  const RunLease* lease_;
 };
 
 std::string step_name(std::int64_t step);  // "step-00002000"

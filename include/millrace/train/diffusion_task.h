@@ -26,7 +26,9 @@ class DiffusionTask : public Task {
   DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source, ParcelReceiver& receiver,
                 Options options);
 
-  void next_batch() override;
+  bool next_batch(double seconds) override;
+  std::optional<Overdue> overdue(double seconds) const override;
+  void stop_producers() override { receiver_.request_stop(); }
   const std::vector<SampleRef>& refs() const override { return local_batch_.refs; }
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
   void start_record() override { record_.start(); }

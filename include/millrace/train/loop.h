@@ -31,20 +31,25 @@ struct TrainerContext {
   int producers;  // in the whole run
   torch::Device device;
   nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
+  double max_wait_seconds;        // for samples, after the first step; five times as long before it
+  std::function<void(const Overdue&, const Error&)> on_silent_producer = {};
+  const RunLease* lease = nullptr;
+  std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
 };
 
 struct LoopResult {
-  bool finished = false;  // the duration was reached; otherwise a stop was asked for
-  int signal = 0;
+  bool finished = false;         // the duration was reached
+  std::string reason;            // else: what asked for the stop
+  std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one, when there is one
   Metrics totals;                         // means over this process's steps
 };
 
-// Trains from `state` until the duration is reached or a signal asks to stop; either way the last step is saved. The
-// order of a step: batch, forward and backward per micro-batch, reduce, totals over all ranks, update or skip, account,
-// save.
+// Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or
+// falls silent; either way the last step is saved. The order of a step: agreement that all have their batch, forward
+// and backward per micro-batch, reduce, totals over all ranks, update or skip, account, save.
 LoopResult run_loop(TrainerContext context, RunState state);
 
 }  // namespace millrace

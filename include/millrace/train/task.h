@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,24 @@
 
 namespace millrace {
 
+// Samples that do not come.
+struct Overdue {
+  std::string what;  // "samples of stripe 3 from the producer on rank 5"
+  int producer = 0;  // its rank among the producers
+};
+
 // What is trained, as the loop sees it: data in, losses out. One object per trainer; every call comes in step order.
 class Task {
  public:
   virtual ~Task() = default;
 
-  // Waits for this trainer's local batch of the next step: the next samples of each of its stripes, stripes in order.
-  virtual void next_batch() = 0;
+  // Waits at most `seconds` for this trainer's local batch of the next step: the next samples of each of its stripes,
+  // stripes in order. False when it is not there yet: call again, nothing is lost.
+  virtual bool next_batch(double seconds) = 0;
+  // What the last call lacked, when nothing of it has arrived for `seconds`.
+  virtual std::optional<Overdue> overdue(double seconds) const = 0;
+  // Nothing more is wanted; producers stop by themselves from here on.
+  virtual void stop_producers() = 0;
   // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
   // Sum of the losses of samples [begin, end) of the local batch: a scalar with its graph.

@@ -60,7 +60,7 @@ void check(const BenchConfig& c, const std::string& name, config::Report& report
   if (name != "handoff" && name != "collectives" && c.model.pipeline.empty())
     report.problem("model.pipeline", "must be set");
   if (name != "transform" && name != "loader") return;
-  c.data.train.check(report);
+  c.data.check(report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: there are no images to read");
 }

@@ -1,5 +1,7 @@
 #include "run/roles.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -68,6 +70,14 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
   return roles;
 }
 
+int Routing::trainers() const {
+  return trainer_of.empty() ? 0 : trainer_of.back() + 1;
+}
+
+bool Routing::is_even() const {
+  return trainer_of.empty() || trainer_of.size() % static_cast<std::size_t>(trainers()) == 0;
+}
+
 std::vector<std::uint32_t> Routing::stripes_of_trainer(int trainer) const {
   std::vector<std::uint32_t> stripes;
   for (std::uint32_t stripe = 0; stripe < trainer_of.size(); ++stripe)
@@ -118,30 +128,45 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
   return picked;
 }
 
-Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
+Routing plan_routing(const Roles& roles, int stripes) {
   const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
-  if (stripes % trainers != 0)
-    throw Error(
-        Exit::usage, fmt::format("{} trainers do not divide the {} stripes of the data", trainers, stripes),
-        fmt::format("choose a number of trainers that divides {} (data.stripes and batch.global decide it)", stripes));
-  if (global_batch % (micro_batch * trainers) != 0)
-    throw Error(
-        Exit::usage,
-        fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
-                    micro_batch, trainers),
-        fmt::format("batch.micro must divide {}", global_batch % trainers == 0 ? std::to_string(global_batch / trainers)
-                                                                               : "batch.global / trainers"));
+  if (trainers > stripes)
+    throw Error(Exit::usage,
+                fmt::format("{} trainers for {} stripes: some would have nothing to train", trainers, stripes),
+                "use fewer trainers, or more stripes: see data.stripes, a larger batch.global, or more archives");
   if (producers > stripes)
     throw Error(Exit::usage,
                 fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
                 "use fewer producers, a larger batch.global, or more archives");
   Routing routing;
   for (int stripe = 0; stripe < stripes; ++stripe) {
-    const int trainer = stripe / (stripes / trainers);
+    const int trainer = static_cast<int>(std::int64_t{stripe} * trainers / stripes);
     routing.trainer_of.push_back(trainer);
     routing.producer_of.push_back(roles.all_in_one ? trainer : stripe % producers);
   }
   return routing;
+}
+
+Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
+  auto routing = plan_routing(roles, stripes);
+  const int trainers = routing.trainers();
+  if (routing.is_even() && global_batch % (std::int64_t{micro_batch} * trainers) != 0)
+    throw Error(Exit::usage,
+                fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
+                            micro_batch, trainers),
+                fmt::format("batch.micro must divide {}", global_batch / trainers));
+  return routing;
+}
+
+std::string describe_shares(const Routing& routing) {
+  if (routing.is_even()) return {};
+  std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));
+  for (const int trainer : routing.trainer_of) ++shares[static_cast<std::size_t>(trainer)];
+  constexpr std::size_t most_listed = 64;
+  if (shares.size() <= most_listed) return fmt::format("stripes {}", fmt::join(shares, " "));
+  const auto [fewest, most] = std::ranges::minmax(shares);
+  return fmt::format("stripes {} on {} trainers, {} on {}", most, std::ranges::count(shares, most), fewest,
+                     std::ranges::count(shares, fewest));
 }
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -28,10 +29,12 @@ struct Roles {
 // A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
-// Stripes -> trainers and producers: trainer t has stripes [t S/T, (t+1) S/T), producer p every stripe s with s % P ==
-// p.
+// Stripes -> trainers and producers: trainer t has every stripe s with s T / S == t (rounded down), a run of stripes,
+// and no trainer has two more than another. Producer p has every stripe s with s % P == p.
 struct Routing {
   std::vector<int> trainer_of, producer_of;  // per stripe, positions in Roles
+  int trainers() const;
+  bool is_even() const;  // all trainers have equally many stripes
   std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
   std::vector<std::uint32_t> stripes_of_producer(int producer) const;
   // Positions of the trainers that a producer serves, and of the producers that serve a trainer.
@@ -47,8 +50,13 @@ struct Routing {
 int position_in(const std::vector<int>& list, int value);
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
 
-// Error(usage) when the stripes cannot be shared out evenly, or a step cannot be cut into whole micro-batches; the
-// message says which numbers would do.
+// Error(usage) when there are more trainers or producers than stripes.
+Routing plan_routing(const Roles& roles, int stripes);
+// Also when trainers with equal shares of a step cannot cut them into whole micro-batches; the message says which
+// numbers would do. Where shares differ, a trainer's last micro-batch may be smaller, and some have one more of them.
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);
+
+// "stripes 11 11 10", what each trainer has; empty when all have equally many. For the start-up table.
+std::string describe_shares(const Routing& routing);
 
 }  // namespace millrace

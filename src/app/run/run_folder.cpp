@@ -3,10 +3,14 @@
 #include <fmt/ranges.h>
 #include <algorithm>
 
+#include "millrace/comm/fault.h"
+#include "millrace/comm/watchdog.h"
+#include "millrace/core/deadline.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/train/state_file.h"
 
 namespace millrace {
 
@@ -17,16 +21,69 @@ static const std::vector<std::string> fixed_keys = {
 
 constexpr const char* archives_name = "archives.tsv";
 
-void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
-                     const Manifest& archives) {
+RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
+                         const Manifest& archives, const RunState& start,
+                         const std::optional<CheckpointReader>& checkpoint) {
   on_root(world, [&] {
     std::error_code code;
     std::filesystem::create_directories(run_dir / "checkpoints", code);
     if (!code) std::filesystem::create_directories(run_dir / "log", code);
     if (code) fail(Exit::io, "run.dir: cannot make {}: {}", run_dir.string(), code.message());
+  });
+  auto lease = RunLease::acquire(world, run_dir);
+  on_root(world, [&] {
+    std::error_code ignored;
+    std::filesystem::remove_all(run_dir / "fault", ignored);
     write_file_atomically(run_dir / "config.yaml", config_yaml);
     write_file_atomically(run_dir / archives_name, archives.listing());
+    StateFile(run_dir).write("running", start.point(),
+                             checkpoint ? std::optional(checkpoint->path().string()) : std::nullopt);
   });
+  return lease;
+}
+
+// No stack is unwound and no MPI is called: the thread that could do so may be the one that hangs.
+static void end_hanging_run(const std::filesystem::path& run_dir, const Suspect& suspect) {
+  const Error error(Exit::timeout, suspect.what, "guard.hang_timeout sets the limit");
+  fault::report_to({run_dir, suspect.rank, suspect.host, ""});
+  fault::write(error, suspect.phase.c_str());
+  StateFile(run_dir).write_failed(error.what());
+  leave_within(0, Exit::timeout, error.what());
+}
+
+int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
+                  const std::string& role, double hang_seconds, const std::function<int()>& part) {
+  fault::report_to({run_dir, session.world.rank(), session.world.host(), role});
+  std::optional<Watchdog> watchdog;
+  if (session.world.size() > 1)
+    watchdog.emplace(session.world, hang_seconds,
+                     [run_dir](const Suspect& suspect) { end_hanging_run(run_dir, suspect); });
+  try {
+    return part();
+  } catch (...) {
+    if (fault::leaving() && lease.is_ours()) StateFile(run_dir).write_failed(present_error().what());
+    throw;
+  }
+}
+
+// A fault that another start may get over; the rest wants a person.
+static bool is_worth_another_start(Exit exit) {
+  return exit == Exit::io || exit == Exit::timeout;
+}
+
+int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const LoopResult& result,
+               bool has_producers, const std::string& next_command) {
+  log::set_step(0);
+  if (trainers.rank() == 0) {
+    const bool failed = result.failure && !is_worth_another_start(result.failure->exit());
+    StateFile(run_dir).write(result.finished ? "done"
+                             : failed        ? "failed"
+                                             : "requeue",
+                             result.state.point(), result.checkpoint, result.reason);
+    print_footer(run_dir, result, has_producers, next_command);
+  }
+  if (result.failure) throw AgreedError(*result.failure, trainers);
+  return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
 
 std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
@@ -108,24 +165,6 @@ RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& id
     state.ledger = nullptr;
   }
   return state;
-}
-
-// A file that says so already keeps its date.
-static void write_if_other(const std::filesystem::path& path, const std::string& text) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error) && read_file(path) == text) return;
-  write_file_atomically(path, text);
-}
-
-void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result) {
-  nlohmann::ordered_json json = {{"state", word}, {"step", result.state.step}, {"samples", result.state.samples}};
-  if (result.checkpoint) {
-    json["checkpoint"] = *result.checkpoint;
-    json["digest"] = hash_file(std::filesystem::path(*result.checkpoint) / "MANIFEST.json").hex();
-  }
-  const auto text = json.dump(2) + "\n";
-  write_if_other(run_dir / "STATE", text);
-  if (word == "done") write_if_other(run_dir / "DONE", text);
 }
 
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,15 +11,30 @@
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/loop.h"
+#include "millrace/train/run_lease.h"
+#include "run/session.h"
 
 // The files of a run that are neither tensors nor metrics, and what a restart checks first.
 namespace millrace {
 
 // Opens run.dir for writing, which comes after everything was judged: a start that is refused, and a dry run, leave it
-// as it is. Makes the folder, config.yaml (resolved) and archives.tsv (the manifest's listing). DONE stays until the
-// first checkpoint of this start. Rank 0 of `world`; errors reach all.
-void open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
-                     const Manifest& archives);
+// as it is. Makes the folder and takes its lease; config.yaml (resolved), archives.tsv (the manifest's listing), STATE;
+// fault files of an earlier start go. DONE stays until the first checkpoint of this start. `start`, `checkpoint`: where
+// the run resumes. Collective; errors reach all.
+RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
+                         const Manifest& archives, const RunState& start,
+                         const std::optional<CheckpointReader>& checkpoint);
+
+// Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends
+// the run, before the stack unwinds further.
+// A rank that stands still for `hang_seconds` is named there too, and ends the run.
+int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
+                  const std::string& role, double hang_seconds, const std::function<int()>& part);
+
+// The end of a trainer's part: STATE, DONE and the footer by rank 0, then what ended the run is thrown on all trainers.
+// Returns the exit code.
+int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const LoopResult& result,
+               bool has_producers, const std::string& next_command);
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
 // or vae, `model` = its config.json.
@@ -58,9 +74,6 @@ std::optional<CheckpointReader> open_start(const Group& world, const Config& con
 // Where training resumes from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
 // in the old ones mean nothing: the new data begin at their beginning.
 RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity);
-
-// RUN/DONE and RUN/STATE (JSON), rank 0.
-void write_state(const std::filesystem::path& run_dir, const std::string& word, const LoopResult& result);
 
 // The last lines of a dry run, after the start-up table: nothing was written, and what the run `would` do.
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would);

@@ -85,7 +85,7 @@ double hang_seconds(const config::Auto<Duration>& hang_timeout) {
 
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout) {
   log::init({"", world.rank(), world.rank() == 0, ""});
-  on_all(world.group(), [&] { world.group().set_time_limit(hang_seconds(hang_timeout)); });
+  on_all(world.group(), [&] { world.group().set_time_limit(5 * hang_seconds(hang_timeout)); });
   const int threads = count_threads(world);
   at::set_num_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};

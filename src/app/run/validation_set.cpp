@@ -38,9 +38,16 @@ void produce(const Session& session, const ValidationPlan& plan, const PipelineF
 
 std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std::uint32_t, int>& producer_of,
                                   ParcelReceiver& receiver, double limit_seconds) {
-  BatchReceiver source(receiver, producer_of, plan.samples_per_stripe(), limit_seconds);
+  BatchReceiver source(receiver, producer_of, plan.samples_per_stripe());
   std::vector<EncodedBatch> batches;
-  for (int i = 0; i < plan.batches; ++i) batches.push_back(source.next());
+  while (static_cast<int>(batches.size()) < plan.batches) {
+    if (auto batch = source.next(/*seconds=*/1)) batches.push_back(std::move(*batch));
+    if (const auto stripe = source.overdue_stripe(limit_seconds))
+      throw Error(Exit::timeout,
+                  fmt::format("data.validation: no samples of stripe {} from {} for {:.0f} s", *stripe,
+                              receiver.producer_name(source.producer_of(*stripe)), limit_seconds),
+                  "look at that rank's log; guard.hang_timeout sets the limit");
+  }
   receiver.finish();
   return batches;
 }
@@ -74,7 +81,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
       if (!(plan.encoding.shape == training_shape))
         throw Error(Exit::usage, "its encodings have another shape than those trained on",
                     "a latent cache fits where transform.resolution and model.pipeline are the same");
-      plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes), c.batch.global, c.batch.micro);
+      plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes));
     });
   } catch (const AgreedError& error) {
     if (std::string_view(error.what()).starts_with(plan.config.data.train.section)) throw;

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/net/http.h"
 
 namespace millrace {
@@ -39,7 +39,7 @@ std::size_t HttpBody::read(std::span<std::byte> buffer) {
 
 void HttpBody::wait_for_bytes() {
   if (options_.time_limit && Clock::now() - begun_ > *options_.time_limit)
-    give_up(fmt::format("not all there after {} s", options_.time_limit->count()));
+    give_up_for_now(fmt::format("not all there after {} s", options_.time_limit->count()));
   if (const auto rest = std::chrono::ceil<milliseconds>(next_attempt_ - Clock::now()); !easy_ && rest.count() > 0) {
     curl_multi_poll(multi_, nullptr, 0, static_cast<int>(std::min<std::int64_t>(rest.count(), poll_ms)), nullptr);
     return;
@@ -119,7 +119,7 @@ void HttpBody::retry_or_fail(CURLcode result) {
   if (!may_pass(result, status)) give_up(why);
   if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
   received_at_failure_ = received_;
-  if (++failures_ > options_.retries) give_up(fmt::format("{} (attempt {})", why, failures_));
+  if (++failures_ > options_.retries) give_up_for_now(fmt::format("{} (attempt {})", why, failures_));
   const milliseconds doubled = options_.first_wait * (1 << std::min(failures_ - 1, 10));
   const milliseconds wished = std::max<milliseconds>(doubled, std::chrono::seconds(asked_to_wait));
   next_attempt_ = Clock::now() + std::min(wished, max_wait);
@@ -127,6 +127,10 @@ void HttpBody::retry_or_fail(CURLcode result) {
 
 void HttpBody::give_up(const std::string& why) const {
   fail(Exit::io, "{}: {} after {} bytes", url_, why, received_);
+}
+
+void HttpBody::give_up_for_now(const std::string& why) const {
+  throw StorageError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_));
 }
 
 }  // namespace millrace

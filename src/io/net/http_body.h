@@ -29,6 +29,7 @@ class HttpBody final : public ByteStream {
   void wait_for_bytes();
   void retry_or_fail(CURLcode result);
   [[noreturn]] void give_up(const std::string& why) const;
+  [[noreturn]] void give_up_for_now(const std::string& why) const;  // it may go better later
 
   const std::string url_;
   const TransferOptions options_;

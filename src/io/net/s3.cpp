@@ -7,6 +7,7 @@
 #include <arrow/status.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -24,10 +25,12 @@ namespace {
 constexpr std::int64_t request_bytes = 8 << 20;
 
 void check(const arrow::Status& status, const std::string& url) {
-  if (!status.ok()) {
-    throw Error(Exit::io, fmt::format("{}: {}", url, status.message()),
-                "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store");
-  }
+  if (status.ok()) return;
+  const std::string message = fmt::format("{}: {}", url, status.message());
+  const char* const hint =
+      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store";
+  if (is_s3_fault(status)) throw StorageError(url, status.message(), message, hint);
+  throw Error(Exit::io, message, hint);
 }
 
 template <class T>
@@ -131,6 +134,15 @@ class S3Body final : public ByteStream {
 };
 
 }  // namespace
+
+// Arrow keeps of a failure no more than the words that the AWS library has for it.
+bool is_s3_fault(const arrow::Status& status) {
+  constexpr std::array words = {"NETWORK_CONNECTION", "SLOW_DOWN",       "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE",
+                                "THROTTLING",         "REQUEST_TIMEOUT", "HTTP status 5",       "curlCode"};
+  const std::string& message = status.message();
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return message.find(word) != std::string::npos; });
+}
 
 std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url) {
   return check(clients().client_of(url)->OpenInputFile(object_path(url)), url);

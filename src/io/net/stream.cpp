@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "millrace/core/error.h"
-#include "millrace/core/files.h"
 #include "millrace/io/net/urls.h"
 #include "net/command_output.h"
 #include "net/http_body.h"
@@ -15,18 +15,15 @@ namespace millrace {
 
 namespace {
 
-std::size_t read_descriptor(int fd, std::span<std::byte> buffer, const std::string& name) {
-  while (true) {
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-    if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) fail_errno("cannot read", name);
-  }
-}
-
+// Never a StorageError: what was taken from it cannot be read again.
 class StandardInput : public ByteStream {
  public:
   std::size_t read(std::span<std::byte> buffer) override {
-    return read_descriptor(STDIN_FILENO, buffer, "standard input");
+    while (true) {
+      const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+      if (got >= 0) return static_cast<std::size_t>(got);
+      if (errno != EINTR) fail(Exit::io, "cannot read standard input: {}", std::strerror(errno));
+    }
   }
 };
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/lists.h"
 #include "net/s3.h"
 
@@ -35,10 +35,22 @@ bool is_list(const std::string& name) {
 
 std::vector<std::string> files_in(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    check_storage(error.code(), directory);
+    throw;
   }
   return names;
+}
+
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  check_storage(error, path);
+  return status;
 }
 
 // The archives among the files of a directory, sorted by bytes.
@@ -118,7 +130,7 @@ void check_present(const std::vector<std::string>& urls) {
   std::vector<std::string> missing;
   for (const std::string& url : urls) {
     const std::string path = local_path(url);
-    if (!path.empty() && !fs::exists(path)) missing.push_back(path);
+    if (!path.empty() && !fs::exists(status_of(path))) missing.push_back(path);
   }
   if (missing.empty()) return;
   throw Error(Exit::io, fmt::format("missing {}: {}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", ")),
@@ -129,7 +141,7 @@ void check_present(const std::vector<std::string>& urls) {
 std::vector<std::string> archives_behind(const std::string& url, Archives archives) {
   const fs::path path = local_path(url);
   std::vector<std::string> found;
-  if (!path.empty() && fs::is_directory(path)) {
+  if (!path.empty() && fs::is_directory(status_of(path))) {
     for (const std::string& name : choose_archives(files_in(path), archives, url))
       found.push_back((path / name).string());
   } else if (is_s3(url) && url.ends_with('/')) {

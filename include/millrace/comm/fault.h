@@ -1,0 +1,29 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "millrace/core/error.h"
+
+// Who left a run and why, for the script that starts it again: RUN/fault/rank-00003.json.
+namespace millrace::fault {
+
+struct Reporter {
+  std::filesystem::path run_dir;
+  int rank = 0;
+  std::string host, role;
+};
+// From now on faults of this process are written. Removes nothing: whoever opens the run folder does.
+void report_to(Reporter reporter);
+
+// Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
+// written is no reason to fail in another way.
+// `phase`: where the rank stood, when that is not this process.
+void write(const Error& error, const char* phase = nullptr);
+
+// To be called in a catch block before anything unwinds: writes the exception that is being handled, unless all ranks
+// agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even if a
+// destructor on the way out waits for a rank or a file system that does not answer. True on the rank that speaks for
+// the run: the lowest of those that agreed, or the one with an error of its own. Nothing happens before report_to.
+bool leaving();
+
+}  // namespace millrace::fault

@@ -1,0 +1,24 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+// What this process is doing, for whoever has to say where it stood: fault files, deadlines. Set by the thread that
+// does it, read by any.
+namespace millrace::phase {
+
+// Names stay the same: scripts read them.
+inline constexpr const char* starting = "starting";
+inline constexpr const char* loading = "loading";
+inline constexpr const char* waiting_for_samples = "waiting for samples";
+inline constexpr const char* training = "training";
+inline constexpr const char* producing = "producing";
+inline constexpr const char* validating = "validating";
+inline constexpr const char* saving = "saving";
+inline constexpr const char* ending = "ending";
+
+inline std::atomic<const char*> current{starting};
+inline std::atomic<std::int64_t> step{0};          // that the phase belongs to; 0 = none yet
+inline std::atomic<const char*> awaited{nullptr};  // the collective in which this process waits for others
+inline std::atomic<std::uint64_t> collectives{0};  // waits that have ended
+
+}  // namespace millrace::phase

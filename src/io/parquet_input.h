@@ -1,0 +1,50 @@
+#pragma once
+#include <arrow/buffer.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/result.h>
+#include <arrow/status.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace millrace {
+
+// The file behind a Parquet reader. What storage or network do to it passes through many layers, some of which keep
+// only the words: the reader asks here.
+class ParquetInput final : public arrow::io::RandomAccessFile {
+ public:
+  // A file or s3://. Error(io) when it cannot be opened; StorageError when it may be at another time.
+  ParquetInput(const std::string& url, arrow::MemoryPool* pool);
+
+  // Throws the StorageError of a read that has failed.
+  void check_storage() const;
+
+  arrow::Status Close() override { return file_->Close(); }
+  bool closed() const override { return file_->closed(); }
+  arrow::Result<std::int64_t> Tell() const override { return file_->Tell(); }
+  arrow::Status Seek(std::int64_t position) override { return file_->Seek(position); }
+  arrow::Result<std::int64_t> GetSize() override { return keep(file_->GetSize()); }
+  arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override { return keep(file_->Read(bytes, out)); }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t bytes) override { return keep(file_->Read(bytes)); }
+  arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes, void* out) override {
+    return keep(file_->ReadAt(position, bytes, out));
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(std::int64_t position, std::int64_t bytes) override {
+    return keep(file_->ReadAt(position, bytes));
+  }
+
+ private:
+  template <class T>
+  arrow::Result<T> keep(arrow::Result<T> result) {
+    if (!result.ok()) note(result.status());
+    return result;
+  }
+  void note(const arrow::Status& failure);
+
+  const std::string url_;
+  std::shared_ptr<arrow::io::RandomAccessFile> file_;
+  std::optional<std::string> why_;  // a read has failed for reasons of storage or network
+};
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+#include "millrace/train/state_file.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+namespace {
+
+using StateJson = nlohmann::ordered_json;
+
+// Of Slurm; null outside.
+StateJson slurm_number(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? StateJson(std::atoll(text)) : StateJson(nullptr);
+}
+
+std::string text_of(const StateJson& json) {
+  return json.dump(2, ' ', false, StateJson::error_handler_t::replace) + "\n";
+}
+
+// A file that says so already keeps its date.
+void write_if_other(const std::filesystem::path& path, const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && read_file(path) == text) return;
+  write_file_atomically(path, text);
+}
+
+}  // namespace
+
+void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+                      const std::string& reason) const {
+  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
+  try {
+    if (checkpoint) {
+      json["checkpoint"] = *checkpoint;
+      json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
+    }
+    if (state == "done") write_if_other(run_dir_ / "DONE", text_of(json));
+    json["job"] = slurm_number("SLURM_JOB_ID");
+    json["restart"] = slurm_number("SLURM_RESTART_COUNT");
+    if (!reason.empty()) json["reason"] = reason;
+    write_if_other(run_dir_ / "STATE", text_of(json));
+  } catch (const Error& failed) {
+    if (state == "done") throw;
+    log::warning("STATE stays as it was: {}", failed.what());
+  }
+}
+
+void StateFile::write_failed(const std::string& reason) const {
+  try {
+    auto json = StateJson::parse(read_file(run_dir_ / "STATE"));
+    if (json.at("state") != "running" && json.at("state") != "stopping") return;
+    json["state"] = "failed";
+    json["reason"] = reason;
+    write_file_atomically(run_dir_ / "STATE", text_of(json));
+  } catch (const std::exception&) {  // the run ends for another reason, which is being reported
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,152 @@
+// Ways for a run to stop before its end, and whom a run folder belongs to: whatever happens, the state of the last step
+// is saved where a trainer can still do so, STATE and RUN/fault say why, and the next start repeats and loses nothing.
+#include "e2e/runs.h"
+
+namespace millrace::e2e {
+namespace {
+
+constexpr int steps = 400;  // more than a run makes before it is stopped
+const std::string settings =
+    "roles.producers=1 'duration=" + std::to_string(steps) + " steps' 'checkpoint.every=1000 steps' ";
+
+// Shell text: starts a run of two trainers and one producer, rank 2. `$run` is its process, `rank R SIGNAL` sends to a
+// rank of it.
+std::string start(const std::string& run, const std::string& more, const std::string& environment = "") {
+  const auto dir = workshop() / run;
+  fs::create_directories(dir);
+  std::ofstream(dir / "rank.sh") << "echo $$ > " + (dir / "pid").string() + ".$OMPI_COMM_WORLD_RANK\nexec " +
+                                        train(run, settings + more) + "\n";
+  return "rank() { kill -$2 $(cat " + (dir / "pid").string() + ".$1); }; " + "timeout 120 env " + environment + " " +
+         mpirun(3) + "--mca odls_base_sigkill_timeout 5 sh " + (dir / "rank.sh").string() + " & run=$!; ";
+}
+
+std::string at_step(const std::string& run, int step) {
+  return wait_for(workshop() / run / "metrics.jsonl", "\"step\":" + std::to_string(step) + ",") + "; ";
+}
+
+nlohmann::json state(const std::string& run) {
+  return nlohmann::json::parse(read(workshop() / run / "STATE"));
+}
+
+int last_step(const std::string& run) {
+  return lines(workshop() / run / "metrics.jsonl").back()["step"];
+}
+
+// The run, which was stopped at step `at`, is resumed for some steps more, and equals one that never stopped.
+void expect_no_trace_of_the_stop(const std::string& run, int at) {
+  const auto duration = "'duration=" + std::to_string(at + 5) + " steps'";
+  expect_success(mpirun(3) + train(run, settings + duration));
+  expect_success(mpirun(3) + train(run + "-straight", settings + duration));
+  EXPECT_EQ(state(run)["state"], "done");
+  EXPECT_EQ(lines(workshop() / run / "ids.jsonl"), lines(workshop() / (run + "-straight") / "ids.jsonl"));
+  EXPECT_EQ(read(weights_of(run)), read(weights_of(run + "-straight")));
+}
+
+TEST(Stop, ATrainerThatWaitsForSamplesLeavesAtTheStepsBorder) {
+  const auto outcome = shell(start("waiting", "") + at_step("waiting", 3) + "rank 2 STOP; sleep 3; rank 1 USR1; " +
+                             wait_for(workshop() / "waiting/STATE", "requeue") + "; rank 2 CONT; wait $run");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_EQ(state("waiting")["state"], "requeue");
+  EXPECT_EQ(state("waiting")["step"], last_step("waiting"));
+  EXPECT_LT(state("waiting")["step"], steps);
+  EXPECT_EQ(state("waiting")["reason"], "signal 10 (User defined signal 1)");
+  expect_no_trace_of_the_stop("waiting", state("waiting")["step"]);
+}
+
+TEST(Stop, ASilentProducerIsNamedAndCostsNoStep) {
+  const auto outcome =
+      shell(start("silent", "'guard.hang_timeout=4 s'") + at_step("silent", 3) + "rank 2 STOP; wait $run");
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "from the producer on rank 2 for 4 s");
+  EXPECT_EQ(state("silent")["state"], "requeue");
+  EXPECT_EQ(state("silent")["step"], last_step("silent"));
+  const auto fault = nlohmann::json::parse(read(workshop() / "silent/fault/rank-00002.json"));
+  EXPECT_EQ(fault["role"], "producer");
+  EXPECT_EQ(fault["exit"], 76);
+  EXPECT_FALSE(fault["host"].get<std::string>().empty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(workshop() / "silent/fault"), {}), 1) << "nobody else is to blame";
+  expect_no_trace_of_the_stop("silent", state("silent")["step"]);
+  EXPECT_FALSE(fs::exists(workshop() / "silent/fault")) << "a new start has a clean record";
+}
+
+// mpirun tells the others to end, and kills them 5 s later.
+TEST(Stop, AKilledProducerCostsNoStep) {
+  const auto outcome = shell(start("dead", "") + at_step("dead", 3) + "rank 2 KILL; wait $run");
+  EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(state("dead")["state"], "requeue");
+  EXPECT_EQ(state("dead")["step"], last_step("dead"));
+  expect_no_trace_of_the_stop("dead", state("dead")["step"]);
+}
+
+TEST(Stop, AProducerThatFailsLetsTheTrainersSaveFirst) {
+  const auto bad = workshop() / "unreadable";
+  fs::create_directories(bad);
+  for (int i = 0; i < 4; ++i) {
+    const auto name = "0000" + std::to_string(i) + ".tar";
+    fs::copy_file(workshop() / "shapes" / name, bad / name, fs::copy_options::overwrite_existing);
+  }
+  // All of it is replaced by other bytes once the run has begun.
+  const auto outcome =
+      shell(start("failing", "data.max_bad_share=0.1 data.train.path=" + bad.string() + " encode.batch_size=2") +
+            at_step("failing", 3) + "for f in " + bad.string() + "/*.tar; do head -c $(stat -c %s $f) /dev/zero | tr " +
+            "'\\0' x > $f.x && cat $f.x > $f; done; rm " + bad.string() + "/*.x; wait $run");
+  EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+  EXPECT_NE(outcome.exit_code, 75) << outcome.output;
+  EXPECT_EQ(state("failing")["step"], last_step("failing")) << outcome.output;
+  EXPECT_TRUE(state("failing")["state"] == "failed" || state("failing")["state"] == "requeue") << state("failing");
+  EXPECT_FALSE(state("failing")["reason"].get<std::string>().empty());
+}
+
+TEST(Stop, TheJobsTimeLimitIsActedOnUnasked) {
+  const auto outcome = shell(start("limit", "", "MILLRACE_END_TIME=$(( $(date +%s) + 36 ))") + "wait $run");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_EQ(state("limit")["state"], "requeue");
+  EXPECT_EQ(state("limit")["reason"], "the job's time limit");
+  EXPECT_EQ(state("limit")["step"], last_step("limit"));
+}
+
+TEST(State, SaysRunningWithTheLastCheckpointAfterAKill) {
+  const auto outcome =
+      shell(start("killed", "'checkpoint.every=2 steps'") + wait_for(workshop() / "killed/STATE", "step-00000004") +
+            "; for r in 0 1 2; do rank $r KILL; done; wait $run");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_EQ(state("killed")["state"], "running");
+  EXPECT_GE(state("killed")["step"], 4);
+  EXPECT_TRUE(fs::exists(state("killed")["checkpoint"].get<std::string>()));
+}
+
+TEST(Owner, ASecondInstanceIsRefusedAndAKilledOneIsSucceededAtOnce) {
+  const auto second = mpirun(3) + train("owned", settings);
+  const auto outcome = shell(start("owned", "") + at_step("owned", 2) + "{ " + second + "; } > " +
+                             (workshop() / "second.txt").string() + " 2>&1; echo second $?; rank 0 USR1; wait $run");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  expect_mentions(outcome, "second 2");
+  const auto said = read(workshop() / "second.txt");
+  EXPECT_NE(said.find("is in use by process"), std::string::npos) << said;
+  EXPECT_EQ(state("owned")["step"], last_step("owned"));
+
+  shell(start("owned", "") + "sleep 0.1; " + wait_for(workshop() / "owned/LEASE", "nonce") +
+        "; for r in 0 1 2; do rank $r KILL; done; wait $run");
+  ASSERT_TRUE(fs::exists(workshop() / "owned/LEASE"));
+  expect_no_trace_of_the_stop("owned", state("owned")["step"]);
+  EXPECT_FALSE(fs::exists(workshop() / "owned/LEASE"));
+}
+
+TEST(Timeline, WhatTheUserWentBackFromIsSetAsideAndNeverContinued) {
+  const std::string often = "roles.producers=1 'checkpoint.every=3 steps' checkpoint.keep=9 ";
+  expect_success(mpirun(3) + train("back", often + "'duration=12 steps'"));
+  const auto ids = lines(workshop() / "back/ids.jsonl");
+  const auto weights = read(weights_of("back"));
+  expect_success(mpirun(3) +
+                 train("back", often + "'duration=8 steps' checkpoint.resume=" + checkpoint("back", 6).string()));
+  EXPECT_EQ(state("back")["step"], 8);
+  int aside = 0;
+  for (const auto& name : checkpoints("back")) aside += name.find(".abandoned-") != name.npos;
+  EXPECT_EQ(aside, 2) << "steps 9 and 12";
+  expect_success(mpirun(3) + train("back", often + "'duration=12 steps'"));
+  EXPECT_EQ(lines(workshop() / "back/ids.jsonl"), ids);
+  EXPECT_EQ(read(weights_of("back")), weights);
+}
+
+}  // namespace
+}  // namespace millrace::e2e
