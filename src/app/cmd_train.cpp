@@ -183,15 +183,6 @@ torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, Enco
   return null_text;
 }
 
-// The trainers have been told of the error. They save what they have trained and then end this rank too.
-void wait_for_the_trainers(const Error& error, double limit_seconds) {
-  fault::write(error);
-  log::close_console();  // the trainers print it
-  log::error("{}", error.what());
-  log::flush();
-  std::this_thread::sleep_for(std::chrono::duration<double>(limit_seconds));
-}
-
 int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& pipeline, const Group& handoff) {
   if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
@@ -202,10 +193,15 @@ int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& 
   try {
     produce_until_stopped(session, plan, pipeline, self, *sender);
   } catch (...) {
-    wait_for_the_trainers(present_error(), start_seconds(plan.config));
-    throw;
+    // The trainers have been told. They save what they have trained, print this and end all ranks, unless they have
+    // ended in order meanwhile.
+    const Error error = present_error();
+    fault::write(error);
+    log::error("{}", error.what());
+    log::flush();
   }
   phase::current = phase::ending;
+  handoff.barrier();
   return 0;
 }
 
@@ -295,10 +291,11 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
 }
 
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
-int finish(const Group& trainers, const Plan& plan, const LoopResult& result, ParcelReceiver& receiver) {
+int finish(const Group& trainers, const Plan& plan, const RunLease& lease, const LoopResult& result,
+           ParcelReceiver& receiver, const Group& handoff) {
   const auto& dir = plan.config.run.dir.value;
-  const int exit =
-      finish_run(trainers, dir, result, true, fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
+  const int exit = finish_run(trainers, dir, lease, result, true,
+                              fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
   phase::current = phase::ending;
   leave_within(2 * producer_seconds, static_cast<Exit>(exit), "the producers have not ended");
   try {
@@ -306,6 +303,7 @@ int finish(const Group& trainers, const Plan& plan, const LoopResult& result, Pa
   } catch (const Error& error) {
     log::warning("{}", error.what());
   }
+  handoff.barrier();  // no rank leaves while another one still needs it
   return exit;
 }
 
@@ -319,7 +317,7 @@ int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionMo
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes, handoff_slots});
   const auto result =
       train(session, plan, std::move(unet), trainers, *receiver, null_text, std::move(validation), lease);
-  return finish(trainers, plan, result, *receiver);
+  return finish(trainers, plan, lease, result, *receiver, handoff);
 }
 
 // One rank does both, with the same parcels in between.
@@ -332,9 +330,14 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
   ProducerThread producer({plan.parcel_bytes, handoff_slots}, session.threads, "producer", [&](ParcelSender& sender) {
     produce_until_stopped(session, plan, *networks.encode_pipeline, trainers.rank(), sender);
   });
-  const auto result =
-      train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation), lease);
-  return finish(trainers, plan, result, producer.receiver());
+  try {
+    const auto result =
+        train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation), lease);
+    return finish(trainers, plan, lease, result, producer.receiver(), Group());
+  } catch (...) {
+    fault::leaving();  // before the producer's thread is waited for
+    throw;
+  }
 }
 
 // ---- the whole --------------------------------------------------------------------------------------------------
@@ -345,6 +348,7 @@ bool is_finished(const Plan& plan) {
 }
 
 int finish_without_training(const Session& session, const Plan& plan) {
+  const auto lease = RunLease::acquire(session.world.group(), plan.config.run.dir.value);
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
               plan.start.step, to_string(plan.config.duration));
@@ -379,8 +383,8 @@ int run_roles(const Session& session, const Plan& plan) {
   if (told_to_stop(world)) return stopped_before_start(session);
 
   const auto& dir = plan.config.run.dir.value;
-  const auto lease =
-      open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest, plan.start, plan.checkpoint);
+  const auto lease = open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest, plan.start,
+                                     plan.config.checkpoint.resume, plan.checkpoint);
   const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
   open_log(session, dir, role, rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
   return run_in_folder(session, dir, lease, role, hang_seconds(plan.config.guard.hang_timeout), [&] {

@@ -113,16 +113,16 @@ void export_pipeline(const fs::path& checkpoint, const fs::path& out, double sca
   export_checkpoint(request);
 }
 
-int finish(const Session& session, const fs::path& dir, const LoopResult& result, AutoencoderTask& task,
-           ShardedAdamW& optimizer, const Group& group) {
+int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
+           AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
   log::set_step(0);
-  if (!result.finished) return finish_run(group, dir, result, false, "");
+  if (!result.finished) return finish_run(group, dir, lease, result, false, "");
   if (task.refs().empty()) task.next_batch(0);  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
     const auto out = dir / "pipeline";
     if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
-    finish_run(Group(), dir, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
+    finish_run(Group(), dir, lease, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
     fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
   }
   return 0;
@@ -166,7 +166,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                 .lease = &lease,
                 .resumed_from = plan.checkpoint ? std::optional(plan.checkpoint->path().string()) : std::nullopt},
                plan.start);
-  return finish(session, dir, result, task, optimizer, group);
+  return finish(session, dir, lease, result, task, optimizer, group);
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
@@ -176,7 +176,8 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan) {
   auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline); });
   if (told_to_stop(group)) return stopped_before_start(session);
   const fs::path dir = c.run.dir.value;
-  const auto lease = open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start, plan.checkpoint);
+  const auto lease = open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start,
+                                     c.checkpoint.resume, plan.checkpoint);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, "trainer", hang_seconds(c.guard.hang_timeout), [&] {
     if (session.is_root()) print_start(session, plan);

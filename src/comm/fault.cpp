@@ -18,13 +18,14 @@ constexpr double unwinding_seconds = 60;
 
 std::mutex mutex;
 std::optional<Reporter> reporter;
-std::atomic<bool> written{false};
+std::atomic<bool> reporting{false}, written{false};
 
 }  // namespace
 
 void report_to(Reporter where) {
   const std::lock_guard lock(mutex);
   reporter = std::move(where);
+  reporting = true;
 }
 
 void write(const Error& error, const char* phase) {
@@ -56,12 +57,9 @@ bool leaving() {
     own = speaks = false;
   } catch (...) {
   }
-  {
-    const std::lock_guard lock(mutex);
-    if (!reporter) return speaks;
-  }
+  if (!reporting) return speaks;
+  leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
   if (own) write(error);
-  leave_within(unwinding_seconds, error.exit(), error.what());
   return speaks;
 }
 

@@ -24,7 +24,7 @@ struct Waiting {
   explicit Waiting(const char* what) { phase::awaited = what; }
   ~Waiting() {
     phase::awaited = nullptr;
-    ++phase::collectives;
+    ++phase::moves;
   }
 };
 

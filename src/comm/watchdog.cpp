@@ -76,7 +76,7 @@ struct Watchdog::Impl {
   std::vector<Known> ranks;  // on rank 0; on the others only the first, which is rank 0
   Beat own;
   Stopwatch unchanged;
-  std::uint64_t seen_collectives = 0;
+  std::uint64_t seen_moves = 0;
   std::jthread thread;
 
   ~Impl() {
@@ -119,11 +119,11 @@ struct Watchdog::Impl {
     Beat now{.run = run, .rank = rank, .step = phase::step};
     copy(now.phase, phase::current);
     copy(now.awaited, phase::awaited);
-    const auto collectives = phase::collectives.load();
+    const auto moves = phase::moves.load();
     if (now.step != own.step || std::strcmp(now.phase, own.phase) != 0 || std::strcmp(now.awaited, own.awaited) != 0 ||
-        collectives != seen_collectives)
+        moves != seen_moves)
       unchanged = Stopwatch();
-    seen_collectives = collectives;
+    seen_moves = moves;
     own = now;
     own.unchanged_seconds = unchanged.seconds();
   }
@@ -150,6 +150,8 @@ struct Watchdog::Impl {
       const Known& known = ranks[i];
       if (!known.address || known.last.leaves) continue;
       const double silent = known.since.seconds(), still = known.last.unchanged_seconds + silent;
+      // Trainers notice a silent producer by themselves, and save first.
+      if (std::strcmp(known.last.phase, phase::producing) == 0) continue;
       const bool stands = std::strcmp(known.last.phase, phase::training) == 0 && !known.last.awaited[0];
       if (silent < limit && !(stands && still > limit)) continue;
       return Suspect{static_cast<int>(i), hosts[i], known.last.phase,

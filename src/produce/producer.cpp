@@ -173,8 +173,13 @@ void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& se
   try {
     Producer(stream, encoder, sender, data, plan).run();
   } catch (...) {
-    sender.finish(present_error());
-    throw;
+    const auto cause = std::current_exception();
+    try {
+      sender.finish(present_error());
+    } catch (const Error& late) {
+      log::warning("{}", late.what());
+    }
+    std::rethrow_exception(cause);
   }
   sender.finish();
 }

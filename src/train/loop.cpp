@@ -19,6 +19,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/dataset/storage_retry.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/cadence.h"
 #include "millrace/train/record.h"
@@ -60,6 +61,7 @@ struct Interval {
 
 constexpr int time_is_up = 1000;  // among the numbers of signals
 constexpr double reserve_seconds = 30;
+constexpr double slow_disk = 50e6;  // bytes per second of one writer
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -86,6 +88,8 @@ class Loop {
         guard_(context_.config.guard),
         resumed_(state_.point()),
         before_(state_.point()) {
+    for (const auto& [kind, shards] : context_.optimizer.state())
+      for (const auto& shard : shards) save_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
     const auto ledger = std::exchange(state_.ledger, nullptr);
     if (!is_root()) return;
     if (!ledger.is_null()) ledger_.load_state(ledger.dump());
@@ -99,8 +103,9 @@ class Loop {
     }
     phase::current = phase::saving;
     allow(5);
-    context_.task.stop_producers();  // the save may take a while: they need not encode on
-    if (is_root() && !reason_.empty()) state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
+    stop_producers();
+    if (is_root() && !reason_.empty() && is_ours())
+      state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
     account_interval();
     save_last();
     return result();
@@ -120,7 +125,7 @@ class Loop {
     const Stopwatch step_watch;
     double wait = 0;
     if (!wait_for_batches(wait)) return false;
-    phase::current = phase::training;
+    phase::current = state_.step == resumed_.step ? phase::first_step : phase::training;
 
     const bool record = std::find(context_.config.record.steps.begin(), context_.config.record.steps.end(), number) !=
                         context_.config.record.steps.end();
@@ -134,18 +139,18 @@ class Loop {
     update(totals);
     advance(totals);
     interval_.add(totals, step_watch.seconds(), wait);
+    longest_step_ = std::max(longest_step_, step_watch.seconds() - wait);
     write_ids();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) account_interval();
     save_if_due();
     before_ = state_.point();
-    longest_step_ = std::max(longest_step_, step_watch.seconds());
     allow(1);
     return true;
   }
 
-  // How often guard.hang_timeout, which is for the steady state, ranks may wait for each other from now on: loading, the
-  // first step, validation and saves take longer. A little more than the watchdog waits, which knows who hangs.
+  // How often guard.hang_timeout, which is for the steady state, ranks may wait for each other from now on: loading,
+  // the first step, validation and saves take longer. A little more than the watchdog waits, which knows who hangs.
   void allow(double times) const { context_.trainers.set_time_limit(times * context_.max_wait_seconds + 15); }
 
   // NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
@@ -157,7 +162,7 @@ class Loop {
     phase::current = phase::waiting_for_samples;
     for (bool there = false;;) {
       const Stopwatch round;
-      if (!there) there = next_batch(round_seconds);
+      if (!there) there = next_batch(round_seconds, waited);
       waited += round.seconds();
       std::int64_t wishes[] = {wish_to_stop(), failure_ ? 1 : 0, there ? 0 : 1};
       context_.trainers.all_reduce_max(wishes);
@@ -171,9 +176,11 @@ class Loop {
   }
 
   // An error of a producer is kept until the state is safe.
-  bool next_batch(double seconds) {
+  bool next_batch(double seconds, double waited) {
     try {
       if (context_.task.next_batch(seconds)) return true;
+    } catch (const ReadingStopped&) {  // by a signal, which the others are about to hear of
+      return false;
     } catch (const RelayedError& error) {
       failure_ = error;
       return false;
@@ -183,13 +190,33 @@ class Loop {
       return false;
     }
     const double limit = context_.max_wait_seconds * (state_.step == resumed_.step ? 5 : 1);
-    if (const auto overdue = context_.task.overdue(limit)) {
+    if (const auto overdue = waited < limit ? std::nullopt : context_.task.overdue(limit)) {
       failure_ = Error(Exit::timeout, fmt::format("no {} for {:.0f} s", overdue->what, limit),
                        "look at that rank's log; guard.hang_timeout sets the limit");
       if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
     }
     return false;
   }
+
+  // The save may take a while: producers need not encode on. Talking to one that is gone must not keep the others from
+  // saving.
+  void stop_producers() {
+    try {
+      context_.task.stop_producers();
+    } catch (...) {
+      if (!failure_) failure_ = present_error();
+    }
+  }
+
+  double queue_fill() {
+    try {
+      return context_.task.queue_fill();
+    } catch (...) {  // comes out of the next batch
+      return 0;
+    }
+  }
+
+  bool is_ours() const { return !context_.lease || context_.lease->is_ours(); }
 
   // A signal's number, `time_is_up`, or 0.
   int wish_to_stop() const {
@@ -217,6 +244,7 @@ class Loop {
       auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, local_batch));
       micro.backward();
       loss = loss.defined() ? loss + micro.detach() : micro.detach();
+      ++phase::moves;
     }
     context_.model.reduce_gradients(1.0);
     StepTotals totals;
@@ -305,7 +333,7 @@ class Loop {
     merge_ledger();
     if (interval_.steps == 0) return;
     const auto producers = producer_reports();
-    double fill = context_.task.queue_fill() / context_.trainers.size();
+    double fill = queue_fill() / context_.trainers.size();
     context_.trainers.all_reduce_sum(std::span(&fill, 1));
     double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
     context_.trainers.all_reduce_max(std::span(&memory, 1));
@@ -397,7 +425,8 @@ class Loop {
     phase::current = phase::saving;
     if (!writer_.commit()) return;
     save_seconds_ = std::max(save_seconds_, since_save_.seconds());
-    if (is_root()) state_file_.write("running", writer_.last_point(), last_checkpoint());
+    if (is_root() && is_ours())
+      state_file_.write(reason_.empty() ? "running" : "stopping", writer_.last_point(), last_checkpoint(), reason_);
   }
 
   std::optional<std::string> last_checkpoint() const {
@@ -512,7 +541,7 @@ class Loop {
   double lr_ = 0;
   const double job_end_ = job_end();
   Stopwatch since_save_;
-  double longest_step_ = 0, save_seconds_ = 0;  // measured: what must fit before the job's end
+  double longest_step_ = 0, save_seconds_ = 0;  // what must fit before the job's end: measured, at first a guess
   std::string reason_;                          // to leave before the duration is reached
   std::optional<Error> failure_;                // a producer's, as this trainer has seen it
   bool all_written_ = true;

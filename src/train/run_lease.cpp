@@ -177,6 +177,8 @@ const std::string& RunLease::nonce() const {
 }
 
 bool RunLease::is_ours() const {
+  std::error_code error;
+  if (!std::filesystem::exists(impl_->file, error) && !error) return false;  // another one has had it, and has ended
   const auto owner = read_owner(impl_->file);
   return !owner || owner->nonce == impl_->nonce;
 }

@@ -31,6 +31,10 @@ void write_if_other(const std::filesystem::path& path, const std::string& text) 
 
 }  // namespace
 
+const char* state_after(const Error& error) {
+  return error.exit() == Exit::io || error.exit() == Exit::timeout ? "requeue" : "failed";
+}
+
 void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
                       const std::string& reason) const {
   StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
@@ -50,12 +54,12 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
   }
 }
 
-void StateFile::write_failed(const std::string& reason) const {
+void StateFile::write_failed(const Error& error) const {
   try {
     auto json = StateJson::parse(read_file(run_dir_ / "STATE"));
     if (json.at("state") != "running" && json.at("state") != "stopping") return;
-    json["state"] = "failed";
-    json["reason"] = reason;
+    json["state"] = state_after(error);
+    json["reason"] = error.what();
     write_file_atomically(run_dir_ / "STATE", text_of(json));
   } catch (const std::exception&) {  // the run ends for another reason, which is being reported
   }

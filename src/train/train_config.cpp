@@ -49,7 +49,7 @@ void GuardConfig::describe(config::Section& section) {
       .above(0);
   section.key("max_skips", max_skips, "more skipped steps in a row than this stop the run").at_least(0);
   section.key("hang_timeout", hang_timeout,
-              "longest a rank may wait for another, five times as long for samples; auto "
+              "longest a rank may stand still or send no samples; five times as long while loading and saving; auto "
               "= 30 min");
 }
 

@@ -19,8 +19,9 @@ struct Suspect {
 // rank has a thread that uses neither MPI nor a GPU and sends rank 0 a datagram a second: phase, step, the collective
 // it waits in, and for how long nothing of this has changed. Rank 0 answers. A rank is suspected when nothing has come
 // from it for the limit, though something did before; or when it says that it trains, and not that it waits for others,
-// but has not moved for the limit. If rank 0 is silent, the others suspect it. Where datagrams do not get through,
-// nobody is ever suspected, and the limits of the collectives remain.
+// but has not moved for the limit. Producers are not: their trainers notice, and save first. If rank 0 is silent, the
+// others suspect it. Where datagrams do not get through, nobody is ever suspected, and the limits of the collectives
+// remain.
 class Watchdog {
  public:
   // `on_hang` is called once, from the thread, on rank 0, or on the others when rank 0 is the suspect; it should end

@@ -10,6 +10,7 @@ namespace millrace::phase {
 inline constexpr const char* starting = "starting";
 inline constexpr const char* loading = "loading";
 inline constexpr const char* waiting_for_samples = "waiting for samples";
+inline constexpr const char* first_step = "first step";  // may compile and tune for a while
 inline constexpr const char* training = "training";
 inline constexpr const char* producing = "producing";
 inline constexpr const char* validating = "validating";
@@ -19,6 +20,6 @@ inline constexpr const char* ending = "ending";
 inline std::atomic<const char*> current{starting};
 inline std::atomic<std::int64_t> step{0};          // that the phase belongs to; 0 = none yet
 inline std::atomic<const char*> awaited{nullptr};  // the collective in which this process waits for others
-inline std::atomic<std::uint64_t> collectives{0};  // waits that have ended
+inline std::atomic<std::uint64_t> moves{0};        // counts up whenever a wait or a micro-batch has ended
 
 }  // namespace millrace::phase

@@ -28,8 +28,8 @@ class RunLease {
 
   // Of this owner alone, the same on all ranks: for names of temporary files.
   const std::string& nonce() const;
-  // Looks at the file: false once another instance has taken the folder over. A file that is gone or cannot be read
-  // says nothing against this one.
+  // Looks at the file: false once another instance has taken the folder over, even if it has ended since. A file that
+  // cannot be read says nothing against this one.
   bool is_ours() const;
 
  private:

@@ -21,8 +21,22 @@ static const std::vector<std::string> fixed_keys = {
 
 constexpr const char* archives_name = "archives.tsv";
 
+// The owner before may have written one after this start had chosen where to begin.
+static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::int64_t start) {
+  for (const auto& newer : list_checkpoints(run_dir)) {
+    if (newer.step <= start) return;
+    try {
+      CheckpointReader::open(newer.path);
+    } catch (const Error&) {
+      continue;  // passed over, as before
+    }
+    throw Error(Exit::requeue, fmt::format("{} has appeared while this start was made ready", newer.path.string()),
+                "start again: it continues from there");
+  }
+}
+
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
-                         const Manifest& archives, const RunState& start,
+                         const Manifest& archives, const RunState& start, const std::string& resume,
                          const std::optional<CheckpointReader>& checkpoint) {
   on_root(world, [&] {
     std::error_code code;
@@ -32,6 +46,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
   });
   auto lease = RunLease::acquire(world, run_dir);
   on_root(world, [&] {
+    if (resume == "auto") refuse_newer_checkpoint(run_dir, start.step);
     std::error_code ignored;
     std::filesystem::remove_all(run_dir / "fault", ignored);
     write_file_atomically(run_dir / "config.yaml", config_yaml);
@@ -43,11 +58,14 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
 }
 
 // No stack is unwound and no MPI is called: the thread that could do so may be the one that hangs.
-static void end_hanging_run(const std::filesystem::path& run_dir, const Suspect& suspect) {
+static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease& lease, const Suspect& suspect) {
   const Error error(Exit::timeout, suspect.what, "guard.hang_timeout sets the limit");
-  fault::report_to({run_dir, suspect.rank, suspect.host, ""});
-  fault::write(error, suspect.phase.c_str());
-  StateFile(run_dir).write_failed(error.what());
+  leave_within(30, Exit::timeout, error.what());  // run.dir may be what hangs
+  if (lease.is_ours()) {
+    fault::report_to({run_dir, suspect.rank, suspect.host, ""});
+    fault::write(error, suspect.phase.c_str());
+    StateFile(run_dir).write_failed(error);
+  }
   leave_within(0, Exit::timeout, error.what());
 }
 
@@ -57,32 +75,27 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
   std::optional<Watchdog> watchdog;
   if (session.world.size() > 1)
     watchdog.emplace(session.world, hang_seconds,
-                     [run_dir](const Suspect& suspect) { end_hanging_run(run_dir, suspect); });
+                     [&](const Suspect& suspect) { end_hanging_run(run_dir, lease, suspect); });
   try {
     return part();
   } catch (...) {
-    if (fault::leaving() && lease.is_ours()) StateFile(run_dir).write_failed(present_error().what());
+    if (fault::leaving() && lease.is_ours()) StateFile(run_dir).write_failed(present_error());
     throw;
   }
 }
 
-// A fault that another start may get over; the rest wants a person.
-static bool is_worth_another_start(Exit exit) {
-  return exit == Exit::io || exit == Exit::timeout;
-}
-
-int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const LoopResult& result,
-               bool has_producers, const std::string& next_command) {
+int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
+               const LoopResult& result, bool has_producers, const std::string& next_command) {
   log::set_step(0);
   if (trainers.rank() == 0) {
-    const bool failed = result.failure && !is_worth_another_start(result.failure->exit());
-    StateFile(run_dir).write(result.finished ? "done"
-                             : failed        ? "failed"
-                                             : "requeue",
-                             result.state.point(), result.checkpoint, result.reason);
+    const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
+    if (lease.is_ours()) StateFile(run_dir).write(state, result.state.point(), result.checkpoint, result.reason);
     print_footer(run_dir, result, has_producers, next_command);
   }
-  if (result.failure) throw AgreedError(*result.failure, trainers);
+  if (result.failure) {
+    leave_within(60, result.failure->exit(), result.failure->what());  // a producer's thread may hang in a read
+    throw AgreedError(*result.failure, trainers);
+  }
   return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
 

@@ -20,9 +20,9 @@ namespace millrace {
 // Opens run.dir for writing, which comes after everything was judged: a start that is refused, and a dry run, leave it
 // as it is. Makes the folder and takes its lease; config.yaml (resolved), archives.tsv (the manifest's listing), STATE;
 // fault files of an earlier start go. DONE stays until the first checkpoint of this start. `start`, `checkpoint`: where
-// the run resumes. Collective; errors reach all.
+// the run resumes, by checkpoint.resume. Collective; errors reach all.
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
-                         const Manifest& archives, const RunState& start,
+                         const Manifest& archives, const RunState& start, const std::string& resume,
                          const std::optional<CheckpointReader>& checkpoint);
 
 // Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends
@@ -33,8 +33,8 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
 
 // The end of a trainer's part: STATE, DONE and the footer by rank 0, then what ended the run is thrown on all trainers.
 // Returns the exit code.
-int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const LoopResult& result,
-               bool has_producers, const std::string& next_command);
+int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
+               const LoopResult& result, bool has_producers, const std::string& next_command);
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
 // or vae, `model` = its config.json.
