@@ -28,6 +28,14 @@ std::string read_place() {
   return fmt::format("{:016x}", hash64(fmt::format("{}\n{}\n{}", boot, host, space)));
 }
 
+// Ended, but its parent has not asked how: in containers without an init that stays so.
+bool is_zombie(pid_t pid) {
+  std::string stat;
+  std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), stat);
+  const auto name_end = stat.rfind(')');
+  return name_end != stat.npos && stat.compare(name_end, 3, ") Z") == 0;
+}
+
 const std::string& place() {
   static const std::string place = read_place();
   return place;
@@ -46,7 +54,7 @@ bool process_is_gone(std::string_view name) {
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(number.begin(), number.end(), pid);
   if (error != std::errc() || end != number.end() || pid <= 0) return false;
-  return ::kill(pid, 0) != 0 && errno == ESRCH;
+  return (::kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid);
 }
 
 }  // namespace millrace

@@ -1,0 +1,310 @@
+# shellcheck shell=bash disable=SC2154
+# The supervisor of one run, sourced by the batch scripts: supervise COMMAND ARGUMENT... starts `millrace COMMAND` on the
+# nodes of the job, starts it again when it fails, gives the job back to the queue when it was told to stop, and exits.
+# docs/slurm.md has the table of its decisions.
+# Settings: MILLRACE (the binary), MILLRACE_MAX_FAILURES (3 restarts in a row without progress), MILLRACE_MIN_NODES (1; fewer
+# good nodes: back to the queue), MILLRACE_RESTART_DELAY (10 s), MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun),
+# MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
+# shellcheck disable=SC2034  # for outcome.sh
+supervisor=requeue
+here=$(dirname "${BASH_SOURCE[0]}")
+# shellcheck source=slurm/outcome.sh
+source "$here/outcome.sh"
+if [[ -z ${MILLRACE:-} ]]; then
+  MILLRACE=$here/../build/release/bin/millrace
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$MILLRACE"); fi
+fi
+min_nodes=${MILLRACE_MIN_NODES:-1}
+told=""  # the signal that told us to stop
+step_pid="" watch_pid=""
+interrupted=0
+
+# In front of srun: without the job's own numbers, which would contradict the options.
+own_numbers=(env)
+for number in NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE NNODES JOB_NUM_NODES GPUS GPUS_PER_NODE GPUS_PER_TASK; do
+  own_numbers+=(-u "SLURM_$number")
+done
+
+die() { say "$2"; exit "$1"; }
+
+# A field of this job as Slurm knows it now, not as it was at the start.
+job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[^ ]*" | cut -d= -f2-; }
+
+# Signals go to the steps by Slurm: srun itself would answer TERM by killing all tasks.
+tell_steps() {
+  interrupted=1
+  if [[ -n $told ]]; then return; fi
+  told=$1
+  say "$told: the ranks are told to save and stop"
+  if [[ -n $step_pid ]]; then scancel --signal=USR1 "$SLURM_JOB_ID" 2> /dev/null || true; fi  # fails where the job is ended already
+}
+
+# The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
+nodes_of_job() {
+  local list gres count item node
+  scontrol show job -d "$SLURM_JOB_ID" | sed -n 's/^ *Nodes=\([^ ]*\) .*GRES=\(.*\)$/\1 \2/p' | sed 's/([^)]*)//g' |
+    while read -r list gres; do
+      count=0
+      for item in ${gres//,/ }; do
+        if [[ $item == gpu:* ]]; then count=$((count + ${item##*:})); fi
+      done
+      for node in $(scontrol show hostnames "$list"); do echo "$node $count"; done
+    done
+}
+
+# SLURM_TASKS_PER_NODE, 3,1(x2), as numbers.
+tasks_per_node() {
+  local item
+  for item in ${SLURM_TASKS_PER_NODE//,/ }; do
+    if [[ $item =~ ^([0-9]+)\(x([0-9]+)\)$ ]]; then
+      yes "${BASH_REMATCH[1]}" | head -n "${BASH_REMATCH[2]}"
+    else
+      echo "$item"
+    fi
+  done
+}
+
+# Decides once how many tasks each node gets: one per GPU if that is what the job asked for (or if it asked for nothing), else
+# as Slurm would spread them, else one.
+plan_tasks() {
+  local node gpus i=0 total=0 spread
+  declare -gA tasks_on gpus_on
+  nodes=()
+  while read -r node gpus; do
+    nodes+=("$node")
+    if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
+    gpus_on[$node]=$gpus
+    total=$((total + gpus))
+  done < <(nodes_of_job)
+  ((${#nodes[@]})) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
+  if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
+  mapfile -t spread < <(tasks_per_node)
+  for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    if ((total > 0 && ${SLURM_NTASKS:-$total} == total)); then
+      tasks_on[$node]=${gpus_on[$node]:-0}
+    elif [[ -n ${SLURM_NTASKS:-} ]]; then
+      tasks_on[$node]=${spread[i]}
+    else
+      tasks_on[$node]=1
+    fi
+    i=$((i + 1))
+  done
+  if ((total > 0 && ${SLURM_NTASKS:-$total} != total)); then say "$SLURM_NTASKS tasks as asked for, though the job has $total GPUs"; fi
+}
+
+# Nodes that Slurm calls down or that do not answer it.
+broken_nodes() {
+  local IFS=,
+  sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE ' (down|fail|.*\*$)' | cut -d' ' -f1 | sort -u || true
+}
+
+# Nodes on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout, minutes later.
+silent_nodes() {
+  local node
+  for node in "${nodes[@]}"; do
+    {
+      "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$node" true &> /dev/null ||
+        echo "$node"
+    } &
+  done
+  wait
+}
+
+# The node of the ranks that ended with 76; the ranks' order is that of `placed`. Where several nodes are named, some of them
+# only waited for the culprit, and nothing is known.
+suspect_node() {
+  local file rank host suspects
+  suspects=$(fault_files | while read -r file; do
+    if [[ $(json_value "$file" exit) != 76 ]]; then continue; fi
+    host=$(json_value "$file" host) rank=$(json_value "$file" rank)
+    if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
+  done | sort -u)
+  if (($(wc -w <<< "$suspects") == 1)); then echo "$suspects"; fi
+}
+
+# Takes the nodes that are gone, broken or suspect out of `nodes`.
+# NOTE [Steps beside a dead node] Slurm (22.05) never frees what the step of a dead node held on the other nodes, so a new step
+# must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
+# to go back to the queue.
+drop_nodes() {
+  local node left=() dead suspect still
+  dead=$(broken_nodes; silent_nodes)
+  suspect=$(suspect_node)
+  mapfile -t still < <(nodes_of_job | cut -d' ' -f1)
+  for node in "${nodes[@]}"; do
+    if grep -qxF "$node" <<< "$dead" || ! printf '%s\n' "${still[@]}" | grep -qxF "$node"; then
+      say "going on without node $node, which does not answer"
+      reduced=1 node_died=1
+    elif [[ $node == "$suspect" ]]; then
+      say "going on without node $node, which a rank that ended with 76 ran on"
+      reduced=1
+    else
+      left+=("$node")
+    fi
+  done
+  nodes=("${left[@]}")
+  if ((node_died)) && (($(for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l) > 1)); then
+    requeue_job "no step over nodes of several kinds can start beside a dead node"
+  fi
+}
+
+# A step whose srun died lives on and would block the next one.
+end_leaked_steps() {
+  local step deadline=$((SECONDS + 60))
+  while :; do
+    mapfile -t leaked < <(squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | grep -vE '\.(batch|extern) | watch$' | cut -d' ' -f1)
+    if ((${#leaked[@]} == 0)) || ((SECONDS > deadline)); then return; fi
+    for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null || true; done
+    sleep 1
+  done
+}
+
+# One launch on `nodes`; its code is in `code`.
+launch() {
+  local node i gpus=0 options prefix=("${own_numbers[@]}" SLURM_HOSTFILE="$scratch/hosts")
+  placed=()
+  for node in "${nodes[@]}"; do
+    for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
+    gpus=$((gpus + ${gpus_on[$node]:-0}))
+  done
+  options=(--kill-on-bad-exit=1 --wait=0 --mpi="${MILLRACE_MPI:-pmix}")
+  if [[ -n ${SLURM_HET_SIZE:-} ]]; then
+    # Every component as its own directives say.
+    options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
+    prefix=()
+  else
+    # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks.
+    printf '%s\n' "${placed[@]}" > "$scratch/hosts"
+    options+=(--distribution=arbitrary --nodes="${#nodes[@]}" --ntasks="${#placed[@]}")
+    # As many GPUs as the nodes have: every task then sees all of its node, and the program chooses by local rank.
+    if ((node_died)); then
+      options+=(--overlap)
+      if ((gpus > 0)); then options+=(--gpus-per-node="$((gpus / ${#nodes[@]}))"); fi
+    elif ((gpus > 0)); then
+      options+=(--gpus="$gpus")
+    fi
+  fi
+  # With cpus-per-task each rank has cores of its own, without it the ranks of a node share out its cores themselves.
+  if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then
+    options+=(--cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores)
+  else
+    options+=(--cpu-bind=none)
+  fi
+  # shellcheck disable=SC2206  # words are meant
+  options+=(${MILLRACE_SRUN:-})
+  say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it: srun ${options[*]}"
+  before_launch
+  start_watch
+  # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
+  "${prefix[@]}" setsid srun "${options[@]}" "$MILLRACE" "$@" &
+  step_pid=$!
+  await "$step_pid"
+  step_pid=""
+}
+
+# NOTE [A dead batch host] When the node dies on which this script runs, a job with --no-kill stays RUNNING on the others with
+# nobody in it, up to its time limit. So a small step on the last node looks whether this node still belongs to the job, and
+# gives the job back to the queue if not. Signals to the steps are not meant for it.
+# shellcheck disable=SC2016  # expanded where it runs
+watch='
+  trap "" USR1 USR2
+  while sleep "$2"; do
+    job=$(scontrol show job -o "$SLURM_JOB_ID") || continue
+    [[ $job == *" JobState=RUNNING "* ]] || exit 0
+    list=${job##* NodeList=}
+    scontrol show hostnames "${list%% *}" | grep -qxF "$1" || scontrol requeue "$SLURM_JOB_ID"
+  done'
+
+start_watch() {
+  local last=${nodes[-1]}
+  if [[ $last == "$SLURMD_NODENAME" || -n ${SLURM_HET_SIZE:-} ]] || { [[ -n $watch_pid ]] && kill -0 "$watch_pid" 2> /dev/null; }; then
+    return
+  fi
+  "${own_numbers[@]}" setsid srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$last" --job-name=watch \
+    bash -c "$watch" watch "$SLURMD_NODENAME" "${MILLRACE_WATCH:-30}" &> /dev/null &
+  watch_pid=$!
+}
+
+clean_up() {
+  rm -rf "$scratch"
+  if [[ -n $watch_pid ]]; then kill "$watch_pid" 2> /dev/null; fi  # to srun, which ends the step at once
+}
+
+# `wait` that signals interrupt, but do not end; the exit code is in `code`.
+await() {
+  local got
+  code=1
+  while :; do
+    interrupted=0
+    wait "$1"
+    got=$?
+    if ((got != 127)); then code=$got; fi  # 127: ended just before the last signal, and `code` is right already
+    if ((!interrupted)); then return; fi
+  done
+}
+
+# Gives the job back to the queue and never returns. A job that Slurm is ending for another reason (a person's scancel, its time
+# limit) must stay ended: requeueing would revive it.
+requeue_job() {
+  local state tries=0
+  until state=$(job_field JobState) || ((++tries > 6)); do sleep 10; done  # a controller may be away for a while
+  case $state in
+    RUNNING) ;;
+    PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
+    *) die 75 "the job is not given back to the queue: it is ${state:-unknown}" ;;
+  esac
+  say "back to the queue: $1"
+  trap - TERM USR1 USR2
+  scontrol requeue "$SLURM_JOB_ID" || die 75 "scontrol cannot requeue job $SLURM_JOB_ID; submit it again to go on"
+  rm -rf "$scratch"
+  exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
+}
+
+export_end_time() {
+  local end
+  end=$(job_field EndTime || true)
+  if end=$(date -d "$end" +%s 2> /dev/null); then export MILLRACE_END_TIME=$end; fi
+}
+
+supervise() {
+  local what person_code
+  code=0 reduced=0 node_died=0
+  scratch=$(mktemp -d)
+  trap clean_up EXIT
+  trap 'tell_steps USR1' USR1
+  trap 'tell_steps USR2' USR2
+  trap 'tell_steps TERM' TERM
+  find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
+  say "results in $out_dir"
+  export_end_time
+  plan_tasks
+  while :; do
+    if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
+    launch "$@"
+    describe_end "$code"
+    read -r what person_code <<< "$(verdict "$code")"
+    case $what in
+      'done')
+        forget_restarts
+        die 0 "done"
+        ;;
+      person)
+        # A part of the nodes may be unfit for the settings: batch.global not divisible by the trainers left, no node of a role.
+        if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
+        die "$person_code" "a person has to look at this: no restart"
+        ;;
+      requeue) requeue_job "stopped in order${told:+ after $told}" ;;
+    esac
+    if [[ -n $told ]]; then requeue_job "$told"; fi
+    may_restart || exit 1
+    end_leaked_steps
+    if [[ -n ${SLURM_HET_SIZE:-} ]]; then
+      if [[ -n $(broken_nodes) ]]; then requeue_job "a node is down"; fi
+    else
+      drop_nodes
+    fi
+    if ((${#nodes[@]} < min_nodes || ${#nodes[@]} == 0)); then requeue_job "${#nodes[@]} good nodes are too few"; fi
+    sleep "${MILLRACE_RESTART_DELAY:-10}" &
+    await $!
+  done
+}
