@@ -377,7 +377,9 @@ TEST_F(StorageStream, OrderAndLedgerAreThoseOfAStraightRead) {
     for (const std::string& reason : reasons) EXPECT_THAT(expected, HasSubstr("\"" + reason + "\""));
     for (unsigned seed = 0; seed < 8; ++seed) {
       std::mt19937 random(seed);
-      inject({.parts = parts, .after = static_cast<std::int64_t>(random() % (calls / 2)), .calls = 1 + random() % 3});
+      inject({.parts = parts,
+              .after = static_cast<std::int64_t>(random() % (calls / 2)),
+              .calls = static_cast<std::int64_t>(1 + random() % 3)});
       EXPECT_EQ(read(type, name), expected) << name << ", seed " << seed;
       EXPECT_GT(fault_failures(), 0) << name << ", seed " << seed;
       clear_fault();

@@ -21,9 +21,10 @@ void report_to(Reporter reporter);
 void write(const Error& error, const char* phase = nullptr);
 
 // To be called in a catch block before anything unwinds: writes the exception that is being handled, unless all ranks
-// agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even if a
-// destructor on the way out waits for a rank or a file system that does not answer. True on the rank that speaks for
-// the run: the lowest of those that agreed, or the one with an error of its own. Nothing happens before report_to.
+// agreed on it, another rank has thrown it first, or this one has only waited in vain, and sees to it that the process
+// is gone in a minute, even if a destructor on the way out waits for a rank or a file system that does not answer. True
+// on the rank that speaks for the run: the lowest of those that agreed, or the one with an error of its own. Nothing
+// happens before report_to.
 bool leaving();
 
 }  // namespace millrace::fault
