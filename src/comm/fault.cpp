@@ -59,7 +59,7 @@ bool leaving() {
   }
   if (!reporting) return speaks;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
-  if (own && error.exit() != Exit::timeout) write(error);  // who waited in vain is not to blame
+  if (own && error.exit() != Exit::timeout) write(error);       // who waited in vain is not to blame
   return speaks;
 }
 
