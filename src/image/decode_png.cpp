@@ -119,11 +119,11 @@ void convert_wide_gray(const cv::Mat& wide, Image& image) {
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_png(std::string_view bytes, const ImageConfig& limits, const WantedPixels& wanted,
+std::optional<DecodeFailure> decode_png(std::string_view bytes, const ImageConfig& config, const WantedPixels& wanted,
                                         Image& image) {
   PngReader reader(bytes);
   if (!reader.read_header()) return reader.failure();
-  if (auto failure = check_size(reader.width(), reader.height(), limits)) return failure;
+  if (auto failure = check_size(reader.width(), reader.height(), config)) return failure;
   if (!reader.start(wanted.on_white)) return reader.failure();
 
   set_size(image, reader.width(), reader.height());

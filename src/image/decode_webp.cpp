@@ -99,13 +99,13 @@ VP8StatusCode decode_into(Image& image, int x, int y, std::string_view bitstream
 
 }  // namespace
 
-std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConfig& limits, const WantedPixels& wanted,
+std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConfig& config, const WantedPixels& wanted,
                                          Image& image) {
   WebPBitstreamFeatures features;
   if (const auto status = WebPGetFeatures(data(bytes), bytes.size(), &features); status != VP8_STATUS_OK) {
     return failure(status);
   }
-  if (auto size_failure = check_size(features.width, features.height, limits)) return size_failure;
+  if (auto size_failure = check_size(features.width, features.height, config)) return size_failure;
   if (little_endian(bytes.substr(4), 4) > bytes.size() - chunk_header_bytes) return failure(VP8_STATUS_NOT_ENOUGH_DATA);
 
   set_size(image, features.width, features.height);

@@ -13,7 +13,7 @@ struct Reporter {
   std::string host, role;
 };
 // From now on faults of this process are written. Removes nothing: whoever opens the run folder does.
-void report_to(Reporter reporter);
+void report_to(Reporter where);
 
 // Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
 // written is no reason to fail in another way.
