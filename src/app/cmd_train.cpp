@@ -348,11 +348,16 @@ bool is_finished(const Plan& plan) {
 }
 
 int finish_without_training(const Session& session, const Plan& plan) {
-  const auto lease = RunLease::acquire(session.world.group(), plan.config.run.dir.value);
+  // Another instance may still be at work; a folder that nobody holds is left as it is.
+  const fs::path dir = plan.config.run.dir.value;
+  std::int64_t held = session.is_root() && fs::exists(dir / "LEASE") ? 1 : 0;
+  session.world.group().all_reduce_max(std::span(&held, 1));
+  std::optional<RunLease> lease;
+  if (held) lease.emplace(RunLease::acquire(session.world.group(), dir));
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
               plan.start.step, to_string(plan.config.duration));
-    StateFile(plan.config.run.dir.value).write("done", plan.start.point(), resumed_from(plan));
+    StateFile(dir).write("done", plan.start.point(), resumed_from(plan));
   });
   return 0;
 }
