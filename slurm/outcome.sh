@@ -31,6 +31,20 @@ find_folders() {
   return "$code"
 }
 
+interrupted=0  # set it to 1 in every trap
+# `wait` that signals interrupt, but do not end; the exit code is in `code`.
+await() {
+  local got
+  code=1
+  while :; do
+    interrupted=0
+    wait "$1"
+    got=$?
+    if ((got != 127)); then code=$got; fi  # 127: ended just before the last signal, and `code` is right already
+    if ((!interrupted)); then return; fi
+  done
+}
+
 # A number that grows when something was brought to safety: the newest checkpoint's step, or the files of the other commands.
 progress() {
   local newest

@@ -17,7 +17,6 @@ fi
 min_nodes=${MILLRACE_MIN_NODES:-1}
 told=""  # the signal that told us to stop
 step_pid="" watch_pid=""
-interrupted=0
 
 # In front of srun: without the job's own numbers, which would contradict the options.
 own_numbers=(env)
@@ -228,19 +227,6 @@ start_watch() {
 clean_up() {
   rm -rf "$scratch"
   if [[ -n $watch_pid ]]; then kill "$watch_pid" 2> /dev/null; fi  # to srun, which ends the step at once
-}
-
-# `wait` that signals interrupt, but do not end; the exit code is in `code`.
-await() {
-  local got
-  code=1
-  while :; do
-    interrupted=0
-    wait "$1"
-    got=$?
-    if ((got != 127)); then code=$got; fi  # 127: ended just before the last signal, and `code` is right already
-    if ((!interrupted)); then return; fi
-  done
 }
 
 # Gives the job back to the queue and never returns. A job that Slurm is ending for another reason (a person's scancel, its time

@@ -60,10 +60,6 @@ struct Plan {
   RunState start = {};
 };
 
-std::optional<std::string> resumed_from(const Plan& plan) {
-  return plan.checkpoint ? std::optional(plan.checkpoint->path().string()) : std::nullopt;
-}
-
 nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
   if (!config.model.unet.config) return pipeline.config("unet");
   try {
@@ -236,8 +232,7 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
 // A producer that sends nothing may be unable to say so itself.
 void accuse(const Session& session, const Plan& plan, const Overdue& overdue, const Error& error) {
   const int rank = plan.roles.producers[overdue.producer];
-  fault::report_to({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"});
-  fault::write(error, "silent");
+  fault::write_about({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"}, error, "silent");
 }
 
 LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
@@ -285,7 +280,7 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
        .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
        .on_silent_producer = [&](const Overdue& overdue, const Error& error) { accuse(session, plan, overdue, error); },
        .lease = &lease,
-       .resumed_from = resumed_from(plan),
+       .resumed_from = path_of(plan.checkpoint),
        .validation = validation ? &*validation : nullptr},
       plan.start);
 }
@@ -357,7 +352,7 @@ int finish_without_training(const Session& session, const Plan& plan) {
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
               plan.start.step, to_string(plan.config.duration));
-    StateFile(dir).write("done", plan.start.point(), resumed_from(plan));
+    StateFile(dir).write("done", plan.start.point(), path_of(plan.checkpoint));
   });
   return 0;
 }

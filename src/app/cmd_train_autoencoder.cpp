@@ -150,22 +150,21 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                        {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
                         parse_dtype(c.model.dtype, session.device)});
   const auto loop = c.loop();
-  const auto result =
-      run_loop({.task = task,
-                .model = model,
-                .optimizer = optimizer,
-                .trainers = group,
-                .config = loop,
-                .optim = c.optim,
-                .data = plan.data,
-                .max_bad_share = c.data.max_bad_share,
-                .producers = 0,
-                .device = session.device,
-                .manifest_extra = plan.identity,
-                .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
-                .lease = &lease,
-                .resumed_from = plan.checkpoint ? std::optional(plan.checkpoint->path().string()) : std::nullopt},
-               plan.start);
+  const auto result = run_loop({.task = task,
+                                .model = model,
+                                .optimizer = optimizer,
+                                .trainers = group,
+                                .config = loop,
+                                .optim = c.optim,
+                                .data = plan.data,
+                                .max_bad_share = c.data.max_bad_share,
+                                .producers = 0,
+                                .device = session.device,
+                                .manifest_extra = plan.identity,
+                                .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
+                                .lease = &lease,
+                                .resumed_from = path_of(plan.checkpoint)},
+                               plan.start);
   return finish(session, dir, lease, result, task, optimizer, group);
 }
 

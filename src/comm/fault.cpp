@@ -1,12 +1,11 @@
 #include "millrace/comm/fault.h"
 
 #include <atomic>
-#include <chrono>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "millrace/comm/agree.h"
+#include "millrace/core/clock.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/files.h"
 #include "millrace/core/phase.h"
@@ -16,33 +15,32 @@ namespace {
 
 constexpr double unwinding_seconds = 60;
 
-std::mutex mutex;
-std::optional<Reporter> reporter;
-std::atomic<bool> reporting{false}, written{false};
+std::optional<Reporter> self;  // set once, before any other thread may ask
+std::atomic<bool> written{false};
 
 }  // namespace
 
 void report_to(Reporter where) {
-  const std::lock_guard lock(mutex);
-  reporter = std::move(where);
-  reporting = true;
+  self = std::move(where);
 }
 
-void write(const Error& error, const char* phase) {
-  const std::lock_guard lock(mutex);
-  if (!reporter || written.exchange(true)) return;
-  const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const nlohmann::ordered_json json = {{"rank", reporter->rank},     {"host", reporter->host},
-                                       {"role", reporter->role},     {"phase", phase ? phase : phase::current.load()},
+void write_about(const Reporter& rank, const Error& error, const char* phase) {
+  if (written.exchange(true)) return;
+  const nlohmann::ordered_json json = {{"rank", rank.rank},          {"host", rank.host},
+                                       {"role", rank.role},          {"phase", phase},
                                        {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
-                                       {"reason", error.what()},     {"time", now}};
+                                       {"reason", error.what()},     {"time", unix_seconds()}};
   try {
-    const auto folder = reporter->run_dir / "fault";
+    const auto folder = rank.run_dir / "fault";
     std::filesystem::create_directories(folder);
-    write_file_atomically(folder / fmt::format("rank-{:05d}.json", reporter->rank),
+    write_file_atomically(folder / fmt::format("rank-{:05d}.json", rank.rank),
                           json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   } catch (const std::exception&) {
   }
+}
+
+void write(const Error& error) {
+  if (self) write_about(*self, error, phase::current);
 }
 
 bool leaving() {
@@ -57,7 +55,7 @@ bool leaving() {
     own = speaks = false;
   } catch (...) {
   }
-  if (!reporting) return speaks;
+  if (!self) return speaks;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
   if (own && error.exit() != Exit::timeout) write(error);       // who waited in vain is not to blame
   return speaks;

@@ -21,6 +21,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/phase.h"
 #include "millrace/core/visible.h"
 
 namespace millrace::log {
@@ -29,8 +30,6 @@ namespace {
 
 namespace logging = boost::log;
 namespace sinks = boost::log::sinks;
-
-std::atomic<std::int64_t> current_step{0};
 
 // stderr, where a redrawn progress line may stand below everything else.
 class Terminal {
@@ -104,7 +103,7 @@ auto make_formatter(const Options& options) {
   return [who = who_prefix(options)](const logging::record_view& record, logging::formatting_ostream& out) {
     const auto level = logging::extract<Level>("Severity", record);
     const auto text = logging::extract<std::string>("Message", record);
-    const std::int64_t step = current_step;
+    const std::int64_t step = phase::step;
     out << fmt::format("{:%H:%M:%S} {}{}", fmt::localtime(std::time(nullptr)), name_of(*level), who);
     if (step > 0) out << fmt::format(" step {}", step);
     out << ' ' << visible(*text);
@@ -167,7 +166,7 @@ void close_console() {
 }
 
 void set_step(std::int64_t step) {
-  current_step = step;
+  phase::step = step;
 }
 
 void flush() {

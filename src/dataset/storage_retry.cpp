@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds first_pause{50}, longest_pause{10'000};
+constexpr milliseconds first_pause{50}, max_pause{10'000};
 constexpr milliseconds look{50};  // a signal wakes nobody
 
 std::string to_text(StorageRetry::Seconds time) {
@@ -53,7 +53,7 @@ void StorageRetry::Outage::wait(const StorageError& error) {
                 "tried again");
   }
   const auto until = std::min(now + pause_, end);
-  pause_ = std::min<Clock::duration>(2 * pause_, longest_pause);
+  pause_ = std::min<Clock::duration>(2 * pause_, max_pause);
   std::unique_lock lock(retry_.mutex_);
   while (Clock::now() < until && !retry_.ended_ && !stop::requested())
     retry_.ended_there_.wait_until(lock, std::min(Clock::now() + look, until));

@@ -13,6 +13,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -63,10 +64,6 @@ constexpr int time_is_up = 1000;  // among the numbers of signals
 constexpr double reserve_seconds = 30;
 constexpr double slow_disk = 50e6;  // bytes per second of one writer
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // Unix seconds; far away outside of a job, and where Slurm does not say.
 double job_end() {
   for (const char* name : {"MILLRACE_END_TIME", "SLURM_JOB_END_TIME"})
@@ -83,7 +80,7 @@ class Loop {
         writer_(context_.config.run_dir, context_.trainers,
                 {context_.config.checkpoint.keep, context_.config.checkpoint.keep_every}, state_.point(),
                 context_.lease),
-        state_file_(context_.config.run_dir),
+        state_file_(context_.config.run_dir, context_.lease),
         ledger_(context_.data),
         guard_(context_.config.guard),
         resumed_(state_.point()),
@@ -104,8 +101,7 @@ class Loop {
     phase::current = phase::saving;
     allow(5);
     stop_producers();
-    if (is_root() && !reason_.empty() && is_ours())
-      state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
+    if (is_root() && !reason_.empty()) state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
     account_interval();
     save_last();
     return result();
@@ -121,7 +117,6 @@ class Loop {
   bool step() {
     const auto number = state_.step + 1;
     log::set_step(number);
-    phase::step = number;
     const Stopwatch step_watch;
     double wait = 0;
     if (!wait_for_batches(wait)) return false;
@@ -216,13 +211,12 @@ class Loop {
     }
   }
 
-  bool is_ours() const { return !context_.lease || context_.lease->is_ours(); }
-
   // A signal's number, `time_is_up`, or 0.
   int wish_to_stop() const {
     if (stop::requested()) return stop::signal_number();
     if (const int signal = context_.task.producer_signal()) return signal;
-    return is_root() && job_end_ - now() < 2 * (longest_step_ + save_seconds_) + reserve_seconds ? time_is_up : 0;
+    return is_root() && job_end_ - unix_seconds() < 2 * (longest_step_ + save_seconds_) + reserve_seconds ? time_is_up
+                                                                                                          : 0;
   }
 
   static std::string describe_wish(int wish) {
@@ -425,7 +419,7 @@ class Loop {
     phase::current = phase::saving;
     if (!writer_.commit()) return;
     save_seconds_ = std::max(save_seconds_, since_save_.seconds());
-    if (is_root() && is_ours())
+    if (is_root())
       state_file_.write(reason_.empty() ? "running" : "stopping", writer_.last_point(), last_checkpoint(), reason_);
   }
 

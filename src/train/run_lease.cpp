@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,16 +19,12 @@
 #include "millrace/core/process_name.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "slurm_number.h"
 
 namespace millrace {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-long long number_of(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? std::atoll(text) : 0;
-}
 
 // What stands in LEASE.
 struct Owner {
@@ -44,9 +39,9 @@ struct Owner {
     return {fmt::format("{}-{:08x}", process_name(), random()),
             process_name(),
             host,
-            number_of("SLURM_JOB_ID"),
-            number_of("SLURM_RESTART_COUNT"),
-            number_of("SLURM_STEP_ID"),
+            slurm_number("SLURM_JOB_ID").value_or(0),
+            slurm_number("SLURM_RESTART_COUNT").value_or(0),
+            slurm_number("SLURM_STEP_ID").value_or(0),
             0};
   }
 
@@ -129,16 +124,23 @@ struct RunLease::Impl {
     }
   }
 
+  bool is_ours() const {
+    std::error_code error;
+    if (!std::filesystem::exists(file, error) && !error) return false;  // another one has had it, and has ended
+    const auto owner = read_owner(file);
+    return !owner || owner->nonce == nonce;
+  }
+
   void renew_until_stopped(const std::stop_token& stop, Owner self, double every) {
     std::mutex mutex;
     std::condition_variable_any changed;
     std::unique_lock lock(mutex);
     const auto pause = std::chrono::duration<double>(every);
     while (!changed.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
-      const auto owner = read_owner(file);
-      if (owner && owner->nonce != nonce) {
+      if (!is_ours()) {
+        const auto owner = read_owner(file);
         log::error("run.dir: {} has taken this run over; this instance ends and writes nothing more",
-                   owner->describe());
+                   owner ? owner->describe() : "another instance, which has ended since,");
         stop::request(SIGTERM);
         return;
       }
@@ -177,10 +179,7 @@ const std::string& RunLease::nonce() const {
 }
 
 bool RunLease::is_ours() const {
-  std::error_code error;
-  if (!std::filesystem::exists(impl_->file, error) && !error) return false;  // another one has had it, and has ended
-  const auto owner = read_owner(impl_->file);
-  return !owner || owner->nonce == impl_->nonce;
+  return impl_->is_ours();
 }
 
 }  // namespace millrace

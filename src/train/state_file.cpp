@@ -1,21 +1,20 @@
 #include "millrace/train/state_file.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "slurm_number.h"
 
 namespace millrace {
 namespace {
 
 using StateJson = nlohmann::ordered_json;
 
-// Of Slurm; null outside.
-StateJson slurm_number(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? StateJson(std::atoll(text)) : StateJson(nullptr);
+StateJson number_or_null(const char* slurm_variable) {
+  const auto number = slurm_number(slurm_variable);
+  return number ? StateJson(*number) : StateJson(nullptr);
 }
 
 std::string text_of(const StateJson& json) {
@@ -37,6 +36,7 @@ const char* state_after(const Error& error) {
 
 void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
                       const std::string& reason) const {
+  if (!is_ours()) return;
   StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
   try {
     if (checkpoint) {
@@ -44,8 +44,8 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
       json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
     }
     if (state == "done") write_if_other(run_dir_ / "DONE", text_of(json));
-    json["job"] = slurm_number("SLURM_JOB_ID");
-    json["restart"] = slurm_number("SLURM_RESTART_COUNT");
+    json["job"] = number_or_null("SLURM_JOB_ID");
+    json["restart"] = number_or_null("SLURM_RESTART_COUNT");
     if (!reason.empty()) json["reason"] = reason;
     write_if_other(run_dir_ / "STATE", text_of(json));
   } catch (const Error& failed) {
@@ -55,6 +55,7 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
 }
 
 void StateFile::write_failed(const Error& error) const {
+  if (!is_ours()) return;
   try {
     auto json = StateJson::parse(read_file(run_dir_ / "STATE"));
     if (json.at("state") != "running" && json.at("state") != "stopping") return;

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstring>
 
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 
@@ -61,10 +61,6 @@ std::string event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 void put(std::FILE* file, std::string_view event) {
   const auto record = tensorboard_record(event);
   std::fwrite(record.data(), 1, record.size(), file);
@@ -103,13 +99,13 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::i
   std::filesystem::create_directories(folder);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  const auto path =
-      folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(now()), host, ::getpid());
+  const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(unix_seconds()),
+                                         host, ::getpid());
   file_ = std::fopen(path.c_str(), "wb");
   if (!file_) fail_errno("open", path);
-  put(file_, tensorboard_version_event(now()));
+  put(file_, tensorboard_version_event(unix_seconds()));
   if (resumed_step > 0) {
-    auto event = event_at(now(), resumed_step);
+    auto event = event_at(unix_seconds(), resumed_step);
     std::string session;  // SessionLog{status: START}
     append_key(session, 1, 0);
     append_varint(session, 1);
@@ -123,7 +119,7 @@ TensorBoardWriter::~TensorBoardWriter() {
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, std::int64_t step, double value) {
-  put(file_, tensorboard_scalar_event(now(), step, tag, static_cast<float>(value)));
+  put(file_, tensorboard_scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
 }
 
 void TensorBoardWriter::flush() {

@@ -4,12 +4,9 @@
 
 #include "millrace/core/hash.h"
 #include "millrace/handoff/parcel_receiver.h"
-#include "millrace/models/initialize.h"
-#include "millrace/models/presets.h"
-#include "millrace/models/unet_2d_condition.h"
 #include "millrace/parcels/parcel_bytes.h"
 
-// Encoded samples without encoders, parcels without producers, and a U-Net for them.
+// Encoded samples without encoders, and parcels without producers.
 namespace millrace::test {
 
 constexpr std::int64_t latent_channels = 4, latent_side = 4, text_tokens = 6, text_width = 16;
@@ -46,19 +43,6 @@ inline ParcelContent make_content(std::uint32_t stripe, int first, int count) {
   content.stripe = stripe;
   content.batch = make_batch(stripe, first, count);
   return content;
-}
-
-// A U-Net of two small levels.
-inline UNet2DConditionModel make_small_unet() {
-  auto config = preset_configs(Preset::tiny).unet;
-  config.update({{"attention_head_dim", {2, 2}},
-                 {"block_out_channels", {8, 16}},
-                 {"cross_attention_dim", text_width},
-                 {"down_block_types", {"CrossAttnDownBlock2D", "DownBlock2D"}},
-                 {"norm_num_groups", 4},
-                 {"sample_size", latent_side},
-                 {"up_block_types", {"UpBlock2D", "CrossAttnUpBlock2D"}}});
-  return make_unet(config, /*seed=*/3);
 }
 
 // Gives out parcels in the order in which the test has put them here, and knows how many of each producer are held.

@@ -6,6 +6,7 @@
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/train/diffusion_task.h"
 #include "parcels/encodings.h"
+#include "small_unet.h"
 
 namespace millrace {
 namespace {

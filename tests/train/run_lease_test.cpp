@@ -11,6 +11,7 @@
 #include "error_of.h"
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 
 namespace millrace {
@@ -111,6 +112,20 @@ TEST(RunLease, WhoLosesItKnowsAndDoesNotTakeItBack) {
     EXPECT_FALSE(lease.is_ours());
   }
   EXPECT_EQ(read_lease(folder.path())["nonce"], "them");
+}
+
+// The one that took it over has ended and removed it: the folder is done with, and not ours again.
+TEST(RunLease, WhatIsGoneIsNotMadeAgain) {
+  const TempDir folder;
+  EXPECT_EXIT(
+      {
+        const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+        fs::remove(folder.path() / "LEASE");
+        const Stopwatch watch;
+        while (!stop::requested() && watch.seconds() < 20) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::exit(stop::requested() && !fs::exists(folder.path() / "LEASE") ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

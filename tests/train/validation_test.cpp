@@ -4,6 +4,7 @@
 #include "millrace/train/validation.h"
 #include "mpi_world.h"
 #include "parcels/encodings.h"
+#include "small_unet.h"
 
 namespace millrace {
 namespace {

@@ -12,13 +12,15 @@ struct Reporter {
   int rank = 0;
   std::string host, role;
 };
-// From now on faults of this process are written. Removes nothing: whoever opens the run folder does.
+// From now on faults of this process are written; called once, before other threads start that may have one. Removes
+// nothing: whoever opens the run folder does.
 void report_to(Reporter where);
 
 // Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
 // written is no reason to fail in another way.
-// `phase`: where the rank stood, when that is not this process.
-void write(const Error& error, const char* phase = nullptr);
+void write(const Error& error);
+// The same about another rank, which cannot do so itself; `phase`: where it stood.
+void write_about(const Reporter& rank, const Error& error, const char* phase);
 
 // To be called in a catch block before anything unwinds: writes the exception that is being handled, unless all ranks
 // agreed on it, another rank has thrown it first, or this one has only waited in vain, and sees to it that the process

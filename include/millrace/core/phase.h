@@ -18,7 +18,7 @@ inline constexpr const char* saving = "saving";
 inline constexpr const char* ending = "ending";
 
 inline std::atomic<const char*> current{starting};
-inline std::atomic<std::int64_t> step{0};          // that the phase belongs to; 0 = none yet
+inline std::atomic<std::int64_t> step{0};          // of the phase and of log lines (log::set_step); 0 = none
 inline std::atomic<const char*> awaited{nullptr};  // the collective in which this process waits for others
 inline std::atomic<std::uint64_t> moves{0};        // counts up whenever a wait or a micro-batch has ended
 

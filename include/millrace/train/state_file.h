@@ -5,6 +5,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/train/cadence.h"
+#include "millrace/train/run_lease.h"
 
 namespace millrace {
 
@@ -16,7 +17,9 @@ const char* state_after(const Error& error);
 // checkpoint, when a stop is asked for, and at the end.
 class StateFile {
  public:
-  explicit StateFile(std::filesystem::path run_dir) : run_dir_(std::move(run_dir)) {}
+  // Once another instance has taken `lease`, nothing is written any more; null: the folder is known to be ours.
+  explicit StateFile(std::filesystem::path run_dir, const RunLease* lease = nullptr)
+      : run_dir_(std::move(run_dir)), lease_(lease) {}
 
   // `state`: running, stopping, requeue, done or failed. `checkpoint`: the newest; what the file said before when there
   // is none here. `done` writes RUN/DONE with it. A disk that refuses the file is warned about: except for `done`, what
@@ -28,7 +31,10 @@ class StateFile {
   void write_failed(const Error& error) const;
 
  private:
+  bool is_ours() const { return !lease_ || lease_->is_ours(); }
+
   std::filesystem::path run_dir_;
+  const RunLease* lease_;
 };
 
 }  // namespace millrace

@@ -162,8 +162,8 @@ std::string describe_shares(const Routing& routing) {
   if (routing.is_even()) return {};
   std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));
   for (const int trainer : routing.trainer_of) ++shares[static_cast<std::size_t>(trainer)];
-  constexpr std::size_t most_listed = 64;
-  if (shares.size() <= most_listed) return fmt::format("stripes {}", fmt::join(shares, " "));
+  constexpr std::size_t max_listed = 64;
+  if (shares.size() <= max_listed) return fmt::format("stripes {}", fmt::join(shares, " "));
   const auto [fewest, most] = std::ranges::minmax(shares);
   return fmt::format("stripes {} on {} trainers, {} on {}", most, std::ranges::count(shares, most), fewest,
                      std::ranges::count(shares, fewest));

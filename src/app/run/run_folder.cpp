@@ -21,6 +21,11 @@ static const std::vector<std::string> fixed_keys = {
 
 constexpr const char* archives_name = "archives.tsv";
 
+std::optional<std::string> path_of(const std::optional<CheckpointReader>& checkpoint) {
+  if (!checkpoint) return std::nullopt;
+  return checkpoint->path().string();
+}
+
 // The owner before may have written one after this start had chosen where to begin.
 static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::int64_t start) {
   for (const auto& newer : list_checkpoints(run_dir)) {
@@ -51,8 +56,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     std::filesystem::remove_all(run_dir / "fault", ignored);
     write_file_atomically(run_dir / "config.yaml", config_yaml);
     write_file_atomically(run_dir / archives_name, archives.listing());
-    StateFile(run_dir).write("running", start.point(),
-                             checkpoint ? std::optional(checkpoint->path().string()) : std::nullopt);
+    StateFile(run_dir).write("running", start.point(), path_of(checkpoint));
   });
   return lease;
 }
@@ -62,8 +66,7 @@ static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease
   const Error error(Exit::timeout, suspect.what, "guard.hang_timeout sets the limit");
   leave_within(30, Exit::timeout, error.what());  // run.dir may be what hangs
   if (lease.is_ours()) {
-    fault::report_to({run_dir, suspect.rank, suspect.host, ""});
-    fault::write(error, suspect.phase.c_str());
+    fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
     StateFile(run_dir).write_failed(error);
   }
   leave_within(0, Exit::timeout, error.what());
@@ -79,7 +82,7 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
   try {
     return part();
   } catch (...) {
-    if (fault::leaving() && lease.is_ours()) StateFile(run_dir).write_failed(present_error());
+    if (fault::leaving()) StateFile(run_dir, &lease).write_failed(present_error());
     throw;
   }
 }
@@ -89,7 +92,7 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
   log::set_step(0);
   if (trainers.rank() == 0) {
     const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
-    if (lease.is_ours()) StateFile(run_dir).write(state, result.state.point(), result.checkpoint, result.reason);
+    StateFile(run_dir, &lease).write(state, result.state.point(), result.checkpoint, result.reason);
     print_footer(run_dir, result, has_producers, next_command);
   }
   if (result.failure) {

@@ -71,6 +71,9 @@ std::optional<CheckpointReader> open_start(const Group& world, const Config& con
   });
 }
 
+// Its folder, for STATE.
+std::optional<std::string> path_of(const std::optional<CheckpointReader>& checkpoint);
+
 // Where training resumes from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
 // in the old ones mean nothing: the new data begin at their beginning.
 RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity);

@@ -1,0 +1,11 @@
+#pragma once
+#include <chrono>
+
+namespace millrace {
+
+// Wall time since 1970, as files and Slurm tell it. For lengths of time: Stopwatch.
+inline double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace millrace
