@@ -31,17 +31,18 @@ find_folders() {
   return "$code"
 }
 
-interrupted=0  # set it to 1 in every trap
-# `wait` that signals interrupt, but do not end; the exit code is in `code`.
+interrupted=0
+# For traps: what await waits for is not over yet.
+interrupt() { interrupted=1; }
+# `wait` that signals interrupt, but do not end; returns what the process did.
 await() {
-  local got
-  code=1
+  local code=1 got
   while :; do
     interrupted=0
     wait "$1"
     got=$?
     if ((got != 127)); then code=$got; fi  # 127: ended just before the last signal, and `code` is right already
-    if ((!interrupted)); then return; fi
+    if ((!interrupted)); then return "$code"; fi
   done
 }
 

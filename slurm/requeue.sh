@@ -31,7 +31,7 @@ job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[
 
 # Signals go to the steps by Slurm: srun itself would answer TERM by killing all tasks.
 tell_steps() {
-  interrupted=1
+  interrupt
   if [[ -n $told ]]; then return; fi
   told=$1
   say "$told: the ranks are told to save and stop"
@@ -198,6 +198,7 @@ launch() {
   "${prefix[@]}" setsid srun "${options[@]}" "$MILLRACE" "$@" &
   step_pid=$!
   await "$step_pid"
+  code=$?
   step_pid=""
 }
 
