@@ -38,8 +38,8 @@ void check_common(const Config& c, config::Report& report) {
   c.data.check(report);
   check_optim(c.optim, c.duration, report);
   check_guard(c.guard, report);
-  if (c.checkpoint.every && c.checkpoint.every->count <= 0)
-    report.problem("checkpoint.every", "must be above 0, or null for none");
+  if (c.checkpoint.every && c.checkpoint.every->value && c.checkpoint.every->value->count <= 0)
+    report.problem("checkpoint.every", "must be above 0, auto, or null for none");
   if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
     report.problem("checkpoint.keep_every", "must be above 0, or null for none");
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");

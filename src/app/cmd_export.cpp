@@ -1,8 +1,8 @@
 // export: a checkpoint becomes a diffusers folder.
 #include "command.h"
 #include "export.h"
+#include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
-#include "millrace/train/checkpoint.h"
 
 namespace millrace {
 namespace {
@@ -18,10 +18,10 @@ struct ExportConfig {
   }
 };
 
-std::filesystem::path checkpoint_of(const CommandLine& line) {
+CheckpointReader checkpoint_of(const CommandLine& line) {
   if (auto checkpoint = line.find("checkpoint")) {
     if (!std::filesystem::is_directory(*checkpoint)) fail(Exit::io, "--checkpoint {}: no such folder", *checkpoint);
-    return *checkpoint;
+    return CheckpointReader::open(*checkpoint);
   }
   const auto run = line.get("run");
   if (!std::filesystem::is_directory(run)) fail(Exit::io, "--run {}: no such folder", run);
@@ -32,13 +32,11 @@ std::filesystem::path checkpoint_of(const CommandLine& line) {
 int run_export(const CommandLine& line) {
   const auto loaded = load_config<ExportConfig>(line);
   if (loaded.printed) return 0;
-  ExportRequest request;
-  request.out = line.get("out");
-  request.checkpoint = checkpoint_of(line);
-  request.weights = loaded.root.weights;
+  const ExportRequest request{
+      .checkpoint = checkpoint_of(line), .out = line.get("out"), .weights = loaded.root.weights};
   if (line.dry_run) {
     fmt::print("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
-               request.checkpoint.string());
+               request.checkpoint.path().string());
     return 0;
   }
   export_checkpoint(request);

@@ -8,10 +8,12 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "millrace/checkpoint/restore.h"
 #include "millrace/comm/fault.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/startup.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/io/json.h"
 #include "millrace/latents/cached_source.h"
@@ -88,6 +90,7 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   Plan plan{.config = config, .pipeline = open_pipeline(world, config.model.pipeline.value)};
   plan.roles = on_all(world, [&, gpus = gpu_names(session)] { return plan_roles(gpus, config.roles); });
   plan.data = broadcast_data_plan(world, config.data.train, config.data, config.batch.global);
+  startup::done("data");
   plan.encoding = broadcast_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
                                           parse_dtype(config.encode.dtype, session.device));
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
@@ -100,9 +103,11 @@ Plan make_plan(const Session& session, const TrainConfig& config, config::Report
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), plan.encoding.shape.moments, plan.encoding.shape.text);
   plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
+  startup::done("plan");
   plan.identity = run_identity("unet", config, plan.data, unet_config_of(config, plan.pipeline), plan.pipeline.path());
   plan.checkpoint = open_start(world, config, plan.identity, plan.data.manifest);
   if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
+  startup::done("checkpoint");
   return plan;
 }
 
@@ -180,7 +185,8 @@ torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, Enco
 }
 
 int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& pipeline, const Group& handoff) {
-  if (plan.validation) produce_validation(session, *plan.validation, plan.pipeline, plan.roles, handoff);
+  if (plan.validation)
+    produce_validation(session, *plan.validation, plan.pipeline, pipeline.networks(), plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
   broadcast_null_text(session, plan, &pipeline);
   const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
@@ -205,9 +211,16 @@ int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& 
 
 UNet2DConditionModel make_unet_for_run(const Plan& plan) {
   const auto& c = plan.config;
-  auto unet = make_unet(unet_config_of(c, plan.pipeline), c.run.seed);
-  if (c.model.unet.init == ModelConfig::Init::pretrained)
+  const auto json = unet_config_of(c, plan.pipeline);
+  UNet2DConditionModel unet{nullptr};
+  if (plan.checkpoint) {
+    unet = UNet2DConditionModel(UNet2DConditionConfig::from_json(json));  // its weights come from there
+  } else if (c.model.unet.init == ModelConfig::Init::pretrained) {
+    unet = UNet2DConditionModel(UNet2DConditionConfig::from_json(json));
     load_weights(*unet, plan.pipeline.component("unet"), diffusers_stem);
+  } else {
+    unet = make_unet(json, c.run.seed);
+  }
   unet->train();
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   return unet;
@@ -229,6 +242,12 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
           options};
 }
 
+std::vector<std::string> hosts_of(const std::vector<int>& ranks, const Session& session) {
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) hosts.push_back(session.world.hosts()[static_cast<std::size_t>(rank)]);
+  return hosts;
+}
+
 // A producer that sends nothing may be unable to say so itself.
 void accuse(const Session& session, const Plan& plan, const Overdue& overdue, const Error& error) {
   const int rank = plan.roles.producers[overdue.producer];
@@ -239,13 +258,17 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
                  ParcelReceiver& receiver, const torch::Tensor& null_text, std::vector<EncodedBatch> validation_batches,
                  const RunLease& lease) {
   const auto& c = plan.config;
-  auto originals = weights_of(*unet);
+  auto originals = plan.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
-  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers);
+  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers,
+                     plan.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  optimizer.start_from(std::move(originals));
-  if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
+  if (plan.checkpoint) {
+    restore(*plan.checkpoint, optimizer);
+  } else {
+    optimizer.start_from(std::move(originals));
+  }
 
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   DiffusionTask::Options options;
@@ -262,6 +285,7 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
                      BatchReceiver(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe),
                      receiver, options);
+  startup::done(plan.checkpoint ? "restore" : "shards");
   std::optional<Validation> validation;
   if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_batches));
   const auto loop = c.loop();
@@ -279,10 +303,11 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
        .manifest_extra = plan.identity,
        .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
        .on_silent_producer = [&](const Overdue& overdue, const Error& error) { accuse(session, plan, overdue, error); },
+       .hosts = hosts_of(plan.roles.trainers, session),
        .lease = &lease,
        .resumed_from = path_of(plan.checkpoint),
        .validation = validation ? &*validation : nullptr},
-      plan.start);
+      with_ledger(plan.start, plan.checkpoint, trainers));
 }
 
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
@@ -307,6 +332,7 @@ int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionMo
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
+  startup::done("validation");
   const auto null_text = broadcast_null_text(session, plan, nullptr);
   const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes, handoff_slots});
@@ -320,7 +346,9 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
                    const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
-    validation = make_validation(session, *plan.validation, plan.pipeline, start_seconds(plan.config));
+    validation = make_validation(session, *plan.validation, plan.pipeline, networks.encode_pipeline->networks(),
+                                 start_seconds(plan.config));
+  startup::done("validation");
   const auto null_text = broadcast_null_text(session, plan, &*networks.encode_pipeline);
   ProducerThread producer({plan.parcel_bytes, handoff_slots}, session.threads, "producer", [&](ParcelSender& sender) {
     produce_until_stopped(session, plan, *networks.encode_pipeline, trainers.rank(), sender);
@@ -381,14 +409,21 @@ int run_roles(const Session& session, const Plan& plan) {
     if (trains) networks.unet = make_unet_for_run(plan);
   });
   if (told_to_stop(world)) return stopped_before_start(session);
+  startup::done("networks");
 
   const auto& dir = plan.config.run.dir.value;
+  if (plan.config.checkpoint.every)
+    on_all(world, [&] {
+      if (rank == plan.roles.trainers.front())
+        check_disk_space(dir, checkpoint_bytes(*networks.unet, plan.config.ema.enabled), plan.config.checkpoint.keep);
+    });
   const auto lease = open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest, plan.start,
                                      plan.config.checkpoint.resume, plan.checkpoint);
   const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
   open_log(session, dir, role, rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
   return run_in_folder(session, dir, lease, role, hang_seconds(plan.config.guard.hang_timeout), [&] {
     phase::current = phase::loading;
+    startup::done("run folder");
     if (session.is_root()) print_start(session, plan);
     const auto of_role = world.split(trains ? 0 : 1, rank);
     if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role, lease);
@@ -403,6 +438,7 @@ int run_train(const CommandLine& line) {
     auto loaded = load_config<TrainConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
+    startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
     const Plan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);

@@ -5,7 +5,9 @@
 #include "app_config.h"
 #include "command.h"
 #include "export.h"
+#include "millrace/checkpoint/restore.h"
 #include "millrace/core/log.h"
+#include "millrace/core/startup.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/sources.h"
@@ -19,10 +21,16 @@
 namespace millrace {
 namespace {
 
-// In float32 on the host.
-AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline) {
-  auto vae = make_vae(pipeline.config("vae"), c.run.seed);
-  if (c.model.init == ModelConfig::Init::pretrained) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
+// In float32 on the host; weights that a checkpoint replaces are not made.
+AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, bool is_restored) {
+  const auto json = pipeline.config("vae");
+  if (!is_restored && c.model.init == ModelConfig::Init::random) {
+    auto vae = make_vae(json, c.run.seed);
+    vae->train();
+    return vae;
+  }
+  AutoencoderKL vae(AutoencoderKLConfig::from_json(json));
+  if (!is_restored) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
   vae->train();
   return vae;
 }
@@ -62,6 +70,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
            vae.factor());
   });
   plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
+  startup::done("data");
   on_all(world, [&] {
     const Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
     plan.routing = plan_routing(roles, plan.stripes(), c.batch.global, c.batch.micro);
@@ -69,6 +78,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   plan.identity = run_identity("vae", c, plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.checkpoint = open_start(world, c, plan.identity, plan.data.manifest);
   if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
+  startup::done("checkpoint");
   return plan;
 }
 
@@ -105,11 +115,8 @@ int say_what_would_be(const Session& session, const AutoencoderPlan& plan) {
 
 // Weights for other tools, scaled so that the latents have a standard deviation of 1.
 void export_pipeline(const fs::path& checkpoint, const fs::path& out, double scaling) {
+  const ExportRequest request{.checkpoint = CheckpointReader::open(checkpoint), .out = out, .scaling_factor = scaling};
   fs::remove_all(out);
-  ExportRequest request;
-  request.checkpoint = checkpoint;
-  request.out = out;
-  request.scaling_factor = scaling;
   export_checkpoint(request);
 }
 
@@ -132,14 +139,19 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
           const RunLease& lease) {
   const auto& c = plan.config;
   const fs::path dir = c.run.dir.value;
-  auto originals = weights_of(*vae);
+  auto originals = plan.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
-                     c.parallel, group);
+                     c.parallel, group,
+                     plan.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  optimizer.start_from(std::move(originals));
-  if (plan.checkpoint) restore(*plan.checkpoint, optimizer);
+  if (plan.checkpoint) {
+    restore(*plan.checkpoint, optimizer);
+  } else {
+    optimizer.start_from(std::move(originals));
+  }
 
+  startup::done(plan.checkpoint ? "restore" : "shards");
   SampleLoader loader(c.data, c.transform, plan.data,
                       {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
   const auto source = make_source(c.data.train, plan.data.manifest, c.transform.resolution, c.data.index);
@@ -162,9 +174,10 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .device = session.device,
                                 .manifest_extra = plan.identity,
                                 .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
+                                .hosts = session.world.hosts(),
                                 .lease = &lease,
                                 .resumed_from = path_of(plan.checkpoint)},
-                               plan.start);
+                               with_ledger(plan.start, plan.checkpoint, group));
   return finish(session, dir, lease, result, task, optimizer, group);
 }
 
@@ -172,9 +185,12 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
 int run_trainers(const Session& session, const AutoencoderPlan& plan) {
   const auto& c = plan.config;
   const auto group = session.world.group().duplicate();
-  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline); });
+  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline, plan.checkpoint.has_value()); });
   if (told_to_stop(group)) return stopped_before_start(session);
+  startup::done("networks");
   const fs::path dir = c.run.dir.value;
+  if (c.checkpoint.every)
+    on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
   const auto lease = open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start,
                                      c.checkpoint.resume, plan.checkpoint);
   open_log(session, dir, "", session.is_root());
@@ -190,6 +206,7 @@ int run_train_autoencoder(const CommandLine& line) {
         load_config<AutoencoderTrainConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
+    startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     if (line.dry_run) return say_what_would_be(session, plan);

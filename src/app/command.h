@@ -65,6 +65,7 @@ Command download_command();
 Command preprocess_command();
 Command train_command();
 Command train_autoencoder_command();
+Command preflight_command();
 Command export_command();
 Command generate_command();
 Command probe_command();

@@ -1,18 +1,19 @@
 #include "export.h"
 
 #include "app_config.h"
+#include "millrace/checkpoint/tensors.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
-#include "millrace/train/checkpoint.h"
 
 namespace millrace {
 namespace {
 
 Tensors read_all(const CheckpointReader& checkpoint, const std::string& kind) {
   Tensors tensors;
-  for (const auto& name : checkpoint.names(kind)) tensors[name] = checkpoint.tensor(kind, name);
+  CheckpointTensors held(checkpoint);
+  for (const auto& name : checkpoint.names(kind)) tensors[name] = held.tensor(kind, name);
   return tensors;
 }
 
@@ -48,7 +49,7 @@ TrainConfig config_of(const CheckpointReader& checkpoint) {
 }  // namespace
 
 void export_checkpoint(const ExportRequest& request) {
-  const auto checkpoint = CheckpointReader::open(request.checkpoint);
+  const auto& checkpoint = request.checkpoint;
   const auto& manifest = checkpoint.manifest();
   const auto state = checkpoint.state();
   PipelineExport pipeline;

@@ -14,9 +14,9 @@ namespace millrace {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {init_command(),   download_command(), preprocess_command(), train_command(), train_autoencoder_command(),
-          export_command(), generate_command(), inspect_command(),    probe_command(), tokenize_command(),
-          bench_command(),  env_command()};
+  return {init_command(),      download_command(), preprocess_command(), train_command(),   train_autoencoder_command(),
+          preflight_command(), export_command(),   generate_command(),   inspect_command(), probe_command(),
+          tokenize_command(),  bench_command(),    env_command()};
 }
 
 // Promised, but not built yet; asking for one says so.
@@ -25,7 +25,6 @@ struct LaterCommand {
 };
 constexpr LaterCommand later_commands[] = {{"evaluate", "scores of generated images against a reference set"},
                                            {"plan", "roles, memory, speed and cost of a run on a pretended cluster"},
-                                           {"preflight", "checks of a real allocation before a run"},
                                            {"report", "a run as one HTML page"}};
 
 void print_overview(const std::vector<Command>& commands) {

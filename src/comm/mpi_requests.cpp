@@ -5,6 +5,7 @@
 #include "millrace/comm/backoff.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 
@@ -19,13 +20,15 @@ void check_mpi(int code, const char* file, int line) {
 
 namespace {
 
-// What the watchdog is told of a wait.
+// What the watchdog and metrics are told of a wait.
 struct Waiting {
   explicit Waiting(const char* what) { phase::awaited = what; }
   ~Waiting() {
     phase::awaited = nullptr;
+    phase::waited_seconds += since.seconds();
     ++phase::moves;
   }
+  const Stopwatch since{};
 };
 
 }  // namespace

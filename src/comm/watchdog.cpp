@@ -6,15 +6,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "hang_judge.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/stacks.h"
 #include "millrace/core/stopwatch.h"
 
 namespace millrace {
@@ -22,16 +26,25 @@ namespace {
 
 constexpr double min_limit_seconds = 10;
 constexpr double beat_seconds = 1;
+constexpr double stacks_seconds = 3;  // for all ranks to write where they stand, before the run is ended
+constexpr double look_seconds = 0.1;  // between two questions who has them
+constexpr double alive_seconds = 3;   // who was heard of since then can write them
+constexpr double pause_seconds = 5;   // this thread looks at least every quarter of a second
 
 // One datagram, either way; all ranks run the same program on the same kind of machine.
 struct Beat {
   std::uint64_t run = 0;  // of another run that once had the port: thrown away
   std::int32_t rank = 0;
   std::int32_t leaves = 0;
+  std::int32_t wants_stacks = 0;  // all ranks are to write theirs
+  std::int32_t has_stacks = 0;    // this rank has; said by rank 0: all have that can
   std::int64_t step = 0;
-  double unchanged_seconds = 0;
+  double unchanged_seconds = 0, slow_step_seconds = 0;
   char phase[24] = {}, awaited[32] = {};
 };
+
+// Of this process: its threads and its watchdog talk of it.
+std::atomic<bool> watched{false}, stacks_wanted{false}, stacks_everywhere{false};
 
 struct Address {
   sockaddr_storage storage = {};
@@ -50,32 +63,37 @@ std::optional<Address> find_address(const std::string& host, const std::string& 
   return address;
 }
 
-std::string describe(const Beat& beat) {
-  const std::string step = beat.step ? fmt::format(" step {}", beat.step) : "";
-  return beat.awaited[0] ? fmt::format("waiting in {}, {}{}", beat.awaited, beat.phase, step)
-                         : fmt::format("{}{}", beat.phase, step);
+std::string describe(const Sign& sign) {
+  const std::string step = sign.step ? fmt::format(" step {}", sign.step) : "";
+  return sign.awaited.empty() ? fmt::format("{}{}", sign.phase, step)
+                              : fmt::format("waiting in {}, {}{}", sign.awaited, sign.phase, step);
+}
+
+Sign to_sign(const Beat& beat) {
+  return {beat.phase, beat.awaited, beat.leaves != 0, beat.step, beat.unchanged_seconds, beat.slow_step_seconds};
 }
 
 }  // namespace
 
 struct Watchdog::Impl {
-  // What rank 0 knows of a rank.
-  struct Known {
-    Beat last;
-    Stopwatch since;
+  // Of another rank; rank 0 has these of all, the others of rank 0 alone.
+  struct Peer {
     std::optional<Address> address;  // nothing has come from it yet
+    double heard = 0;
+    bool leaves = false, has_stacks = false;
   };
 
   int rank;
-  double limit;
   std::vector<std::string> hosts;
   std::function<void(const Suspect&)> on_hang;
   int socket = -1;
   std::optional<Address> root;
   std::uint64_t run = 0;
-  std::vector<Known> ranks;  // on rank 0; on the others only the first, which is rank 0
+  std::vector<Peer> peers;
+  std::optional<HangJudge> judge;
+  SlowStep slow_step;
   Beat own;
-  Stopwatch unchanged;
+  Stopwatch clock, unchanged, since_stacks;
   std::uint64_t seen_moves = 0;
   std::jthread thread;
 
@@ -83,17 +101,27 @@ struct Watchdog::Impl {
     if (thread.joinable()) {
       thread.request_stop();
       thread.join();
+      watched = false;
     }
     if (socket >= 0) ::close(socket);
   }
 
   void work(const std::stop_token& stop) {
-    for (Stopwatch since_beat; !stop.stop_requested(); receive()) {
-      if (own.run == run && since_beat.seconds() < beat_seconds) continue;
-      since_beat = Stopwatch();
-      look_at_this_process();
-      if (root) send(own, *root);
-      if (const auto suspect = find_suspect()) {
+    Stopwatch since_beat, since_turn;
+    std::optional<Suspect> suspect;
+    for (Stopwatch since_suspect; !stop.stop_requested(); receive()) {
+      if (since_turn.lap() > pause_seconds) forget_the_pause();
+      slow_step.look(phase::current.load(), phase::step, clock.seconds());
+      if (own.run != run || since_beat.seconds() >= beat_seconds) {
+        since_beat = Stopwatch();
+        look_at_this_process();
+        if (root) send(own, *root);
+      }
+      see_to_stacks();
+      if (!suspect && (suspect = find_suspect())) {
+        since_suspect = Stopwatch();
+        stacks_wanted = true;
+      } else if (suspect && (stacks_everywhere || since_suspect.seconds() > stacks_seconds)) {
         tell_that_this_rank_leaves();
         on_hang(*suspect);
         return;
@@ -106,9 +134,21 @@ struct Watchdog::Impl {
     own.leaves = 1;
     for (int i = 0; i < 3; ++i) {  // one may get lost
       if (root) send(own, *root);
-      for (const auto& known : ranks)
-        if (known.address) send(own, *known.address);
+      tell_peers();
     }
+  }
+
+  void tell_peers() const {
+    for (const auto& peer : peers)
+      if (peer.address) send(own, *peer.address);
+  }
+
+  // This process, or its machine, was asleep, and perhaps the whole run with it.
+  void forget_the_pause() {
+    unchanged = Stopwatch();
+    slow_step.pass_over(clock.seconds());
+    judge->restart(clock.seconds());
+    for (auto& peer : peers) peer.heard = clock.seconds();
   }
 
   void look_at_this_process() {
@@ -126,6 +166,28 @@ struct Watchdog::Impl {
     seen_moves = moves;
     own = now;
     own.unchanged_seconds = unchanged.seconds();
+    own.slow_step_seconds = slow_step.seconds();
+    judge->hear(rank, to_sign(own), clock.seconds());
+    if (rank == 0) own.slow_step_seconds = judge->slow_step_seconds();
+  }
+
+  // Rank 0 hears who wants them, tells all, and hears who has them.
+  void see_to_stacks() {
+    if (!stacks_wanted) return;
+    stacks::start_writing();
+    if (since_stacks.seconds() < look_seconds) return;
+    since_stacks = Stopwatch();
+    own.wants_stacks = 1;
+    own.has_stacks = stacks::written();
+    if (rank != 0) {
+      if (root) send(own, *root);
+      return;
+    }
+    for (const auto& peer : peers)
+      if (peer.address && !peer.leaves && clock.seconds() - peer.heard < alive_seconds && !peer.has_stacks)
+        own.has_stacks = 0;
+    if (own.has_stacks) stacks_everywhere = true;
+    tell_peers();
   }
 
   void send(const Beat& beat, const Address& to) const {
@@ -139,28 +201,29 @@ struct Watchdog::Impl {
     from.length = sizeof from.storage;
     if (::recvfrom(socket, &beat, sizeof beat, 0, reinterpret_cast<sockaddr*>(&from.storage), &from.length) !=
             sizeof beat ||
-        beat.run != run || beat.rank < 0 || beat.rank >= static_cast<int>(ranks.size()))
+        beat.run != run || beat.rank < 0 || beat.rank >= static_cast<int>(peers.size()))
       return;
-    ranks[beat.rank] = {beat, Stopwatch(), from};
-    if (rank == 0) send(own, from);
+    const double now = clock.seconds();
+    peers[beat.rank] = {from, now, beat.leaves != 0, beat.has_stacks != 0};
+    judge->hear(beat.rank, to_sign(beat), now);
+    if (beat.wants_stacks) stacks_wanted = true;
+    if (rank == 0) {
+      send(own, from);
+    } else if (beat.has_stacks) {
+      stacks_everywhere = true;
+    }
   }
 
   std::optional<Suspect> find_suspect() const {
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const Known& known = ranks[i];
-      if (!known.address || known.last.leaves) continue;
-      const double silent = known.since.seconds(), still = known.last.unchanged_seconds + silent;
-      // Trainers notice a silent producer by themselves, and save first.
-      if (std::strcmp(known.last.phase, phase::producing) == 0) continue;
-      const bool stands = std::strcmp(known.last.phase, phase::training) == 0 && !known.last.awaited[0];
-      if (silent < limit && !(stands && still > limit)) continue;
-      return Suspect{static_cast<int>(i), hosts[i], known.last.phase,
-                     silent >= limit ? fmt::format("rank {} on {} has not been heard of for {:.0f} s; it was {}", i,
-                                                   hosts[i], silent, describe(known.last))
-                                     : fmt::format("rank {} on {} has not moved for {:.0f} s, in {}", i, hosts[i],
-                                                   still, describe(known.last))};
-    }
-    return std::nullopt;
+    const auto found = judge->find(clock.seconds());
+    if (!found) return std::nullopt;
+    const Sign& sign = *judge->sign_of(found->rank);
+    const auto& host = hosts[found->rank];
+    return Suspect{found->rank, host, sign.phase,
+                   found->is_silent ? fmt::format("rank {} on {} has not been heard of for {:.0f} s; it was {}",
+                                                  found->rank, host, found->seconds, describe(sign))
+                                    : fmt::format("rank {} on {} has not moved for {:.0f} s, in {}", found->rank, host,
+                                                  found->seconds, describe(sign))};
   }
 };
 
@@ -168,10 +231,10 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
     : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.rank = world.rank();
-  impl.limit = std::max(limit_seconds, min_limit_seconds);
   impl.hosts = world.hosts();
+  impl.judge.emplace(impl.rank, impl.hosts, std::max(limit_seconds, min_limit_seconds));
   impl.on_hang = std::move(on_hang);
-  impl.ranks.resize(impl.rank == 0 ? static_cast<std::size_t>(world.size()) : 1);
+  impl.peers.resize(impl.rank == 0 ? static_cast<std::size_t>(world.size()) : 1);
   impl.socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const timeval quarter{.tv_sec = 0, .tv_usec = 250000};
   ::setsockopt(impl.socket, SOL_SOCKET, SO_RCVTIMEO, &quarter, sizeof quarter);
@@ -193,9 +256,18 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
   }
   impl.run = std::stoull(where.substr(space + 1));
   if (impl.rank != 0) impl.root = find_address(impl.hosts.front(), where.substr(0, space));
+  watched = true;
   impl.thread = std::jthread([&impl](const std::stop_token& stop) { impl.work(stop); });
 }
 
 Watchdog::~Watchdog() = default;
+
+void collect_stacks(double seconds) {
+  stacks::start_writing();
+  if (watched) stacks_wanted = true;
+  const Stopwatch since;
+  while (since.seconds() < seconds && !(watched ? stacks_everywhere.load() : stacks::written()))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
 
 }  // namespace millrace

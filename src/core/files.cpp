@@ -126,6 +126,11 @@ void publish_directory(const fs::path& temporary, const fs::path& final_name) {
   rename_durably(temporary, final_name);
 }
 
+void drop_cached_pages(const fs::path& path) {
+  const Descriptor file(path, O_RDONLY);
+  (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
 Hash128 hash_file(const fs::path& path) {
   Hasher128 hasher;
   for_each_piece(path, [&](const char* data, std::size_t bytes) { hasher.update(data, bytes); });

@@ -130,12 +130,14 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_, seen_;  // of the file, of the tensor at hand
 };
 
-std::uint64_t read_header_length(std::span<const std::byte> file, std::string_view where) {
-  if (file.size() < 8) refuse(where, fmt::format("{} bytes are too few", file.size()));
+// From the first 8 bytes of a file.
+std::uint64_t read_header_length(std::span<const std::byte> begin, std::uint64_t file_bytes, std::string_view where) {
+  if (file_bytes < 8 || begin.size() < 8) refuse(where, fmt::format("{} bytes are too few", file_bytes));
   std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  for (int i = 7; i >= 0; --i)
+    length = length << 8 | std::to_integer<std::uint64_t>(begin[static_cast<std::size_t>(i)]);
   if (length > max_header_bytes) refuse(where, fmt::format("a header of {} bytes; 100000000 are allowed", length));
-  if (length > file.size() - 8) refuse(where, fmt::format("a header of {} bytes in a file of {}", length, file.size()));
+  if (length > file_bytes - 8) refuse(where, fmt::format("a header of {} bytes in a file of {}", length, file_bytes));
   return length;
 }
 
@@ -160,8 +162,14 @@ void check_layout(const SafetensorsHeader& header, std::uint64_t data_bytes, std
 }  // namespace
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view where) {
-  const std::uint64_t length = read_header_length(file, where);
-  const char* const text = reinterpret_cast<const char*>(file.data()) + 8;
+  return parse_safetensors(file, file.size(), where);
+}
+
+SafetensorsHeader parse_safetensors(std::span<const std::byte> begin, std::uint64_t file_bytes,
+                                    std::string_view where) {
+  const std::uint64_t length = read_header_length(begin, file_bytes, where);
+  if (length > begin.size() - 8) refuse(where, "the file ends within its header");
+  const char* const text = reinterpret_cast<const char*>(begin.data()) + 8;
   if (length == 0 || *text != '{') refuse(where, "the header does not begin with '{'");
   // The JSON library takes a zero byte for the end of its input, the format does not.
   if (std::find(text, text + length, '\0') != text + length) refuse(where, "a zero byte in the header");
@@ -172,8 +180,17 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
-  check_layout(header, file.size() - header.data_offset, where);
+  check_layout(header, file_bytes - header.data_offset, where);
   return header;
+}
+
+SafetensorsHeader read_safetensors_header(const InputFile& file, std::string_view where) {
+  const std::uint64_t bytes = file.size();
+  std::vector<std::byte> begin(std::min<std::uint64_t>(bytes, 8));
+  begin.resize(file.read_at(0, begin));
+  begin.resize(8 + read_header_length(begin, bytes, where));
+  begin.resize(file.read_at(0, begin));
+  return parse_safetensors(begin, bytes, where);
 }
 
 SafetensorsFile::SafetensorsFile(fs::path path)

@@ -25,4 +25,9 @@ std::string name(int) {
   return {};
 }
 
+GpuIdentity identity(int) {
+  ensure(false, "no GPU in this build");
+  return {};
+}
+
 }  // namespace millrace::gpu

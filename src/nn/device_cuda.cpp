@@ -1,6 +1,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
@@ -61,6 +62,21 @@ std::uint64_t peak_memory_bytes(int index) {
 
 std::string name(int index) {
   return at::cuda::getDeviceProperties(index)->name;
+}
+
+// Written as nvidia-smi does.
+GpuIdentity identity(int index) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  GpuIdentity found{.uuid = "GPU"};
+  const auto& bytes = at::cuda::getDeviceProperties(index)->uuid.bytes;
+  for (int i = 0; i < 16; ++i)
+    found.uuid += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+                              static_cast<unsigned char>(bytes[i]));
+  std::size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  found.free_bytes = free;
+  found.total_bytes = total;
+  return found;
 }
 
 }  // namespace millrace::gpu

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/nn/gpu_identity.h"
+
 // What device.cpp asks about GPUs. Two implementations, chosen by CMake: device_cuda.cpp and device_cpu_only.cpp.
 namespace millrace::gpu {
 
@@ -13,5 +15,6 @@ std::string versions();
 void synchronize(int index);
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);
+GpuIdentity identity(int index);
 
 }  // namespace millrace::gpu

@@ -104,7 +104,7 @@ std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> name
 }
 
 ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<ParameterBlock>& blocks, const ShardPlan& plan,
-                           const ParallelConfig& config, const Group& trainers)
+                           const ParallelConfig& config, const Group& trainers, Start start)
     : plan_(plan), trainers_(trainers.duplicate()) {
   ensure(plan.shards * plan.replicas == trainers.size(), "the shard plan is for another number of trainers");
   ensure(config.reduce_dtype.value != ReduceDtype::bfloat16, "gradients are not summed in bfloat16 between CPUs");
@@ -117,7 +117,7 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<Paramete
   layout_ = plan_flat_layout(specs_of(parameters, blocks), bucket_elements, plan.shards);
   allocate(parameters.begin()->value().options());
   adopt(parameters);
-  share_weights_of_rank_0();
+  if (start == Start::of_rank_0) share_weights_of_rank_0();
 }
 
 void ShardedModel::allocate(torch::TensorOptions options) {
@@ -225,6 +225,11 @@ double ShardedModel::gradient_norm() const {
   // All ranks must take the same decision by this number, to the last bit.
   trainers_.broadcast(std::as_writable_bytes(std::span(&sum, 1)));
   return std::sqrt(sum);
+}
+
+void ShardedModel::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
+  if (plan_.replicas == 1) return;
+  on_host(shard, [&](const torch::Tensor& host) { replica_collectives_->broadcast(bytes_of(host), from_replica); });
 }
 
 void ShardedModel::gather_parameters() {

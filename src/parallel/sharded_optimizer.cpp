@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_fused_adamw.h>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 
 namespace millrace {
@@ -48,21 +49,37 @@ void ShardedAdamW::set_updates(std::int64_t updates, std::int64_t ema_updates) {
 
 void ShardedAdamW::start_from(std::map<std::string, torch::Tensor> originals) {
   if (!has_separate_masters()) return;
-  const auto original = [&](const std::string& name) { return originals.at(name); };
-  load("weights", "the weights before the cast", original);
-  if (has_ema()) load("ema", "the weights before the cast", original);
+  copy_shards("weights", originals);
+  if (has_ema()) copy_shards("ema", originals);
 }
 
-void ShardedAdamW::load(const std::string& kind, const std::string& origin,
-                        const std::function<torch::Tensor(const std::string& name)>& tensor_of) {
+void ShardedAdamW::copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors) {
   const torch::NoGradGuard no_grad;
   for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {
-    const auto tensor = tensor_of(slice.name);
-    if (tensor.sizes() != at::IntArrayRef(slice.shape))
-      fail(Exit::io, "{}: {} has another shape than the model's", origin, slice.name);
-    const auto flat = in_storage_order(tensor, slice.channels_last).slice(0, slice.begin, slice.end);
-    state_.at(kind)[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin).copy_(flat);
+    const auto flat = in_storage_order(tensors.at(slice.name), slice.channels_last);
+    shard_of(kind, slice).copy_(flat.slice(0, slice.begin, slice.end));
   }
+}
+
+torch::Tensor ShardedAdamW::shard_of(const std::string& kind, const Slice& slice) const {
+  return state_.at(kind)[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin);
+}
+
+void ShardedAdamW::load(const std::string& kind, const ReadSlice& read) {
+  const torch::NoGradGuard no_grad;
+  const auto& plan = model_.plan();
+  const int replica = plan.replica_of(model_.trainers().rank());
+  on_all(model_.trainers(), [&] {
+    for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {
+      if (slice.bucket % plan.replicas != replica) continue;
+      const auto target = shard_of(kind, slice);
+      const auto host = target.is_cpu() ? target : torch::empty_like(target, torch::kCPU);
+      read(slice, {host.data_ptr<float>(), static_cast<std::size_t>(host.numel())});
+      if (!target.is_cpu()) target.copy_(host);
+    }
+  });
+  const auto& shards = state_.at(kind);
+  for (int b = 0; b < model_.buckets(); ++b) model_.share_with_replicas(shards[b], b % plan.replicas);
 }
 
 bool ShardedAdamW::has_separate_masters() const {

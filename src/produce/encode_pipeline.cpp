@@ -132,13 +132,14 @@ std::optional<ClipTokenizer> load_tokenizer(const ProducerConfig& config, const 
 }  // namespace
 
 EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
-                               const EncodingPlan& encoding, torch::Device device, int rank)
+                               const EncodingPlan& encoding, torch::Device device, int rank, EncoderNetworks networks)
     : config_(config),
       pipeline_(pipeline),
       data_(data),
       encoding_(encoding),
       device_(device),
       tokenizer_(load_tokenizer(config, pipeline, encoding.encodes)),
+      networks_(std::move(networks)),
       loader_(config.data, config.transform, data,
               {.seed = config.run.seed,
                .tokenizer = tokenizer_ ? &*tokenizer_ : nullptr,
@@ -146,8 +147,8 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
                .rank = rank}) {
   if (!encoding.encodes) return;
   const auto dtype = parse_dtype(config.encode.dtype, device_);
-  encoder_.emplace(pipeline.load_vae(device_, dtype), pipeline.load_text_encoder(device_, dtype), device_, dtype,
-                   config.encode.batch_size);
+  if (!networks_.vae) networks_ = {pipeline.load_vae(device_, dtype), pipeline.load_text_encoder(device_, dtype)};
+  encoder_.emplace(networks_.vae, networks_.text, device_, dtype, config.encode.batch_size);
 }
 
 torch::Tensor EncodePipeline::null_text() {

@@ -11,21 +11,27 @@
 #include <cstring>
 #include <limits>
 
+#include "millrace/checkpoint/cadence.h"
+#include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/writer.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
+#include "millrace/comm/roster.h"
+#include "millrace/comm/watchdog.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/startup.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/storage_retry.h"
 #include "millrace/nn/device.h"
-#include "millrace/train/cadence.h"
 #include "millrace/train/record.h"
 #include "millrace/train/state_file.h"
 #include "step_guard.h"
+#include "straggler.h"
 
 namespace millrace {
 namespace {
@@ -35,13 +41,14 @@ namespace {
 struct StepTotals {
   double loss = 0;        // mean over the global batch
   double square_sum = 0;  // of the gradient
-  double writing = 0;     // ranks whose checkpoint file is still being written
+  double writing = 0;     // ranks that are still writing or reading back a checkpoint
+  double save = 0;        // rank 0's wish to save after this step
   double clock = 0;       // rank 0's seconds in training, so that all ranks agree on what time it is
 
   void reduce(const Group& group) {
-    double values[] = {loss, square_sum, writing, clock};
+    double values[] = {loss, square_sum, writing, save, clock};
     group.all_reduce_sum(std::span<double>(values));
-    std::tie(loss, square_sum, writing, clock) = std::tie(values[0], values[1], values[2], values[3]);
+    std::tie(loss, square_sum, writing, save, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
   }
   double norm() const { return std::sqrt(square_sum); }
   bool finite() const { return std::isfinite(loss) && std::isfinite(square_sum); }
@@ -51,12 +58,14 @@ struct StepTotals {
 struct Interval {
   std::int64_t steps = 0, finite_steps = 0;
   double loss = 0, grad_norm = 0, step_seconds = 0, wait_seconds = 0;
+  double own_seconds = 0;  // of this trainer, without waiting for samples or others
 
-  void add(const StepTotals& totals, double step, double wait) {
+  void add(const StepTotals& totals, double step, double wait, double own) {
     ++steps;
     if (totals.finite()) ++finite_steps, loss += totals.loss, grad_norm += totals.norm();
     step_seconds += step;
     wait_seconds += wait;
+    own_seconds += own;
   }
 };
 
@@ -77,9 +86,11 @@ class Loop {
       : context_(std::move(context)),
         state_(std::move(state)),
         schedule_(plan_lr_schedule(context_.optim, context_.config.duration, context_.config.batch.global)),
-        writer_(context_.config.run_dir, context_.trainers,
-                {context_.config.checkpoint.keep, context_.config.checkpoint.keep_every}, state_.point(),
-                context_.lease),
+        writer_(context_.config.run_dir, context_.trainers, state_.point(),
+                {.keep = context_.config.checkpoint.keep,
+                 .keep_every = context_.config.checkpoint.keep_every,
+                 .hosts = context_.hosts,
+                 .lease = context_.lease}),
         state_file_(context_.config.run_dir, context_.lease),
         ledger_(context_.data),
         guard_(context_.config.guard),
@@ -87,9 +98,9 @@ class Loop {
         before_(state_.point()) {
     for (const auto& [kind, shards] : context_.optimizer.state())
       for (const auto& shard : shards) save_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
-    const auto ledger = std::exchange(state_.ledger, nullptr);
+    const auto ledger = std::exchange(state_.ledger, {});
     if (!is_root()) return;
-    if (!ledger.is_null()) ledger_.load_state(ledger.dump());
+    if (!ledger.empty()) ledger_.load_state(ledger);
     progress_ = std::make_unique<Progress>(
         Progress::Options{context_.config.run_dir, state_.step, context_.config.log.tensorboard,
                           context_.config.log.ids, steps_of(context_.config.duration, context_.config.batch.global)});
@@ -118,6 +129,7 @@ class Loop {
     const auto number = state_.step + 1;
     log::set_step(number);
     const Stopwatch step_watch;
+    const double waited_before = phase::waited_seconds;
     double wait = 0;
     if (!wait_for_batches(wait)) return false;
     phase::current = state_.step == resumed_.step ? phase::first_step : phase::training;
@@ -127,14 +139,20 @@ class Loop {
     if (record) context_.task.start_record();
     StepTotals totals = forward_backward();
     totals.reduce(context_.trainers);
-    if (record)
+    if (record) {
+      phase::current = phase::saving;
       write_record(context_.trainers, context_.config.run_dir, number, context_.task.refs(),
                    context_.task.take_record(), totals.loss, totals.norm());
+      phase::current = phase::training;
+    }
 
     update(totals);
     advance(totals);
-    interval_.add(totals, step_watch.seconds(), wait);
+    if (is_root() && state_.step == resumed_.step + 1) tell_start(wait);
+    interval_.add(totals, step_watch.seconds(), wait,
+                  step_watch.seconds() - wait - (phase::waited_seconds - waited_before));
     longest_step_ = std::max(longest_step_, step_watch.seconds() - wait);
+    phase::current = phase::accounting;
     write_ids();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) account_interval();
@@ -144,8 +162,14 @@ class Loop {
     return true;
   }
 
+  void tell_start(double wait) const {
+    startup::done("first step");
+    log::info("started in {}, of which {:.1f} waiting for samples", startup::describe(), wait);
+  }
+
   // How often guard.hang_timeout, which is for the steady state, ranks may wait for each other from now on: loading,
-  // the first step, validation and saves take longer. A little more than the watchdog waits, which knows who hangs.
+  // the first step, validation and saves take longer. A little more than the watchdog waits, which knows who hangs and
+  // never waits longer than guard.hang_timeout, and for the stacks after it.
   void allow(double times) const { context_.trainers.set_time_limit(times * context_.max_wait_seconds + 15); }
 
   // NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
@@ -187,7 +211,9 @@ class Loop {
     const double limit = context_.max_wait_seconds * (state_.step == resumed_.step ? 5 : 1);
     if (const auto overdue = waited < limit ? std::nullopt : context_.task.overdue(limit)) {
       failure_ = Error(Exit::timeout, fmt::format("no {} for {:.0f} s", overdue->what, limit),
-                       "look at that rank's log; guard.hang_timeout sets the limit");
+                       "look at that rank's log, and at log/stacks-rank-*.txt of the run for where every rank stood; "
+                       "guard.hang_timeout sets the limit");
+      collect_stacks(4);
       if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
     }
     return false;
@@ -245,11 +271,18 @@ class Loop {
     totals.loss = loss.item<double>();
     totals.square_sum = context_.model.gradient_square_sum();
     totals.writing = writer_.busy() ? 1 : 0;
+    totals.save = is_root() && wants_to_save() ? 1 : 0;
     totals.clock = is_root() ? seconds() : 0;
     return totals;
   }
 
   double seconds() const { return resumed_.seconds + since_start_.seconds(); }
+
+  // With checkpoint.every=auto: by the cost of the last save.
+  bool wants_to_save() const {
+    if (writer_.in_flight() || writer_.reads_back()) return false;
+    return seconds() - saved_at_ >= auto_save_interval(save_cost_, context_.trainers.size());
+  }
 
   void update(const StepTotals& totals) {
     lr_ = learning_rate(schedule_, state_.step + 1);
@@ -287,6 +320,8 @@ class Loop {
     for (const auto& ref : context_.task.refs()) own_cursors_[ref.stripe] = ref.after;
     delta_.append(context_.task.take_ledger_delta());
     all_written_ = totals.writing == 0;
+    const auto& every = context_.config.checkpoint.every;
+    save_is_due_ = every && (every->value ? is_due(every->value) : totals.save > 0);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
@@ -313,6 +348,7 @@ class Loop {
     } else {
       measure();
     }
+    phase::current = phase::accounting;
     return true;
   }
 
@@ -333,6 +369,7 @@ class Loop {
     context_.trainers.all_reduce_max(std::span(&memory, 1));
     double wait = interval_.wait_seconds / context_.trainers.size();
     context_.trainers.all_reduce_sum(std::span(&wait, 1));
+    const auto own = own_seconds();
 
     Metrics m;
     m.step = state_.step;
@@ -349,6 +386,7 @@ class Loop {
     m.validation_loss = std::exchange(validation_loss_, std::nullopt);
     m.validated_ema = context_.optimizer.has_ema();
     m.queue_fill = fill;
+    account_trainers(own, m);
     m.memory_gib = memory;
     m.elapsed_seconds = state_.seconds;
     if (is_root()) progress_->metrics(m);
@@ -359,6 +397,54 @@ class Loop {
     totals_.data_wait_ms += 1000 * wait;
     totals_.memory_gib = memory;
     interval_ = {};
+  }
+
+  // What every trainer took for a step of its own work; where some have more samples than others, for as many samples
+  // as they all have on average. Collective.
+  std::vector<double> own_seconds() const {
+    std::vector<double> all(static_cast<std::size_t>(context_.trainers.size()), 0.0);
+    const double share = static_cast<double>(context_.task.refs().size()) * context_.trainers.size() /
+                         static_cast<double>(context_.config.batch.global);
+    all[static_cast<std::size_t>(context_.trainers.rank())] =
+        interval_.own_seconds / static_cast<double>(interval_.steps) / share;
+    context_.trainers.all_reduce_sum(std::span<double>(all));
+    return all;
+  }
+
+  static roster::Member member_at(const std::vector<roster::Member>& members, std::size_t place) {
+    return place < members.size() ? members[place] : roster::Member{static_cast<int>(place), "an unknown host"};
+  }
+
+  void account_trainers(const std::vector<double>& own, Metrics& m) {
+    const auto slowest = find_slowest(own);
+    m.straggler = slowest.ratio;
+    m.slowest_rank = member_at(roster::trainers(), slowest.place).rank;
+    if (is_root()) tell("trains", roster::trainers(), slow_trainers_.look(own, interval_.steps));
+  }
+
+  // An image in the encoders, whatever else their rank does.
+  void account_encoders(const std::vector<ProducerReport>& reports) {
+    each_before_.resize(reports.size());
+    std::vector<double> seconds;
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      ProducerReport since = reports[i];
+      since.add(each_before_[i], -1);
+      seconds.push_back(since.images > 0 ? since.encode_seconds / since.images : std::nan(""));
+    }
+    each_before_ = reports;
+    if (is_root()) tell("encodes", roster::producers(), slow_producers_.look(seconds, interval_.steps));
+  }
+
+  static void tell(const char* works, const std::vector<roster::Member>& members,
+                   const std::vector<StragglerWatch::News>& news) {
+    for (const auto& [place, ratio, is_slow] : news) {
+      const auto who = roster::describe(member_at(members, place));
+      if (is_slow)
+        log::warning("{} {} {:.2f} times as long as the median for the same work, for {} steps", who, works, ratio,
+                     StragglerWatch::patience);
+      else
+        log::info("{} {} no longer than others any more", who, works);
+    }
   }
 
   // The newest report of every producer; each reports to several trainers. Collective.
@@ -384,6 +470,7 @@ class Loop {
       all.add(report);
       if (report.encode_seconds > 0) m.encode_images_per_second += report.images / report.encode_seconds;
     }
+    account_encoders(reports);
     ProducerReport since = all;
     since.add(producers_before_, -1);
     if (since.seconds > 0) stages_ = shares_of(since);  // else no parcel came: what was true is still the best guess
@@ -409,16 +496,34 @@ class Loop {
   }
 
   void save_if_due() {
-    if (writer_.in_flight() && all_written_) commit();
-    if (is_due(context_.config.checkpoint.every)) save();
+    if (all_written_ && writer_.reads_back()) settle();
+    if (all_written_ && writer_.in_flight()) commit();
+    if (save_is_due_) save();
   }
 
-  // Collective.
-  void commit() {
+  // Collective, as are `commit` and `save`.
+  bool settle() {
+    const Stopwatch watch;
     allow(5);
     phase::current = phase::saving;
-    if (!writer_.commit()) return;
+    const bool is_safe = writer_.settle();
+    save_cost_ += watch.seconds();
     save_seconds_ = std::max(save_seconds_, since_save_.seconds());
+    if (!is_safe) write_state();
+    return is_safe;
+  }
+
+  void commit() {
+    const Stopwatch watch;
+    allow(5);
+    phase::current = phase::saving;
+    const bool published = writer_.commit();
+    save_cost_ += watch.seconds();
+    save_seconds_ = std::max(save_seconds_, since_save_.seconds());
+    if (published) write_state();
+  }
+
+  void write_state() const {
     if (is_root())
       state_file_.write(reason_.empty() ? "running" : "stopping", writer_.last_point(), last_checkpoint(), reason_);
   }
@@ -428,18 +533,22 @@ class Loop {
     return (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
   }
 
-  // Collective.
   void save() {
     if (writer_.in_flight()) commit();
+    if (writer_.reads_back()) settle();
+    allow(5);
+    phase::current = phase::saving;
     since_save_ = Stopwatch();
     merge_ledger();
     gather_cursors();
     if (is_root()) {
       progress_->flush();
-      state_.ledger = nlohmann::json::parse(ledger_.state_json());
+      state_.ledger = ledger_.state_json();
       write_ledger();
     }
     writer_.start(context_.model, context_.optimizer, state_, context_.manifest_extra);
+    save_cost_ = since_save_.seconds();
+    saved_at_ = seconds();
   }
 
   // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has
@@ -468,11 +577,15 @@ class Loop {
   void save_last() {
     if (context_.config.checkpoint.every && state_.step != resumed_.step) {
       if (writer_.in_flight()) commit();
-      if (writer_.last_step() != state_.step) {
+      if (writer_.last_step() != state_.step) writer_.give_up_reading_back();
+      bool is_saved = writer_.last_step() == state_.step && settle();
+      for (int attempt = 0; !is_saved && attempt < 2; ++attempt) {
         save();
         commit();
+        if (writer_.last_step() != state_.step) break;  // the disk refuses
+        is_saved = settle();                            // or loses what it took
       }
-      if (writer_.last_step() != state_.step)
+      if (!is_saved)
         throw Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
                     "earlier checkpoints are untouched; make room on the disk and start again");
     }
@@ -530,6 +643,8 @@ class Loop {
   Interval interval_;
   Metrics totals_;
   ProducerReport producers_before_;  // sums up to the last line of metrics
+  std::vector<ProducerReport> each_before_;
+  StragglerWatch slow_trainers_, slow_producers_;
   StageShares stages_;
   std::optional<double> validation_loss_;  // measured after the last line of metrics
   double lr_ = 0;
@@ -538,7 +653,9 @@ class Loop {
   double longest_step_ = 0, save_seconds_ = 0;  // what must fit before the job's end: measured, at first a guess
   std::string reason_;                          // to leave before the duration is reached
   std::optional<Error> failure_;                // a producer's, as this trainer has seen it
-  bool all_written_ = true;
+  bool all_written_ = true, save_is_due_ = false;
+  double saved_at_ = resumed_.seconds;  // in training
+  double save_cost_ = 0;                // seconds that training stood still for the last save
 };
 
 }  // namespace

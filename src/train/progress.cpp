@@ -1,25 +1,42 @@
 #include "millrace/train/progress.h"
 
+#include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/io/input_file.h"
 
 namespace millrace {
 namespace {
 
-// Lines up to `last_step`; a last line cut short by a crash is dropped too.
-std::string kept_lines(const std::filesystem::path& path, std::int64_t last_step) {
-  std::ifstream in(path);
-  std::string kept;
-  for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", std::int64_t{0}) <= last_step) kept += line + "\n";
+bool is_line_up_to(std::string_view line, std::int64_t last_step) {
+  if (!line.ends_with('\n')) return false;  // cut short by a crash
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.value("step", std::int64_t{0}) <= last_step;
+}
+
+// Where the lines up to `last_step` end. Looked for from the end of the file, which may have gigabytes.
+std::uint64_t end_of_lines(const InputFile& file, std::int64_t last_step) {
+  constexpr std::uint64_t block = 1 << 20;
+  std::uint64_t begin = file.size();
+  std::string text;  // from `begin` up to the lines that are known to go
+  while (true) {
+    const auto newline = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
+    if (newline == text.npos && begin > 0) {
+      std::string before(std::min(block, begin), '\0');
+      begin -= before.size();
+      file.read_at(begin, std::as_writable_bytes(std::span(before)));
+      text.insert(0, before);
+      continue;
+    }
+    const std::size_t line = newline == text.npos ? 0 : newline + 1;
+    if (text.empty() || is_line_up_to(std::string_view(text).substr(line), last_step)) return begin + text.size();
+    text.resize(line);
   }
-  return kept;
 }
 
 nlohmann::json finite_or_null(double value) {
@@ -45,30 +62,32 @@ std::string utc_now() {
 
 }  // namespace
 
-std::FILE* open_lines(const std::filesystem::path& path, std::int64_t last_step) {
-  if (std::filesystem::exists(path)) write_file_atomically(path, kept_lines(path, last_step));
-  std::FILE* file = std::fopen(path.c_str(), "a");
-  if (!file) fail_errno("open", path);
-  return file;
+void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::uint64_t end = end_of_lines(InputFile(path.string()), last_step);
+  std::error_code error;
+  if (end < std::filesystem::file_size(path)) std::filesystem::resize_file(path, end, error);
+  if (error) fail(Exit::io, "cannot shorten {}: {}", path.string(), error.message());
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  metrics_ = open_lines(options_.run_dir / "metrics.jsonl", options_.resumed_step);
-  if (options_.ids) ids_ = open_lines(options_.run_dir / "ids.jsonl", options_.resumed_step);
+  const auto open = [&](std::optional<AppendFile>& file, const char* name) {
+    drop_lines_beyond(options_.run_dir / name, options_.resumed_step);
+    file.emplace(options_.run_dir / name);
+  };
+  open(metrics_, "metrics.jsonl");
+  if (options_.ids) open(ids_, "ids.jsonl");
   if (options_.tensorboard)
     tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
 }
 
 Progress::~Progress() {
   log::progress("");
-  if (metrics_) std::fclose(metrics_);
-  if (ids_) std::fclose(ids_);
 }
 
 void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {
   if (!ids_) return;
-  const auto line = nlohmann::ordered_json{{"step", step}, {"ids", ids}}.dump() + "\n";
-  std::fwrite(line.data(), 1, line.size(), ids_);
+  ids_->add(nlohmann::ordered_json{{"step", step}, {"ids", ids}}.dump() + "\n");
 }
 
 void Progress::metrics(const Metrics& m) {
@@ -82,6 +101,8 @@ void Progress::metrics(const Metrics& m) {
                                  {"data_wait_ms", m.data_wait_ms},
                                  {"encode_images_per_second", m.encode_images_per_second},
                                  {"queue_fill", m.queue_fill},
+                                 {"straggler", std::round(1e3 * m.straggler) / 1e3},
+                                 {"slowest_rank", m.slowest_rank},
                                  {"producer_stages", stages_json(m.stages)},
                                  {"skipped", m.skipped},
                                  {"memory_gib", m.memory_gib},
@@ -90,8 +111,7 @@ void Progress::metrics(const Metrics& m) {
     json["validation_loss"] = finite_or_null(*m.validation_loss);
     json["validation_weights"] = m.validated_ema ? "ema" : "raw";
   }
-  const auto line = json.dump() + "\n";
-  std::fwrite(line.data(), 1, line.size(), metrics_);
+  metrics_->add(json.dump() + "\n");
   if (tensorboard_) {
     tensorboard_->scalar("train/loss", m.step, m.loss);
     tensorboard_->scalar("train/grad_norm", m.step, m.grad_norm);
@@ -101,6 +121,7 @@ void Progress::metrics(const Metrics& m) {
     tensorboard_->scalar("speed/data_wait_ms", m.step, m.data_wait_ms);
     tensorboard_->scalar("speed/encode_images_per_second", m.step, m.encode_images_per_second);
     tensorboard_->scalar("speed/queue_fill", m.step, m.queue_fill);
+    tensorboard_->scalar("speed/straggler", m.step, m.straggler);
   }
   flush();
 
@@ -118,8 +139,8 @@ void Progress::metrics(const Metrics& m) {
 }
 
 void Progress::flush() {
-  std::fflush(metrics_);
-  if (ids_) std::fflush(ids_);
+  metrics_->flush();
+  if (ids_) ids_->flush();
   if (tensorboard_) tensorboard_->flush();
 }
 

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/checkpoint/slurm_number.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
-#include "slurm_number.h"
 
 namespace millrace {
 namespace {

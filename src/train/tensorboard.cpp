@@ -61,11 +61,6 @@ std::string event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-void put(std::FILE* file, std::string_view event) {
-  const auto record = tensorboard_record(event);
-  std::fwrite(record.data(), 1, record.size(), file);
-}
-
 }  // namespace
 
 std::string tensorboard_record(std::string_view event) {
@@ -101,29 +96,28 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::i
   ::gethostname(host, sizeof host - 1);
   const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(unix_seconds()),
                                          host, ::getpid());
-  file_ = std::fopen(path.c_str(), "wb");
-  if (!file_) fail_errno("open", path);
-  put(file_, tensorboard_version_event(unix_seconds()));
+  file_.emplace(path);
+  put(tensorboard_version_event(unix_seconds()));
   if (resumed_step > 0) {
     auto event = event_at(unix_seconds(), resumed_step);
     std::string session;  // SessionLog{status: START}
     append_key(session, 1, 0);
     append_varint(session, 1);
     append_text(event, 7, session);
-    put(file_, event);
+    put(event);
   }
 }
 
-TensorBoardWriter::~TensorBoardWriter() {
-  std::fclose(file_);
+void TensorBoardWriter::put(std::string_view event) {
+  file_->add(tensorboard_record(event));
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, std::int64_t step, double value) {
-  put(file_, tensorboard_scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
+  put(tensorboard_scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
 }
 
 void TensorBoardWriter::flush() {
-  std::fflush(file_);
+  file_->flush();
 }
 
 }  // namespace millrace

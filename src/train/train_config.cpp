@@ -8,7 +8,8 @@ void BatchConfig::describe(config::Section& section) {
 }
 
 void CheckpointConfig::describe(config::Section& section) {
-  section.key("every", every, "how often the state is saved; null = never");
+  section.key("every", every,
+              "how often the state is saved; auto = every 5 to 10 min, by what a save costs; null = never");
   section.key("keep", keep, "newest checkpoints that are kept").at_least(1);
   section.key("keep_every", keep_every,
               "the first checkpoint at or after each multiple of this is kept for good; null = none");

@@ -58,5 +58,28 @@ TEST_F(NodeMemory, FindsTheLimitOfAContainer) {
   EXPECT_EQ(bytes(), 500000u);
 }
 
+TEST_F(NodeMemory, IsFreeWhereOnlyCachedFilesAre) {
+  const auto free = [&] { return free_node_memory_bytes(root_.path()); };
+  write("proc/meminfo", "MemTotal: 1000 kB\nMemFree: 10 kB\nMemAvailable: 600 kB\n");
+  EXPECT_EQ(free(), 600u * 1024);
+  write("proc/self/cgroup", "0::/slurm/job_7\n");
+  write("sys/fs/cgroup/slurm/job_7/memory.max", "max\n");
+  write("sys/fs/cgroup/slurm/memory.max", "500000\n");
+  write("sys/fs/cgroup/slurm/memory.current", "400000\n");
+  write("sys/fs/cgroup/slurm/memory.stat", "anon 100000\ninactive_file 120000\nactive_file 30000\n");
+  EXPECT_EQ(free(), 250000u);
+  write("sys/fs/cgroup/slurm/memory.current", "900000\n");
+  EXPECT_EQ(free(), 0u);
+}
+
+TEST_F(NodeMemory, IsFreeByTheFilesOfTheFirstVersionToo) {
+  write("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n");
+  write("proc/self/cgroup", "4:memory:/job\n3:cpu:/job\n");
+  write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "300000\n");
+  write("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "250000\n");
+  write("sys/fs/cgroup/memory/job/memory.stat", "cache 5\ntotal_inactive_file 40000\ntotal_active_file 10000\n");
+  EXPECT_EQ(free_node_memory_bytes(root_.path()), 100000u);
+}
+
 }  // namespace
 }  // namespace millrace::test

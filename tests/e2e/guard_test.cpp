@@ -107,17 +107,28 @@ TEST(BadSamples, NothingElseEndsTheRunAtOnce) {
   expect_mentions(outcome, "not_an_image");
 }
 
-// A run with one producer, the last rank; one rank stands still from step 3 on.
-Outcome hang(const std::string& run, int ranks, int hanging_rank) {
+// A run without end with one producer, the last rank, to which `meanwhile` happens from a step on; $pid.1 there is a
+// file with the process number of rank 1, $run that of the whole.
+Outcome run_with(const std::string& run, int ranks, const std::string& settings, int step,
+                 const std::string& meanwhile) {
   const auto dir = workshop() / run;
   fs::create_directories(dir);
   const auto pid = (dir / "pid").string();
-  const auto command =
-      train(run, "'duration=100000 steps' roles.producers=1 'guard.hang_timeout=4 s' 'checkpoint.every=2 steps'");
+  const auto command = train(run, "'duration=100000 steps' roles.producers=1 " + settings);
   std::ofstream(dir / "rank.sh") << "echo $$ > " + pid + ".$OMPI_COMM_WORLD_RANK\nexec " + command + "\n";
-  return shell("timeout 120 env " + mpirun(ranks) + "sh " + (dir / "rank.sh").string() + " & run=$!; " +
-               wait_for(dir / "metrics.jsonl", "\"step\":3,") + "; kill -STOP $(cat " + pid + "." +
-               std::to_string(hanging_rank) + "); wait $run");
+  return shell("timeout 120 env " + mpirun(ranks) + "sh " + (dir / "rank.sh").string() + " & run=$!; pid=" + pid +
+               "; " + wait_for(dir / "metrics.jsonl", "\"step\":" + std::to_string(step) + ",") + "; " + meanwhile +
+               "; wait $run");
+}
+
+// One rank stands still from step 3 on.
+Outcome hang(const std::string& run, int ranks, int hanging_rank) {
+  return run_with(run, ranks, "'guard.hang_timeout=4 s' 'checkpoint.every=2 steps'", 3,
+                  "kill -STOP $(cat $pid." + std::to_string(hanging_rank) + ")");
+}
+
+fs::path stacks_of(const std::string& run, int rank) {
+  return workshop() / run / "log" / ("stacks-rank-0000" + std::to_string(rank) + ".txt");
 }
 
 TEST(Hang, AProducerThatStandsStillIsNamed) {
@@ -142,7 +153,52 @@ TEST(Hang, ATrainerThatStandsStillIsNamed) {
     EXPECT_EQ(fault["exit"], 76);
     EXPECT_GE(fault["step"], 0);
     EXPECT_EQ(nlohmann::json::parse(read(workshop() / name / "STATE"))["state"], "requeue");
+
+    const auto stacks = read(stacks_of(name, 1 - rank));
+    EXPECT_NE(stacks.find("millrace::run_loop("), stacks.npos) << "of the trainer that waits: " << stacks;
+    expect_mentions(outcome, "log/stacks-rank-*.txt");
   }
+}
+
+// With guard.hang_timeout at half an hour.
+TEST(Hang, ARunThatKnowsItsStepsNamesARankAfterAMinute) {
+  const auto outcome = run_with("learned", 3, "'checkpoint.every=1000 steps'", 30, "kill -STOP $(cat $pid.1)");
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "has not been heard of for 6");
+  EXPECT_TRUE(fs::exists(workshop() / "learned/fault/rank-00001.json"));
+  for (const int rank : {0, 2}) EXPECT_TRUE(fs::exists(stacks_of("learned", rank))) << rank;
+}
+
+// From the second epoch on the producer waits for somebody who writes into the pipe.
+TEST(Hang, TheStacksTellWhereAProducerHangs) {
+  const auto images = workshop() / "pipe-in-place";
+  fs::copy(workshop() / "shapes", images);
+  const auto archive = (images / "00002.tar").string();
+  const auto outcome = run_with("hanging-read", 2, "'guard.hang_timeout=4 s' data.train.path=" + images.string(), 3,
+                                "mkfifo " + archive + ".pipe; mv " + archive + ".pipe " + archive);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "from the producer on rank 1");
+  expect_mentions(outcome, "log/stacks-rank-*.txt");
+  const auto stacks = read(stacks_of("hanging-read", 1));
+  EXPECT_NE(stacks.find("millrace::WebDatasetSource::open("), stacks.npos) << stacks;
+  EXPECT_TRUE(fs::exists(stacks_of("hanging-read", 0)));
+}
+
+// A rank that gets a third of the time.
+TEST(Straggler, IsNamed) {
+  const auto log = workshop() / "straggler/log/rank-00000.log";
+  const auto outcome = run_with(
+      "straggler", 3, "'checkpoint.every=100000 steps' 'log.every=10 steps'", 10,
+      "slow=$(cat $pid.1); (while kill -STOP $slow; do sleep 0.1; kill -CONT $slow; sleep 0.05; done) "
+      "2>/dev/null & pulses=$!; " +
+          wait_for(log, "times as long as the median") + "; kill $pulses; kill -CONT $slow; kill $(cat $pid.0)");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  expect_mentions(outcome, "rank 1 on ");
+  expect_mentions(outcome, " times as long as the median for the same work, for 50 steps");
+  int slow_lines = 0;
+  for (const auto& line : lines(workshop() / "straggler/metrics.jsonl"))
+    slow_lines += line["straggler"] > 1.33 && line["slowest_rank"] == 1;
+  EXPECT_GE(slow_lines, 5);
 }
 
 }  // namespace

@@ -190,8 +190,9 @@ TEST(Untouched, ATrainedAutoencoder) {
     expect_untouched(command + "'duration=4 steps' run.seed=1", 2, "run.seed");
     expect_untouched(command + "'duration=4 steps' checkpoint.resume=never", 2, "checkpoint.resume=never");
     expect_untouched(command + "'duration=4 steps' data.train.path=" + at("no.tar"), 74, "no.tar");
-    expect_untouched(command + "'duration=4 steps' model.init=pretrained model.pipeline=" + hollow_pipeline(), 74,
-                     "hollow");
+    expect_untouched(
+        command + "model.init=pretrained run.dir=" + at("new-vae") + " model.pipeline=" + hollow_pipeline(), 74,
+        "hollow");
   }
 }
 

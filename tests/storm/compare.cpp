@@ -53,7 +53,7 @@ Checkpoint read_checkpoint(const fs::path& run, int step) {
   std::map<std::string, SafetensorsFile> files;
   for (const auto& file : manifest.at("files")) {
     const auto name = file.at("name").get<std::string>();
-    files.emplace(name, SafetensorsFile(folder / name));
+    if (name.ends_with(".safetensors")) files.emplace(name, SafetensorsFile(folder / name));
   }
   Checkpoint checkpoint{manifest.at("state"), {}};
   for (const auto& [key, entry] : manifest.at("tensors").items()) {

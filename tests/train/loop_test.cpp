@@ -4,7 +4,9 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
+#include "millrace/checkpoint/restore.h"
 #include "millrace/core/error.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/loop.h"
@@ -13,6 +15,10 @@
 
 namespace millrace {
 namespace {
+
+config::Auto<Duration> each(const Duration& duration) {
+  return {duration};
+}
 
 constexpr int global_batch = 8, stripes = 4;
 
@@ -30,6 +36,7 @@ class Regression final : public Task {
     std::set<int> broken = {};        // steps in which the loss of the last sample is not a number
     std::set<int> broken_grads = {};  // steps in which its loss is 0 and its gradient is not a number
     int signal_at = 0;                // a producer is stopped before this step
+    int slow_rank = -1;               // takes longer for the same
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
@@ -57,6 +64,7 @@ class Regression final : public Task {
 
   torch::Tensor loss(std::int64_t begin, std::int64_t end) override {
     const auto first = static_cast<std::int64_t>(refs_.size()) * test_world().rank();
+    if (test_world().rank() == script_.slow_rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto output = net_->out(inputs_.slice(0, first + begin, first + end));
     auto loss = (output - targets_.slice(0, first + begin, first + end)).square().sum() / global_batch;
     if (first + end < global_batch) return loss;
@@ -85,7 +93,7 @@ LoopConfig quick(const RunFolder& folder, Duration duration) {
   config.run_dir = folder.path().string();
   config.duration = duration;
   config.batch = {global_batch, 2};
-  config.checkpoint.every = Duration::steps(100);
+  config.checkpoint.every = each(Duration::steps(100));
   config.checkpoint.keep = 100;
   config.log.every = Duration::steps(1);
   config.log.tensorboard = false;
@@ -128,7 +136,7 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
   ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
   RunState start;
   if (resume) {
-    const auto checkpoint = CheckpointReader::open(*find_checkpoint(config.run_dir, trainers));
+    const auto checkpoint = *find_checkpoint(config.run_dir, trainers);
     restore(checkpoint, optimizer);
     start = checkpoint.state();
   }
@@ -189,6 +197,22 @@ TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {
   EXPECT_EQ(ids[2]["ids"][0], "stripe-0/4");
 }
 
+TEST(Straggler, MetricsNameTheTrainerThatTakesLongest) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(4));
+  config.log.every = Duration::steps(4);
+  run(config, {.batches = {1, 2, 3, 4}, .slow_rank = 1});
+  if (test_world().rank() != 0) return;
+  const auto line = folder.lines("metrics.jsonl").at(0);
+  if (test_world().size() == 1) {
+    EXPECT_EQ(line["straggler"], 1);
+    EXPECT_EQ(line["slowest_rank"], 0);
+  } else {
+    EXPECT_GT(line["straggler"], 1.33) << line;
+    EXPECT_EQ(line["slowest_rank"], 1) << line;
+  }
+}
+
 TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {
   const RunFolder each, folder;
   run(quick(each, Duration::steps(2)), {{1, 2}});
@@ -217,7 +241,7 @@ TEST(Guard, MoreSkipsInARowThanAllowedEndTheRunWithoutACheckpoint) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(8));
   config.guard.max_skips = 2;
-  config.checkpoint.every = Duration::steps(4);
+  config.checkpoint.every = each(Duration::steps(4));
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 5, 6, 7}};
   const std::string message = numerics_error(config, script).what();
   EXPECT_NE(message.find("step 7"), std::string::npos) << message;
@@ -249,7 +273,7 @@ TEST(Guard, StopEndsTheRunAtTheFirst) {
 TEST(Guard, WeightsThatHaveOverflownAreNotSaved) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(6));
-  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.every = each(Duration::steps(2));
   const std::string message = numerics_error(config, {{1, 2, 3, 4, 5, 6}}, /*lr=*/1e39).what();
   EXPECT_NE(message.find("step 2"), std::string::npos) << message;
   EXPECT_NE(message.find("out."), std::string::npos) << message;
@@ -271,7 +295,7 @@ TEST(Guard, SkippedStepsAreCountedOverRestarts) {
 TEST(Saves, AreDueAtMultiplesOfSteps) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(10));
-  config.checkpoint.every = Duration::steps(4);
+  config.checkpoint.every = each(Duration::steps(4));
   run(config, {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}});
   EXPECT_EQ(folder.checkpoints(), (Steps{4, 8, 10}));
 }
@@ -279,7 +303,7 @@ TEST(Saves, AreDueAtMultiplesOfSteps) {
 TEST(Saves, AreDueWhenAMultipleOfSamplesIsPassed) {
   const RunFolder folder;
   auto config = quick(folder, {75, Duration::Unit::samples});
-  config.checkpoint.every = {20, Duration::Unit::samples};  // 20, 40, 60 lie in or at the end of steps 3, 5, 8
+  config.checkpoint.every = each({20, Duration::Unit::samples});  // 20, 40, 60 lie in or at the end of steps 3, 5, 8
   const auto outcome = run(config, {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}});
   EXPECT_EQ(folder.checkpoints(), (Steps{3, 5, 8, 10}));
   EXPECT_EQ(outcome.result.state.samples, 80);
@@ -289,7 +313,7 @@ TEST(Saves, AreDueWhenAMultipleOfSamplesIsPassed) {
 TEST(Saves, ASignalSavesWhereItIsAndTheNextOnesAreDueAsBefore) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(10));
-  config.checkpoint.every = Duration::steps(4);
+  config.checkpoint.every = each(Duration::steps(4));
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
   script.signal_at = 4;
   const auto stopped = run(config, script);
@@ -309,7 +333,7 @@ TEST(Saves, ASignalSavesWhereItIsAndTheNextOnesAreDueAsBefore) {
 Steps kept(const Duration& keep_every) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(11));
-  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.every = each(Duration::steps(2));
   config.checkpoint.keep = 2;
   config.checkpoint.keep_every = keep_every;
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}};
@@ -335,7 +359,7 @@ TEST(Saves, TheLastOneIsTriedAgainAndItsFailureIsOfTheDisk) {
   if (test_world().rank() == 0) std::ofstream(folder.path() / "checkpoints") << "in the way";
   test_world().group().barrier();
   auto config = quick(folder, Duration::steps(4));
-  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.every = each(Duration::steps(2));
   try {
     run(config, {{1, 2, 3, 4}});
     FAIL();
@@ -350,7 +374,7 @@ TEST(Saves, ALedgerThatCannotBeWrittenIsNoReasonToStop) {
   if (test_world().rank() == 0) std::filesystem::create_directories(folder.path() / "ledger.json" / "in the way");
   test_world().group().barrier();
   auto config = quick(folder, Duration::steps(4));
-  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.every = each(Duration::steps(2));
   EXPECT_TRUE(run(config, {{1, 2, 3, 4}}).result.finished);
   EXPECT_EQ(folder.checkpoints(), (Steps{2, 4}));
 }
@@ -358,7 +382,7 @@ TEST(Saves, ALedgerThatCannotBeWrittenIsNoReasonToStop) {
 TEST(Saves, EachHoldsTheNewestPlaceOfEveryStripe) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(6));
-  config.checkpoint.every = Duration::steps(2);
+  config.checkpoint.every = each(Duration::steps(2));
   run(config, {{1, 2, 3, 4, 5, 6}});
   for (const std::int64_t step : {2, 4, 6}) {
     const auto state = CheckpointReader::open(folder.path() / "checkpoints" / step_name(step)).state();

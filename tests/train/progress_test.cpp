@@ -14,26 +14,25 @@ namespace {
 std::string reopened(const std::string& text, std::int64_t last_step) {
   test::TempDir folder;
   const auto path = folder.write("metrics.jsonl", text);
-  std::FILE* file = open_lines(path, last_step);
-  std::fputs("{\"step\":99}\n", file);
-  std::fclose(file);
+  drop_lines_beyond(path, last_step);
+  AppendFile(path).add("{\"step\":99}\n");
   return read_file(path);
 }
 
-TEST(OpenLines, MakesANewFile) {
+TEST(DropLines, MakesNoFile) {
   test::TempDir folder;
-  std::fclose(open_lines(folder / "metrics.jsonl", 0));
-  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "");
+  drop_lines_beyond(folder / "metrics.jsonl", 0);
+  EXPECT_FALSE(fs::exists(folder / "metrics.jsonl"));
 }
 
-TEST(OpenLines, DropsWhatAResumedRunWritesAgain) {
+TEST(DropLines, DropsWhatAResumedRunWritesAgain) {
   const std::string lines = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":3,\"loss\":0.125}\n";
   EXPECT_EQ(reopened(lines, 2), "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":99}\n");
   EXPECT_EQ(reopened(lines, 3), lines + "{\"step\":99}\n");
   EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
 }
 
-TEST(OpenLines, DropsALineCutShortByACrash) {
+TEST(DropLines, DropsALineCutShortByACrash) {
   EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
 }
 
@@ -49,12 +48,19 @@ TEST(Progress, WritesALineOfMetricsAndOfIds) {
   {
     Progress progress({.run_dir = run.path(), .tensorboard = false, .ids = true});
     progress.ids(1, {"a.tar/0", "a.tar/1"});
-    progress.metrics({.step = 1, .samples = 2, .loss = 0.5, .grad_norm = std::numeric_limits<double>::infinity()});
+    progress.metrics({.step = 1,
+                      .samples = 2,
+                      .loss = 0.5,
+                      .grad_norm = std::numeric_limits<double>::infinity(),
+                      .straggler = 1.23456,
+                      .slowest_rank = 3});
   }
   const auto metrics = lines_of(run / "metrics.jsonl");
   ASSERT_EQ(metrics.size(), 1u);
   EXPECT_EQ(metrics[0].at("step"), 1);
   EXPECT_EQ(metrics[0].at("loss"), 0.5);
+  EXPECT_EQ(metrics[0].at("straggler"), 1.235);
+  EXPECT_EQ(metrics[0].at("slowest_rank"), 3);
   EXPECT_TRUE(metrics[0].at("grad_norm").is_null());  // JSON has no infinity
   const auto ids = lines_of(run / "ids.jsonl");
   ASSERT_EQ(ids.size(), 1u);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/temp_dir.h"
-#include "millrace/train/checkpoint.h"
+#include "millrace/checkpoint/reader.h"
 #include "mpi_world.h"
 
 namespace millrace {

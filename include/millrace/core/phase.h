@@ -12,6 +12,7 @@ inline constexpr const char* loading = "loading";
 inline constexpr const char* waiting_for_samples = "waiting for samples";
 inline constexpr const char* first_step = "first step";  // may compile and tune for a while
 inline constexpr const char* training = "training";
+inline constexpr const char* accounting = "accounting";  // between steps: metrics, ids, the ledger, a save's beginning
 inline constexpr const char* producing = "producing";
 inline constexpr const char* validating = "validating";
 inline constexpr const char* saving = "saving";
@@ -21,5 +22,6 @@ inline std::atomic<const char*> current{starting};
 inline std::atomic<std::int64_t> step{0};          // of the phase and of log lines (log::set_step); 0 = none
 inline std::atomic<const char*> awaited{nullptr};  // the collective in which this process waits for others
 inline std::atomic<std::uint64_t> moves{0};        // counts up whenever a wait or a micro-batch has ended
+inline std::atomic<double> waited_seconds{0};      // in collectives, since the start of this process
 
 }  // namespace millrace::phase

@@ -10,6 +10,7 @@
 
 #include "millrace/core/files.h"
 #include "millrace/io/dtype.h"
+#include "millrace/io/input_file.h"
 #include "millrace/io/mapped_file.h"
 
 // Reading safetensors files: 8 bytes of header length, a JSON header, the tensors' bytes without a gap.
@@ -33,6 +34,9 @@ struct SafetensorsHeader {
 // the file, unknown types, duplicate names, sizes that overflow or differ from shape x type, gaps, overlaps, left-over
 // bytes.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view where);
+// The same from the first bytes of a file of `file_bytes`, the header at least.
+SafetensorsHeader parse_safetensors(std::span<const std::byte> begin, std::uint64_t file_bytes, std::string_view where);
+SafetensorsHeader read_safetensors_header(const InputFile& file, std::string_view where);
 
 // A mapped safetensors file. Old files are not padded: a tensor's bytes may start anywhere, so copy, never cast.
 class SafetensorsFile {

@@ -36,11 +36,14 @@ std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module)
 // autograd adds to in place. The module must outlive this object and keep its dtype and device.
 class ShardedModel {
  public:
+  // Which weights the ranks begin with. `restored`: whatever they have, because a checkpoint replaces it.
+  enum class Start { of_rank_0, restored };
+
   // Collective over `trainers`. Parameters of rank 0 are sent to all others, and a hash of the result is compared:
   // weights that differ between ranks end the run. `blocks` name every trainable parameter exactly once, in execution
   // order.
   ShardedModel(torch::nn::Module& module, const std::vector<ParameterBlock>& blocks, const ShardPlan& plan,
-               const ParallelConfig& config, const Group& trainers);
+               const ParallelConfig& config, const Group& trainers, Start start = Start::of_rank_0);
 
   const FlatLayout& layout() const { return layout_; }
   const ShardPlan& plan() const { return plan_; }
@@ -61,6 +64,8 @@ class ShardedModel {
   torch::Tensor parameter_shard(int bucket) const;
   torch::Tensor gradient_shard(int bucket) const { return gradient_shards_[bucket]; }
 
+  // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
+  void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
   // Makes all parameters complete from the shards of all trainers. Collective.
   void gather_parameters();
   // Throws Error(timeout) on every rank when the parameters differ between trainers. Collective.

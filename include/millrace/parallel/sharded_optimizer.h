@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,11 @@ class ShardedAdamW {
   // Starts the masters and the EMA from the float32 weights that the model had before it was cast, by name and equal on
   // all ranks; lets go of them.
   void start_from(std::map<std::string, torch::Tensor> originals);
-  // Fills this rank's shards of one kind of state from whole tensors in the module's order of dimensions. Error(io)
-  // names the origin when one has another shape. `publish_weights` makes new weights count.
-  void load(const std::string& kind, const std::string& origin,
-            const std::function<torch::Tensor(const std::string& name)>& tensor_of);
+  // Puts the elements of a slice (flat_layout.h), float32, into host memory.
+  using ReadSlice = std::function<void(const Slice& slice, std::span<float> elements)>;
+  // Fills one kind of state. Of replicas each reads a part of their shard, and they share it. `publish_weights` makes
+  // new weights count. Collective; what `read` throws on a rank is thrown on all.
+  void load(const std::string& kind, const ReadSlice& read);
 
   // "weights", "exp_avg", "exp_avg_sq" and, when enabled, "ema": this rank's shard of every bucket, float32, laid out
   // as slices_of_shard(model.layout(), model.shard()) says. Tensors may be written to; `publish_weights` then makes it
@@ -55,6 +57,9 @@ class ShardedAdamW {
   }
 
  private:
+  // What is held of a slice, a view.
+  torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
+  void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors);
   void publish_ema();
   void restore_weights();
   void update_ema();

@@ -31,6 +31,12 @@ struct EncodingPlan {
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype);
 
+// The frozen networks, loaded once in a process: copies share the weights.
+struct EncoderNetworks {
+  AutoencoderKL vae{nullptr};
+  CLIPTextModel text{nullptr};
+};
+
 // "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
 std::string describe(const EncodingPlan& plan);
 
@@ -40,12 +46,15 @@ std::string describe(const EncodingPlan& plan);
 class EncodePipeline {
  public:
   // All references must outlive the pipeline, and the pipeline its streams and encoders. `rank`: whose rejected rows
-  // are listed in the run's folder.
+  // are listed in the run's folder. `networks`: of another pipeline of the same model.pipeline and device; loaded where
+  // there are none and something is encoded.
   EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
-                 const EncodingPlan& encoding, torch::Device device, int rank);
+                 const EncodingPlan& encoding, torch::Device device, int rank, EncoderNetworks networks = {});
   EncodePipeline(const EncodePipeline&) = delete;
   EncodePipeline& operator=(const EncodePipeline&) = delete;
 
+  // Empty where nothing is encoded.
+  const EncoderNetworks& networks() const { return networks_; }
   // The text embeddings of the empty caption, f16 (77, C).
   torch::Tensor null_text();
   // Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
@@ -70,7 +79,8 @@ class EncodePipeline {
   const DataPlan& data_;
   const EncodingPlan& encoding_;
   const torch::Device device_;
-  std::optional<ClipTokenizer> tokenizer_;  // these two only where something is encoded
+  std::optional<ClipTokenizer> tokenizer_;  // these three only where something is encoded
+  EncoderNetworks networks_;
   std::optional<Encoder> encoder_;
   SampleLoader loader_;
   std::unique_ptr<SampleSource> source_;

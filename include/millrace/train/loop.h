@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "millrace/checkpoint/run_lease.h"
+#include "millrace/checkpoint/run_state.h"
 #include "millrace/comm/group.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
-#include "millrace/train/checkpoint.h"
 #include "millrace/train/progress.h"
 #include "millrace/train/task.h"
 #include "millrace/train/train_config.h"
@@ -33,6 +34,7 @@ struct TrainerContext {
   nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
   double max_wait_seconds;        // for samples, after the first step; five times as long before it
   std::function<void(const Overdue&, const Error&)> on_silent_producer = {};
+  std::vector<std::string> hosts = {};  // of the trainers
   const RunLease* lease = nullptr;
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;

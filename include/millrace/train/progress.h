@@ -1,12 +1,12 @@
 #pragma once
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "millrace/core/append_file.h"
 #include "millrace/core/units.h"
 #include "millrace/train/stages.h"
 #include "millrace/train/tensorboard.h"
@@ -20,6 +20,8 @@ struct Metrics {
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
   double encode_images_per_second = 0;      // of all producers, while they encode
   double queue_fill = 0;                    // 0..1
+  double straggler = 1;                     // the slowest trainer's own time a step / the median's; 1 = even
+  int slowest_rank = 0;                     // the former, in the world
   std::optional<double> validation_loss{};  // where it was measured at this step
   bool validated_ema = false;               // with the average of the weights, not the weights themselves
   StageShares stages{};                     // of the producers
@@ -27,8 +29,9 @@ struct Metrics {
   double elapsed_seconds = 0;
 };
 
-// Opens a JSON-lines file for appending and drops the lines beyond `last_step`, which a resumed run will write again.
-std::FILE* open_lines(const std::filesystem::path& path, std::int64_t last_step);
+// Drops the lines of a JSON-lines file beyond `last_step`, which a resumed run will write again, and one that a crash
+// has cut short. Nothing where there is no file.
+void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step);
 
 // Rank 0's account of the run: metrics.jsonl, ids.jsonl, TensorBoard, the progress line.
 class Progress {
@@ -48,8 +51,7 @@ class Progress {
 
  private:
   Options options_;
-  std::FILE* metrics_ = nullptr;
-  std::FILE* ids_ = nullptr;
+  std::optional<AppendFile> metrics_, ids_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::int64_t lines_ = 0;
   double last_line_seconds_ = -1e9;

@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
+#include "millrace/checkpoint/cadence.h"
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/core/error.h"
-#include "millrace/train/cadence.h"
-#include "millrace/train/run_lease.h"
 
 namespace millrace {
 

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "millrace/core/append_file.h"
 
 namespace millrace {
 
@@ -13,15 +15,14 @@ class TensorBoardWriter {
  public:
   // Makes a new file in `folder`; `resumed_step` > 0 tells the viewer to drop later points of earlier files.
   TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
-  ~TensorBoardWriter();
-  TensorBoardWriter(const TensorBoardWriter&) = delete;
-  TensorBoardWriter& operator=(const TensorBoardWriter&) = delete;
 
   void scalar(std::string_view tag, std::int64_t step, double value);
   void flush();
 
  private:
-  std::FILE* file_;
+  void put(std::string_view event);
+
+  std::optional<AppendFile> file_;
 };
 
 // The bytes of one record, and of the events in it; the tests compare them with the published ones.

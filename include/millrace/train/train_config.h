@@ -18,7 +18,7 @@ struct BatchConfig {
 };
 
 struct CheckpointConfig {
-  std::optional<Duration> every = Duration::steps(2000);
+  std::optional<config::Auto<Duration>> every = config::Auto<Duration>{Duration::steps(2000)};
   int keep = 3;
   std::optional<Duration> keep_every;
   std::string resume = "auto";  // auto | never | PATH

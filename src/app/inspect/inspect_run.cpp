@@ -1,8 +1,8 @@
 // Checkpoints, runs and files of tensors.
 #include "inspect/inspect.h"
+#include "millrace/checkpoint/reader.h"
 #include "millrace/core/error.h"
 #include "millrace/io/safetensors.h"
-#include "millrace/train/checkpoint.h"
 
 namespace millrace {
 
@@ -17,12 +17,12 @@ json inspect_checkpoint(const stdfs::path& path) {
     report["step"] = state.step;
     report["samples"] = state.samples;
     report["skipped"] = state.skipped;
-    report["tensors"] = checkpoint.manifest().at("tensors").size();
+    report["tensors"] = checkpoint.tensors().size();
     report["files"] = checkpoint.manifest().at("files");
     report["of"] = checkpoint.manifest().value("kind", "");
     report["ema"] = checkpoint.has("ema");
     report["valid"] = true;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     report["problems"].push_back(error.what());
   }
   return report;

@@ -4,11 +4,14 @@
 #include <algorithm>
 
 #include "millrace/comm/fault.h"
+#include "millrace/comm/roster.h"
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/process_name.h"
+#include "millrace/core/stacks.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/state_file.h"
 
@@ -40,6 +43,17 @@ static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::i
   }
 }
 
+// What killed processes were writing (AtomicFile); this one's thread may be renewing LEASE.
+static void remove_half_written_files(const std::filesystem::path& run_dir) {
+  std::error_code error;
+  std::vector<std::filesystem::path> leftovers;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+    const auto extension = entry.path().extension().string();
+    if (extension.starts_with(".tmp-") && extension != ".tmp-" + process_name()) leftovers.push_back(entry.path());
+  }
+  for (const auto& path : leftovers) std::filesystem::remove(path, error);
+}
+
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
                          const Manifest& archives, const RunState& start, const std::string& resume,
                          const std::optional<CheckpointReader>& checkpoint) {
@@ -52,6 +66,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
   auto lease = RunLease::acquire(world, run_dir);
   on_root(world, [&] {
     if (resume == "auto") refuse_newer_checkpoint(run_dir, start.step);
+    remove_half_written_files(run_dir);
     std::error_code ignored;
     std::filesystem::remove_all(run_dir / "fault", ignored);
     write_file_atomically(run_dir / "config.yaml", config_yaml);
@@ -63,7 +78,10 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
 
 // No stack is unwound and no MPI is called: the thread that could do so may be the one that hangs.
 static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease& lease, const Suspect& suspect) {
-  const Error error(Exit::timeout, suspect.what, "guard.hang_timeout sets the limit");
+  const Error error(Exit::timeout,
+                    fmt::format("{}; stacks of the ranks that could write them: {}", suspect.what,
+                                (run_dir / "log" / "stacks-rank-*.txt").string()),
+                    "guard.hang_timeout sets the limit");
   leave_within(30, Exit::timeout, error.what());  // run.dir may be what hangs
   if (lease.is_ours()) {
     fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
@@ -74,11 +92,14 @@ static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease
 
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
                   const std::string& role, double hang_seconds, const std::function<int()>& part) {
-  fault::report_to({run_dir, session.world.rank(), session.world.host(), role});
+  const auto& world = session.world;
+  fault::report_to({run_dir, world.rank(), world.host(), role});
+  stacks::write_to(run_dir / "log" / fmt::format("stacks-rank-{:05d}.txt", world.rank()),
+                   roster::describe({world.rank(), world.host()}));
+  roster::fill(world, role);
   std::optional<Watchdog> watchdog;
-  if (session.world.size() > 1)
-    watchdog.emplace(session.world, hang_seconds,
-                     [&](const Suspect& suspect) { end_hanging_run(run_dir, lease, suspect); });
+  if (world.size() > 1)
+    watchdog.emplace(world, hang_seconds, [&](const Suspect& suspect) { end_hanging_run(run_dir, lease, suspect); });
   try {
     return part();
   } catch (...) {
@@ -102,22 +123,18 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
   return static_cast<int>(result.finished ? Exit::done : Exit::requeue);
 }
 
-std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
-                                                const std::string& resume) {
+std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                           const std::string& resume) {
   if (resume == "auto") return find_checkpoint(run_dir, world);
+  if (resume != "never") return CheckpointReader::open(resume, world);
   on_root(world, [&] {
-    if (resume != "never") {
-      CheckpointReader::open(resume);
-      return;
-    }
     const auto there = list_checkpoints(run_dir);
     if (there.empty()) return;
     throw Error(Exit::usage,
                 fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
                 "choose another run.dir, or checkpoint.resume=auto");
   });
-  if (resume == "never") return std::nullopt;
-  return resume;
+  return std::nullopt;
 }
 
 nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
@@ -178,9 +195,37 @@ RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& id
   if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
     log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
     state.cursors.clear();
-    state.ledger = nullptr;
   }
   return state;
+}
+
+RunState with_ledger(RunState start, const std::optional<CheckpointReader>& checkpoint, const Group& trainers) {
+  if (checkpoint && !start.cursors.empty()) on_root(trainers, [&] { start.ledger = checkpoint->ledger(); });
+  return start;
+}
+
+std::uint64_t checkpoint_bytes(const torch::nn::Module& model, bool ema) {
+  std::int64_t elements = 0;
+  for (const auto& parameter : model.parameters()) elements += parameter.numel();
+  return sizeof(float) * static_cast<std::uint64_t>(elements) * (ema ? 4 : 3);
+}
+
+void check_disk_space(const std::filesystem::path& run_dir, std::uint64_t checkpoint_bytes, int keep) {
+  auto folder = std::filesystem::absolute(run_dir);
+  std::error_code error;
+  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  const auto free = std::filesystem::space(folder, error).available;
+  if (error) return;  // what cannot be asked is found out when something is written
+  if (free < checkpoint_bytes)
+    throw Error(Exit::io,
+                fmt::format("run.dir: {} are free on the disk of {}, a checkpoint takes {}", format_bytes(free),
+                            folder.string(), format_bytes(checkpoint_bytes)),
+                "make room, choose another run.dir, or say checkpoint.every=null");
+  const auto there = static_cast<int>(list_checkpoints(run_dir).size());
+  const auto more = static_cast<std::uint64_t>(std::max(1, keep + 1 - there));
+  if (free < more * checkpoint_bytes)
+    log::warning("run.dir: {} are free on the disk of {}; {} more checkpoints of {} would not fit (checkpoint.keep={})",
+                 format_bytes(free), folder.string(), more, format_bytes(checkpoint_bytes), keep);
 }
 
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would) {

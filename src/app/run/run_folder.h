@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/agree.h"
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/loop.h"
-#include "millrace/train/run_lease.h"
 #include "run/session.h"
 
 // The files of a run that are neither tensors nor metrics, and what a restart checks first.
@@ -46,10 +47,10 @@ nlohmann::json run_identity(const std::string& kind, const Config& config, const
   return run_identity(kind, config::dump_yaml(config), data, model, pipeline);
 }
 
-// Where a run starts: nothing for step 0. `resume` is auto, never or a folder. Collective over `world`; Error(usage)
-// for `never` on a run that holds checkpoints.
-std::optional<std::filesystem::path> find_start(const Group& world, const std::filesystem::path& run_dir,
-                                                const std::string& resume);
+// The checkpoint that a run starts from, verified; nothing for step 0. `resume` is auto, never or a folder. Collective
+// over `world`; Error(usage) for `never` on a run that holds checkpoints.
+std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                           const std::string& resume);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
 // batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. What changed in the data is
@@ -57,18 +58,17 @@ std::optional<std::filesystem::path> find_start(const Group& world, const std::f
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 
-// The checkpoint to continue from, open and checked against this run; nothing for step 0. Collective over `world`.
+// The checkpoint to continue from, verified and checked against this run; nothing for step 0. Collective over `world`.
 template <class Config>
 std::optional<CheckpointReader> open_start(const Group& world, const Config& config, const nlohmann::json& identity,
                                            const Manifest& archives) {
-  const auto found = find_start(world, config.run.dir.value, config.checkpoint.resume);
-  if (!found) return std::nullopt;
-  return on_all(world, [&] {
-    auto checkpoint = CheckpointReader::open(*found, /*verify=*/false);  // rank 0 has verified it
-    check_resume(checkpoint, config::diff(checkpoint.manifest().value("config", ""), config), identity, archives,
-                 config.checkpoint.allow_changes);
-    return std::optional(std::move(checkpoint));
-  });
+  auto checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume);
+  if (checkpoint)
+    on_root(world, [&] {
+      check_resume(*checkpoint, config::diff(checkpoint->manifest().value("config", ""), config), identity, archives,
+                   config.checkpoint.allow_changes);
+    });
+  return checkpoint;
 }
 
 // Its folder, for STATE.
@@ -77,6 +77,15 @@ std::optional<std::string> path_of(const std::optional<CheckpointReader>& checkp
 // Where training resumes from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
 // in the old ones mean nothing: the new data begin at their beginning.
 RunState start_from(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+
+// The same with the ledger of the checkpoint, on rank 0 of the trainers, where it is kept. Collective over them.
+RunState with_ledger(RunState start, const std::optional<CheckpointReader>& checkpoint, const Group& trainers);
+
+// Bytes of a checkpoint of this model: weights, moments and, where it is kept, EMA in float32.
+std::uint64_t checkpoint_bytes(const torch::nn::Module& model, bool ema);
+// Error(io) when the disk of run.dir has no room for one checkpoint more; a warning when it has none for `keep` of them
+// and the one that is being written.
+void check_disk_space(const std::filesystem::path& run_dir, std::uint64_t checkpoint_bytes, int keep);
 
 // The last lines of a dry run, after the start-up table: nothing was written, and what the run `would` do.
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would);

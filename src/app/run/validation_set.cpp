@@ -29,8 +29,9 @@ int encoder_batch(const TrainConfig& c, std::size_t producers) {
 
 // Until the trainers have what they need.
 void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline, int producer,
-             const std::vector<int>& trainer_of, ParcelSender& sender) {
-  EncodePipeline encodings(plan.config, pipeline, plan.data, plan.encoding, session.device, session.world.rank());
+             const EncoderNetworks& networks, const std::vector<int>& trainer_of, ParcelSender& sender) {
+  EncodePipeline encodings(plan.config, pipeline, plan.data, plan.encoding, session.device, session.world.rank(),
+                           networks);
   StreamOptions unshuffled;
   unshuffled.threads = plan.config.data.threads.value_or(session.threads);
   encodings.produce(sender, {plan.routing.stripes_of_producer(producer), trainer_of, plan.parcel}, unshuffled);
@@ -100,11 +101,11 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
 }
 
 void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
-                        const Roles& roles, const Group& handoff) {
+                        const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
   const int self = position_in(roles.producers, session.world.rank());
   const auto trainers = pick(roles.trainers, plan.routing.trainers_of(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
-  produce(session, plan, pipeline, self, plan.routing.trainer_places(self), *sender);
+  produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender);
 }
 
 std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
@@ -116,10 +117,11 @@ std::vector<EncodedBatch> collect_validation(const Session& session, const Valid
 }
 
 std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
-                                          const PipelineFolder& pipeline, double limit_seconds) {
+                                          const PipelineFolder& pipeline, const EncoderNetworks& networks,
+                                          double limit_seconds) {
   const int self = session.world.rank();
   ProducerThread producer({plan.parcel_bytes(), slots}, session.threads, "data.validation", [&](ParcelSender& sender) {
-    produce(session, plan, pipeline, self, plan.routing.trainer_places(self), sender);
+    produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), sender);
   });
   return collect(plan, plan.routing.producer_places(self), producer.receiver(), limit_seconds);
 }

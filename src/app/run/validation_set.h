@@ -37,12 +37,14 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
 
 // What this rank does with it: the first makes its stripes' samples, the second collects its local batches, the
-// third does both. `handoff` is for this alone. Collective over all ranks of the run.
+// third does both. `networks`: those of training, if it has any. `handoff` is for this alone. Collective over all ranks
+// of the run.
 void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
-                        const Roles& roles, const Group& handoff);
+                        const EncoderNetworks& networks, const Roles& roles, const Group& handoff);
 std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
                                              const Group& handoff, double limit_seconds);
 std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
-                                          const PipelineFolder& pipeline, double limit_seconds);
+                                          const PipelineFolder& pipeline, const EncoderNetworks& networks,
+                                          double limit_seconds);
 
 }  // namespace millrace

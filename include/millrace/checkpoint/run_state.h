@@ -1,0 +1,38 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "millrace/checkpoint/cadence.h"
+#include "millrace/dataset/sample.h"
+
+namespace millrace {
+
+// Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
+struct RunState {
+  std::int64_t step = 0;     // optimizer steps taken
+  std::int64_t samples = 0;  // samples used
+  std::int64_t skipped = 0;  // steps whose update was left out
+  std::int64_t updates = 0;  // Adam's own count
+  std::int64_t ema_updates = 0;
+  double seconds = 0;     // spent in training, over all restarts
+  StripeCursors cursors;  // of all stripes; empty at step 0
+  std::string ledger;     // of all producers: Ledger::state_json, on rank 0 of the trainers, and apart from to_json
+
+  RunPoint point() const { return {step, samples, seconds}; }
+
+  nlohmann::json to_json() const;
+  static RunState from_json(const nlohmann::json& json);
+};
+
+// For the way from trainers to rank 0.
+std::string to_bytes(const StripeCursors& cursors);
+StripeCursors cursors_from_bytes(std::string_view bytes);
+
+// Every step takes samples of every stripe. So between two checkpoints all `stripes` cursors move forward; anything
+// else would train samples again or leave some out after a resume, and must not be saved: Error(bug).
+void check_all_moved(const StripeCursors& before, const StripeCursors& after, std::uint32_t stripes);
+
+}  // namespace millrace

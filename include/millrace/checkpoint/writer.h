@@ -1,0 +1,91 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/checkpoint/run_lease.h"
+#include "millrace/checkpoint/run_state.h"
+#include "millrace/comm/group.h"
+#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/sharded_optimizer.h"
+
+namespace millrace {
+
+class FilePlan;
+class Snapshot;
+
+// Writes checkpoints (reader.h) in the background from a host copy, one at a time:
+//
+//   start: copy, begin to write  ->  commit: publish, begin to read it back  ->  settle: delete older ones
+//
+// These and give_up_reading_back are collective over the trainers; each waits for what the one before has begun.
+class CheckpointWriter {
+ public:
+  struct Options {
+    int keep = 3;                          // newest checkpoints that stay
+    std::optional<Duration> keep_every{};  // and for good the first one at or after each multiple of this
+    int max_files = 64;                    // of tensors in a checkpoint
+    std::vector<std::string> hosts{};      // of the trainers; empty: all are on one
+    // Bytes of a node's memory that are free when the first checkpoint is written; unknown: asks the system.
+    std::optional<std::uint64_t> free_memory{};
+    // Names the temporary folder, and nothing is published once another instance has it; null: the folder is ours.
+    const RunLease* lease = nullptr;
+  };
+
+  // Removes what a killed run has left half written. `start`: where the run stands, which is what the last checkpoint
+  // holds; newer ones, of a time that is not continued, are renamed to step-N.abandoned-* by the first commit.
+  CheckpointWriter(std::filesystem::path run_dir, Group trainers, const RunPoint& start, Options options);
+  ~CheckpointWriter();
+
+  // Copies the state to host memory and starts writing it; where some node has no room for the copy, writes before it
+  // returns. `extra` goes into the manifest (config, data manifest, kind of model), `state.ledger` into a file.
+  void start(const ShardedModel& model, const ShardedAdamW& optimizer, const RunState& state,
+             const nlohmann::json& extra);
+  // Publishes the checkpoint under its name, or removes it with a warning when any rank failed (a full disk does not
+  // end the run), and has its files read back, by other trainers than wrote them. True when one was published.
+  // Error(numerics) when there was a number that is not finite.
+  bool commit();
+  // The checkpoint is on disk as it was meant: older ones go. Otherwise false: they stay, a warning, and it is renamed
+  // to step-N.damaged and no longer the last one.
+  bool settle();
+  // Instead of `settle`, when there is no time: older ones stay.
+  void give_up_reading_back();
+
+  // True while this rank is writing or reading back.
+  bool busy() const;
+  bool in_flight() const { return stage_ == Stage::writing; }
+  bool reads_back() const { return stage_ == Stage::reading_back; }
+  // Step of the last checkpoint that was published by this writer; 0 = none.
+  std::int64_t last_step() const { return last_step_; }
+  // Where the last checkpoint of the run stands.
+  const RunPoint& last_point() const { return last_point_; }
+
+ private:
+  enum class Stage { idle, writing, reading_back };
+  struct Job;
+  struct ReadBack;
+  void plan_files(const ShardedModel& model, const ShardedAdamW& optimizer);
+  bool find_room(bool pinned);
+  std::string publish(const Job& job, const std::vector<std::string>& reports);
+  int reader_of(int writer) const;
+
+  std::filesystem::path run_dir_;
+  Group trainers_;
+  Options options_;
+  Stage stage_ = Stage::idle;
+  std::unique_ptr<FilePlan> files_;
+  std::unique_ptr<Snapshot> snapshot_;
+  bool has_room_ = true;  // for the snapshot, on every node
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<ReadBack> read_back_;
+  bool has_published_ = false;
+  // Of the last checkpoint of the run and the one before.
+  RunPoint last_point_, point_before_;
+  std::int64_t last_step_ = 0, step_before_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,13 @@
+#pragma once
+#include <string>
+
+// Where the time between a process's start and its first step goes. Told by the main thread alone.
+namespace millrace::startup {
+
+// `part` is over: it has taken the time since the part before, or since the first call of `begin`.
+void begin();
+void done(const char* part);
+// "12.3 s: data 0.4, checkpoint 1.9, networks 5.2, ..."; parts of one name are one.
+std::string describe();
+
+}  // namespace millrace::startup

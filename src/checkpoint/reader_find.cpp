@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <regex>
+
+#include "millrace/checkpoint/reader.h"
+#include "millrace/comm/agree.h"
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+std::string step_name(std::int64_t step) {
+  return fmt::format("step-{:08d}", step);
+}
+
+std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir) {
+  static const std::regex pattern("step-([0-9]{8,})");
+  std::vector<CheckpointName> found;
+  const auto folder = run_dir / "checkpoints";
+  if (!std::filesystem::is_directory(folder)) return found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::smatch match;
+    const auto name = entry.path().filename().string();
+    if (entry.is_directory() && std::regex_match(name, match, pattern))
+      found.push_back({entry.path(), std::stoll(match[1])});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
+  return found;
+}
+
+std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group) {
+  std::vector<CheckpointName> candidates;
+  on_root(group, [&] { candidates = list_checkpoints(run_dir); });
+  std::int64_t count[] = {static_cast<std::int64_t>(candidates.size())};
+  group.all_reduce_max(count);
+  for (std::int64_t i = 0; i < *count; ++i) {
+    const bool is_root = group.rank() == 0;
+    const std::filesystem::path path =
+        group.broadcast(is_root ? candidates[static_cast<std::size_t>(i)].path.string() : "");
+    try {
+      return CheckpointReader::open(path, group);
+    } catch (const UnreadableCheckpoint&) {
+      throw;
+    } catch (const AgreedError& broken) {
+      if (is_root) log::warning("checkpoint {} is not used: {}", path.string(), broken.what());
+    }
+  }
+  if (*count == 0) return std::nullopt;
+  throw Error(Exit::io,
+              fmt::format("none of the {} checkpoints in {} is valid", *count, (run_dir / "checkpoints").string()),
+              "restore one from a backup, or move the run folder away to start from step 0");
+}
+
+}  // namespace millrace

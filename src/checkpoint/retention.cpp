@@ -1,0 +1,66 @@
+#include "retention.h"
+
+#include <vector>
+
+#include "millrace/checkpoint/reader.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/log.h"
+#include "millrace/core/process_name.h"
+
+namespace millrace {
+
+constexpr const char* keep_name = "KEEP";
+
+void remove_leftovers(const fs::path& checkpoints) {
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    const auto extension = entry.path().extension().string();
+    if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
+  }
+  for (const auto& path : leftovers) fs::remove_all(path, error);
+}
+
+void abandon_newer(const fs::path& run_dir, std::int64_t start) {
+  const auto suffix = fmt::format(".abandoned-{:08x}", hash64(process_name() + step_name(start)) >> 32);
+  for (const auto& checkpoint : list_checkpoints(run_dir)) {
+    if (checkpoint.step <= start) continue;
+    fs::rename(checkpoint.path, checkpoint.path.string() + suffix);
+    log::warning("{} is not continued: renamed to {}{}", checkpoint.path.string(), checkpoint.path.filename().string(),
+                 suffix);
+  }
+}
+
+void keep_for_good(const fs::path& checkpoint) {
+  write_file_atomically(checkpoint / keep_name, "");
+}
+
+void put_aside(const fs::path& checkpoint) {
+  std::error_code error;
+  const fs::path aside = checkpoint.string() + ".damaged";
+  fs::remove_all(aside, error);
+  fs::rename(checkpoint, aside, error);
+  if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
+}
+
+void delete_old(const fs::path& run_dir, std::int64_t newest, int keep) {
+  std::vector<CheckpointName> all;
+  try {
+    all = list_checkpoints(run_dir);
+  } catch (const std::exception& failed) {
+    log::warning("old checkpoints stay: {}", failed.what());
+    return;
+  }
+  std::erase_if(all, [&](const auto& checkpoint) { return checkpoint.step > newest; });
+  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
+    std::error_code error;
+    if (fs::exists(all[i].path / keep_name, error) || error) continue;
+    const auto trash = all[i].path.string() + ".trash";
+    fs::rename(all[i].path, trash, error);  // out of sight first: a half-deleted one is never a candidate
+    if (!error) fs::remove_all(trash, error);
+    if (error) log::warning("cannot delete the old checkpoint {}: {}", all[i].path.string(), error.message());
+  }
+}
+
+}  // namespace millrace

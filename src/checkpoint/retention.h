@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+
+#include "millrace/checkpoint/writer.h"
+
+// What happens to the other folders in RUN/checkpoints. Rank 0 of the trainers alone; nothing here ends a run.
+namespace millrace {
+
+// What a killed run has left half written or half deleted.
+void remove_leftovers(const std::filesystem::path& checkpoints);
+
+// Checkpoints from beyond the step that this process began with: damaged, or of a time that the user went back from.
+// Left under their names, the next start would continue with one of them.
+void abandon_newer(const std::filesystem::path& run_dir, std::int64_t start);
+
+// Marks a checkpoint that is being made as one that stays.
+void keep_for_good(const std::filesystem::path& checkpoint);
+
+// Takes one that is not what was written out of sight.
+void put_aside(const std::filesystem::path& checkpoint);
+
+// Deletes what is older than the newest `keep` up to `newest`, but for what is marked to stay. What is newer counts for
+// nothing: it was passed over as damaged, or comes from before a restart from an older step.
+void delete_old(const std::filesystem::path& run_dir, std::int64_t newest, int keep);
+
+}  // namespace millrace

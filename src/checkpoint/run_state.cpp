@@ -1,0 +1,74 @@
+#include "millrace/checkpoint/run_state.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+nlohmann::json RunState::to_json() const {
+  nlohmann::json places = nlohmann::json::object();
+  for (const auto& [stripe, cursor] : cursors)
+    places[std::to_string(stripe)] = {cursor.epoch, cursor.split, cursor.row, cursor.given};
+  return {{"step", step},       {"samples", samples},         {"skipped", skipped},
+          {"updates", updates}, {"ema_updates", ema_updates}, {"seconds", seconds},
+          {"cursors", places}};
+}
+
+RunState RunState::from_json(const nlohmann::json& json) {
+  RunState state;
+  state.step = json.at("step");
+  state.samples = json.at("samples");
+  state.skipped = json.at("skipped");
+  state.updates = json.at("updates");
+  state.ema_updates = json.at("ema_updates");
+  state.seconds = json.at("seconds");
+  for (const auto& [stripe, place] : json.at("cursors").items())
+    state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),
+                                                                     place.at(3)};
+  return state;
+}
+
+namespace {
+
+struct Entry {
+  std::uint32_t stripe;
+  StripeCursor cursor;
+};
+static_assert(std::is_trivially_copyable_v<Entry>);
+
+}  // namespace
+
+std::string to_bytes(const StripeCursors& cursors) {
+  std::string bytes;
+  for (const auto& [stripe, cursor] : cursors) {
+    Entry entry{};
+    entry.stripe = stripe;
+    entry.cursor = cursor;
+    bytes.append(reinterpret_cast<const char*>(&entry), sizeof entry);
+  }
+  return bytes;
+}
+
+StripeCursors cursors_from_bytes(std::string_view bytes) {
+  ensure(bytes.size() % sizeof(Entry) == 0, "cursors have whole entries");
+  StripeCursors cursors;
+  for (; !bytes.empty(); bytes.remove_prefix(sizeof(Entry))) {
+    Entry entry;
+    std::memcpy(&entry, bytes.data(), sizeof entry);
+    cursors[entry.stripe] = entry.cursor;
+  }
+  return cursors;
+}
+
+void check_all_moved(const StripeCursors& before, const StripeCursors& after, std::uint32_t stripes) {
+  ensure(after.size() == stripes,
+         fmt::format("a checkpoint needs the places of all {} stripes, there are {}", stripes, after.size()));
+  for (const auto& [stripe, cursor] : before)
+    ensure(after.contains(stripe) && cursor < after.at(stripe),
+           fmt::format("stripe {} has not moved since the last checkpoint", stripe));
+}
+
+}  // namespace millrace

@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// What a rank says of itself.
+struct Sign {
+  std::string phase;
+  std::string awaited;  // the collective in which it waits for others; empty = none
+  bool leaves = false;
+  std::int64_t step = 0;
+  double still_seconds = 0;      // for which nothing of this has changed, nor a wait or micro-batch ended
+  double slow_step_seconds = 0;  // SlowStep::seconds, over all ranks where rank 0 says it
+};
+
+// How long the slowest of the recent steps of this process took, as somebody sees it who looks now and then. One slow
+// step is forgotten over some hundred others. Times are seconds on one clock.
+class SlowStep {
+ public:
+  void look(const std::string& phase, std::int64_t step, double now);
+  // The step that is under way does not count: the clock has stood, or nobody has looked.
+  void pass_over(double now);
+  double seconds() const;  // 0 = too few steps so far
+
+ private:
+  std::int64_t first_step_ = 0, newest_step_ = 0;  // 0 = none
+  std::int64_t step_ = 0;                          // under way; 0 = none
+  double since_ = 0, looked_ = 0, seconds_ = 0;
+};
+
+struct Standstill {
+  int rank = 0;
+  bool is_silent = false;  // else it says itself that it stands still
+  double seconds = 0;
+};
+
+// Decides from the ranks' signs who hangs: NOTE [Watchdog]. All ranks judge whether rank 0 is silent, and rank 0 judges
+// the rest.
+class HangJudge {
+ public:
+  // `self`: the rank that judges.
+  HangJudge(int self, std::vector<std::string> hosts, double limit_seconds);
+
+  // Signs of this rank itself count too: for what the run does.
+  void hear(int rank, const Sign& sign, double now);
+  // Nobody was silent, or stood still, before `now`: this rank itself was not running.
+  void restart(double now);
+
+  std::optional<Standstill> find(double now) const;
+
+  double slow_step_seconds() const;  // of all ranks that were heard of
+  const Sign* sign_of(int rank) const;
+
+ private:
+  struct Known {
+    Sign last;
+    double heard = 0;
+    bool was_heard = false;
+  };
+
+  double step_limit() const;
+  double silence_limit(int rank, double now) const;
+  bool is_reached(int rank, double now) const;
+
+  const int self_;
+  const std::vector<std::string> hosts_;
+  const double limit_;
+  std::vector<Known> ranks_;
+  std::int64_t step_ = 0;  // the newest of any rank
+  double moved_ = 0;       // when it became that
+};
+
+}  // namespace millrace

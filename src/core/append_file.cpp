@@ -1,0 +1,58 @@
+#include "millrace/core/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+constexpr std::size_t max_waiting = 64 << 20;  // bytes
+
+AppendFile::AppendFile(std::filesystem::path path)
+    : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) fail_errno("cannot open", path_);
+}
+
+AppendFile::~AppendFile() {
+  flush();
+  dropped_ += entries_.size();
+  if (dropped_) log::warning("{}: {} entries could not be written and are lost", path_.string(), dropped_);
+  ::close(fd_);
+}
+
+void AppendFile::add(std::string entry) {
+  if (bytes_ + entry.size() > max_waiting) {
+    ++dropped_;
+    return;
+  }
+  bytes_ += entry.size();
+  entries_.push_back(std::move(entry));
+}
+
+void AppendFile::flush() {
+  while (!entries_.empty() && write_first()) entries_.pop_front();
+  if (entries_.empty()) fails_ = false;
+}
+
+bool AppendFile::write_first() {
+  auto& entry = entries_.front();
+  while (!entry.empty()) {
+    const ssize_t written = ::write(fd_, entry.data(), entry.size());
+    if (written > 0) {
+      entry.erase(0, static_cast<std::size_t>(written));
+      bytes_ -= static_cast<std::size_t>(written);
+    } else if (written < 0 && errno != EINTR) {
+      if (!fails_) log::warning("{}: {}; what belongs there waits in memory", path_.string(), std::strerror(errno));
+      fails_ = true;
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace millrace

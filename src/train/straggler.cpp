@@ -1,0 +1,50 @@
+#include "straggler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace {
+namespace {
+
+// 0 = all are unknown.
+double median(std::span<const double> seconds) {
+  std::vector<double> known;
+  std::ranges::copy_if(seconds, std::back_inserter(known), [](double value) { return std::isfinite(value); });
+  if (known.empty()) return 0;
+  const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
+  std::ranges::nth_element(known, middle);
+  return *middle;
+}
+
+}  // namespace
+
+Slowest find_slowest(std::span<const double> seconds) {
+  Slowest slowest;
+  const double usual = median(seconds);
+  for (std::size_t i = 0; usual > 0 && i < seconds.size(); ++i)
+    if (const double ratio = seconds[i] / usual; std::isfinite(ratio) && ratio > slowest.ratio) slowest = {i, ratio};
+  return slowest;
+}
+
+std::vector<StragglerWatch::News> StragglerWatch::look(std::span<const double> seconds, std::int64_t steps) {
+  places_.resize(seconds.size());
+  std::vector<News> news;
+  const double usual = median(seconds);
+  for (std::size_t i = 0; usual > 0 && i < seconds.size(); ++i) {
+    Place& place = places_[i];
+    const double ratio = seconds[i] / usual;
+    if (!std::isfinite(ratio)) continue;
+    if (ratio <= slow_ratio) {
+      if (place.told) news.push_back({i, ratio, false});
+      place = {};
+      continue;
+    }
+    place.slow_steps += steps;
+    if (place.slow_steps < patience || place.told) continue;
+    place.told = true;
+    news.push_back({i, ratio, true});
+  }
+  return news;
+}
+
+}  // namespace millrace

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace millrace {
+
+// Who takes longest for the same work, and how many times as long as the median (of an even number: the faster of the
+// two in the middle). What is not finite is unknown and left out.
+struct Slowest {
+  std::size_t place = 0;
+  double ratio = 1;  // 1 = nobody is slower than the median
+};
+Slowest find_slowest(std::span<const double> seconds);
+
+// Watches who stays slow.
+class StragglerWatch {
+ public:
+  static constexpr double slow_ratio = 1.33;
+  static constexpr std::int64_t patience = 50;  // steps
+
+  struct News {
+    std::size_t place = 0;
+    double ratio = 1;
+    bool is_slow = true;  // else it was, and has recovered
+  };
+  // What each of them took for the same work in the last `steps` steps; in return those who have been slow for all of
+  // `patience` steps by now, once each until they have recovered.
+  std::vector<News> look(std::span<const double> seconds, std::int64_t steps);
+
+ private:
+  struct Place {
+    std::int64_t slow_steps = 0;
+    bool told = false;
+  };
+  std::vector<Place> places_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,544 @@
+// Checkpoints written by all ranks of the test, read by all and by each rank on its own.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "core/temp_dir.h"
+#include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/restore.h"
+#include "millrace/checkpoint/writer.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "mpi_world.h"
+#include "train/run_folder.h"
+
+namespace millrace {
+namespace {
+
+struct SmallNetImpl : torch::nn::Module {
+  SmallNetImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)));
+    norm = register_module("norm", torch::nn::GroupNorm(1, 5));
+    out = register_module("out", torch::nn::Linear(7, 3));
+    conv->weight.set_data(conv->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::GroupNorm norm{nullptr};
+  torch::nn::Linear out{nullptr};
+};
+TORCH_MODULE(SmallNet);
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+// The gradient that every rank gives to a parameter in a step.
+torch::Tensor gradient_of(const std::string& name, at::IntArrayRef shape, int step) {
+  torch::manual_seed(std::hash<std::string>{}(name) + static_cast<std::uint64_t>(step));
+  return torch::randn(shape);
+}
+
+// A net and its optimizer on the ranks of a group.
+struct Training {
+  explicit Training(const Group& group, int seed, bool with_ema = true)
+      : Training(group, seed, {Strategy::shard_grad_op, group.size(), 1}, with_ema) {}
+  Training(const Group& group, int seed, ShardPlan shards, bool with_ema = true)
+      : net(make_net(seed)),
+        plan(shards),
+        model(*net, blocks_of(*net, 1), plan, parallel, group),
+        optimizer(model, OptimConfig{.lr = 1e-2}, EmaConfig{.enabled = with_ema, .decay = 0.5, .warmup = false}) {}
+
+  static SmallNet make_net(int seed) {
+    torch::manual_seed(static_cast<std::uint64_t>(seed));
+    return SmallNet();
+  }
+
+  // The sum over equal gradients is exact for 1, 2 and 4 ranks, so these make the same step (sums_are_exact).
+  void step(int number) {
+    model.zero_gradients();
+    auto loss = torch::zeros({});
+    for (const auto& item : net->named_parameters())
+      loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number)).sum();
+    loss.backward();
+    model.reduce_gradients(1.0 / model.trainers().size());
+    optimizer.step(1e-2);
+  }
+
+  Tensors weights() const {
+    Tensors all;
+    for (const auto& item : net->named_parameters()) all[item.key()] = item.value().detach().clone();
+    return all;
+  }
+
+  SmallNet net;
+  ParallelConfig parallel{.bucket_mb = 0.0002};  // several buckets
+  ShardPlan plan;
+  ShardedModel model;
+  ShardedAdamW optimizer;
+};
+
+bool sums_are_exact() {
+  return test_world().size() != 3;
+}
+
+RunState state_at(std::int64_t step) {
+  RunState state;
+  state.step = step;
+  state.samples = 8 * step;
+  state.updates = state.ema_updates = step;
+  state.cursors[3] = {.epoch = 1, .split = 2, .row = 3, .given = 4};
+  return state;
+}
+
+bool save(CheckpointWriter& writer, const Training& training, std::int64_t step) {
+  writer.start(training.model, training.optimizer, state_at(step), {{"kind", "unet"}});
+  const bool published = writer.commit();
+  writer.settle();
+  return published;
+}
+
+// On rank 0 alone; the others wait. Failures are noted, not thrown.
+template <class Body>
+void on_rank_0(Body&& body) {
+  const auto& group = test_world().group();
+  group.barrier();
+  if (group.rank() == 0) body();
+  group.barrier();
+}
+
+template <class Body>
+std::string io_error(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+bool all_equal(const Tensors& a, const Tensors& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && torch::equal(x.second, y.second);
+  });
+}
+
+TEST(Checkpoint, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  const auto first = training.weights();
+  training.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  const bool published = save(writer, training, 1);
+  const auto weights = training.weights();
+
+  EXPECT_TRUE(published);
+  EXPECT_EQ(writer.last_step(), 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  EXPECT_EQ(reader.manifest().at("kind"), "unet");
+  EXPECT_EQ(reader.state().to_json(), state_at(1).to_json());
+  EXPECT_EQ(reader.names("weights").size(), weights.size());
+  for (const auto& [name, weight] : weights) {
+    const auto gradient = gradient_of(name, weight.sizes(), 1);
+    EXPECT_TRUE(torch::equal(reader.tensor("weights", name), weight)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("ema", name), 0.5 * first.at(name) + 0.5 * weight, 1e-6, 1e-7)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("exp_avg", name), 0.1 * gradient, 1e-5, 1e-8)) << name;
+    EXPECT_TRUE(torch::allclose(reader.tensor("exp_avg_sq", name), 1e-3 * gradient.square(), 1e-5, 1e-9)) << name;
+  }
+}
+
+TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  training.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  writer.start(training.model, training.optimizer, state_at(1), {});
+  training.step(2);  // while the file is being written: it holds step 1 all the same
+  const bool published = writer.commit();
+
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  Training together(test_world().group(), 2), alone(Group(), 3);
+  restore(reader, together.optimizer);
+  restore(reader, alone.optimizer);
+  together.step(2);
+  alone.step(2);
+  EXPECT_TRUE(published);
+  EXPECT_EQ(alone.optimizer.updates(), 2);
+  EXPECT_EQ(alone.optimizer.ema_updates(), 2);
+  EXPECT_TRUE(all_equal(together.weights(), training.weights()));
+  if (sums_are_exact()) EXPECT_TRUE(all_equal(alone.weights(), training.weights()));
+}
+
+// How the ranks of the test can share a state.
+std::vector<ShardPlan> shard_plans() {
+  const int ranks = test_world().size();
+  std::vector<ShardPlan> plans{{Strategy::ddp, 1, ranks}, {Strategy::shard_grad_op, ranks, 1}};
+  if (ranks == 4) plans.push_back({Strategy::hybrid, 2, 2});
+  return plans;
+}
+
+std::string describe(const ShardPlan& plan) {
+  return fmt::format("{} shards, {} replicas", plan.shards, plan.replicas);
+}
+
+// Whoever wrote it in however many files, with or without room for a copy; whoever reads it.
+TEST(Checkpoint, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
+  const auto& group = test_world().group();
+  for (const auto& written : shard_plans())
+    for (const int max_files : {64, 2, 1})
+      for (const bool room : {true, false}) {
+        SCOPED_TRACE(fmt::format("{}, {} files at most, {}", describe(written), max_files, room ? "room" : "no room"));
+        RunFolder run;
+        Training training(group, 1, written);
+        training.step(1);
+        const auto first = training.weights();
+        CheckpointWriter::Options options{.max_files = max_files};
+        if (!room) options.free_memory = 0;
+        CheckpointWriter writer(run.path(), group, {}, options);
+        writer.start(training.model, training.optimizer, state_at(1), {});
+        training.step(2);
+        const bool published = writer.commit();
+        writer.settle();
+        EXPECT_TRUE(published);
+        const auto reader = CheckpointReader::open(run.checkpoint(1), group);
+        const std::size_t most = room ? static_cast<std::size_t>(max_files) : static_cast<std::size_t>(group.size());
+        EXPECT_LE(reader.files().size(), most);
+        for (const auto& read : shard_plans()) {
+          SCOPED_TRACE("read as " + describe(read));
+          Training again(group, 2 + group.rank(), read);
+          restore(reader, again.optimizer);
+          EXPECT_EQ(again.optimizer.updates(), 1);
+          EXPECT_TRUE(all_equal(again.weights(), first));
+          again.step(2);
+          if (sums_are_exact()) EXPECT_TRUE(all_equal(again.weights(), training.weights()));
+        }
+      }
+}
+
+// The memory of the copy is used again.
+TEST(Checkpoint, EachOfManyHoldsItsOwnStep) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {.keep = 9});
+  std::vector<Tensors> weights;
+  for (int step = 1; step <= 5; ++step) {
+    training.step(step);
+    weights.push_back(training.weights());
+    auto state = state_at(step);
+    if (test_world().rank() == 0) state.ledger = fmt::format("{{\"step\": {}}}", step);
+    writer.start(training.model, training.optimizer, state, {});  // commits the one before
+  }
+  writer.commit();
+  for (int step = 1; step <= 5; ++step) {
+    const auto reader = CheckpointReader::open(run.checkpoint(step));
+    EXPECT_EQ(reader.ledger(), fmt::format("{{\"step\": {}}}", step));
+    for (const auto& [name, weight] : weights[static_cast<std::size_t>(step - 1)])
+      EXPECT_TRUE(torch::equal(reader.tensor("weights", name), weight)) << step << " " << name;
+  }
+}
+
+TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
+  RunFolder run;
+  Training alone(Group(), 1);  // the same on every rank
+  alone.step(1);
+  on_rank_0([&] {
+    CheckpointWriter writer(run.path(), Group(), {}, {});
+    EXPECT_TRUE(save(writer, alone, 1));
+  });
+  Training together(test_world().group(), 2);
+  restore(CheckpointReader::open(run.checkpoint(1)), together.optimizer);
+  EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
+  together.step(2);
+  alone.step(2);
+  if (sums_are_exact()) EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
+}
+
+TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
+  RunFolder run;
+  Training plain(test_world().group(), 1, /*with_ema=*/false), with_ema(test_world().group(), 2);
+  plain.step(1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  save(writer, plain, 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  restore(reader, with_ema.optimizer);
+  EXPECT_FALSE(reader.has("ema"));
+  const auto& state = with_ema.optimizer.state();
+  for (int bucket = 0; bucket < with_ema.model.buckets(); ++bucket)
+    EXPECT_TRUE(torch::equal(state.at("ema")[bucket], state.at("weights")[bucket]));
+}
+
+void damage(const std::filesystem::path& file, std::int64_t at) {
+  auto bytes = read_file(file);
+  bytes.at(static_cast<std::size_t>(at < 0 ? static_cast<std::int64_t>(bytes.size()) + at : at)) ^= 0x10;
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+std::string first_shard(const Training& training) {
+  return fmt::format("shard-00000-of-{:05d}.safetensors", training.plan.shards);
+}
+
+TEST(Checkpoint, DamageIsRefusedAndTheFileNamed) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  save(writer, training, 1);
+  on_rank_0([&] {
+    const auto sound = run.checkpoint(1), broken = run.path() / "broken";
+    const auto shard = first_shard(training);
+    auto error_after = [&](auto&& change) {
+      std::filesystem::remove_all(broken);
+      std::filesystem::copy(sound, broken);
+      change();
+      return io_error([&] { CheckpointReader::open(broken); });
+    };
+    EXPECT_EQ(error_after([] {}), "no error");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / shard, -1); }), (broken / shard).string() + " is damaged");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / shard, 0); }), (broken / shard).string());
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::resize_file(broken / shard, 100); }),
+                    (broken / shard).string() + " has 100 bytes");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / shard); }),
+                    (broken / shard).string() + " is missing");
+    EXPECT_CONTAINS(error_after([&] { damage(broken / "MANIFEST.json", 5); }),
+                    "MANIFEST.json does not match its digest");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::resize_file(broken / "MANIFEST.json", 0); }), "MANIFEST.json");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / "MANIFEST.json"); }), "MANIFEST.json");
+    EXPECT_CONTAINS(error_after([&] { std::filesystem::remove(broken / "MANIFEST.xxh3"); }), "MANIFEST.xxh3");
+    // A whole but foreign manifest with its own digest.
+    for (const std::string text :
+         {"[]", "{}", "not json", "{\"format\":1}", "{\"format\":3,\"files\":[]}", "{\"format\":1,\"files\":[3]}",
+          "{\"format\":\"x\"}", "{\"format\":1,\"files\":[],\"tensors\":{}}",
+          "{\"format\":2,\"files\":[{\"name\":\"../x\",\"bytes\":1,\"xxh3_128\":\"\"}],\"tensors\":{}}"}) {
+      const auto error = error_after([&] {
+        write_file_atomically(broken / "MANIFEST.json", text);
+        write_file_atomically(broken / "MANIFEST.xxh3", hash128(text).hex() + "  MANIFEST.json\n");
+      });
+      EXPECT_CONTAINS(error, broken.string()) << text;
+    }
+    // A manifest that tells of tensors the files do not hold.
+    const auto error_with = [&](auto&& edit) {
+      return error_after([&] {
+        auto manifest = nlohmann::json::parse(read_file(broken / "MANIFEST.json"));
+        edit(manifest["tensors"].begin().value());
+        write_file_atomically(broken / "MANIFEST.json", manifest.dump());
+        write_file_atomically(broken / "MANIFEST.xxh3", hash128(manifest.dump()).hex() + "  MANIFEST.json\n");
+      });
+    };
+    EXPECT_EQ(error_with([](auto&) {}), "no error");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["shape"] = {1000, 1000}; }), "is incomplete");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["shape"] = {1}; }), "do not fit its shape");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["parts"][0]["begin"] = -4; }), "do not fit its shape");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor["parts"][0]["file"] = "../other"; }), "not among its files");
+    EXPECT_CONTAINS(error_with([](auto& tensor) { tensor.erase("channels_last"); }), "MANIFEST.json");
+  });
+}
+
+// Whatever a disk does to any of its files. Kept seeds: 0 to 1999.
+TEST(Checkpoint, ADamagedByteIsFoundWhereverItIs) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  auto state = state_at(1);
+  state.ledger = R"({"archives": [["a", 3]], "seen": {"a": [[0, 3]]}})";
+  writer.start(training.model, training.optimizer, state, {{"kind", "unet"}});
+  writer.commit();
+  on_rank_0([&] {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(run.checkpoint(1))) files.push_back(entry.path());
+    std::ranges::sort(files);
+    for (unsigned seed = 0; seed < 2000; ++seed) {
+      std::mt19937 random(seed);
+      const auto& file = files[random() % files.size()];
+      const std::string before = read_file(file);
+      std::string after = before;
+      const std::size_t at = random() % after.size();
+      switch (random() % 4) {
+        case 0:
+          after[at] = static_cast<char>(after[at] ^ (1 << random() % 8));
+          break;
+        case 1:
+          after.resize(at);
+          break;
+        case 2:
+          after += static_cast<char>(random());
+          break;
+        default:  // a block that was never written
+          std::fill(after.begin() + static_cast<std::ptrdiff_t>(at),
+                    after.begin() + static_cast<std::ptrdiff_t>(std::min(at + 64, after.size())), '\0');
+      }
+      std::ofstream(file, std::ios::binary | std::ios::trunc) << after;
+      const auto error = io_error([&] { CheckpointReader::open(run.checkpoint(1)); });
+      EXPECT_EQ(error == "no error", after == before) << "seed " << seed << " in " << file;
+      std::ofstream(file, std::ios::binary | std::ios::trunc) << before;
+    }
+    EXPECT_EQ(io_error([&] { CheckpointReader::open(run.checkpoint(1)); }), "no error");
+  });
+}
+
+// Each rank looks at a part of the files; what one finds, all hear.
+TEST(Checkpoint, DamageThatOneRankFindsIsKnownToAll) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  save(writer, training, 1);
+  const auto sound = CheckpointReader::open(run.checkpoint(1));
+  for (const auto& file : sound.files()) {
+    const auto path = run.checkpoint(1) / file.name;
+    on_rank_0([&] { damage(path, -3); });
+    EXPECT_CONTAINS(io_error([&] { CheckpointReader::open(run.checkpoint(1), test_world().group()); }),
+                    path.string() + " is damaged");
+    on_rank_0([&] { damage(path, -3); });
+  }
+  EXPECT_EQ(io_error([&] { CheckpointReader::open(run.checkpoint(1), test_world().group()); }), "no error");
+}
+
+TEST(Checkpoint, AnotherModelIsRefused) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  save(writer, training, 1);
+  const auto reader = CheckpointReader::open(run.checkpoint(1));
+  struct OtherNet : torch::nn::Module {
+    explicit OtherNet(const char* name) { register_module(name, torch::nn::Linear(6, 3)); }
+  };
+  for (const char* name : {"out", "extra"}) {
+    OtherNet other(name);
+    ParallelConfig parallel;
+    ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, 1, 1), parallel, Group());
+    ShardedAdamW optimizer(model, {}, {});
+    EXPECT_CONTAINS(io_error([&] { restore(reader, optimizer); }), name);
+  }
+}
+
+TEST(FindCheckpoint, TakesTheNewestValidOneOnEveryRank) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  const auto& group = test_world().group();
+  const auto none = find_checkpoint(run.path(), group);
+  for (int step : {5, 20}) save(writer, training, step);
+  on_rank_0([&] {
+    std::filesystem::create_directory(run.checkpoint(30));                    // empty: a crash before the manifest
+    std::filesystem::create_directory(run.checkpoint(40).string() + ".tmp");  // not a checkpoint at all
+  });
+  const auto found = find_checkpoint(run.path(), group);
+  on_rank_0([&] { damage(run.checkpoint(20) / "MANIFEST.json", 0); });
+  const auto older = find_checkpoint(run.path(), group);
+  on_rank_0([&] { std::filesystem::remove_all(run.checkpoint(5)); });
+  const auto error = io_error([&] { find_checkpoint(run.path(), group); });
+
+  EXPECT_FALSE(none);
+  EXPECT_EQ(found->path(), run.checkpoint(20));
+  EXPECT_EQ(older->path(), run.checkpoint(5));
+  EXPECT_CONTAINS(error, "none of the 2 checkpoints");  // never silently from step 0
+}
+
+TEST(CheckpointWriter, ReplacesADamagedOneOfTheSameStep) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  save(writer, training, 5);
+  on_rank_0([&] { damage(run.checkpoint(5) / "MANIFEST.json", 0); });
+  const bool published = save(writer, training, 5);
+  EXPECT_TRUE(published);
+  EXPECT_EQ(find_checkpoint(run.path(), test_world().group())->path(), run.checkpoint(5));
+}
+
+TEST(CheckpointWriter, RemovesWhatAKilledRunHasLeft) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  {
+    CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+    save(writer, training, 1);
+  }
+  const auto half = run.path() / "checkpoints/step-00000009.tmp",
+             deleted = run.path() / "checkpoints/step-00000000.trash";
+  on_rank_0([&] {
+    for (const auto& path : {half, deleted}) std::filesystem::create_directories(path / "inner");
+  });
+  const CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  on_rank_0([&] {
+    EXPECT_FALSE(std::filesystem::exists(half));
+    EXPECT_FALSE(std::filesystem::exists(deleted));
+    EXPECT_TRUE(std::filesystem::exists(run.checkpoint(1)));
+  });
+}
+
+TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {.keep = 2, .keep_every = Duration::steps(20)});
+  for (int step : {10, 20, 30, 40, 50}) save(writer, training, step);
+  test_world().group().barrier();  // rank 0 has deleted what is old
+  std::vector<std::int64_t> steps;
+  for (const auto& checkpoint : list_checkpoints(run.path())) steps.push_back(checkpoint.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{50, 40, 20}));
+  for (const auto& entry : std::filesystem::directory_iterator(run.path() / "checkpoints"))
+    EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry;
+}
+
+// What the disk made of any of its files is looked at before the older ones go.
+TEST(CheckpointWriter, WhatCannotBeReadBackAsWrittenIsPutAsideAndCostsNoOlderOne) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {.keep = 1});
+  save(writer, training, 10);
+  writer.start(training.model, training.optimizer, state_at(20), {});
+  while (writer.busy()) std::this_thread::yield();
+  test_world().group().barrier();
+  on_rank_0([&] { damage(run.checkpoint(20).string() + ".tmp/" + first_shard(training), -1); });
+  const bool published = writer.commit(), is_safe = writer.settle();
+  test_world().group().barrier();
+  EXPECT_TRUE(published);
+  EXPECT_FALSE(is_safe);
+  EXPECT_EQ(writer.last_step(), 10);
+  EXPECT_EQ(run.checkpoints(), (Steps{10}));
+  EXPECT_TRUE(std::filesystem::exists(run.checkpoint(20).string() + ".damaged"));
+  save(writer, training, 90);
+  test_world().group().barrier();
+  EXPECT_EQ(run.checkpoints(), (Steps{90}));
+}
+
+// For tests/golden/checkpoints when the format changes: mpirun -n 3 checkpoint_test --gtest_also_run_disabled_tests
+// --gtest_filter='Golden.*', with GOLDEN_OUT = a folder that holds an empty one called checkpoints.
+TEST(Golden, DISABLED_IsWritten) {
+  const char* const out = std::getenv("GOLDEN_OUT");
+  ASSERT_TRUE(out);
+  Training training(test_world().group(), 1);
+  for (int i = 1; i <= 7; ++i) training.step(i);
+  auto state = state_at(7);
+  state.seconds = 12.5;
+  state.skipped = 2;
+  state.cursors[4] = {.epoch = 0, .split = 5, .row = 600, .given = 7};
+  if (test_world().rank() == 0) state.ledger = R"({"archives": [["a", 3]], "seen": {"a": [[0, 3]]}})";
+  CheckpointWriter writer(out, test_world().group(), {}, {});
+  writer.start(training.model, training.optimizer, state, {{"kind", "unet"}, {"config", "run:\n  seed: 420\n"}});
+  EXPECT_TRUE(writer.commit());
+}
+
+TEST(CheckpointWriter, AFailedSaveIsAWarningAndTheNextOneWorks) {
+  RunFolder run;
+  Training training(test_world().group(), 1);
+  CheckpointWriter writer(run.path(), test_world().group(), {}, {});
+  const auto folder = run.path() / "checkpoints";
+  on_rank_0([&] { std::ofstream(folder) << "in the way"; });
+  const bool into_a_file = save(writer, training, 1);
+  on_rank_0([&] { std::filesystem::remove(folder); });
+  // The folder vanishes between start and commit: nothing can be published.
+  writer.start(training.model, training.optimizer, state_at(2), {});
+  while (writer.busy()) std::this_thread::yield();
+  on_rank_0([&] { std::filesystem::remove_all(folder); });
+  const bool into_nothing = writer.commit();
+  const bool at_last = save(writer, training, 3);
+
+  EXPECT_FALSE(into_a_file);
+  EXPECT_FALSE(into_nothing);
+  EXPECT_TRUE(at_last);
+  EXPECT_EQ(writer.last_step(), 3);
+  EXPECT_EQ(list_checkpoints(run.path()).size(), 1u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,132 @@
+#include "millrace/checkpoint/run_lease.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/temp_dir.h"
+#include "error_of.h"
+#include "millrace/core/files.h"
+#include "millrace/core/process_name.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
+
+namespace millrace {
+namespace {
+
+using test::TempDir;
+
+constexpr LeaseTimes quick = {.renewed_every = 0.05, .stale_after = 0.5};
+
+nlohmann::json read_lease(const fs::path& folder) {
+  return nlohmann::json::parse(read_file(folder / "LEASE"));
+}
+
+// As another instance on another machine has left it.
+void write_foreign(const fs::path& folder, std::int64_t renewals, const nlohmann::json& changes = {}) {
+  nlohmann::json lease = {{"nonce", "them"}, {"process", "elsewhere-17"}, {"host", "n7"}, {"job", 41}, {"restart", 0},
+                          {"step", 0},       {"renewals", renewals}};
+  lease.update(changes.is_null() ? nlohmann::json::object() : changes);
+  std::ofstream(folder / "LEASE.them") << lease.dump();
+  fs::rename(folder / "LEASE.them", folder / "LEASE");
+}
+
+// Renews a foreign lease until it is destroyed.
+class Neighbour {
+ public:
+  explicit Neighbour(fs::path folder)
+      : thread_([folder = std::move(folder)](const std::stop_token& stop) {
+          for (std::int64_t renewals = 1; !stop.stop_requested(); ++renewals) {
+            write_foreign(folder, renewals);
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+TEST(RunLease, IsRenewedWhileItIsHeldAndGoneAfterwards) {
+  const TempDir folder;
+  {
+    const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+    const auto first = read_lease(folder.path());
+    EXPECT_EQ(first["nonce"], lease.nonce());
+    EXPECT_EQ(first["process"], process_name());
+    for (int i = 0; i < 200 && read_lease(folder.path())["renewals"] < 3; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_GE(read_lease(folder.path())["renewals"], 3);
+    EXPECT_TRUE(lease.is_ours());
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "LEASE"));
+}
+
+TEST(RunLease, ALivingOwnerIsNamedAndKeepsTheFolder) {
+  const TempDir folder;
+  write_foreign(folder.path(), 0);
+  const Neighbour neighbour(folder.path());
+  const auto error = test::error_of([&] { RunLease::acquire(Group(), folder.path(), {.stale_after = 30}); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_NE(std::string(error.what()).find("in use by job 41 (process elsewhere-17 on n7)"), std::string::npos)
+      << error.what();
+}
+
+TEST(RunLease, WhatNobodyRenewsIsTakenOver) {
+  const TempDir folder;
+  write_foreign(folder.path(), 12);
+  const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+  EXPECT_EQ(read_lease(folder.path())["nonce"], lease.nonce());
+}
+
+TEST(RunLease, AProcessOfThisMachineThatIsGoneNeedsNoWaiting) {
+  const TempDir folder;
+  const auto own = process_name();
+  write_foreign(folder.path(), 0, {{"process", own.substr(0, own.find('-')) + "-4194999"}});  // beyond pid_max
+  const Stopwatch watch;
+  const auto lease = RunLease::acquire(Group(), folder.path(), {.stale_after = 30});
+  EXPECT_LT(watch.seconds(), 10);
+}
+
+TEST(RunLease, ARestartOfTheSameJobTakesOverAtOnceAndAnEarlierOneDoesNot) {
+  const TempDir folder;
+  write_foreign(folder.path(), 0, {{"restart", 1}});
+  const Neighbour neighbour(folder.path());  // writes restart 0 from now on
+  ::setenv("SLURM_JOB_ID", "41", 1);
+  ::setenv("SLURM_RESTART_COUNT", "2", 1);
+  EXPECT_NO_THROW(RunLease::acquire(Group(), folder.path(), {.stale_after = 30}));
+  ::unsetenv("SLURM_RESTART_COUNT");
+  while (!fs::exists(folder.path() / "LEASE")) std::this_thread::yield();
+  EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), {.stale_after = 30}); }).exit(),
+            Exit::usage);
+  ::unsetenv("SLURM_JOB_ID");
+}
+
+TEST(RunLease, WhoLosesItKnowsAndDoesNotTakeItBack) {
+  const TempDir folder;
+  {
+    const auto lease = RunLease::acquire(Group(), folder.path(), {.renewed_every = 1000});
+    write_foreign(folder.path(), 0);
+    EXPECT_FALSE(lease.is_ours());
+  }
+  EXPECT_EQ(read_lease(folder.path())["nonce"], "them");
+}
+
+// The one that took it over has ended and removed it: the folder is done with, and not ours again.
+TEST(RunLease, WhatIsGoneIsNotMadeAgain) {
+  const TempDir folder;
+  EXPECT_EXIT(
+      {
+        const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+        fs::remove(folder.path() / "LEASE");
+        const Stopwatch watch;
+        while (!stop::requested() && watch.seconds() < 20) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::exit(stop::requested() && !fs::exists(folder.path() / "LEASE") ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include "millrace/checkpoint/run_state.h"
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+TEST(RunState, ComesBackFromJson) {
+  RunState state;
+  state.step = 1ll << 40;
+  state.samples = 120;
+  state.skipped = 1;
+  state.updates = 11;
+  state.ema_updates = 12;
+  state.seconds = 0.1;
+  state.cursors[0] = {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4};
+  state.cursors[11] = {};
+
+  const auto back = RunState::from_json(nlohmann::json::parse(state.to_json().dump()));
+  EXPECT_EQ(back.step, state.step);
+  EXPECT_EQ(back.samples, state.samples);
+  EXPECT_EQ(back.skipped, state.skipped);
+  EXPECT_EQ(back.updates, state.updates);
+  EXPECT_EQ(back.ema_updates, state.ema_updates);
+  EXPECT_EQ(back.seconds, state.seconds);
+  EXPECT_EQ(back.cursors, state.cursors);
+}
+
+TEST(RunState, AMissingPartIsAnError) {
+  const auto whole = RunState{}.to_json();
+  for (const auto& [key, value] : whole.items()) {
+    auto json = whole;
+    json.erase(key);
+    EXPECT_THROW(RunState::from_json(json), nlohmann::json::exception) << key;
+  }
+}
+
+TEST(StripeCursors, ComeBackFromBytes) {
+  const StripeCursors cursors = {{0, {}}, {7, {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4}}};
+  EXPECT_EQ(cursors_from_bytes(to_bytes(cursors)), cursors);
+  EXPECT_TRUE(cursors_from_bytes("").empty());
+  EXPECT_THROW(cursors_from_bytes(to_bytes(cursors).substr(1)), Error);
+}
+
+TEST(StripeCursors, AreSavedOnlyWhenAllOfThemMoved) {
+  const StripeCursors before = {{0, {.row = 8, .given = 3}}, {1, {.epoch = 1, .split = 2}}};
+  const StripeCursors after = {{0, {.row = 16}}, {1, {.epoch = 2}}};
+  EXPECT_NO_THROW(check_all_moved({}, after, 2));
+  EXPECT_NO_THROW(check_all_moved(before, after, 2));
+  EXPECT_THROW(check_all_moved({}, after, 3), Error) << "one is missing";
+  EXPECT_THROW(check_all_moved(before, {after.begin(), std::next(after.begin())}, 1), Error) << "one is missing";
+  for (const StripeCursor stale :
+       {before.at(0), StripeCursor{.row = 8, .given = 2}, StripeCursor{.row = 7, .given = 9}})
+    EXPECT_THROW(check_all_moved(before, {{0, stale}, {1, after.at(1)}}, 2), Error);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,286 @@
+// Who hangs, decided from the ranks' signs, with a clock of the test's own.
+#include "hang_judge.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "millrace/core/phase.h"
+
+namespace millrace {
+namespace {
+
+constexpr double limit = 1800;
+
+// Ranks that report once a second; rank 0 judges, unless another one is asked to.
+class Ranks {
+ public:
+  explicit Ranks(std::vector<std::string> hosts, int self = 0, double hang_timeout = limit)
+      : self_(self), ranks_(hosts.size()), judge_(self, std::move(hosts), hang_timeout) {}
+
+  Sign& of(int rank) { return ranks_.at(static_cast<std::size_t>(rank)).sign; }
+  // The others come to wait for it.
+  void stop_signs_of(int rank) {
+    for (auto& other : ranks_) other.sign.awaited = "all_reduce";
+    of(rank).awaited.clear();
+    ranks_.at(static_cast<std::size_t>(rank)).speaks = false;
+  }
+
+  // All are in step `first`, and so on, for so long each.
+  void take_steps(int first, int number, double seconds) {
+    for (int step = first; step < first + number; ++step) {
+      for (auto& rank : ranks_) rank.sign.phase = phase::training, rank.sign.step = step, rank.sign.still_seconds = 0;
+      pass(seconds);
+      slow_ = std::max(slow_, seconds);
+      if (step - first < 20) continue;
+      for (auto& rank : ranks_) rank.sign.slow_step_seconds = slow_;
+    }
+  }
+  void take_usual_steps() { take_steps(1, 30, 1); }
+
+  // Time passes until somebody is found, `seconds` at most. Who is still says so.
+  std::optional<Standstill> pass(double seconds) {
+    for (const double end = now_ + seconds; now_ < end;) {
+      now_ += 0.25;
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        ranks_[i].sign.still_seconds += 0.25;
+        if (ranks_[i].speaks && (self_ == 0 || i == 0 || static_cast<int>(i) == self_))
+          judge_.hear(static_cast<int>(i), ranks_[i].sign, now_);
+      }
+      if (const auto found = judge_.find(now_)) return found;
+    }
+    return std::nullopt;
+  }
+  // Nobody runs, nobody hears.
+  void sleep(double seconds) { now_ += seconds; }
+  void wake_up() { judge_.restart(now_); }
+
+ private:
+  struct Rank {
+    Sign sign;
+    bool speaks = true;
+  };
+  int self_;
+  std::vector<Rank> ranks_;
+  HangJudge judge_;
+  double now_ = 1000, slow_ = 0;
+};
+
+void expect_found(const std::optional<Standstill>& found, int rank, bool is_silent, double seconds) {
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, rank);
+  EXPECT_EQ(found->is_silent, is_silent);
+  EXPECT_NEAR(found->seconds, seconds, 1);
+}
+
+TEST(HangJudge, WaitsForTheWholeLimitWhileFewStepsHaveBeenTaken) {
+  Ranks run({"a", "a"});
+  run.take_steps(1, 19, 1);
+  run.stop_signs_of(1);
+  expect_found(run.pass(4000), 1, true, limit);
+}
+
+TEST(HangJudge, NamesASilentRankAfterAMinuteOnceStepsAreKnown) {
+  Ranks run({"a", "a", "a"});
+  run.take_usual_steps();
+  run.stop_signs_of(2);
+  expect_found(run.pass(4000), 2, true, 60);
+}
+
+TEST(HangJudge, NamesARankThatTrainsWithoutMoving) {
+  Ranks run({"a", "b"});
+  run.take_usual_steps();
+  run.of(0).awaited = "all_reduce";
+  expect_found(run.pass(4000), 1, false, 60);
+}
+
+TEST(HangJudge, NamesItsOwnRankToo) {
+  Ranks run({"a", "b"});
+  run.take_usual_steps();
+  run.of(1).awaited = "all_reduce";
+  expect_found(run.pass(4000), 0, false, 60);
+}
+
+TEST(HangJudge, LeavesAStepAloneThatTakesTwentyTimesAsLongAsOthers) {
+  for (const double usual : {0.5, 3.0, 20.0}) {
+    Ranks run({"a", "a"});
+    run.take_steps(1, 30, usual);
+    EXPECT_FALSE(run.pass(19 * usual)) << usual;
+  }
+}
+
+TEST(HangJudge, LearnsLongerStepsAndNeverWaitsLongerThanTheLimit) {
+  for (const auto& [usual, expected] : std::map<double, double>{{10, 200}, {60, 1200}, {200, 1800}}) {
+    Ranks run({"a", "a"});
+    run.take_steps(1, 30, usual);
+    run.stop_signs_of(1);
+    expect_found(run.pass(4000), 1, true, expected);
+  }
+}
+
+TEST(HangJudge, AShorterLimitStaysTheLimit) {
+  Ranks run({"a", "a"}, 0, 15);
+  run.take_usual_steps();
+  run.stop_signs_of(1);
+  expect_found(run.pass(4000), 1, true, 15);
+}
+
+TEST(HangJudge, DoesNotLearnForPhasesThatComeSeldom) {
+  for (const char* phase : {phase::saving, phase::validating}) {
+    Ranks run({"a", "a"});
+    run.take_usual_steps();
+    for (int rank : {0, 1}) run.of(rank).phase = phase;
+    EXPECT_FALSE(run.pass(1700)) << phase;
+    run.stop_signs_of(1);
+    expect_found(run.pass(4000), 1, true, 300);
+  }
+}
+
+TEST(HangJudge, WhoWritesFilesMayWaitForTheStorageAsLongAsTheLimit) {
+  Ranks run({"a", "a"});
+  run.take_usual_steps();
+  run.of(0).phase = phase::accounting;
+  run.of(1).awaited = "all_reduce";
+  expect_found(run.pass(4000), 0, false, limit);
+}
+
+TEST(HangJudge, WhoWaitsForSamplesIsNotStandingStill) {
+  Ranks run({"a", "a"});
+  run.take_usual_steps();
+  for (int rank : {0, 1}) run.of(rank).phase = phase::waiting_for_samples;
+  EXPECT_FALSE(run.pass(4000));
+}
+
+TEST(HangJudge, ProducersAreLeftToTheirTrainers) {
+  Ranks run({"a", "a"});
+  run.take_usual_steps();
+  run.of(1).phase = phase::producing;
+  run.of(0).awaited = "all_reduce";
+  run.pass(1);
+  run.stop_signs_of(1);
+  EXPECT_FALSE(run.pass(4000));
+}
+
+TEST(HangJudge, WhoHasSaidThatItLeavesMayBeSilent) {
+  Ranks run({"a", "a"});
+  run.take_usual_steps();
+  run.of(0).phase = phase::ending;
+  run.of(1).leaves = true;
+  run.pass(1);
+  run.stop_signs_of(1);
+  EXPECT_FALSE(run.pass(4000));
+}
+
+// Datagrams of one rank get lost; the steps of the others show that it is there.
+TEST(HangJudge, ARunThatGoesOnIsEndedAfterTheWholeLimitOnly) {
+  Ranks run({"a", "a"});
+  run.take_usual_steps();
+  run.stop_signs_of(1);
+  for (int step = 31; step < 31 + 1790; ++step) {
+    run.of(0).step = step;
+    run.of(0).still_seconds = 0;
+    ASSERT_FALSE(run.pass(1)) << "after " << step - 30 << " s";
+  }
+}
+
+TEST(HangJudge, HostsThatAreAllSilentAtOnceMayBeBehindABrokenNetwork) {
+  Ranks run({"a", "b", "c"});
+  run.take_usual_steps();
+  run.stop_signs_of(1);
+  run.stop_signs_of(2);
+  expect_found(run.pass(4000), 1, true, 300);
+}
+
+TEST(HangJudge, AHostThatIsSilentAmongOthersIsNotBehindABrokenNetwork) {
+  Ranks run({"a", "b", "c"});
+  run.take_usual_steps();
+  run.stop_signs_of(1);
+  expect_found(run.pass(4000), 1, true, 60);
+}
+
+TEST(HangJudge, TheOthersNameASilentRankZero) {
+  for (const auto& [host, expected] : std::map<std::string, double>{{"a", 60}, {"b", 300}}) {
+    Ranks run({"a", host}, /*self=*/1);
+    run.take_usual_steps();
+    run.stop_signs_of(0);
+    expect_found(run.pass(4000), 0, true, expected);
+  }
+}
+
+TEST(HangJudge, AProducerDoesNotKnowWhetherTheRunStandsStill) {
+  Ranks run({"a", "a"}, /*self=*/1);
+  run.of(0).phase = phase::training;
+  run.of(0).step = 30;
+  run.of(0).slow_step_seconds = 1;
+  run.of(1).phase = phase::producing;
+  run.pass(1);
+  run.stop_signs_of(0);
+  expect_found(run.pass(4000), 0, true, limit);
+}
+
+TEST(HangJudge, AfterAPauseOfTheWholeRunAllBeginAnew) {
+  Ranks run({"a", "a", "b"});
+  run.take_usual_steps();
+  run.sleep(3600);
+  run.wake_up();
+  run.stop_signs_of(1);
+  expect_found(run.pass(4000), 1, true, 60);
+}
+
+SlowStep after_steps(int number, double seconds) {
+  SlowStep slow;
+  double now = 0;
+  for (int step = 1; step <= number; ++step) {
+    for (double until = now + seconds; now < until; now += 0.25) slow.look(phase::training, step, now);
+    slow.look(phase::accounting, step, now);
+    now += 0.25;
+  }
+  return slow;
+}
+
+TEST(SlowStep, IsKnownAfterTwentySteps) {
+  EXPECT_EQ(after_steps(20, 2).seconds(), 0);
+  EXPECT_NEAR(after_steps(21, 2).seconds(), 2, 0.5);
+  EXPECT_GE(after_steps(21, 2).seconds(), 2);
+}
+
+TEST(SlowStep, WhatComesBetweenStepsIsNotPartOfThem) {
+  SlowStep slow = after_steps(30, 2);
+  slow.look(phase::saving, 30, 100);
+  slow.look(phase::saving, 30, 900);
+  slow.look(phase::training, 31, 900.25);
+  slow.look(phase::training, 31, 902);
+  slow.look(phase::accounting, 31, 902.25);
+  EXPECT_LT(slow.seconds(), 3);
+}
+
+TEST(SlowStep, OneSlowStepIsForgotten) {
+  SlowStep slow = after_steps(30, 2);
+  double now = 100;
+  int step = 31;
+  slow.look(phase::accounting, 30, now);
+  const auto take = [&](double seconds) {
+    for (const double until = now + seconds; now < until; now += 0.25) slow.look(phase::training, step, now);
+    ++step;
+  };
+  take(40);
+  take(2);
+  EXPECT_GE(slow.seconds(), 40);
+  for (int i = 0; i < 100; ++i) take(2);
+  EXPECT_NEAR(slow.seconds(), 15, 2);
+  for (int i = 0; i < 300; ++i) take(2);
+  EXPECT_LT(slow.seconds(), 3);
+}
+
+TEST(SlowStep, APauseIsNoStep) {
+  SlowStep slow = after_steps(30, 2);
+  slow.look(phase::training, 31, 100);
+  slow.pass_over(700);
+  slow.look(phase::training, 31, 700.25);
+  slow.look(phase::training, 32, 701);
+  slow.look(phase::training, 33, 702);
+  EXPECT_LT(slow.seconds(), 3);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,274 @@
+// preflight: what it says about a healthy set-up, and which rank it names when one is not like the others.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "e2e/runs.h"
+#include "millrace/core/process_name.h"
+
+namespace millrace::e2e {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+// The settings of a training run, tried.
+std::string preflight(const std::string& run, const std::string& settings) {
+  auto command = train(run, "'duration=4 steps' " + settings);
+  return command.replace(command.find(" train "), 7, " preflight ");
+}
+
+// Two ranks with one command, the third with another.
+std::string two_and_one(const std::string& most, const std::string& third) {
+  return mpirun(2) + most + " : -n 1 " + third;
+}
+
+// Names and contents of everything in a folder.
+std::map<std::string, std::string> content_of(const fs::path& folder) {
+  std::map<std::string, std::string> content;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    content[entry.path().string()] = entry.is_directory() ? "" : read(entry.path());
+  return content;
+}
+
+// The line of the table about `check`.
+std::string row(const Outcome& outcome, const std::string& check) {
+  std::istringstream lines(outcome.output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("  " + check + " ")) return line;
+  return {};
+}
+
+void expect_row(const Outcome& outcome, const std::string& check, const std::string& result) {
+  EXPECT_THAT(row(outcome, check), MatchesRegex("  " + check + " +" + result + " .*")) << outcome.output;
+}
+
+// 76, with the rank on stderr's last words and in the table.
+void expect_suspect(const Outcome& outcome, const std::string& check, int rank, const std::string& why) {
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_row(outcome, check, "SUSPECT");
+  const auto words = outcome.output.substr(std::min(outcome.output.size(), outcome.output.find("\nmillrace: ")));
+  EXPECT_THAT(words, HasSubstr("millrace: rank " + std::to_string(rank) + " on ")) << outcome.output;
+  EXPECT_THAT(words, HasSubstr(why)) << outcome.output;
+  EXPECT_THAT(words, HasSubstr("hint: ")) << outcome.output;
+  for (int other = 0; other < 3; ++other)
+    if (other != rank) EXPECT_THAT(words, Not(HasSubstr("millrace: rank " + std::to_string(other)))) << outcome.output;
+}
+
+const char* const all_checks[] = {"program", "clocks",   "machines",   "devices", "model folder", "plan", "run folder",
+                                  "data",    "messages", "all-reduce", "parcels", "NCCL",         "step", "space"};
+
+TEST(Preflight, AHealthyAllocationPassesEveryCheck) {
+  const auto outcome = shell(mpirun(3) + preflight("fresh", "roles.producers=1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  for (const std::string check : all_checks) expect_row(outcome, check, check == "NCCL" ? "not used" : "ok");
+  EXPECT_THAT(row(outcome, "step"), HasSubstr("micro-batch of 2")) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("weights equal on 2 trainers, the same both times"));
+  EXPECT_THAT(outcome.output, HasSubstr("all is well"));
+  EXPECT_FALSE(fs::exists(workshop() / "fresh")) << "the run folder did not exist before";
+}
+
+TEST(Preflight, EveryRankMayTrainAndProduce) {
+  for (const std::string strategy : {"ddp", "shard_grad_op"}) {
+    const auto outcome = shell(mpirun(2) + preflight("fresh", "parallel.strategy=" + strategy));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    expect_row(outcome, "parcels", "not used");
+    expect_row(outcome, "step", "ok");
+  }
+}
+
+TEST(Preflight, OneProcessAloneChecksItself) {
+  const auto outcome = shell(preflight("fresh", ""));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  for (const std::string check : {"program", "machines", "run folder", "data", "step", "space"})
+    expect_row(outcome, check, "ok");
+  for (const std::string check : {"clocks", "messages", "NCCL"}) expect_row(outcome, check, "not used");
+  EXPECT_FALSE(fs::exists(workshop() / "fresh"));
+}
+
+// Of which a living run may be the owner.
+TEST(Preflight, ARunFolderStaysAsItIs) {
+  expect_success(train("trained", "'duration=4 steps'"));
+  std::ofstream(workshop() / "trained/LEASE") << "{\"nonce\": \"of a living run\"}\n";
+  const auto before = content_of(workshop() / "trained");
+  const auto outcome = shell(mpirun(3) + preflight("trained", "roles.producers=1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(content_of(workshop() / "trained"), before);
+}
+
+// The name of a process of this machine that has ended.
+std::string name_of_the_dead() {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto name = process_name();
+    ::_exit(::write(ends[1], name.data(), name.size()) == static_cast<ssize_t>(name.size()) ? 0 : 1);
+  }
+  ::waitpid(child, nullptr, 0);
+  std::string name(256, '\0');
+  name.resize(static_cast<std::size_t>(::read(ends[0], name.data(), name.size())));
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return name;
+}
+
+TEST(Preflight, WhatAKilledOneLeftIsRemoved) {
+  const auto dead = workshop() / "left" / (".preflight-" + name_of_the_dead()),
+             living = workshop() / "left" / (".preflight-" + process_name());
+  fs::create_directories(dead / "rank-00000");
+  fs::create_directories(living);
+  const auto outcome = shell(preflight("left", ""));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_FALSE(fs::exists(dead));
+  EXPECT_TRUE(fs::exists(living));
+}
+
+TEST(Preflight, MistakesAreToldAsTrainTellsThem) {
+  const auto at = [](const std::string& name) { return (workshop() / name).string(); };
+  struct Mistake {
+    std::string settings;
+    int exit_code;
+  };
+  for (const auto& [settings, exit_code] :
+       {Mistake{"data.train.path=" + at("no.tar"), 74}, Mistake{"model.pipeline=" + at("nowhere"), 74},
+        Mistake{"optim.lrr=1", 2}, Mistake{"batch.micro=3", 2}, Mistake{"run.device=cuda", 2},
+        Mistake{"roles.producers=9", 2}}) {
+    const auto words = [](const Outcome& outcome) {  // without those of mpirun behind them
+      const auto begin = std::min(outcome.output.size(), outcome.output.find("millrace: "));
+      return outcome.output.substr(begin, outcome.output.find("\n---", begin) - begin);
+    };
+    for (const auto& launcher : {std::string(), mpirun(3)}) {
+      const auto tried = shell("timeout 100 env " + launcher + preflight("mistaken", settings)),
+                 trained = shell("timeout 100 env " + launcher + train("mistaken", "'duration=4 steps' " + settings));
+      EXPECT_EQ(tried.exit_code, exit_code) << tried.output;
+      EXPECT_EQ(words(tried), words(trained)) << settings;
+      EXPECT_FALSE(fs::exists(workshop() / "mistaken"));
+    }
+  }
+}
+
+TEST(Preflight, ARunFolderThatCannotBeWrittenIsNamed) {
+  const auto folder = (workshop() / "shapes/00000.tar/run").string();
+  const auto outcome = shell(mpirun(3) + preflight("x", "roles.producers=1 run.dir=" + folder));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("millrace: run.dir: cannot write in " + folder));
+  expect_row(outcome, "run folder", "failed");
+}
+
+TEST(Preflight, ARankWithOtherSettingsIsNamed) {
+  const auto outcome = shell(two_and_one(preflight("x", ""), preflight("x", "optim.lr=5e-4")));
+  expect_suspect(outcome, "program", 2, "optim.lr is 0.0005, elsewhere 0.001");
+}
+
+TEST(Preflight, ARankWithABrokenConfigurationIsNamed) {
+  const auto outcome = shell(two_and_one(preflight("x", ""), preflight("x", "optim.lrr=5e-4")));
+  expect_suspect(outcome, "program", 2, "optim.lrr");
+}
+
+TEST(Preflight, ARankWithAnotherBinaryIsNamed) {
+  const auto other = workshop() / "millrace-of-yesterday";
+  fs::copy_file(millrace, other);
+  std::ofstream(other, std::ios::app) << "one byte more";
+  auto command = preflight("x", "");
+  command.replace(0, millrace.size(), other.string());
+  expect_suspect(shell(two_and_one(preflight("x", ""), command)), "program", 2, "another binary");
+}
+
+TEST(Preflight, ARankThatSeesAnotherPipelineFolderIsNamed) {
+  fs::copy(workshop() / "tiny", workshop() / "stale", fs::copy_options::recursive);
+  fs::remove(workshop() / "stale/unet/diffusion_pytorch_model.safetensors");
+  // The same path on every rank, as on nodes with disks of their own.
+  fs::create_directory(workshop() / "node0");
+  fs::create_directory(workshop() / "node1");
+  fs::create_directory_symlink(workshop() / "tiny", workshop() / "node0/pipeline");
+  fs::create_directory_symlink(workshop() / "stale", workshop() / "node1/pipeline");
+  const auto at = [&](const std::string& node, const std::string& settings) {
+    return "sh -c \"cd " + (workshop() / node).string() + " && exec " + preflight("x", settings) +
+           " model.pipeline=pipeline\"";
+  };
+  const auto outcome = shell(two_and_one(at("node0", ""), at("node1", "")));
+  expect_suspect(outcome, "model folder", 2, "lacks unet/diffusion_pytorch_model.safetensors");
+}
+
+// Like a node whose run.dir is a local disk.
+TEST(Preflight, ARankWithARunFolderOfItsOwnIsNamed) {
+  fs::create_directory(workshop() / "mounted");
+  fs::create_directory(workshop() / "local");
+  const auto at = [&](const std::string& node) {
+    return "sh -c \"cd " + (workshop() / node).string() + " && exec " + preflight("x", "run.dir=run") + "\"";
+  };
+  const auto outcome = shell(two_and_one(at("mounted"), at("local")));
+  expect_suspect(outcome, "run folder", 2, "run/.preflight-");
+  EXPECT_TRUE(fs::is_empty(workshop() / "mounted"));
+  EXPECT_TRUE(fs::is_empty(workshop() / "local"));
+}
+
+TEST(Preflight, ARankThatCannotReadAnArchiveIsNamed) {
+  // All have the library, so that only what it does is different.
+  const std::string library = "env LD_PRELOAD=" MILLRACE_FAULTS " ";
+  const auto command = preflight("x", "data.index=never");
+  const auto outcome =
+      shell(two_and_one(library + command, library + "MILLRACE_FAULT='5:0:1000:shapes/0000' " + command));
+  expect_suspect(outcome, "data", 2, "EIO");
+  EXPECT_THAT(outcome.output, HasSubstr("can read it)"));
+  expect_row(outcome, "step", "ok");  // the other checks are made all the same
+}
+
+TEST(Preflight, AnArchiveThatNobodyCanReadIsNoRanksFault) {
+  const auto outcome =
+      shell(mpirun(3) + "env LD_PRELOAD=" MILLRACE_FAULTS " MILLRACE_FAULT='5:0:1000:shapes/00001.tar' " +
+            preflight("x", "data.index=never data.stripes=4 roles.producers=1 'data.retry_for=1 s'"));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("shapes/00001.tar: read failed for 1 s: EIO"));
+}
+
+std::string piped(const std::string& on_rank_2) {
+  return "roles.producers=1 data.stripes=4 data.allow_pipes=true 'data.train.path=pipe:if [ $OMPI_COMM_WORLD_RANK = 2 "
+         "]; then " +
+         on_rank_2 + "; fi; cat " + (workshop() / "shapes").string() + "/{00000..00003}.tar'";
+}
+
+double seconds_of(const std::string& command, Outcome& outcome) {
+  const auto start = std::chrono::steady_clock::now();
+  outcome = shell(command);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+TEST(Preflight, ARankThatIsStoppedIsNamed) {
+  Outcome outcome;
+  const double seconds = seconds_of(mpirun(3) + preflight("x", piped("kill -STOP $PPID")), outcome);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("millrace: rank 2 on ")) << outcome.output;
+  expect_row(outcome, "data", "HANGS");
+  EXPECT_LT(seconds, 60) << outcome.output;
+  EXPECT_FALSE(fs::exists(workshop() / "x"));
+}
+
+TEST(Preflight, ARankWhoseStorageDoesNotAnswerIsNamed) {
+  Outcome outcome;
+  const double seconds = seconds_of(mpirun(3) + preflight("x", piped("exec sleep 80")), outcome);
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("millrace: rank 2 on ")) << outcome.output;
+  expect_row(outcome, "data", "HANGS");
+  EXPECT_LT(seconds, 75) << outcome.output;
+  EXPECT_FALSE(fs::exists(workshop() / "x"));
+}
+
+TEST(Preflight, ASignalEndsItAndNothingStays) {
+  const auto outcome = shell(mpirun(3) + preflight("x", piped("kill -TERM $PPID")));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_FALSE(fs::exists(workshop() / "x"));
+}
+
+TEST(Preflight, ADryRunStopsBehindThePlan) {
+  const auto outcome = shell(mpirun(3) + preflight("x", "roles.producers=1 --dry-run"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_row(outcome, "plan", "ok");
+  EXPECT_THAT(row(outcome, "run folder"), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace millrace::e2e

@@ -1,0 +1,69 @@
+#include "straggler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace millrace {
+namespace {
+
+TEST(Slowest, IsComparedWithTheMedian) {
+  const auto slowest = find_slowest(std::vector{1.0, 1.1, 3.3, 1.2, 0.9});
+  EXPECT_EQ(slowest.place, 2u);
+  EXPECT_DOUBLE_EQ(slowest.ratio, 3);
+  EXPECT_DOUBLE_EQ(find_slowest(std::vector{2.0, 1.0}).ratio, 2);  // with the other one, where there are two
+}
+
+TEST(Slowest, OneAloneOrAllEvenIsOne) {
+  EXPECT_EQ(find_slowest(std::vector{5.0}).ratio, 1);
+  EXPECT_EQ(find_slowest(std::vector{5.0, 5.0, 5.0}).ratio, 1);
+  EXPECT_EQ(find_slowest(std::vector<double>{}).ratio, 1);
+  EXPECT_EQ(find_slowest(std::vector{0.0, 0.0}).ratio, 1);
+}
+
+TEST(Slowest, WhoIsUnknownIsLeftOut) {
+  const auto slowest = find_slowest(std::vector<double>{NAN, 1.0, INFINITY, 1.5});
+  EXPECT_EQ(slowest.place, 3u);
+  EXPECT_DOUBLE_EQ(slowest.ratio, 1.5);
+}
+
+TEST(StragglerWatch, SpeaksOnceAfterFiftySlowSteps) {
+  StragglerWatch watch;
+  const std::vector slow{1.0, 1.5, 1.0};
+  EXPECT_TRUE(watch.look(slow, 49).empty());
+  const auto news = watch.look(slow, 1);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].place, 1u);
+  EXPECT_DOUBLE_EQ(news[0].ratio, 1.5);
+  EXPECT_TRUE(news[0].is_slow);
+  EXPECT_TRUE(watch.look(slow, 500).empty());
+}
+
+TEST(StragglerWatch, SpeaksAgainAfterARecovery) {
+  StragglerWatch watch;
+  const std::vector slow{1.0, 1.5, 1.0}, even{1.0, 1.3, 1.0};
+  EXPECT_EQ(watch.look(slow, 50).size(), 1u);
+  const auto recovered = watch.look(even, 1);
+  ASSERT_EQ(recovered.size(), 1u);
+  EXPECT_FALSE(recovered[0].is_slow);
+  EXPECT_TRUE(watch.look(even, 1).empty());
+  EXPECT_TRUE(watch.look(slow, 49).empty());
+  EXPECT_EQ(watch.look(slow, 49).size(), 1u);
+}
+
+TEST(StragglerWatch, AShortRecoveryBeginsTheCountAnew) {
+  StragglerWatch watch;
+  EXPECT_TRUE(watch.look(std::vector{1.0, 1.5}, 49).empty());
+  EXPECT_TRUE(watch.look(std::vector{1.0, 1.0}, 1).empty());
+  EXPECT_TRUE(watch.look(std::vector{1.0, 1.5}, 49).empty());
+}
+
+TEST(StragglerWatch, WhoIsUnknownForAWhileKeepsItsCount) {
+  StragglerWatch watch;
+  EXPECT_TRUE(watch.look(std::vector{1.0, 1.5, 1.0}, 49).empty());
+  EXPECT_TRUE(watch.look(std::vector{1.0, std::nan(""), 1.0}, 10).empty());
+  EXPECT_EQ(watch.look(std::vector{1.0, 1.5, 1.0}, 1).size(), 1u);
+}
+
+}  // namespace
+}  // namespace millrace
