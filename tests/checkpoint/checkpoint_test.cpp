@@ -169,7 +169,7 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
   EXPECT_EQ(alone.optimizer.updates(), 2);
   EXPECT_EQ(alone.optimizer.ema_updates(), 2);
   EXPECT_TRUE(all_equal(together.weights(), training.weights()));
-  if (sums_are_exact()) EXPECT_TRUE(all_equal(alone.weights(), training.weights()));
+  EXPECT_TRUE(!sums_are_exact() || all_equal(alone.weights(), training.weights()));
 }
 
 // How the ranks of the test can share a state.
@@ -213,7 +213,7 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
           EXPECT_EQ(again.optimizer.updates(), 1);
           EXPECT_TRUE(all_equal(again.weights(), first));
           again.step(2);
-          if (sums_are_exact()) EXPECT_TRUE(all_equal(again.weights(), training.weights()));
+          EXPECT_TRUE(!sums_are_exact() || all_equal(again.weights(), training.weights()));
         }
       }
 }
@@ -253,7 +253,7 @@ TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
   EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
   together.step(2);
   alone.step(2);
-  if (sums_are_exact()) EXPECT_TRUE(all_equal(together.weights(), alone.weights()));
+  EXPECT_TRUE(!sums_are_exact() || all_equal(together.weights(), alone.weights()));
 }
 
 TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
