@@ -1,6 +1,7 @@
 // preflight: what a long run will need, tried on the ranks it will have, in a minute or two.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "command.h"
@@ -8,17 +9,17 @@
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/log.h"
-#include "millrace/core/process_name.h"
 #include "preflight/checks.h"
-#include "preflight/time_limit.h"
+#include "report.h"
 #include "run/session.h"
 
 namespace millrace {
 namespace {
 
-constexpr double join_seconds = 90;    // for all ranks to find each other
-constexpr double silent_seconds = 20;  // of a rank that is stopped
-constexpr double cleaning_seconds = 20;
+constexpr double join_seconds = 300;    // for all ranks to load LibTorch from one file server, and to find each other
+constexpr double silent_seconds = 20;   // of a rank that is stopped
+constexpr double leaving_seconds = 20;  // run.dir may be what hangs
+constexpr double retry_seconds = 5;     // a run is patient with its storage, a check is not
 
 std::string this_process() {
   char host[256] = {};
@@ -28,68 +29,71 @@ std::string this_process() {
   return host;
 }
 
-// The end when a rank hangs: nobody waits for it, and nothing stays in run.dir.
-[[noreturn]] void leave(const Error& error, preflight::ScratchFolder* scratch) {
-  leave_within(cleaning_seconds, error.exit(), error.what());  // run.dir may be what hangs
+// The end when a rank hangs: nobody waits for it, and nothing stays in run.dir. The first thread that comes has the
+// word, and only on a rank that `speaks`; the end of that one ends all.
+[[noreturn]] void leave(bool speaks, const std::function<Error()>& last_words, preflight::ScratchFolder& scratch) {
+  static std::atomic<bool> leaving = false;
+  leave_within(leaving_seconds, Exit::timeout, "this rank waits for one that hangs");
+  while (leaving.exchange(true) || !speaks) ::pause();
+  const auto error = last_words();
   report(error);
-  if (scratch) scratch->remove();
+  scratch.remove();
   ::_exit(static_cast<int>(error.exit()));
 }
 
-void run_checks(World& world, const CommandLine& line, const TrainConfig& config, preflight::Checkup& checkup,
+void run_checks(World& world, const CommandLine& line, TrainConfig config, preflight::Checkup& checkup,
                 preflight::ScratchFolder& scratch) {
   using namespace preflight;
+  config.data.retry_for.count = std::min<double>(config.data.retry_for.count, retry_seconds);
   check_clocks(checkup);
-  const auto machines = check_machines(checkup, world, config);
-  auto pipeline = check_model_folder(checkup, config);
-  const auto plan = check_plan(checkup, machines, config, std::move(pipeline));
+  auto plan = check_machines(checkup, world, config);
+  check_model_folder(checkup, config, plan);
+  check_plan(checkup, config, plan);
   if (line.dry_run) return;
-  check_run_folder(checkup, scratch);
+  check_run_folder(checkup, config.run.dir.value, scratch);
   check_data(checkup, config, plan);
-  check_network(checkup, config, plan);
-  const auto checkpoint_bytes = check_step(checkup, machines.session, config, plan);
-  check_space(checkup, config, checkpoint_bytes);
+  check_messages(checkup, plan);
+  check_space(checkup, config, check_step(checkup, config, plan));
 }
 
-int check_allocation(World& world, const CommandLine& line, preflight::Checkup& checkup) {
+int check_allocation(World& world, const CommandLine& line, preflight::Deadline& deadline) {
+  preflight::Checkup checkup(world, world.hosts(), deadline);
   log::init({"", world.rank(), checkup.is_root(), ""});
-  const auto owner = world.group().broadcast(process_name());
   if (checkup.is_root() && !line.print_config)
     fmt::print("millrace {} preflight, {} {}\n\n  {:<13} {:<9} {}\n", MILLRACE_VERSION, world.size(),
                world.size() == 1 ? "rank" : "ranks", "check", "result", "detail");
-  std::optional<preflight::ScratchFolder> scratch;
+  preflight::ScratchFolder scratch;
   std::optional<Watchdog> watchdog;
   if (world.size() > 1)
-    watchdog.emplace(world, silent_seconds,
-                     [&](const Suspect& suspect) { leave(checkup.hang(suspect.what), scratch ? &*scratch : nullptr); });
-  const auto loaded = preflight::check_program(checkup, line);
-  if (line.print_config) return 0;
-  scratch.emplace(loaded.root.run.dir.value, owner);
+    watchdog.emplace(world, silent_seconds, [&](const Suspect& suspect) {
+      const int lowest_alive = suspect.rank == 0 ? 1 : 0;
+      leave(
+          world.rank() == lowest_alive, [&] { return checkup.hang(suspect.what); }, scratch);
+    });
   try {
-    run_checks(world, line, loaded.root, checkup, *scratch);
+    const auto loaded = preflight::check_program(checkup, line);
+    if (line.print_config) return 0;
+    run_checks(world, line, loaded.root, checkup, scratch);
     checkup.finish();
   } catch (const AgreedError&) {
     throw;
   } catch (...) {
     const Error error = present_error();
     if (error.exit() != Exit::timeout) throw;
-    leave(error, &*scratch);
+    leave(
+        true, [&] { return error; }, scratch);
   }
   if (checkup.is_root())
     fmt::print("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n",
                checkup.seconds());
+  deadline.move(leaving_seconds, checkup.name(world.rank()) + " waits for the others to end");
   return 0;
 }
 
 int run_preflight(const CommandLine& line) {
-  std::optional<preflight::TimeLimit> joining(
-      std::in_place, join_seconds,
-      fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
-  return run_ranks([&](World& world) {
-    preflight::Checkup checkup(world);
-    joining.reset();
-    return check_allocation(world, line, checkup);
-  });
+  preflight::Deadline deadline(
+      join_seconds, fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
+  return run_ranks([&](World& world) { return check_allocation(world, line, deadline); });
 }
 
 }  // namespace

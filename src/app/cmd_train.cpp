@@ -242,10 +242,10 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
           options};
 }
 
-std::vector<std::string> hosts_of(const std::vector<int>& ranks, const Session& session) {
-  std::vector<std::string> hosts;
-  for (const int rank : ranks) hosts.push_back(session.world.hosts()[static_cast<std::size_t>(rank)]);
-  return hosts;
+std::vector<RankOnHost> on_hosts(const std::vector<int>& ranks, const Session& session) {
+  std::vector<RankOnHost> places;
+  for (const int rank : ranks) places.push_back({rank, session.world.hosts()[static_cast<std::size_t>(rank)]});
+  return places;
 }
 
 // A producer that sends nothing may be unable to say so itself.
@@ -298,12 +298,12 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
        .optim = c.optim,
        .data = plan.data,
        .max_bad_share = c.data.max_bad_share,
-       .producers = static_cast<int>(plan.roles.producers.size()),
        .device = session.device,
        .manifest_extra = plan.identity,
        .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
        .on_silent_producer = [&](const Overdue& overdue, const Error& error) { accuse(session, plan, overdue, error); },
-       .hosts = hosts_of(plan.roles.trainers, session),
+       .trainer_ranks = on_hosts(plan.roles.trainers, session),
+       .producer_ranks = on_hosts(plan.roles.producers, session),
        .lease = &lease,
        .resumed_from = path_of(plan.checkpoint),
        .validation = validation ? &*validation : nullptr},

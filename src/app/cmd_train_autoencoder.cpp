@@ -161,6 +161,9 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
                         parse_dtype(c.model.dtype, session.device)});
+  std::vector<RankOnHost> trainer_ranks;
+  for (int rank = 0; rank < session.world.size(); ++rank)
+    trainer_ranks.push_back({rank, session.world.hosts()[static_cast<std::size_t>(rank)]});
   const auto loop = c.loop();
   const auto result = run_loop({.task = task,
                                 .model = model,
@@ -170,11 +173,10 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .optim = c.optim,
                                 .data = plan.data,
                                 .max_bad_share = c.data.max_bad_share,
-                                .producers = 0,
                                 .device = session.device,
                                 .manifest_extra = plan.identity,
                                 .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
-                                .hosts = session.world.hosts(),
+                                .trainer_ranks = std::move(trainer_ranks),
                                 .lease = &lease,
                                 .resumed_from = path_of(plan.checkpoint)},
                                with_ledger(plan.start, plan.checkpoint, group));

@@ -110,6 +110,7 @@ void CheckpointReader::verify(std::size_t number) const {
   const auto path = (path_ / expected.name).string();
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
+  check_storage(error, path);
   if (error) fail(Exit::io, "{} is missing", path);
   if (bytes != expected.bytes) fail(Exit::io, "{} has {} bytes, the manifest says {}", path, bytes, expected.bytes);
 

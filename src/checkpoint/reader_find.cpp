@@ -45,9 +45,11 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
     }
   }
   if (*count == 0) return std::nullopt;
-  throw Error(Exit::io,
-              fmt::format("none of the {} checkpoints in {} is valid", *count, (run_dir / "checkpoints").string()),
-              "restore one from a backup, or move the run folder away to start from step 0");
+  throw AgreedError(
+      Error(Exit::io,
+            fmt::format("none of the {} checkpoints in {} is valid", *count, (run_dir / "checkpoints").string()),
+            "restore one from a backup, or move the run folder away to start from step 0"),
+      group);
 }
 
 }  // namespace millrace

@@ -20,6 +20,7 @@
 #include "millrace/core/process_name.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 namespace {
@@ -63,13 +64,28 @@ struct Owner {
   }
 };
 
-// Nothing when there is none, or none that makes sense.
+// Nothing when there is none, or none that makes sense. StorageError when that cannot be told.
 std::optional<Owner> read_owner(const std::filesystem::path& file) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(file, error);
+  check_storage(error, file);
+  if (!exists) return std::nullopt;
   try {
     const auto json = Json::parse(read_file(file));
     return Owner{json.at("nonce"),   json.at("process"), json.at("host"),    json.at("job"),
                  json.at("restart"), json.at("step"),    json.at("renewals")};
+  } catch (const StorageError&) {
+    throw;
   } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+// The same where an owner that cannot be read is as good as none.
+std::optional<Owner> try_read_owner(const std::filesystem::path& file) {
+  try {
+    return read_owner(file);
+  } catch (const StorageError&) {
     return std::nullopt;
   }
 }
@@ -118,7 +134,7 @@ struct RunLease::Impl {
     if (!renewing.joinable()) return;
     renewing.request_stop();
     renewing.join();
-    if (const auto owner = read_owner(file); owner && owner->nonce == nonce) {
+    if (const auto owner = try_read_owner(file); owner && owner->nonce == nonce) {
       std::error_code ignored;
       std::filesystem::remove(file, ignored);
     }
@@ -127,7 +143,7 @@ struct RunLease::Impl {
   bool is_ours() const {
     std::error_code error;
     if (!std::filesystem::exists(file, error) && !error) return false;  // another one has had it, and has ended
-    const auto owner = read_owner(file);
+    const auto owner = try_read_owner(file);
     return !owner || owner->nonce == nonce;
   }
 
@@ -138,7 +154,7 @@ struct RunLease::Impl {
     const auto pause = std::chrono::duration<double>(every);
     while (!changed.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
       if (!is_ours()) {
-        const auto owner = read_owner(file);
+        const auto owner = try_read_owner(file);
         log::error("run.dir: {} has taken this run over; this instance ends and writes nothing more",
                    owner ? owner->describe() : "another instance, which has ended since,");
         stop::request(SIGTERM);

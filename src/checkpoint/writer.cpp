@@ -173,11 +173,11 @@ void CheckpointWriter::plan_files(const ShardedModel& model, const ShardedAdamW&
 // All trainers of a node must find room in its memory.
 bool CheckpointWriter::find_room(bool pinned) {
   const auto rank = static_cast<std::size_t>(trainers_.rank());
+  const auto free = options_.free_memory.value_or(free_node_memory_bytes());  // before any neighbour takes of it
   const auto bytes = trainers_.all_gather_strings(std::to_string(snapshot_->bytes(pinned)));
   std::uint64_t needed = 0;
   for (std::size_t other = 0; other < bytes.size(); ++other)
     if (options_.hosts.empty() || options_.hosts[other] == options_.hosts[rank]) needed += std::stoull(bytes[other]);
-  const auto free = options_.free_memory.value_or(free_node_memory_bytes());
   try {
     on_all(trainers_, [&] {
       if (needed > free - free / 10)

@@ -1,6 +1,7 @@
 #include "hang_judge.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "millrace/core/phase.h"
 
@@ -14,6 +15,7 @@ constexpr double forgotten = 0.01;  // of a slow step, at each step that comes a
 constexpr double slow_steps = 20, min_learned_seconds = 60;
 constexpr double outage_seconds = 300;  // until a switch is back, or a rank that loads or saves gets its memory
 constexpr double heard_lately_seconds = 5;
+constexpr double seldom_times = 5;  // the limit, where it takes longer than a step and nobody knows how long is usual
 
 }  // namespace
 
@@ -42,7 +44,16 @@ HangJudge::HangJudge(int self, std::vector<std::string> hosts, double limit_seco
     : self_(self), hosts_(std::move(hosts)), limit_(limit_seconds), ranks_(hosts_.size()) {}
 
 void HangJudge::hear(int rank, const Sign& sign, double now) {
-  ranks_.at(static_cast<std::size_t>(rank)) = {sign, now, true};
+  Known& known = ranks_.at(static_cast<std::size_t>(rank));
+  known.last = sign;
+  known.heard = now;
+  known.was_heard = true;
+  if (known.first_step == 0) known.first_step = sign.step;
+  if (!is_here(rank)) {
+    if (now - others_heard_ > heard_lately_seconds) others_since_ = now;
+    others_heard_ = now;
+  }
+  if (sign.step > 0) steps_heard_ = now;
   if (sign.step <= step_) return;
   step_ = sign.step;
   moved_ = now;
@@ -67,47 +78,55 @@ double HangJudge::slow_step_seconds() const {
   return slowest;
 }
 
-// What follows from the steps so far, if that is less than the full limit.
+// Of a step: what follows from the steps so far, if that is less than the full limit.
 double HangJudge::step_limit() const {
   const double slow = slow_step_seconds();
-  return slow > 0 ? std::max(min_learned_seconds, slow_steps * slow) : limit_;
+  return slow > 0 ? std::min(std::max(min_learned_seconds, slow_steps * slow), limit_) : limit_;
 }
 
-// Datagrams from where this rank is: its own host, or the network.
-bool HangJudge::is_reached(int rank, double now) const {
-  const auto host_of = [&](std::size_t i) -> const std::string& { return hosts_[i]; };
-  const auto& here = host_of(static_cast<std::size_t>(self_));
-  if (host_of(static_cast<std::size_t>(rank)) == here) return true;
-  for (std::size_t i = 0; i < ranks_.size(); ++i)
-    if (ranks_[i].was_heard && host_of(i) != here && now - ranks_[i].heard < heard_lately_seconds) return true;
-  return false;
+// Nothing = not long enough to suspect it, or it proves nothing.
+std::optional<double> HangJudge::overlong_silence(int rank, double now, double learned) const {
+  const Known& known = ranks_[static_cast<std::size_t>(rank)];
+  const bool others_are_heard = now - others_heard_ < heard_lately_seconds;
+  const bool is_reached = is_here(rank) || others_are_heard;
+  // When a network comes back, hosts do so one after the other.
+  const double silent = now - (!is_here(rank) && others_are_heard ? std::max(known.heard, others_since_) : known.heard);
+
+  // A producer, for itself, has only the parcels that are taken to see whether the run goes on.
+  const bool sees_steps = now - steps_heard_ < heard_lately_seconds;
+  const double stood = sees_steps ? now - moved_ : ranks_[static_cast<std::size_t>(self_)].last.still_seconds;
+
+  const std::string& phase = known.last.phase;
+  const bool is_usual = phase == phase::training || phase == phase::waiting_for_samples || phase == phase::accounting;
+  double limit = is_usual && is_reached ? learned : std::max(learned, outage_seconds);
+  limit = sees_steps ? std::min(limit, limit_) : limit_;
+  const bool took_steps = moved_ - known.heard > limit;  // while it was silent: its datagrams are lost
+  if (silent <= limit || stood <= limit || took_steps) return std::nullopt;
+  return silent;
 }
 
-double HangJudge::silence_limit(int rank, double now) const {
-  const std::string& phase = ranks_[static_cast<std::size_t>(rank)].last.phase;
-  const bool steps = phase == phase::training || phase == phase::waiting_for_samples || phase == phase::accounting;
-  const double learned = step_limit();
-  return steps && is_reached(rank, now) ? learned : std::max(learned, outage_seconds);
+// Of a rank that waits for nobody. As long as the others wait for it in a collective (Loop::allow).
+double HangJudge::still_limit(const Known& known, double learned) const {
+  const std::string& phase = known.last.phase;
+  if (phase == phase::training) return learned;
+  if (phase == phase::accounting) return limit_;
+  if (phase == phase::waiting_for_samples) return (known.last.step == known.first_step ? seldom_times : 1) * limit_;
+  if (phase == phase::first_step || phase == phase::validating || phase == phase::saving) return seldom_times * limit_;
+  return std::numeric_limits<double>::infinity();
 }
 
 std::optional<Standstill> HangJudge::find(double now) const {
-  // A run that goes on has lost datagrams, not a rank; a producer that has lost rank 0 cannot tell.
-  const bool sees_steps = self_ == 0 || ranks_[static_cast<std::size_t>(self_)].last.step > 0;
-  const double stood = sees_steps ? now - moved_ : 0;
-  const auto is_over = [&](double seconds, double learned) {
-    return seconds > limit_ || (seconds > learned && stood > learned);
-  };
+  const double learned = step_limit();
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const Known& known = ranks_[i];
     const int rank = static_cast<int>(i);
     // Trainers notice a silent producer by themselves, and save first.
     if (!known.was_heard || known.last.leaves || known.last.phase == phase::producing) continue;
-    const double silent = rank == self_ ? 0 : now - known.heard;
-    if (is_over(silent, silence_limit(rank, now))) return Standstill{rank, true, silent};
+    if (rank != self_)
+      if (const auto silent = overlong_silence(rank, now, learned)) return Standstill{rank, true, *silent};
     if (self_ != 0 || !known.last.awaited.empty()) continue;
     const double still = known.last.still_seconds;  // who is silent may have moved since
-    const bool trains = known.last.phase == phase::training;
-    if ((trains || known.last.phase == phase::accounting) && is_over(still, trains ? step_limit() : limit_))
+    if (const double limit = still_limit(known, learned); still > limit && now - moved_ > limit)
       return Standstill{rank, false, still};
   }
   return std::nullopt;

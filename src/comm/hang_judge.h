@@ -59,18 +59,26 @@ class HangJudge {
     Sign last;
     double heard = 0;
     bool was_heard = false;
+    std::int64_t first_step = 0;  // of which it was heard; 0 = none
   };
 
+  bool is_here(int rank) const {
+    return hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(self_)];
+  }
   double step_limit() const;
-  double silence_limit(int rank, double now) const;
-  bool is_reached(int rank, double now) const;
+  std::optional<double> overlong_silence(int rank, double now, double learned) const;
+  double still_limit(const Known& known, double learned) const;
+
+  static constexpr double never = -1e9;
 
   const int self_;
   const std::vector<std::string> hosts_;
   const double limit_;
   std::vector<Known> ranks_;
-  std::int64_t step_ = 0;  // the newest of any rank
-  double moved_ = 0;       // when it became that
+  std::int64_t step_ = 0;                               // the newest of any rank
+  double moved_ = 0;                                    // when it became that
+  double steps_heard_ = never;                          // when somebody last said that it trains
+  double others_heard_ = never, others_since_ = never;  // other hosts: last, and without a gap since then
 };
 
 }  // namespace millrace

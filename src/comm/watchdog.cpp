@@ -12,7 +12,9 @@
 #include <cstring>
 #include <optional>
 #include <random>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hang_judge.h"
@@ -30,27 +32,50 @@ constexpr double stacks_seconds = 3;  // for all ranks to write where they stand
 constexpr double look_seconds = 0.1;  // between two questions who has them
 constexpr double alive_seconds = 3;   // who was heard of since then can write them
 constexpr double pause_seconds = 5;   // this thread looks at least every quarter of a second
+constexpr double judge_seconds = 0.25;
+constexpr int receive_bytes = 4 << 20;  // datagrams of thousands of ranks, as far as the system allows
+constexpr int most_at_once = 10000;     // datagrams, before this thread looks at its own process again
 
 // One datagram, either way; all ranks run the same program on the same kind of machine.
 struct Beat {
   std::uint64_t run = 0;  // of another run that once had the port: thrown away
   std::int32_t rank = 0;
   std::int32_t leaves = 0;
-  std::int32_t wants_stacks = 0;  // all ranks are to write theirs
-  std::int32_t has_stacks = 0;    // this rank has; said by rank 0: all have that can
+  std::int32_t wants_stacks = 0;  // all ranks are to write theirs: for the how manieth time
+  std::int32_t has_stacks = 0;    // the last time that this rank has; said by rank 0: that all have who can
   std::int64_t step = 0;
   double unchanged_seconds = 0, slow_step_seconds = 0;
   char phase[24] = {}, awaited[32] = {};
 };
 
-// Of this process: its threads and its watchdog talk of it.
-std::atomic<bool> watched{false}, stacks_wanted{false}, stacks_everywhere{false};
+// Of this process: its threads and its watchdog talk of it. The numbers are those of a Beat.
+std::atomic<bool> watched{false};
+std::atomic<int> stacks_wanted{0}, stacks_everywhere{0};
+
+void raise_to(std::atomic<int>& number, int to) {
+  for (int present = number; present < to && !number.compare_exchange_weak(present, to);) {
+  }
+}
+
+// From all ranks, be it those that others want already.
+int want_stacks() {
+  const int next = stacks_everywhere + 1;
+  raise_to(stacks_wanted, next);
+  return next;
+}
+
+// Who writes a line of the log waits for the file system, as between steps.
+const char* phase_to_tell() {
+  const char* const present = phase::current;
+  return phase::log_writers > 0 && std::string_view(present) == phase::training ? phase::accounting : present;
+}
 
 struct Address {
   sockaddr_storage storage = {};
   socklen_t length = 0;
 };
 
+// IPv4 alone, as the socket of rank 0.
 std::optional<Address> find_address(const std::string& host, const std::string& port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_INET;
@@ -80,7 +105,8 @@ struct Watchdog::Impl {
   struct Peer {
     std::optional<Address> address;  // nothing has come from it yet
     double heard = 0;
-    bool leaves = false, has_stacks = false;
+    bool leaves = false;
+    int has_stacks = 0;
   };
 
   int rank;
@@ -93,7 +119,8 @@ struct Watchdog::Impl {
   std::optional<HangJudge> judge;
   SlowStep slow_step;
   Beat own;
-  Stopwatch clock, unchanged, since_stacks;
+  Stopwatch clock, unchanged, since_stacks, since_judged;
+  int stacks_begun = 0;  // the last time that this rank has begun to write them
   std::uint64_t seen_moves = 0;
   std::jthread thread;
 
@@ -109,25 +136,42 @@ struct Watchdog::Impl {
   void work(const std::stop_token& stop) {
     Stopwatch since_beat, since_turn;
     std::optional<Suspect> suspect;
+    int its_stacks = 0;
     for (Stopwatch since_suspect; !stop.stop_requested(); receive()) {
       if (since_turn.lap() > pause_seconds) forget_the_pause();
-      slow_step.look(phase::current.load(), phase::step, clock.seconds());
+      slow_step.look(phase_to_tell(), phase::step, clock.seconds());
       if (own.run != run || since_beat.seconds() >= beat_seconds) {
         since_beat = Stopwatch();
         look_at_this_process();
         if (root) send(own, *root);
       }
       see_to_stacks();
-      if (!suspect && (suspect = find_suspect())) {
+      if (!suspect && since_judged.seconds() >= judge_seconds) {
+        since_judged = Stopwatch();
+        suspect = find_suspect();
+        if (!suspect) continue;
         since_suspect = Stopwatch();
-        stacks_wanted = true;
-      } else if (suspect && (stacks_everywhere || since_suspect.seconds() > stacks_seconds)) {
-        tell_that_this_rank_leaves();
-        on_hang(*suspect);
-        return;
+        its_stacks = want_stacks();
+      } else if (suspect && (stacks_everywhere >= its_stacks || since_suspect.seconds() > stacks_seconds)) {
+        const auto now = find_suspect();
+        if (now) {
+          tell_that_this_rank_leaves();
+          on_hang(*now);
+          return;
+        }
+        raise_to(stacks_everywhere, its_stacks);
+        tell_that_it_moves(*suspect);
+        suspect.reset();
       }
     }
     tell_that_this_rank_leaves();
+  }
+
+  // By a thread of its own: the log's file system may be away.
+  static void tell_that_it_moves(const Suspect& suspect) {
+    std::thread([what = suspect.what] {
+      log::warning("{}; meanwhile this is over, and the run goes on", what);
+    }).detach();
   }
 
   void tell_that_this_rank_leaves() {
@@ -156,8 +200,8 @@ struct Watchdog::Impl {
       std::fill(std::begin(to), std::end(to), '\0');
       if (from) std::strncpy(to, from, sizeof to - 1);
     };
-    Beat now{.run = run, .rank = rank, .step = phase::step};
-    copy(now.phase, phase::current);
+    Beat now{.run = run, .rank = rank, .wants_stacks = stacks_wanted, .has_stacks = own_stacks(), .step = phase::step};
+    copy(now.phase, phase_to_tell());
     copy(now.awaited, phase::awaited);
     const auto moves = phase::moves.load();
     if (now.step != own.step || std::strcmp(now.phase, own.phase) != 0 || std::strcmp(now.awaited, own.awaited) != 0 ||
@@ -171,22 +215,26 @@ struct Watchdog::Impl {
     if (rank == 0) own.slow_step_seconds = judge->slow_step_seconds();
   }
 
+  int own_stacks() const {
+    if (rank == 0) return stacks_everywhere;
+    return stacks::written() ? stacks_begun : 0;
+  }
+
   // Rank 0 hears who wants them, tells all, and hears who has them.
   void see_to_stacks() {
-    if (!stacks_wanted) return;
-    stacks::start_writing();
+    const int wanted = stacks_wanted;
+    if (stacks_everywhere >= wanted) return;
+    if (std::exchange(stacks_begun, wanted) < wanted) stacks::start_writing();
     if (since_stacks.seconds() < look_seconds) return;
     since_stacks = Stopwatch();
-    own.wants_stacks = 1;
-    own.has_stacks = stacks::written();
-    if (rank != 0) {
-      if (root) send(own, *root);
-      return;
-    }
-    for (const auto& peer : peers)
-      if (peer.address && !peer.leaves && clock.seconds() - peer.heard < alive_seconds && !peer.has_stacks)
-        own.has_stacks = 0;
-    if (own.has_stacks) stacks_everywhere = true;
+    if (rank == 0 && stacks::written() && std::ranges::none_of(peers, [&](const Peer& peer) {
+          return peer.address && !peer.leaves && clock.seconds() - peer.heard < alive_seconds &&
+                 peer.has_stacks < wanted;
+        }))
+      raise_to(stacks_everywhere, wanted);
+    own.wants_stacks = wanted;
+    own.has_stacks = own_stacks();
+    if (root) send(own, *root);
     tell_peers();
   }
 
@@ -194,23 +242,32 @@ struct Watchdog::Impl {
     ::sendto(socket, &beat, sizeof beat, 0, reinterpret_cast<const sockaddr*>(&to.storage), to.length);
   }
 
-  // Waits a quarter of a second at most.
+  // All that has come; waits a quarter of a second at most for the first.
   void receive() {
     Beat beat;
-    Address from;
-    from.length = sizeof from.storage;
-    if (::recvfrom(socket, &beat, sizeof beat, 0, reinterpret_cast<sockaddr*>(&from.storage), &from.length) !=
-            sizeof beat ||
-        beat.run != run || beat.rank < 0 || beat.rank >= static_cast<int>(peers.size()))
-      return;
+    for (int number = 0; number < most_at_once; ++number) {
+      Address from;
+      from.length = sizeof from.storage;
+      const auto bytes = ::recvfrom(socket, &beat, sizeof beat, number == 0 ? 0 : MSG_DONTWAIT,
+                                    reinterpret_cast<sockaddr*>(&from.storage), &from.length);
+      if (bytes < 0) {
+        if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(250));
+        return;
+      }
+      if (bytes == sizeof beat && beat.run == run && beat.rank >= 0 && beat.rank < static_cast<int>(peers.size()))
+        hear(beat, from);
+    }
+  }
+
+  void hear(const Beat& beat, const Address& from) {
     const double now = clock.seconds();
-    peers[beat.rank] = {from, now, beat.leaves != 0, beat.has_stacks != 0};
+    peers[beat.rank] = {from, now, beat.leaves != 0, beat.has_stacks};
     judge->hear(beat.rank, to_sign(beat), now);
-    if (beat.wants_stacks) stacks_wanted = true;
+    raise_to(stacks_wanted, beat.wants_stacks);
     if (rank == 0) {
       send(own, from);
-    } else if (beat.has_stacks) {
-      stacks_everywhere = true;
+    } else {
+      raise_to(stacks_everywhere, beat.has_stacks);
     }
   }
 
@@ -227,6 +284,18 @@ struct Watchdog::Impl {
   }
 };
 
+// Of ranks that cannot take part: they run without it. Collective.
+static void warn_of(const World& world, const std::string& problem) {
+  const auto problems = world.group().gather_strings(problem);
+  const auto has_one = [](const std::string& text) { return !text.empty(); };
+  const auto first = std::ranges::find_if(problems, has_one);
+  if (world.rank() != 0 || first == problems.end()) return;
+  const auto rank = first - problems.begin();
+  log::warning("hangs of {} of {} ranks cannot be named: rank {} on {}: {}",
+               rank == 0 ? world.size() : std::ranges::count_if(problems, has_one), world.size(), rank,
+               world.hosts()[static_cast<std::size_t>(rank)], *first);
+}
+
 Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(const Suspect&)> on_hang)
     : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
@@ -236,10 +305,12 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
   impl.on_hang = std::move(on_hang);
   impl.peers.resize(impl.rank == 0 ? static_cast<std::size_t>(world.size()) : 1);
   impl.socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  std::string problem = impl.socket < 0 ? std::strerror(errno) : "";
   const timeval quarter{.tv_sec = 0, .tv_usec = 250000};
   ::setsockopt(impl.socket, SOL_SOCKET, SO_RCVTIMEO, &quarter, sizeof quarter);
+  ::setsockopt(impl.socket, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
   std::string where;  // of rank 0's socket: "PORT RUN"
-  if (impl.rank == 0) {
+  if (impl.rank == 0 && problem.empty()) {
     sockaddr_in any{};
     any.sin_family = AF_INET;
     socklen_t length = sizeof any;
@@ -247,15 +318,21 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
     if (::bind(impl.socket, reinterpret_cast<sockaddr*>(&any), sizeof any) == 0 &&
         ::getsockname(impl.socket, reinterpret_cast<sockaddr*>(&any), &length) == 0)
       where = fmt::format("{} {}", ntohs(any.sin_port), (std::uint64_t{random()} << 32) | random());
+    else
+      problem = std::strerror(errno);
   }
   where = world.group().broadcast(where);
   const auto space = where.find(' ');
-  if (space == where.npos) {
-    if (impl.rank == 0) log::warning("no watchdog: {}", std::strerror(errno));
-    return;
+  if (impl.rank != 0 && problem.empty() && space != where.npos) {
+    const auto& host = impl.hosts.front();
+    impl.root = find_address(world.host() == host ? "127.0.0.1" : host, where.substr(0, space));
+    if (!impl.root) problem = fmt::format("{}, the host of rank 0, has no IPv4 address there", host);
   }
+  warn_of(world, problem);
+  if (impl.socket < 0 || space == where.npos) return;
   impl.run = std::stoull(where.substr(space + 1));
-  if (impl.rank != 0) impl.root = find_address(impl.hosts.front(), where.substr(0, space));
+  stacks_wanted = 0;
+  stacks_everywhere = 0;
   watched = true;
   impl.thread = std::jthread([&impl](const std::stop_token& stop) { impl.work(stop); });
 }
@@ -263,10 +340,11 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
 Watchdog::~Watchdog() = default;
 
 void collect_stacks(double seconds) {
-  stacks::start_writing();
-  if (watched) stacks_wanted = true;
+  const bool with_others = watched;
+  const int number = want_stacks();
+  if (!with_others) stacks::start_writing();
   const Stopwatch since;
-  while (since.seconds() < seconds && !(watched ? stacks_everywhere.load() : stacks::written()))
+  while (since.seconds() < seconds && !(with_others ? stacks_everywhere >= number : stacks::written()))
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 

@@ -46,7 +46,7 @@ struct Target {
   std::string title;
 };
 Target* target = nullptr;  // set once, never destroyed: threads may want it until the process is gone
-std::atomic<bool> started{false}, ended{false};
+std::atomic<bool> under_way{false}, ended{false};
 
 pid_t this_thread() {
   return static_cast<pid_t>(::syscall(SYS_gettid));
@@ -200,13 +200,15 @@ void write_to(std::filesystem::path file, std::string title) {
 }
 
 void start_writing() {
-  if (!target || started.exchange(true)) return;
+  if (!target || under_way.exchange(true)) return;
+  ended = false;
   std::thread([] {
     try {
       write_file();
     } catch (const std::exception&) {  // no stacks, but the run has to end in any case
     }
     ended = true;
+    under_way = false;
   }).detach();
 }
 

@@ -39,9 +39,11 @@ void done(const char* part) {
 }
 
 std::string describe() {
-  auto text = fmt::format("{:.1f} s:", parts().whole.seconds());
-  const char* separator = " ";
+  constexpr double worth_a_word = 0.05;
+  auto text = fmt::format("{:.1f} s", parts().whole.seconds());
+  const char* separator = ": ";
   for (const auto& [part, seconds] : parts().seconds) {
+    if (seconds < worth_a_word) continue;
     text += fmt::format("{}{} {:.1f}", separator, part, seconds);
     separator = ", ";
   }

@@ -1,5 +1,6 @@
 #include <deque>
 
+#include "millrace/core/phase.h"
 #include "millrace/handoff/parcel_sender.h"
 #include "mpi_protocol.h"
 #include "slots.h"
@@ -78,6 +79,7 @@ class MpiSender final : public ParcelSender {
     peer.sends[*slot].start(sizeof(ParcelHeader) + bytes.size());
     --peer.credits;
     ++peer.notice.parcels;
+    ++phase::moves;
     ++stats_.parcels;
     stats_.bytes += bytes.size();
     return true;

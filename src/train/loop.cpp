@@ -16,7 +16,6 @@
 #include "millrace/checkpoint/writer.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
-#include "millrace/comm/roster.h"
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
@@ -58,16 +57,26 @@ struct StepTotals {
 struct Interval {
   std::int64_t steps = 0, finite_steps = 0;
   double loss = 0, grad_norm = 0, step_seconds = 0, wait_seconds = 0;
-  double own_seconds = 0;  // of this trainer, without waiting for samples or others
+  std::int64_t own_steps = 0;  // all but the first one of this process, which may compile and tune
+  double own_seconds = 0;      // in these, of this trainer, without waiting for samples or others
 
-  void add(const StepTotals& totals, double step, double wait, double own) {
+  void add(const StepTotals& totals, double step, double wait) {
     ++steps;
     if (totals.finite()) ++finite_steps, loss += totals.loss, grad_norm += totals.norm();
     step_seconds += step;
     wait_seconds += wait;
+  }
+  void add_own(double own) {
+    ++own_steps;
     own_seconds += own;
   }
 };
+
+std::vector<std::string> hosts_of(const std::vector<RankOnHost>& ranks) {
+  std::vector<std::string> hosts;
+  for (const auto& [rank, host] : ranks) hosts.push_back(host);
+  return hosts;
+}
 
 constexpr int time_is_up = 1000;  // among the numbers of signals
 constexpr double reserve_seconds = 30;
@@ -89,7 +98,7 @@ class Loop {
         writer_(context_.config.run_dir, context_.trainers, state_.point(),
                 {.keep = context_.config.checkpoint.keep,
                  .keep_every = context_.config.checkpoint.keep_every,
-                 .hosts = context_.hosts,
+                 .hosts = hosts_of(context_.trainer_ranks),
                  .lease = context_.lease}),
         state_file_(context_.config.run_dir, context_.lease),
         ledger_(context_.data),
@@ -97,7 +106,7 @@ class Loop {
         resumed_(state_.point()),
         before_(state_.point()) {
     for (const auto& [kind, shards] : context_.optimizer.state())
-      for (const auto& shard : shards) save_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
+      for (const auto& shard : shards) guessed_save_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
     const auto ledger = std::exchange(state_.ledger, {});
     if (!is_root()) return;
     if (!ledger.empty()) ledger_.load_state(ledger);
@@ -107,6 +116,7 @@ class Loop {
   }
 
   LoopResult run() try {
+    allow(5);
     while (!reached(context_.config.duration, state_.point()) && step()) {
     }
     phase::current = phase::saving;
@@ -140,6 +150,7 @@ class Loop {
     StepTotals totals = forward_backward();
     totals.reduce(context_.trainers);
     if (record) {
+      allow(5);
       phase::current = phase::saving;
       write_record(context_.trainers, context_.config.run_dir, number, context_.task.refs(),
                    context_.task.take_record(), totals.loss, totals.norm());
@@ -149,22 +160,23 @@ class Loop {
     update(totals);
     advance(totals);
     if (is_root() && state_.step == resumed_.step + 1) tell_start(wait);
-    interval_.add(totals, step_watch.seconds(), wait,
-                  step_watch.seconds() - wait - (phase::waited_seconds - waited_before));
-    longest_step_ = std::max(longest_step_, step_watch.seconds() - wait);
+    interval_.add(totals, step_watch.seconds(), wait);
+    if (state_.step != resumed_.step + 1)
+      interval_.add_own(step_watch.seconds() - wait - (phase::waited_seconds - waited_before));
     phase::current = phase::accounting;
     write_ids();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) account_interval();
     save_if_due();
     before_ = state_.point();
+    longest_step_ = std::max(longest_step_, step_watch.seconds() - wait);
     allow(1);
     return true;
   }
 
   void tell_start(double wait) const {
     startup::done("first step");
-    log::info("started in {}, of which {:.1f} waiting for samples", startup::describe(), wait);
+    log::info("started in {} ({:.1f} of it waiting for samples)", startup::describe(), wait);
   }
 
   // How often guard.hang_timeout, which is for the steady state, ranks may wait for each other from now on: loading,
@@ -182,6 +194,7 @@ class Loop {
     for (bool there = false;;) {
       const Stopwatch round;
       if (!there) there = next_batch(round_seconds, waited);
+      ++phase::moves;
       waited += round.seconds();
       std::int64_t wishes[] = {wish_to_stop(), failure_ ? 1 : 0, there ? 0 : 1};
       context_.trainers.all_reduce_max(wishes);
@@ -241,8 +254,8 @@ class Loop {
   int wish_to_stop() const {
     if (stop::requested()) return stop::signal_number();
     if (const int signal = context_.task.producer_signal()) return signal;
-    return is_root() && job_end_ - unix_seconds() < 2 * (longest_step_ + save_seconds_) + reserve_seconds ? time_is_up
-                                                                                                          : 0;
+    const double saving = context_.config.checkpoint.every ? save_seconds_.value_or(guessed_save_seconds_) : 0;
+    return is_root() && job_end_ - unix_seconds() < 2 * (longest_step_ + saving) + reserve_seconds ? time_is_up : 0;
   }
 
   static std::string describe_wish(int wish) {
@@ -399,27 +412,23 @@ class Loop {
     interval_ = {};
   }
 
-  // What every trainer took for a step of its own work; where some have more samples than others, for as many samples
-  // as they all have on average. Collective.
+  // What every trainer took for a step of its own work, not a number before the second step; where some have more
+  // samples than others, for as many samples as they all have on average. Collective.
   std::vector<double> own_seconds() const {
     std::vector<double> all(static_cast<std::size_t>(context_.trainers.size()), 0.0);
     const double share = static_cast<double>(context_.task.refs().size()) * context_.trainers.size() /
                          static_cast<double>(context_.config.batch.global);
     all[static_cast<std::size_t>(context_.trainers.rank())] =
-        interval_.own_seconds / static_cast<double>(interval_.steps) / share;
+        interval_.own_seconds / static_cast<double>(interval_.own_steps) / share;
     context_.trainers.all_reduce_sum(std::span<double>(all));
     return all;
-  }
-
-  static roster::Member member_at(const std::vector<roster::Member>& members, std::size_t place) {
-    return place < members.size() ? members[place] : roster::Member{static_cast<int>(place), "an unknown host"};
   }
 
   void account_trainers(const std::vector<double>& own, Metrics& m) {
     const auto slowest = find_slowest(own);
     m.straggler = slowest.ratio;
-    m.slowest_rank = member_at(roster::trainers(), slowest.place).rank;
-    if (is_root()) tell("trains", roster::trainers(), slow_trainers_.look(own, interval_.steps));
+    m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
+    if (is_root()) tell("trains", context_.trainer_ranks, slow_trainers_.look(own, interval_.own_steps));
   }
 
   // An image in the encoders, whatever else their rank does.
@@ -432,18 +441,18 @@ class Loop {
       seconds.push_back(since.images > 0 ? since.encode_seconds / since.images : std::nan(""));
     }
     each_before_ = reports;
-    if (is_root()) tell("encodes", roster::producers(), slow_producers_.look(seconds, interval_.steps));
+    if (is_root()) tell("encodes", context_.producer_ranks, slow_producers_.look(seconds, interval_.steps));
   }
 
-  static void tell(const char* works, const std::vector<roster::Member>& members,
+  static void tell(const char* works, const std::vector<RankOnHost>& ranks,
                    const std::vector<StragglerWatch::News>& news) {
-    for (const auto& [place, ratio, is_slow] : news) {
-      const auto who = roster::describe(member_at(members, place));
+    for (const auto& [place, ratio, is_slow, steps] : news) {
+      const auto& [rank, host] = ranks.at(place);
       if (is_slow)
-        log::warning("{} {} {:.2f} times as long as the median for the same work, for {} steps", who, works, ratio,
-                     StragglerWatch::patience);
+        log::warning("rank {} on {} {} {:.2f} times as long as the median for the same work, for {} steps", rank, host,
+                     works, ratio, steps);
       else
-        log::info("{} {} no longer than others any more", who, works);
+        log::info("rank {} on {} {} no longer than others any more", rank, host, works);
     }
   }
 
@@ -451,7 +460,7 @@ class Loop {
   std::vector<ProducerReport> producer_reports() {
     using Numbers = std::array<double, sizeof(ProducerReport) / sizeof(double)>;
     constexpr std::size_t count = std::tuple_size_v<Numbers>;
-    std::vector<double> all(count * static_cast<std::size_t>(context_.producers), 0.0);
+    std::vector<double> all(count * context_.producer_ranks.size(), 0.0);
     for (const auto& [producer, report] : context_.task.producer_reports())
       std::ranges::copy(std::bit_cast<Numbers>(report), all.begin() + static_cast<std::ptrdiff_t>(count) * producer);
     context_.trainers.all_reduce_max(std::span<double>(all));  // they only grow
@@ -465,18 +474,29 @@ class Loop {
   }
 
   void account_producers(const std::vector<ProducerReport>& reports, Metrics& m) {
+    const auto rate = [](const ProducerReport& report) {
+      return report.encode_seconds > 0 ? report.images / report.encode_seconds : 0;
+    };
     ProducerReport all;
-    for (const auto& report : reports) {
-      all.add(report);
-      if (report.encode_seconds > 0) m.encode_images_per_second += report.images / report.encode_seconds;
+    each_before_.resize(reports.size());
+    double rate_now = 0, rate_ever = 0;
+    for (std::size_t i = 0; i < reports.size(); ++i) {
+      ProducerReport since = reports[i];
+      since.add(each_before_[i], -1);
+      rate_now += rate(since);
+      rate_ever += rate(reports[i]);
+      all.add(reports[i]);
     }
     account_encoders(reports);
     ProducerReport since = all;
     since.add(producers_before_, -1);
-    if (since.seconds > 0) stages_ = shares_of(since);  // else no parcel came: what was true is still the best guess
+    // Else no parcel came: what was true is still the best guess.
+    if (since.seconds > 0) stages_ = shares_of(since);
+    if (rate_now > 0) encode_rate_ = rate_now;
     producers_before_ = all;
     m.stages = stages_;
-    totals_.encode_images_per_second = m.encode_images_per_second;
+    m.encode_images_per_second = encode_rate_;
+    totals_.encode_images_per_second = rate_ever;
     totals_.stages = shares_of(all);
   }
 
@@ -508,7 +528,7 @@ class Loop {
     phase::current = phase::saving;
     const bool is_safe = writer_.settle();
     save_cost_ += watch.seconds();
-    save_seconds_ = std::max(save_seconds_, since_save_.seconds());
+    save_seconds_ = std::max(save_seconds_.value_or(0), since_save_.seconds());
     if (!is_safe) write_state();
     return is_safe;
   }
@@ -519,7 +539,7 @@ class Loop {
     phase::current = phase::saving;
     const bool published = writer_.commit();
     save_cost_ += watch.seconds();
-    save_seconds_ = std::max(save_seconds_, since_save_.seconds());
+    save_seconds_ = std::max(save_seconds_.value_or(0), since_save_.seconds());
     if (published) write_state();
   }
 
@@ -566,6 +586,7 @@ class Loop {
 
   // For people: what a resume needs of it is in the checkpoint. So a full disk is no reason to stop.
   void write_ledger() const {
+    if (context_.lease && !context_.lease->is_ours()) return;
     try {
       write_file_atomically(std::filesystem::path(context_.config.run_dir) / "ledger.json", ledger_.report_json());
     } catch (const Error& failed) {
@@ -586,8 +607,10 @@ class Loop {
         is_saved = settle();                            // or loses what it took
       }
       if (!is_saved)
-        throw Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
-                    "earlier checkpoints are untouched; make room on the disk and start again");
+        throw AgreedError(
+            Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
+                  "earlier checkpoints are untouched; make room on the disk and start again"),
+            context_.trainers);
     }
     merge_ledger();
     if (is_root()) write_ledger();
@@ -646,13 +669,16 @@ class Loop {
   std::vector<ProducerReport> each_before_;
   StragglerWatch slow_trainers_, slow_producers_;
   StageShares stages_;
+  double encode_rate_ = 0;
   std::optional<double> validation_loss_;  // measured after the last line of metrics
   double lr_ = 0;
   const double job_end_ = job_end();
   Stopwatch since_save_;
-  double longest_step_ = 0, save_seconds_ = 0;  // what must fit before the job's end: measured, at first a guess
-  std::string reason_;                          // to leave before the duration is reached
-  std::optional<Error> failure_;                // a producer's, as this trainer has seen it
+  // What must fit before the job's end.
+  double longest_step_ = 0, guessed_save_seconds_ = 0;
+  std::optional<double> save_seconds_;  // the slowest so far
+  std::string reason_;                  // to leave before the duration is reached
+  std::optional<Error> failure_;        // a producer's, as this trainer has seen it
   bool all_written_ = true, save_is_due_ = false;
   double saved_at_ = resumed_.seconds;  // in training
   double save_cost_ = 0;                // seconds that training stood still for the last save

@@ -35,14 +35,15 @@ std::vector<StragglerWatch::News> StragglerWatch::look(std::span<const double> s
     const double ratio = seconds[i] / usual;
     if (!std::isfinite(ratio)) continue;
     if (ratio <= slow_ratio) {
-      if (place.told) news.push_back({i, ratio, false});
+      if (place.told) news.push_back({i, ratio, false, 0});
       place = {};
       continue;
     }
     place.slow_steps += steps;
-    if (place.slow_steps < patience || place.told) continue;
+    ++place.slow_looks;
+    if (place.slow_steps < patience || place.slow_looks < 2 || place.told) continue;
     place.told = true;
-    news.push_back({i, ratio, true});
+    news.push_back({i, ratio, true, place.slow_steps});
   }
   return news;
 }

@@ -23,15 +23,17 @@ class StragglerWatch {
   struct News {
     std::size_t place = 0;
     double ratio = 1;
-    bool is_slow = true;  // else it was, and has recovered
+    bool is_slow = true;     // else it was, and has recovered
+    std::int64_t steps = 0;  // for which it has been slow
   };
-  // What each of them took for the same work in the last `steps` steps; in return those who have been slow for all of
-  // `patience` steps by now, once each until they have recovered.
+  // What each of them took for the same work in the last `steps` steps; in return those who have been slow in all looks
+  // for `patience` steps by now, once each until they have recovered. A single look may be slow for a single step.
   std::vector<News> look(std::span<const double> seconds, std::int64_t steps);
 
  private:
   struct Place {
     std::int64_t slow_steps = 0;
+    int slow_looks = 0;
     bool told = false;
   };
   std::vector<Place> places_;

@@ -15,18 +15,23 @@ std::vector<int> ranks_of(const std::vector<Suspicion>& suspects) {
   return ranks;
 }
 
-TEST(OddOnes, AreThoseThatDifferFromMost) {
-  std::string usual;
-  EXPECT_THAT(odd_ones({"a", "a", "b", "a"}, usual), ElementsAre(2));
-  EXPECT_EQ(usual, "a");
-  EXPECT_THAT(odd_ones({"b", "a", "a"}, usual), ElementsAre(0));
-  EXPECT_THAT(odd_ones({"a", "a"}, usual), IsEmpty());
+// "position: usual" of those that differ.
+std::vector<std::string> odd(const std::vector<std::string>& values) {
+  std::vector<std::string> texts;
+  for (const auto& one : odd_ones(values)) texts.push_back(std::to_string(one.position) + ": " + one.usual);
+  return texts;
 }
 
-TEST(OddOnes, RankZeroIsRightWhereNobodyKnows) {
-  std::string usual;
-  EXPECT_THAT(odd_ones({"b", "a"}, usual), ElementsAre(1));
-  EXPECT_THAT(odd_ones({"c", "b", "a"}, usual), ElementsAre(1, 2));
+TEST(OddOnes, AreThoseThatDifferFromMost) {
+  EXPECT_THAT(odd({"a", "a", "b", "a"}), ElementsAre("2: a"));
+  EXPECT_THAT(odd({"b", "a", "a"}), ElementsAre("0: a"));
+  EXPECT_THAT(odd({"a", "a"}), IsEmpty());
+  EXPECT_THAT(odd({}), IsEmpty());
+}
+
+TEST(OddOnes, AreAllWhereNobodyKnows) {
+  EXPECT_THAT(odd({"b", "a"}), ElementsAre("0: a", "1: b"));
+  EXPECT_THAT(odd({"a", "b", "b", "c", "a"}), ElementsAre("0: b", "1: a", "2: a", "3: a", "4: b"));
 }
 
 TEST(Clocks, OneThatIsAheadIsNamed) {
@@ -53,12 +58,19 @@ TEST(FarBelow, NobodyJudgesTwo) {
   EXPECT_THAT(far_below({10, 1}, {"t", "t"}, 0.5), IsEmpty());
 }
 
-TEST(SharedGpus, AreNamedWithTheirFirstUser) {
-  const auto shared = shared_gpus({"a", "b", "a", "", ""}, {"n0", "n0", "n0", "n1", "n1"});
-  ASSERT_EQ(shared.size(), 1u);
-  EXPECT_EQ(shared[0].rank, 2);
-  EXPECT_EQ(shared[0].first, 0);
-  EXPECT_EQ(shared[0].host, "n0");
+TEST(Sharing, OnlyHostsThatDifferAreSuspect) {
+  const auto lost = judge_sharing({"a", "b", "c", "c", ""}, {"n0", "n0", "n1", "n1", "n2"});
+  EXPECT_EQ(lost.ranks_per_gpu, 2);
+  EXPECT_THAT(ranks_of(lost.suspects), ElementsAre(3));
+  EXPECT_THAT(lost.suspects[0].what, HasSubstr("the same GPU as rank 2"));
+}
+
+TEST(Sharing, IsNoFaultWhereAllHostsDo) {
+  const auto wanted = judge_sharing({"a", "a", "b", "b"}, {"n0", "n0", "n1", "n1"});
+  EXPECT_EQ(wanted.ranks_per_gpu, 2);
+  EXPECT_THAT(wanted.suspects, IsEmpty());
+  EXPECT_THAT(judge_sharing({"a", "a"}, {"n0", "n0"}).suspects, IsEmpty());
+  EXPECT_EQ(judge_sharing({"", ""}, {"n0", "n1"}).ranks_per_gpu, 1);
 }
 
 TEST(Ring, NeighboursAreOnDifferentHosts) {
@@ -68,10 +80,29 @@ TEST(Ring, NeighboursAreOnDifferentHosts) {
   for (std::size_t i = 0; i < ring.size(); ++i) EXPECT_NE(hosts[ring[i]], hosts[ring[(i + 1) % ring.size()]]);
 }
 
-TEST(Partners, AreOnAnotherHostWhereThereIsOne) {
-  EXPECT_THAT(partners({"a", "a", "b"}), ElementsAre(2, 2, 0));
-  EXPECT_THAT(partners({"a", "a", "a"}), ElementsAre(1, 2, 0));
-  EXPECT_THAT(partners({"a"}), ElementsAre(0));
+// Round by round: who is free talks to the one whose turn it is with them, else both wait.
+TEST(Meetings, BringAllNeighboursTogetherInThreeRounds) {
+  for (int ranks = 2; ranks <= 9; ++ranks) {
+    std::vector<std::size_t> next(ranks, 0);
+    int pairs = 0, rounds = 0;
+    for (bool met = true; met; rounds += met) {
+      met = false;
+      const auto before = next;
+      for (int place = 0; place < ranks; ++place) {
+        const auto own = meetings(place, ranks);
+        if (before[place] == own.size()) continue;
+        const auto [other, asks] = own[before[place]];
+        const auto theirs = meetings(other, ranks);
+        if (!asks || before[other] == theirs.size() || theirs[before[other]].place != place) continue;
+        EXPECT_FALSE(theirs[before[other]].asks) << "who asks is answered";
+        ++next[place], ++next[other], ++pairs;
+        met = true;
+      }
+    }
+    EXPECT_EQ(pairs, ranks == 2 ? 1 : ranks);
+    EXPECT_EQ(rounds, ranks == 2 ? 1 : 2 + ranks % 2);
+  }
+  EXPECT_THAT(meetings(0, 1), IsEmpty());
 }
 
 }  // namespace

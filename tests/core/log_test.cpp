@@ -1,4 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -6,6 +9,8 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 namespace {
@@ -53,6 +58,28 @@ TEST_F(Log, TheConsoleLeavesOutWhatOnlyTheFileNeeds) {
   EXPECT_THAT(console, Not(HasSubstr("detail")));
   EXPECT_THAT(read_file(dir_ / "log"), HasSubstr(" debug detail\n"));
   EXPECT_THAT(console, Not(HasSubstr("never")));
+}
+
+// A pipe that nobody empties.
+TEST_F(Log, WhoWaitsForTheFileIsCounted) {
+  const auto file = dir_ / "log";
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  const int pipe = ::open(file.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(pipe, 0);
+  char block[4096] = {};
+  while (::write(pipe, block, sizeof block) > 0) {
+  }
+  log::init({.console = false, .file = file.string()});
+  EXPECT_EQ(phase::log_writers, 0);
+  {
+    const std::jthread writer([] { log::info("a line"); });
+    for (const Stopwatch since; phase::log_writers == 0 && since.seconds() < 20;) std::this_thread::yield();
+    EXPECT_EQ(phase::log_writers, 1);
+    while (::read(pipe, block, sizeof block) > 0) {
+    }
+  }
+  EXPECT_EQ(phase::log_writers, 0);
+  ::close(pipe);
 }
 
 TEST_F(Log, AQuietRankPrintsNothing) {

@@ -149,6 +149,14 @@ TEST(Stacks, TheFileTellsInWhichFunctionAThreadSpins) {
   EXPECT_TRUE(text.starts_with("rank 3 on n2, process ")) << text;
   EXPECT_LT(text.size(), std::size_t{1} << 20);
   EXPECT_NE(text.find("millrace::stacks_test::spin_in_a_named_function()"), text.npos) << text;
+
+  spinning.join();
+  for (const Stopwatch since; since.seconds() < 20;) {  // the first time may not be quite over
+    stacks::start_writing();
+    while (!stacks::written() && since.seconds() < 20) std::this_thread::yield();
+    if (read_file(folder / "stacks.txt") != text) break;
+  }
+  EXPECT_EQ(count(read_file(folder / "stacks.txt"), "spin_in_a_named_function"), 0u) << "of the second time";
 }
 #endif
 

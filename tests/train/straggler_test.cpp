@@ -36,19 +36,34 @@ TEST(StragglerWatch, SpeaksOnceAfterFiftySlowSteps) {
   EXPECT_EQ(news[0].place, 1u);
   EXPECT_DOUBLE_EQ(news[0].ratio, 1.5);
   EXPECT_TRUE(news[0].is_slow);
+  EXPECT_EQ(news[0].steps, 50);
   EXPECT_TRUE(watch.look(slow, 500).empty());
 }
 
 TEST(StragglerWatch, SpeaksAgainAfterARecovery) {
   StragglerWatch watch;
   const std::vector slow{1.0, 1.5, 1.0}, even{1.0, 1.3, 1.0};
-  EXPECT_EQ(watch.look(slow, 50).size(), 1u);
+  EXPECT_TRUE(watch.look(slow, 49).empty());
+  EXPECT_EQ(watch.look(slow, 1).size(), 1u);
   const auto recovered = watch.look(even, 1);
   ASSERT_EQ(recovered.size(), 1u);
   EXPECT_FALSE(recovered[0].is_slow);
   EXPECT_TRUE(watch.look(even, 1).empty());
   EXPECT_TRUE(watch.look(slow, 49).empty());
   EXPECT_EQ(watch.look(slow, 49).size(), 1u);
+}
+
+// 49 usual steps and one that takes twenty times as long.
+TEST(StragglerWatch, OneSlowStepAmongManyIsNoStraggler) {
+  StragglerWatch watch;
+  const std::vector<double> hiccup{1.0, (49 + 20) / 50.0, 1.0}, even{1.0, 1.0, 1.0};
+  EXPECT_GT(hiccup[1], StragglerWatch::slow_ratio);
+  EXPECT_TRUE(watch.look(hiccup, 50).empty());
+  EXPECT_TRUE(watch.look(even, 50).empty());
+  EXPECT_TRUE(watch.look(hiccup, 50).empty());
+  const auto news = watch.look(hiccup, 50);
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].steps, 100);
 }
 
 TEST(StragglerWatch, AShortRecoveryBeginsTheCountAnew) {

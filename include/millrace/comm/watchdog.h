@@ -17,28 +17,37 @@ struct Suspect {
 
 // NOTE [Watchdog] Who waits in a collective cannot know for whom, and a rank that hangs cannot say so. Therefore each
 // rank has a thread that uses neither MPI nor a GPU and sends rank 0 a datagram a second: phase, step, the collective
-// it waits in, and for how long nothing of this has changed. Rank 0 answers. A rank is suspected when nothing has come
-// from it for the limit, though something did before; or when it says that it trains, or writes down what it has
-// trained, and not that it waits for others, but has not moved for the limit. Producers are not: their trainers notice,
-// and save first. If rank 0 is silent, the others suspect it. Where datagrams do not get through, nobody is ever
-// suspected, and the limits of the collectives remain. HangJudge decides.
+// it waits in, and for how long nothing of this has changed. Rank 0 answers, and judges; the others judge rank 0, by
+// its silence alone. HangJudge decides. Two things make a rank suspect, and both only while no rank begins a step,
+// since a step needs every trainer:
+//   - it is silent: nothing has come from it, though something did before;
+//   - it stands still: it says that it waits for nobody, and that nothing of it has changed.
+// Producers are not judged: their trainers notice, and save first.
 //
-// The limit is guard.hang_timeout until twenty steps show what is usual. From then on it is twenty times the slowest of
-// the recent steps, no less than a minute and never more than guard.hang_timeout. A smaller factor or floor would end
-// runs that are only slow for a while: a GPU whose clock drops, another job on the node, storage that has to be waited
-// for between two micro-batches, a node that swaps. All of this is a single step of a few times the usual length, and
-// an end costs the steps since the last checkpoint and a start; waiting costs a minute. The learned limit holds only
-//   - for what all steps do: a save, a validation and the first step happen too seldom to know what is usual, and
-//     nobody who writes files is judged by it, since file systems stay away for minutes and come back. Only the thread
-//     above has the same to do in every phase; its silence there may last five minutes, since memory runs short.
-//   - while no rank takes a step. Else a silent rank has lost its datagrams, not its life.
-//   - where datagrams get through: from a rank on the judge's host, or while some other host is heard of. Else the
-//     network may be what is silent, and comes back: five minutes, too.
+// A rank may be silent for guard.hang_timeout until twenty steps show what is usual. From then on it is twenty times
+// the slowest of the recent steps, no less than a minute and never more than guard.hang_timeout. A smaller factor or
+// floor would end runs that are only slow for a while: a GPU whose clock drops, another job on the node, storage that
+// has to be waited for between two micro-batches, a node that swaps. All of this is a single step of a few times the
+// usual length, and an end costs the steps since the last checkpoint and a start; waiting costs a minute. It is five
+// minutes at least
+//   - in phases that come seldom, a save for instance: memory runs short;
+//   - where datagrams of other hosts do not get through, or not since that long: the network may be what is silent, and
+//     comes back, one host after the other.
+// The silence of a rank that took part in steps meanwhile proves nothing any more: its datagrams are lost, and where
+// they do not get through the limits of the collectives remain. A producer that hears of no trainer judges by the whole
+// guard.hang_timeout, and only if none of its parcels was taken for as long.
+//
+// Standing still is judged by the same limit in training alone. Between two steps, where files are written, and in
+// waiting for samples, which looks up every second, it is guard.hang_timeout: file systems stay away for minutes and
+// come back. A line of the log that is not written yet counts as between two steps. For the first samples, the first
+// step, validation and saves it is five times guard.hang_timeout, as long as others wait for it (Loop::allow). Nobody
+// judges a rank that loads or ends.
+//
 // A thread that has not looked for five seconds was itself asleep, and perhaps everything with it (a closed laptop, a
 // suspended job): all begin anew then.
 //
 // Whoever is suspected, all ranks that still can write the stacks of their threads before the run ends: rank 0 tells
-// them, and waits three seconds for them. NOTE [Stacks].
+// them, and waits three seconds for them. NOTE [Stacks]. Who is no longer suspect by then is let go.
 class Watchdog {
  public:
   // `on_hang` is called once, after the stacks, from the thread, on rank 0, or on the others when rank 0 is the

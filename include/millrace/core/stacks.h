@@ -14,10 +14,10 @@ namespace millrace::stacks {
 // anybody may want them.
 void write_to(std::filesystem::path file, std::string title);
 
-// Begins to write, the first time it is called; nothing happens before write_to. Neither waits nor throws: the file
-// system may be what hangs.
+// Begins to write, unless that is under way; nothing happens before write_to. Neither waits nor throws: the file system
+// may be what hangs.
 void start_writing();
-// Whether start_writing has ended, be it in vain.
+// Whether what start_writing began last has ended, be it in vain.
 bool written();
 
 // The stacks of all threads but the calling one.

@@ -7,7 +7,7 @@ namespace millrace::startup {
 // `part` is over: it has taken the time since the part before, or since the first call of `begin`.
 void begin();
 void done(const char* part);
-// "12.3 s: data 0.4, checkpoint 1.9, networks 5.2, ..."; parts of one name are one.
+// "12.3 s: data 0.4, checkpoint 1.9, networks 5.2"; parts of one name are one, and what took no time is left out.
 std::string describe();
 
 }  // namespace millrace::startup

@@ -19,6 +19,11 @@
 
 namespace millrace {
 
+struct RankOnHost {
+  int rank = -1;  // in the world
+  std::string host;
+};
+
 // Everything the loop works with; the same on every trainer but for the shards.
 struct TrainerContext {
   Task& task;
@@ -29,12 +34,11 @@ struct TrainerContext {
   const OptimConfig& optim;
   const DataPlan& data;
   double max_bad_share;
-  int producers;  // in the whole run
   torch::Device device;
   nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
   double max_wait_seconds;        // for samples, after the first step; five times as long before it
   std::function<void(const Overdue&, const Error&)> on_silent_producer = {};
-  std::vector<std::string> hosts = {};  // of the trainers
+  std::vector<RankOnHost> trainer_ranks = {}, producer_ranks = {};  // of the whole run
   const RunLease* lease = nullptr;
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;

@@ -1,81 +1,67 @@
-#include <algorithm>
 #include <cmath>
 
-#include "millrace/comm/agree.h"
 #include "millrace/core/hash.h"
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/objective.h"
-#include "millrace/io/json.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/weights.h"
 #include "millrace/nn/device.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "preflight/checks.h"
+#include "run/run_folder.h"
 
 namespace millrace::preflight {
 namespace {
 
 using nlohmann::json;
 
-constexpr double build_seconds = 240, compute_seconds = 240, update_seconds = 120;
+constexpr double step_seconds = 180;  // for all of it
 
-// What a trainer needs for the same step again and again.
+// One step of a trainer, on random samples that are the same everywhere.
 class Trainer {
  public:
-  Trainer(const Session& session, const TrainConfig& config, const Plan& plan)
-      : session_(session),
-        config_(config),
+  Trainer(const TrainConfig& config, const Plan& plan)
+      : config_(config),
         plan_(plan),
-        dtype_(parse_dtype(config.model.dtype, session.device)),
-        schedule_(trained_scheduler(plan.pipeline.scheduler(), config.objective)) {}
-
-  // Works alone.
-  void build() {
-    const auto& c = config_;
-    unet_ = make_unet(c.model.unet.config ? read_json_object(*c.model.unet.config) : plan_.pipeline.config("unet"),
-                      c.run.seed);
-    if (c.model.unet.init == ModelConfig::Init::pretrained)
-      load_weights(*unet_, plan_.pipeline.component("unet"), diffusers_stem);
+        device_(plan.session.device),
+        dtype_(parse_dtype(config.model.dtype, device_)),
+        schedule_(trained_scheduler(plan.pipeline.scheduler(), config.objective)),
+        unet_(make_unet(plan.unet, config.run.seed)) {
+    if (config.model.unet.init == ModelConfig::Init::pretrained)
+      load_weights(*unet_, plan.pipeline.component("unet"), diffusers_stem);
     unet_->train();
-    unet_->set_gradient_checkpointing(c.model.gradient_checkpointing);
+    unet_->set_gradient_checkpointing(config.model.gradient_checkpointing);
+    originals_ = weights_of(*unet_);
+    unet_->to(device_, dtype_);  // here, where nobody waits for a GPU that is full
   }
+
+  std::uint64_t bytes_of_checkpoint() const { return checkpoint_bytes(*unet_, config_.ema.enabled); }
 
   // Talks to the other trainers.
   void share() {
-    auto originals = weights_of(*unet_);
-    unet_->to(session_.device, dtype_);
-    const auto& trainers = plan_.of_role;
-    const auto shards = plan_shards(config_.parallel, trainers.size(), session_.world.local_size());
-    model_.emplace(*unet_, blocks_of(parameter_blocks(*unet_)), shards, config_.parallel, trainers);
+    const auto& world = plan_.session.world;
+    const auto shards = plan_shards(config_.parallel, plan_.of_role.size(), world.local_size());
+    model_.emplace(*unet_, blocks_of(parameter_blocks(*unet_)), shards, config_.parallel, plan_.of_role);
     optimizer_.emplace(*model_, config_.optim, config_.ema);
-    optimizer_->start_from(std::move(originals));
-    for (const auto& shard : optimizer_->state().at("weights"))
-      start_.push_back(shard.to(torch::kCPU, shard.scalar_type(), false, /*copy=*/true));
+    optimizer_->start_from(std::move(originals_));
   }
 
-  // Bytes of all numbers of the optimizer's state, over all trainers.
-  std::uint64_t checkpoint_bytes() const {
-    std::int64_t elements = 0;
-    for (const auto& parameter : model_->layout().parameters) elements += parameter.elements();
-    return static_cast<std::uint64_t>(elements) * sizeof(float) * optimizer_->state().size();
-  }
-
-  // The loss of one micro-batch, the same samples on every trainer. Works alone.
+  // The loss of one micro-batch. Works alone.
   double compute() {
     const int samples = config_.batch.micro;
     const auto vae = AutoencoderKLConfig::from_json(plan_.pipeline.config("vae"));
-    const auto& shape = plan_.encoding.shape;
     auto generator = at::detail::createCPUGenerator(config_.run.seed);
-    std::vector<std::int64_t> moments_shape{samples}, text_shape{samples};
-    moments_shape.insert(moments_shape.end(), shape.moments.begin(), shape.moments.end());
-    text_shape.insert(text_shape.end(), shape.text.begin(), shape.text.end());
-    const auto moments = torch::randn(moments_shape, generator).to(torch::kHalf),
-               text = torch::randn(text_shape, generator).to(torch::kHalf);
+    const auto random = [&](const auto& shape) {
+      std::vector<std::int64_t> of_batch{samples};
+      of_batch.insert(of_batch.end(), shape.begin(), shape.end());
+      return torch::randn(of_batch, generator).to(torch::kHalf);
+    };
+    const auto moments = random(plan_.encoding.shape.moments), text = random(plan_.encoding.shape.text);
     std::vector<RngKey> keys;
     for (int i = 0; i < samples; ++i) keys.push_back({config_.run.seed, static_cast<std::uint64_t>(i), 0});
     const auto input = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
-                                       schedule_, config_.objective, session_.device);
+                                       schedule_, config_.objective, device_);
     model_->zero_gradients();
     const auto prediction = unet_->forward(input.noisy.to(dtype_), input.timesteps, input.text.to(dtype_));
     const auto loss = diffusion_loss(prediction, input).mean();
@@ -87,167 +73,93 @@ class Trainer {
   void update() {
     model_->reduce_gradients(1.0 / plan_.of_role.size());
     optimizer_->step(config_.optim.lr, clip_factor(config_.optim.clip, model_->gradient_norm()));
-    synchronize(session_.device);
+    synchronize(device_);
   }
 
   // Of the weights, which every trainer holds whole.
-  std::string digest_of_weights() const {
+  std::string digest() const {
     Hasher128 hasher;
-    for (const auto& parameter : unet_->parameters()) add(hasher, parameter);
+    for (const auto& parameter : unet_->parameters()) {
+      const auto host = parameter.detach().cpu().contiguous();
+      hasher.update(host.data_ptr(), host.nbytes());
+    }
     return hasher.digest().hex();
-  }
-
-  // Of this trainer's part of the optimizer's state.
-  std::string digest_of_state() const {
-    Hasher128 hasher;
-    for (const auto& [kind, shards] : optimizer_->state())
-      for (const auto& shard : shards) add(hasher, shard);
-    return hasher.digest().hex();
-  }
-
-  // To where it began. Talks to the other trainers.
-  void go_back() {
-    const torch::NoGradGuard no_grad;
-    for (const auto& [kind, shards] : optimizer_->state())
-      for (std::size_t bucket = 0; bucket < shards.size(); ++bucket) {
-        auto shard = shards[bucket];
-        kind == "weights" || kind == "ema" ? shard.copy_(start_[bucket]) : shard.zero_();
-      }
-    optimizer_->set_updates(0, 0);
-    optimizer_->publish_weights();
   }
 
  private:
-  static void add(Hasher128& hasher, const torch::Tensor& tensor) {
-    const auto host = tensor.detach().cpu().contiguous();
-    hasher.update(host.data_ptr(), host.nbytes());
-  }
-
-  const Session& session_;
   const TrainConfig& config_;
   const Plan& plan_;
+  const torch::Device device_;
   const torch::Dtype dtype_;
   const NoiseSchedule schedule_;
-  UNet2DConditionModel unet_{nullptr};
+  UNet2DConditionModel unet_;
+  std::map<std::string, torch::Tensor> originals_;
   std::optional<ShardedModel> model_;
   std::optional<ShardedAdamW> optimizer_;
-  std::vector<torch::Tensor> start_;  // this trainer's master weights on the host, per bucket
 };
 
-// The answers of a question, on rank 0, and how long the slowest took; others that cannot go on end the checkup.
-class Stage {
- public:
-  Stage(Checkup& checkup, bool takes_part, double seconds, const std::function<json()>& work)
-      : answers_(checkup.ask("step", seconds, [&]() -> json {
-          if (!takes_part) return nullptr;
-          const Stopwatch watch;
-          json facts = work();
-          facts["seconds"] = watch.seconds();
-          return facts;
-        })) {
-    Row failed;
-    if (checkup.is_root()) failed = {.detail = "", .suspects = failed_alone(answers_), .ends = true};
-    if (checkup.tell(!failed.suspects.empty()).get<bool>()) checkup.conclude("step", failed);
-  }
-
-  template <class T>
-  std::vector<T> facts(const char* key, std::vector<int>& ranks) const {
-    return facts_of<T>(answers_, key, ranks);
-  }
-  double slowest() const {
-    std::vector<int> ranks;
-    return std::ranges::max(facts<double>("seconds", ranks));
-  }
-
- private:
-  std::vector<Answer> answers_;
-};
-
-void judge_losses(const Stage& stage, std::vector<Suspicion>& suspects) {
+void judge_losses(const Answers& answers, std::vector<Suspicion>& suspects) {
   constexpr double tolerance = 1e-3;  // of numbers that different kinds of GPUs compute
-  std::vector<int> ranks;
-  std::vector<double> losses;
-  for (const auto& text : stage.facts<std::string>("loss", ranks)) losses.push_back(std::stod(text));
-  auto finite = losses;
-  std::erase_if(finite, [](double loss) { return !std::isfinite(loss); });
+  const auto texts = facts_of<std::string>(answers, "loss");
+  std::vector<double> losses, finite;
+  for (const auto& text : texts.values) losses.push_back(std::stod(text));
+  std::ranges::copy_if(losses, std::back_inserter(finite), [](double loss) { return std::isfinite(loss); });
   if (finite.empty()) fail(Exit::numerics, "the loss of a step on random samples is {} on every trainer", losses[0]);
   const double usual = median(finite);
   for (std::size_t i = 0; i < losses.size(); ++i)
     if (!(std::abs(losses[i] - usual) <= tolerance * std::abs(usual)))
       suspects.push_back(
-          {ranks[i], fmt::format("its loss is {:.6g}, {:.6g} elsewhere on the same samples", losses[i], usual)});
+          {texts.ranks[i], fmt::format("its loss is {:.6g}, {:.6g} elsewhere on the same samples", losses[i], usual)});
 }
 
-void judge_weights(const Stage& stage, std::vector<Suspicion>& suspects) {
-  std::vector<int> ranks;
-  const auto digests = stage.facts<std::string>("weights", ranks);
-  std::string usual;
-  for (const auto i : odd_ones(digests, usual))
-    suspects.push_back({ranks[i], "its weights differ from the others' after the same step"});
-}
-
-// Whether the same step gave the same numbers twice. Kernels of GPUs may add in any order.
-bool judge_repetition(const Stage& first, const Stage& second, bool on_gpus, std::vector<Suspicion>& suspects) {
-  std::vector<int> ranks;
-  const auto before = first.facts<std::string>("state", ranks), after = second.facts<std::string>("state", ranks);
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    if (before[i] != after[i] && !on_gpus)
-      suspects.push_back({ranks[i], "the same step from the same weights gave other numbers the second time"});
-  return before == after;
+Row judge_step(const TrainConfig& config, const Answers& build, const Answers& computed, const Answers& updated) {
+  const auto slowest = [](const Answers& answers) {
+    return describe_seconds(facts_of<double>(answers, "seconds").most().value);
+  };
+  const auto digests = facts_of<std::string>(updated, "weights");
+  const auto trainers = digests.ranks.size();
+  Row row{.detail =
+              fmt::format("model in {}, first micro-batch of {} in {}, {} update in {}; peak memory {}", slowest(build),
+                          config.batch.micro, slowest(computed), to_string(config.parallel.strategy), slowest(updated),
+                          format_bytes(facts_of<std::uint64_t>(updated, "memory").most().value))};
+  judge_losses(computed, row.suspects);
+  for (const auto& odd : odd_ones(digests.values))
+    row.suspects.push_back({digests.ranks[odd.position], "its weights differ from the others' after the same step"});
+  if (row.suspects.empty() && trainers > 1)
+    row.detail += fmt::format("\nweights equal on {} trainers; gradients travel through MPI", trainers);
+  return row;
 }
 
 }  // namespace
 
-std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainConfig& config, const Plan& plan) {
-  const bool trains = plan.trains(checkup.world().rank());
-  std::optional<Trainer> trainer;
-  const Stage build(checkup, trains, build_seconds, [&]() -> json {
-    trainer.emplace(session, config, plan);
-    trainer->build();
-    return json::object();
-  });
-  const Stage share(checkup, trains, update_seconds, [&]() -> json {
-    trainer->share();
-    return {{"checkpoint", trainer->checkpoint_bytes()}};
-  });
-  const auto compute = [&]() -> json { return {{"loss", fmt::format("{}", trainer->compute())}}; };
-  const auto update = [&]() -> json {
-    trainer->update();
-    return {{"weights", trainer->digest_of_weights()},
-            {"state", trainer->digest_of_state()},
-            {"memory", peak_memory_bytes(session.device)}};
+std::uint64_t check_step(Checkup& checkup, const TrainConfig& config, const Plan& plan) {
+  const Stopwatch since_start;
+  // Of trainers: what they find out, and how long it took.
+  const auto demand = [&](const auto& work) {
+    return checkup.demand("step", std::max(1.0, step_seconds - since_start.seconds()), [&]() -> json {
+      if (!plan.trains(checkup.rank())) return nullptr;
+      const Stopwatch watch;
+      json facts = work();
+      facts["seconds"] = watch.seconds();
+      return facts;
+    });
   };
-  const Stage compute_first(checkup, trains, compute_seconds, compute),
-      update_first(checkup, trains, update_seconds, update);
-  const Stage back(checkup, trains, update_seconds, [&]() -> json {
-    trainer->go_back();
+  std::optional<Trainer> trainer;
+  const auto build = demand([&]() -> json {
+    trainer.emplace(config, plan);
+    return {{"checkpoint", trainer->bytes_of_checkpoint()}};
+  });
+  demand([&] {
+    trainer->share();
     return json::object();
   });
-  const Stage compute_again(checkup, trains, compute_seconds, compute),
-      update_again(checkup, trains, update_seconds, update);
-
-  Row row;
-  std::uint64_t checkpoint_bytes = 0;
-  on_root(checkup.group(), [&] {
-    std::vector<int> ranks;
-    checkpoint_bytes = share.facts<std::uint64_t>("checkpoint", ranks).front();
-    const auto memory = std::ranges::max(update_again.facts<std::uint64_t>("memory", ranks));
-    row.detail = fmt::format(
-        "micro-batch of {} in {}, {} update in {} (first time {}); model made in {}; peak memory {}",
-        config.batch.micro, describe_seconds(compute_again.slowest()), to_string(config.parallel.strategy),
-        describe_seconds(update_again.slowest()), describe_seconds(compute_first.slowest() + update_first.slowest()),
-        describe_seconds(build.slowest() + share.slowest()), format_bytes(memory));
-    judge_losses(compute_first, row.suspects);
-    judge_weights(update_first, row.suspects);
-    if (row.suspects.empty()) judge_weights(update_again, row.suspects);
-    const bool same = judge_repetition(update_first, update_again, session.device.is_cuda(), row.suspects);
-    if (row.suspects.empty())
-      row.detail +=
-          fmt::format("\nweights equal on {} {}, {}", ranks.size(), ranks.size() == 1 ? "trainer" : "trainers",
-                      same ? "the same both times" : "not the same both times (GPUs may add in another order)");
+  const auto computed = demand([&]() -> json { return {{"loss", fmt::format("{}", trainer->compute())}}; });
+  const auto updated = demand([&]() -> json {
+    trainer->update();
+    return {{"weights", trainer->digest()}, {"memory", peak_memory_bytes(plan.session.device)}};
   });
-  checkup.conclude("step", row);
-  return checkpoint_bytes;
+  checkup.conclude("step", [&] { return judge_step(config, build, computed, updated); });
+  return checkup.broadcast(checkup.is_root() ? json(facts_of<std::uint64_t>(build, "checkpoint").values[0]) : json(0));
 }
 
 }  // namespace millrace::preflight

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "millrace/comm/world.h"
 #include "millrace/core/stopwatch.h"
+#include "preflight/deadline.h"
 #include "preflight/ranks.h"
 
 namespace millrace::preflight {
@@ -18,65 +20,72 @@ struct Answer {
   nlohmann::json facts;  // null: this rank had no part in it
   std::optional<Error> error;
 };
+using Answers = std::vector<Answer>;  // of all ranks
 
 // A line of the table, made by rank 0.
 struct Row {
   std::string detail;
-  std::vector<Suspicion> suspects;
+  std::vector<Suspicion> suspects = {};
   bool ends = false;  // what comes next cannot work with these suspects
-  std::string result = "ok";
 };
 
 // NOTE [Who is silent] A rank that hangs cannot say so, and those that wait for it cannot know for whom. So every check
 // is a question that all ranks answer to rank 0, by a message of their own. Ranks that waited for others in vain answer
-// just that when their time is over; who has not answered then is to blame. Either a question is answered without the
-// others, or all begin to talk at the same time. Ranks that are stopped altogether are found earlier by the watchdog
-// (comm/watchdog.h); calls that know no limit end with TimeLimit.
+// just that when their time is over; who has not answered then is to blame, unless somebody has failed meanwhile. What
+// a rank may fail at alone is asked before a question for which ranks talk to each other. Ranks that are stopped
+// altogether are found earlier by the watchdog (comm/watchdog.h); calls that know no limit end with the Deadline.
 class Checkup {
  public:
   using Work = std::function<nlohmann::json()>;
+  using Judge = std::function<Row(const Answers&)>;
 
-  // Collective, as everything here but `name`.
-  explicit Checkup(const World& world);
+  // `hosts`: of every rank. Collective.
+  Checkup(const World& world, std::vector<std::string> hosts, Deadline& deadline);
 
-  const World& world() const { return world_; }
-  bool is_root() const { return world_.rank() == 0; }
-  // For messages of checks.
-  const Group& group() const { return group_; }
+  int rank() const { return group_.rank(); }
+  bool is_root() const { return rank() == 0; }
+  const Group& group() const { return group_; }  // for messages of checks
+  const std::vector<std::string>& hosts() const { return hosts_; }
   std::string name(int rank) const;  // "rank 2 on n1"
+  double seconds() const { return watch_.seconds(); }
 
-  // Every rank's answer, on rank 0; elsewhere as many empty ones. What fails for all that had a part in it is thrown on
-  // all ranks. Error(timeout) on rank 0 alone when a rank is silent.
-  // `check`: a word that lives on.
-  std::vector<Answer> ask(const char* check, double seconds, const Work& work);
+  // Those that follow are collective. `check` is a word that lives on.
+
+  // Does `work` on every rank, and prints the line that `judge` makes of the answers on rank 0; ranks that failed alone
+  // are suspect too.
+  void check(const char* check, double seconds, const Work& work, const Judge& judge);
+
+  // The parts of it, for checks of several steps. Every rank's answer, on rank 0; elsewhere as many empty ones. What
+  // fails for all that had a part in it, or a signal to any rank, is thrown on all. Error(timeout) when a rank is
+  // silent.
+  Answers ask(const char* check, double seconds, const Work& work);
+  // The same, where nothing can follow when a rank fails alone: that is told, and thrown on all ranks.
+  Answers demand(const char* check, double seconds, const Work& work);
+  // What `judge` throws, and suspects that end the checkup, are thrown on all ranks.
+  void conclude(const std::string& check, const std::function<Row()>& judge);
+
   // Of the question that is being answered.
-  double seconds_left() const;
+  double seconds_left() const { return std::max(0.0, limit_ - since_ask_.seconds()); }
   // What rank 0 knows, on all ranks.
-  nlohmann::json tell(const nlohmann::json& facts);
-
-  // Prints the line, on rank 0. Throws on all ranks if it `ends` the checkup.
-  void conclude(const std::string& check, const Row& row);
+  nlohmann::json broadcast(const nlohmann::json& facts) const;
   // A line for what this run has no use for.
   void skip(const std::string& check, const std::string& why);
   // Throws on all ranks if somebody is suspect.
-  void finish();
+  void finish() const;
 
-  // The last words about a rank that is silent, with their line in the table; from any thread.
+  // The last words about a rank that is silent, with their line in the table; from any thread of one rank.
   Error hang(const std::string& what) const;
-
-  double seconds() const { return watch_.seconds(); }
 
  private:
   void send_answer(const Answer& answer, double limit) const;
-  std::vector<Answer> collect(Answer own, double limit) const;
+  Answers collect(Answer own, double limit) const;
   // Throws on all ranks what rank 0 brings.
   void agree_with_root(const std::optional<Error>& error) const;
-  std::optional<Error> find_common_error(const std::vector<Answer>& answers) const;
   Error suspicion() const;
-  void print(const std::string& check, const std::string& result, const std::string& detail) const;
 
-  const World& world_;
   Group group_, answers_;
+  const std::vector<std::string> hosts_;
+  Deadline& deadline_;
   Stopwatch watch_, since_ask_;
   double limit_ = 0;
   std::atomic<const char*> current_{"start"};
@@ -84,19 +93,38 @@ class Checkup {
 };
 
 // Those who could not do what others could.
-std::vector<Suspicion> failed_alone(const std::vector<Answer>& answers);
-// Facts of the ranks that had a part: `key` of each, with their numbers in `ranks`.
+std::vector<Suspicion> failed_alone(const Answers& answers);
+
+// `key` among the facts of the ranks that have it.
 template <class T>
-std::vector<T> facts_of(const std::vector<Answer>& answers, const char* key, std::vector<int>& ranks) {
+struct Facts {
+  std::vector<int> ranks;
   std::vector<T> values;
-  ranks.clear();
+
+  struct One {
+    T value;
+    int rank;
+  };
+  One least() const { return at(std::ranges::min_element(values)); }
+  One most() const { return at(std::ranges::max_element(values)); }
+
+ private:
+  One at(typename std::vector<T>::const_iterator place) const { return {*place, ranks[place - values.begin()]}; }
+};
+template <class T>
+Facts<T> facts_of(const Answers& answers, const char* key) {
+  Facts<T> facts;
   for (std::size_t rank = 0; rank < answers.size(); ++rank) {
     if (!answers[rank].facts.contains(key)) continue;
-    ranks.push_back(static_cast<int>(rank));
-    values.push_back(answers[rank].facts.at(key).template get<T>());
+    facts.ranks.push_back(static_cast<int>(rank));
+    facts.values.push_back(answers[rank].facts.at(key).template get<T>());
   }
-  return values;
+  return facts;
 }
+
+// Errors in messages; null is none.
+nlohmann::json to_json(const std::optional<Error>& error);
+std::optional<Error> error_from(const nlohmann::json& json);
 
 // Between two ranks, in `seconds` at most. Error(timeout).
 void send(const Group& group, int to, std::span<const std::byte> bytes, double seconds);

@@ -1,52 +1,31 @@
 #include "preflight/loaded_libraries.h"
 
-#include <elf.h>
-#include <fmt/format.h>
 #include <link.h>
 
-#include <cstring>
 #include <filesystem>
+
+#include "millrace/core/hash.h"
 
 namespace millrace::preflight {
 namespace {
 
-std::string hex(const unsigned char* bytes, std::size_t count) {
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) text += fmt::format("{:02x}", bytes[i]);
-  return text;
-}
-
-// Empty when the notes hold none.
-std::string find_build_id(const char* notes, std::size_t bytes) {
-  const auto padded = [](std::size_t length) { return (length + 3) / 4 * 4; };
-  for (std::size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
-    ElfW(Nhdr) header;
-    std::memcpy(&header, notes + at, sizeof header);
-    const char* const name = notes + at + sizeof header;
-    const char* const value = name + padded(header.n_namesz);
-    if (header.n_type == NT_GNU_BUILD_ID && header.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
-      return hex(reinterpret_cast<const unsigned char*>(value), header.n_descsz);
-    at += sizeof header + padded(header.n_namesz) + padded(header.n_descsz);
-  }
-  return {};
-}
-
-std::string identity_of(const dl_phdr_info& object) {
+// The notes hold the build id that the linker has made of the contents, where it was asked to.
+std::string build_of(const dl_phdr_info& object) {
+  Hasher128 hasher;
   for (int i = 0; i < object.dlpi_phnum; ++i) {
     const auto& part = object.dlpi_phdr[i];
-    if (part.p_type != PT_NOTE) continue;
-    auto id = find_build_id(reinterpret_cast<const char*>(object.dlpi_addr + part.p_vaddr), part.p_memsz);
-    if (!id.empty()) return id;
+    if (part.p_type == PT_NOTE)
+      hasher.update(reinterpret_cast<const void*>(object.dlpi_addr + part.p_vaddr), part.p_memsz);
   }
   std::error_code error;
   const auto size = std::filesystem::file_size(object.dlpi_name, error);
-  return error ? "unknown" : fmt::format("{} bytes", size);
+  return hasher.digest().hex() + std::to_string(error ? 0 : size);
 }
 
 int add_object(dl_phdr_info* object, std::size_t, void* result) {
   const std::filesystem::path path = object->dlpi_name;  // empty: the program; without a slash: the kernel's part
   if (path.has_parent_path())
-    (*static_cast<std::map<std::string, std::string>*>(result))[path.filename().string()] = identity_of(*object);
+    (*static_cast<std::map<std::string, std::string>*>(result))[path.filename().string()] = build_of(*object);
   return 0;
 }
 

@@ -4,7 +4,7 @@
 
 namespace millrace::preflight {
 
-// The shared libraries in this process: name -> what identifies its build (the linker's build id, else its size).
+// The shared libraries in this process: name -> what tells its build.
 std::map<std::string, std::string> loaded_libraries();
 
 }  // namespace millrace::preflight

@@ -6,18 +6,21 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <ranges>
 
 namespace millrace::preflight {
 
-std::vector<std::size_t> odd_ones(const std::vector<std::string>& values, std::string& usual) {
+std::vector<Odd> odd_ones(const std::vector<std::string>& values) {
   std::map<std::string, std::size_t> counts;
   for (const auto& value : values) ++counts[value];
   std::size_t most = 0;
-  for (const auto& value : values)  // in order, so that the lowest position decides
-    if (counts[value] > most) most = counts[value], usual = value;
-  std::vector<std::size_t> odd;
+  for (const auto& [value, count] : counts) most = std::max(most, count);
+  std::vector<std::string> usual;  // the most frequent ones
+  for (const auto& [value, count] : counts)
+    if (count == most) usual.push_back(value);
+  std::vector<Odd> odd;
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i] != usual) odd.push_back(i);
+    if (usual.size() > 1 || values[i] != usual[0]) odd.push_back({i, usual[values[i] == usual[0]]});
   return odd;
 }
 
@@ -52,16 +55,23 @@ std::vector<std::size_t> far_below(const std::vector<double>& values, const std:
   return found;
 }
 
-std::vector<SharedGpu> shared_gpus(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts) {
-  std::map<std::string, int> first;
-  std::vector<SharedGpu> shared;
-  for (std::size_t i = 0; i < uuids.size(); ++i) {
-    if (uuids[i].empty()) continue;
-    const int rank = static_cast<int>(i);
-    const auto [known, is_new] = first.emplace(uuids[i], rank);
-    if (!is_new) shared.push_back({rank, known->second, hosts[i]});
+Sharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts) {
+  std::map<std::string, std::vector<int>> users;
+  for (std::size_t i = 0; i < uuids.size(); ++i)
+    if (!uuids[i].empty()) users[uuids[i]].push_back(static_cast<int>(i));
+  std::map<std::string, std::size_t> most;  // of each host
+  for (const auto& [uuid, ranks] : users) {
+    auto& of_host = most[hosts[ranks[0]]];
+    of_host = std::max(of_host, ranks.size());
   }
-  return shared;
+  Sharing sharing;
+  if (most.empty()) return sharing;
+  const auto [least, greatest] = std::ranges::minmax(std::views::values(most));
+  sharing.ranks_per_gpu = static_cast<int>(greatest);
+  for (const auto& [uuid, ranks] : users)
+    for (std::size_t i = least; i < ranks.size(); ++i)
+      sharing.suspects.push_back({ranks[i], fmt::format("it uses the same GPU as rank {}", ranks[0])});
+  return sharing;
 }
 
 std::vector<int> ring_over_hosts(const std::vector<std::string>& hosts) {
@@ -74,15 +84,14 @@ std::vector<int> ring_over_hosts(const std::vector<std::string>& hosts) {
   return ring;
 }
 
-std::vector<int> partners(const std::vector<std::string>& hosts) {
-  const std::size_t ranks = hosts.size();
-  std::vector<int> partner(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    std::size_t other = (rank + 1) % ranks;
-    while (other != rank && hosts[other] == hosts[rank]) other = (other + 1) % ranks;
-    partner[rank] = static_cast<int>(other == rank ? (rank + 1) % ranks : other);
-  }
-  return partner;
+std::vector<Meeting> meetings(int place, int ranks) {
+  const Meeting after{(place + 1) % ranks, true}, before{(place + ranks - 1) % ranks, false};
+  if (ranks == 1) return {};
+  if (ranks == 2) return {place == 0 ? after : before};
+  // Of a place with the one after it; the last place of an odd ring meets the first when both have met the others.
+  const auto round = [&](int first) { return ranks % 2 && first == ranks - 1 ? 2 : first % 2; };
+  if (round(place) < round(before.place)) return {after, before};
+  return {before, after};
 }
 
 std::string describe_seconds(double seconds) {

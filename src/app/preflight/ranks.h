@@ -1,7 +1,5 @@
 #pragma once
-#include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 // Which of many ranks is the one that differs. No communication: these are the judgements of the checks.
@@ -13,9 +11,13 @@ struct Suspicion {
   std::string what;
 };
 
-// Positions whose value is not the most frequent one; where several are equally frequent, that of the lowest position
-// is right. `usual` gets the value that is right.
-std::vector<std::size_t> odd_ones(const std::vector<std::string>& values, std::string& usual);
+// A value that is not the most frequent one, and the most frequent one beside it.
+struct Odd {
+  std::size_t position = 0;
+  std::string usual;
+};
+// Where several values are the most frequent ones nobody knows which is right, and all are named.
+std::vector<Odd> odd_ones(const std::vector<std::string>& values);
 
 // The middle value, or the mean of the two in the middle; 0 of none.
 double median(std::vector<double> values);
@@ -28,20 +30,24 @@ std::vector<Suspicion> judge_clocks(const std::vector<double>& offsets, double l
 std::vector<std::size_t> far_below(const std::vector<double>& values, const std::vector<std::string>& kinds,
                                    double share);
 
-// A GPU that more than one rank uses.
-struct SharedGpu {
-  int rank = 0, first = 0;  // `rank` has the one that `first` has
-  std::string host;
+// GPUs that several ranks use: a host on which they are more than on another has lost one, or sees too few.
+struct Sharing {
+  int ranks_per_gpu = 1;  // at the most
+  std::vector<Suspicion> suspects;
 };
-// `uuids`: empty where a rank has no GPU.
-std::vector<SharedGpu> shared_gpus(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts);
+// `uuids`: of every rank, empty where it has no GPU.
+Sharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts);
 
 // The order in which ranks are neighbours in a ring: by place on their host, so that messages between neighbours cross
 // hosts wherever there are several.
 std::vector<int> ring_over_hosts(const std::vector<std::string>& hosts);
 
-// For each rank another one, on another host where there is one; itself when it is alone.
-std::vector<int> partners(const std::vector<std::string>& hosts);
+// With whom a place of a ring talks, in this order: so all pairs meet in two rounds, in three where ranks are odd.
+struct Meeting {
+  int place = 0;
+  bool asks = false;  // who begins
+};
+std::vector<Meeting> meetings(int place, int ranks);
 
 // "3 ms", "0.42 s", "31 s".
 std::string describe_seconds(double seconds);

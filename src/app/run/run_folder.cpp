@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "millrace/comm/fault.h"
-#include "millrace/comm/roster.h"
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/error.h"
@@ -35,6 +34,8 @@ static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::i
     if (newer.step <= start) return;
     try {
       CheckpointReader::open(newer.path);
+    } catch (const UnreadableCheckpoint&) {
+      throw;
     } catch (const Error&) {
       continue;  // passed over, as before
     }
@@ -81,13 +82,15 @@ static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease
   const Error error(Exit::timeout,
                     fmt::format("{}; stacks of the ranks that could write them: {}", suspect.what,
                                 (run_dir / "log" / "stacks-rank-*.txt").string()),
-                    "guard.hang_timeout sets the limit");
-  leave_within(30, Exit::timeout, error.what());  // run.dir may be what hangs
+                    "the same command continues from the last checkpoint; leave that host out if it hangs again. "
+                    "guard.hang_timeout is the longest that a rank may stand still in a step");
+  const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
+  leave_within(30, Exit::timeout, why);  // run.dir may be what hangs
   if (lease.is_ours()) {
     fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
     StateFile(run_dir).write_failed(error);
   }
-  leave_within(0, Exit::timeout, error.what());
+  leave_within(0, Exit::timeout, why);
 }
 
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
@@ -95,8 +98,7 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
   const auto& world = session.world;
   fault::report_to({run_dir, world.rank(), world.host(), role});
   stacks::write_to(run_dir / "log" / fmt::format("stacks-rank-{:05d}.txt", world.rank()),
-                   roster::describe({world.rank(), world.host()}));
-  roster::fill(world, role);
+                   fmt::format("rank {} on {}", world.rank(), world.host()));
   std::optional<Watchdog> watchdog;
   if (world.size() > 1)
     watchdog.emplace(world, hang_seconds, [&](const Suspect& suspect) { end_hanging_run(run_dir, lease, suspect); });

@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/files.h"
+#include "mpi_world.h"
+#include "preflight/checks.h"
+
+namespace millrace::preflight {
+namespace {
+
+using testing::HasSubstr;
+
+// Of all ranks; the last one stands for a node of its own.
+struct Place {
+  const World& world = test_world();
+  int last = world.size() - 1;
+  bool apart = world.rank() == last;
+  Deadline deadline{60, "the test hangs"};
+  std::vector<std::string> hosts;
+  Place() : hosts(static_cast<std::size_t>(world.size()), "n0") { hosts.back() = "n1"; }
+
+  std::string suspect() const { return "rank " + std::to_string(last) + " on n1"; }
+};
+
+fs::path shared_folder(const Group& group) {
+  std::string path = (fs::temp_directory_path() / "millrace-preflight-XXXXXX").string();
+  if (group.rank() == 0) path = ::mkdtemp(path.data());
+  return group.broadcast(path);
+}
+
+Error error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const AgreedError& error) {
+    return error;
+  }
+  return Error(Exit::done, "none");
+}
+
+TEST(RunFolder, ANodeWithALocalOneIsNamed) {
+  Place place;
+  if (place.world.size() == 1) GTEST_SKIP() << "one rank";
+  const auto folder = shared_folder(place.world.group()), run_dir = folder / (place.apart ? "local" : "mounted");
+  fs::create_directories(run_dir);
+  Error error(Exit::done, "");
+  {
+    Checkup checkup(place.world, place.hosts, place.deadline);
+    ScratchFolder scratch;
+    check_run_folder(checkup, run_dir, scratch);
+    error = error_of([&] { checkup.finish(); });
+  }
+  place.world.group().barrier();
+  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_THAT(error.what(), HasSubstr(place.suspect() + ": run folder: "));
+  EXPECT_TRUE(fs::is_empty(run_dir));
+  place.world.group().barrier();
+  if (place.world.rank() == 0) fs::remove_all(folder);
+}
+
+TEST(Demand, EndsTheCheckupForAllWhenOneRankFailsAlone) {
+  Place place;
+  Checkup checkup(place.world, place.hosts, place.deadline);
+  const auto error = error_of([&] {
+    checkup.demand("memory", 10, [&]() -> nlohmann::json {
+      if (place.apart) fail(Exit::io, "out of memory");
+      return true;
+    });
+  });
+  // Alone it is what all ranks cannot do.
+  EXPECT_EQ(error.exit(), place.world.size() == 1 ? Exit::io : Exit::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("out of memory"));
+  if (place.world.size() > 1) {
+    EXPECT_THAT(error.what(), HasSubstr(place.suspect()));
+  }
+}
+
+TEST(Judgements, ThatThrowAreThrownOnAllRanks) {
+  Place place;
+  Checkup checkup(place.world, place.hosts, place.deadline);
+  const auto error = error_of([&] {
+    checkup.check(
+        "loss", 10, [] { return true; }, [](const auto&) -> Row { fail(Exit::numerics, "no number"); });
+  });
+  EXPECT_EQ(error.exit(), Exit::numerics);
+}
+
+TEST(Checks, GoOnAfterASuspect) {
+  Place place;
+  if (place.world.size() == 1) GTEST_SKIP() << "one rank";
+  Checkup checkup(place.world, place.hosts, place.deadline);
+  checkup.check(
+      "data", 10,
+      [&]() -> nlohmann::json {
+        if (place.apart) fail(Exit::io, "EIO");
+        return true;
+      },
+      [](const auto&) { return Row{.detail = "read"}; });
+  EXPECT_EQ(checkup.broadcast(checkup.rank() + 7), 7);
+  EXPECT_THAT(error_of([&] { checkup.finish(); }).what(), HasSubstr(place.suspect() + ": data: EIO"));
+}
+
+}  // namespace
+}  // namespace millrace::preflight
