@@ -150,10 +150,10 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .optim = optim,
                              .data = data,
                              .max_bad_share = 1,
-                             .producers = 1,
                              .device = torch::kCPU,
                              .manifest_extra = {{"kind", "unet"}},
-                             .max_wait_seconds = 20},
+                             .max_wait_seconds = 20,
+                             .producer_ranks = {{0, "n1"}}},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
