@@ -16,6 +16,12 @@
 namespace millrace {
 namespace {
 
+std::vector<RankOnHost> ranks_on_n1(int count) {
+  std::vector<RankOnHost> ranks;
+  for (int rank = 0; rank < count; ++rank) ranks.push_back({rank, "n1"});
+  return ranks;
+}
+
 config::Auto<Duration> each(const Duration& duration) {
   return {duration};
 }
@@ -153,7 +159,8 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .device = torch::kCPU,
                              .manifest_extra = {{"kind", "unet"}},
                              .max_wait_seconds = 20,
-                             .producer_ranks = {{0, "n1"}}},
+                             .trainer_ranks = ranks_on_n1(trainers.size()),
+                             .producer_ranks = ranks_on_n1(1)},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
