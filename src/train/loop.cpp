@@ -122,7 +122,7 @@ class Loop {
     phase::current = phase::saving;
     allow(5);
     stop_producers();
-    if (is_root() && !reason_.empty()) state_file_.write("stopping", writer_.last_point(), last_checkpoint(), reason_);
+    if (!reason_.empty()) write_state();
     account_interval();
     save_last();
     return result();
@@ -545,7 +545,7 @@ class Loop {
 
   void write_state() const {
     if (is_root())
-      state_file_.write(reason_.empty() ? "running" : "stopping", writer_.last_point(), last_checkpoint(), reason_);
+      state_file_.update(reason_.empty() ? "running" : "stopping", writer_.last_point(), last_checkpoint(), reason_);
   }
 
   std::optional<std::string> last_checkpoint() const {

@@ -54,6 +54,16 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
   }
 }
 
+void StateFile::update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+                       const std::string& reason) const {
+  try {
+    const auto now = StateJson::parse(read_file(run_dir_ / "STATE")).at("state");
+    if (now != "running" && now != "stopping") return;
+  } catch (const std::exception&) {  // none that makes sense
+  }
+  write(state, at, checkpoint, reason);
+}
+
 void StateFile::write_failed(const Error& error) const {
   if (!is_ours()) return;
   try {

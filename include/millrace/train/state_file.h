@@ -29,6 +29,9 @@ class StateFile {
   // The same step and checkpoint with what becomes of the run by `error`, unless it has ended: by whichever rank ends
   // it.
   void write_failed(const Error& error) const;
+  // `write` in the middle of a run, unless another rank has ended it: one that was thought to hang may wake up.
+  void update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
+              const std::string& reason) const;
 
  private:
   bool is_ours() const { return !lease_ || lease_->is_ours(); }

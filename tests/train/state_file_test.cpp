@@ -1,0 +1,43 @@
+#include "millrace/train/state_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/temp_dir.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+nlohmann::json state_in(const fs::path& run) {
+  return nlohmann::json::parse(read_file(run / "STATE"));
+}
+
+TEST(StateFile, TellsHowFarTheRunIs) {
+  const test::TempDir run;
+  const StateFile file(run.path());
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  EXPECT_EQ(state_in(run.path())["step"], 3);
+  file.update("stopping", {.step = 5, .samples = 40}, std::nullopt, "a signal");
+  EXPECT_EQ(state_in(run.path())["state"], "stopping");
+  EXPECT_EQ(state_in(run.path())["step"], 5);
+  EXPECT_EQ(state_in(run.path())["reason"], "a signal");
+}
+
+// A stopped process wakes up when the launcher ends it, and may be about to say that all is well.
+TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
+  const test::TempDir run;
+  const StateFile file(run.path());
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  file.write_failed(Error(Exit::timeout, "rank 1 on n2 has not been heard of"));
+  const auto ended = state_in(run.path());
+  EXPECT_NE(ended["state"], "running");
+  file.update("running", {.step = 4, .samples = 32}, std::nullopt, "");
+  EXPECT_EQ(state_in(run.path()), ended);
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);  // the next start
+  EXPECT_EQ(state_in(run.path())["state"], "running");
+}
+
+}  // namespace
+}  // namespace millrace
