@@ -123,11 +123,11 @@ void CheckpointReader::verify(std::size_t number) const {
     if (expected.holds_tensors()) header.insert(header.end(), piece.begin(), piece.end());
   });
   // Digests tell that a file is as it was written, not that a run of any worth wrote it.
-  std::optional<std::uint64_t> non_finite;  // byte of the data
+  std::optional<NonFinite> non_finite;  // its element counts from the first of the file
   for_each_piece(file, data, bytes, [&](std::uint64_t offset, std::span<const std::byte> piece) {
     hasher.update(piece.data(), piece.size());
     if (const auto found = find_non_finite(DType::f32, piece); found && !non_finite)
-      non_finite = offset - data + sizeof(float) * found->element;
+      non_finite = {(offset - data) / sizeof(float) + found->element, found->value};
   });
   if (hasher.digest().hex() != expected.digest)
     fail(Exit::io, "{} is damaged: its digest differs from the manifest's", path);
@@ -137,8 +137,11 @@ void CheckpointReader::verify(std::size_t number) const {
   check_tensors(manifest_, number, table, path);
   if (!non_finite) return;
   for (const auto& info : table.tensors)
-    if (*non_finite < info.end)
-      fail(Exit::io, "{}: element {} of {} is not finite", path, (*non_finite - info.begin) / sizeof(float), info.name);
+    if (sizeof(float) * non_finite->element < info.end)
+      throw Error(Exit::io,
+                  fmt::format("{}: '{}' holds {} (element {})", path, info.name, non_finite->value,
+                              non_finite->element - info.begin / sizeof(float)),
+                  "it comes from a run that diverged, or was changed: take an older one");
 }
 
 RunState CheckpointReader::state() const {
