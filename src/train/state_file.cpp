@@ -34,20 +34,29 @@ const char* state_after(const Error& error) {
   return error.exit() == Exit::io || error.exit() == Exit::timeout ? "requeue" : "failed";
 }
 
+static StateJson describe(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint) {
+  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
+  if (checkpoint) {
+    json["checkpoint"] = *checkpoint;
+    json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
+  }
+  return json;
+}
+
+static StateJson with_job(StateJson json, const std::string& reason) {
+  json["job"] = number_or_null("SLURM_JOB_ID");
+  json["restart"] = number_or_null("SLURM_RESTART_COUNT");
+  if (!reason.empty()) json["reason"] = reason;
+  return json;
+}
+
 void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
                       const std::string& reason) const {
   if (!is_ours()) return;
-  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
   try {
-    if (checkpoint) {
-      json["checkpoint"] = *checkpoint;
-      json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
-    }
+    const auto json = describe(state, at, checkpoint);
     if (state == "done") write_if_other(run_dir_ / "DONE", text_of(json));
-    json["job"] = number_or_null("SLURM_JOB_ID");
-    json["restart"] = number_or_null("SLURM_RESTART_COUNT");
-    if (!reason.empty()) json["reason"] = reason;
-    write_if_other(run_dir_ / "STATE", text_of(json));
+    write_if_other(run_dir_ / "STATE", text_of(with_job(json, reason)));
   } catch (const Error& failed) {
     if (state == "done") throw;
     log::warning("STATE stays as it was: {}", failed.what());
@@ -56,12 +65,31 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
 
 void StateFile::update(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
                        const std::string& reason) const {
+  if (!is_ours()) return;
+  try {
+    const auto next = run_dir_ / "STATE.next";
+    write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), reason)));
+    // Looked at when all that takes time is over: this process may have been asleep in the middle of it.
+    std::error_code error;
+    if (has_ended()) {
+      std::filesystem::remove(next, error);
+      return;
+    }
+    std::filesystem::rename(next, run_dir_ / "STATE", error);
+    if (error) fail(Exit::io, "cannot rename to {}: {}", (run_dir_ / "STATE").string(), error.message());
+    fsync_directory(run_dir_);
+  } catch (const Error& failed) {
+    log::warning("STATE stays as it was: {}", failed.what());
+  }
+}
+
+bool StateFile::has_ended() const {
   try {
     const auto now = StateJson::parse(read_file(run_dir_ / "STATE")).at("state");
-    if (now != "running" && now != "stopping") return;
+    return now != "running" && now != "stopping";
   } catch (const std::exception&) {  // none that makes sense
+    return false;
   }
-  write(state, at, checkpoint, reason);
 }
 
 void StateFile::write_failed(const Error& error) const {

@@ -34,6 +34,7 @@ class StateFile {
               const std::string& reason) const;
 
  private:
+  bool has_ended() const;  // by what the file says
   bool is_ours() const { return !lease_ || lease_->is_ours(); }
 
   std::filesystem::path run_dir_;
