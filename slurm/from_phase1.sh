@@ -3,16 +3,21 @@
 
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
 
-# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: sets `start`, a folder in RUN_DIR. It is made once; a requeue finds it there.
-# The scheduler's dependency is only a hint, so phase 1's DONE is judged here.
+# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: sets `start`, a folder in RUN_DIR. It is made once; a requeue finds it there, and
+# its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here.
 start_from_phase1() {
   local phase1=$1 run=$2 pipeline=$3 checkpoint digest made entry
   start=$run/phase1
-  if [[ -e $start/unet/config.json ]]; then return; fi
+  if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
   [[ -e $phase1/DONE ]] || refuse "$phase1/DONE is not there" "phase 1 has to reach its duration first"
   [[ $(json_value "$phase1/DONE" state) == 'done' ]] || refuse "$phase1/DONE does not say done" "finish phase 1"
   checkpoint=$phase1/checkpoints/$(basename "$(json_value "$phase1/DONE" checkpoint)")
   digest=$(json_value "$phase1/DONE" digest)
+  if [[ -e $start ]]; then
+    [[ -n $digest && $(cut -d' ' -f1 "$start/FROM" 2> /dev/null) == "$digest" ]] ||
+      refuse "$start was not made from $checkpoint, which $phase1/DONE names" "give PHASE1_DIR as it was, or another run.dir"
+    return
+  fi
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
     refuse "$checkpoint is not the one that $phase1/DONE names: its digest differs" "finish phase 1 again"
@@ -21,12 +26,13 @@ start_from_phase1() {
   mkdir -p "$made"
   # export verifies every digest of the checkpoint; the EMA weights where there are some.
   "$MILLRACE" export --checkpoint "$checkpoint" --out "$made/export" || refuse "$checkpoint cannot be exported" "see above"
-  mv "$made/export/unet" "$made/unet"
+  mv "$made/export/unet" "$made/unet" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
-    if [[ $(basename "$entry") != unet ]]; then ln -s "$(realpath "$entry")" "$made/"; fi
+    if [[ $(basename "$entry") == unet ]]; then continue; fi
+    ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
   done
-  sync -f "$made/unet"
-  mv -T "$made" "$start"
+  { echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
+    refuse "$start cannot be made" "see above"
   say "the U-Net starts from $checkpoint, everything else from $pipeline"
 }

@@ -3,14 +3,16 @@
 # Exit codes alone do not tell: srun and mpirun give the largest of all ranks, or their own.
 
 max_failures=${MILLRACE_MAX_FAILURES:-3}
-run_dir="" out_dir="" pipeline_dir=""  # what find_folders finds: the run's folder, where results go, model.pipeline
+# What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
+run_dir="" out_dir="" pipeline_dir="" resume_key=""
+unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
 
 say() { printf '[%s %s] %s\n' "${supervisor:-supervise}" "$(date +%H:%M:%S)" "$*"; }
 
 # json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none.
 json_value() {
-  grep -oE "\"$2\": *(\"([^\"\\\\]|\\\\.)*\"|-?[0-9][-+.0-9eE]*|true|false|null)" "$1" 2> /dev/null | head -n 1 |
-    sed -E "s/^\"$2\": *//; s/^\"(.*)\"\$/\1/"
+  local pair="\"$2\": *(\"(([^\"\\]|\\\\.)*)\"|-?[0-9][-+.0-9eE]*|true|false|null)"
+  if [[ $(cat "$1" 2> /dev/null) =~ $pair ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
 # find_folders PROGRAM COMMAND ARGUMENT...: asks the program itself where it will write; its complaint and code if it refuses.
@@ -21,6 +23,8 @@ find_folders() {
   if ((code == 0)); then
     run_dir=$(json_value "$config" dir)
     pipeline_dir=$(json_value "$config" pipeline)
+    resume_key=$(json_value "$config" resume)
+    first_stamp=$(state_stamp)
     out_dir=$run_dir
     case $2 in
       download) out_dir=$(json_value "$config" out) ;;
@@ -31,9 +35,27 @@ find_folders() {
   return "$code"
 }
 
+told=""  # the signal that told us to stop
 interrupted=0
-# For traps: what await waits for is not over yet.
-interrupt() { interrupted=1; }
+# For traps: tell SIGNAL. tell_ranks is the script's own, and does nothing while no rank runs.
+tell() {
+  interrupted=1  # what await waits for is not over yet
+  if [[ -n $told ]]; then return; fi
+  told=$1
+  tell_ranks  # first: nobody may be left to read
+  say "$told: the ranks are told to save and stop"
+}
+
+# keep_telling PROCESS COMMAND...: COMMAND tells the ranks, again every 10 s until PROCESS ends: before they exist, none hears it.
+keep_telling() {
+  local process=$1
+  shift
+  while kill -0 "$process"; do
+    "$@"
+    sleep 10
+  done &> /dev/null &
+}
+
 # `wait` that signals interrupt, but do not end; returns what the process did.
 await() {
   local code=1 got
@@ -50,7 +72,9 @@ await() {
 progress() {
   local newest
   if [[ -n $run_dir && $out_dir == "$run_dir" ]]; then
-    newest=$(find "$run_dir/checkpoints" -maxdepth 1 -name 'step-[0-9]*[0-9]' 2> /dev/null | sed 's/.*step-0*//' | sort -n | tail -n 1)
+    # Not step-N.tmp-*, .abandoned-*, .damaged.
+    newest=$(find "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
+      sed 's/.*step-0*//' | sort -n | tail -n 1)
     echo "${newest:-0}"
   else
     find "$out_dir" -type f -name '*.json' 2> /dev/null | wc -l
@@ -60,22 +84,34 @@ progress() {
 # Which STATE this is: it is replaced, never changed, so another inode or date means that the launch wrote it.
 state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 
-before_launch() {
-  stamp_before=$(state_stamp)
-  if [[ -n $run_dir ]]; then rm -rf "${run_dir:?}/fault"; fi
-}
+# The same of the fault files, a line each.
+fault_stamps() { find "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
-fault_files() { find "$run_dir/fault" -name 'rank-*.json' 2> /dev/null | sort; }
+before_launch() { stamp_before=$(state_stamp) faults_before=$(fault_stamps); }
+
+wrote_state() { [[ -n $run_dir && $(state_stamp) != "$stamp_before" ]]; }
+
+# Those of this launch. Older ones may be a living run's, which refuses it; the program removes them once the folder is its own.
+fault_files() { comm -13 <(echo "$faults_before") <(fault_stamps) | cut -d' ' -f3- | sort; }
+
+# exit_codes CODE: the launcher's, and what the ranks have written down: where they abort, srun says 137.
+exit_codes() {
+  local file
+  echo "$1"
+  fault_files | while read -r file; do json_value "$file" exit; done
+  if wrote_state; then json_value "$run_dir/STATE" exit; fi
+}
 
 # verdict CODE: what the launch asks for: done; requeue (stopped in order); person, with the code for them; restart.
 verdict() {
-  local code=$1 exit_of_rank file state
-  for exit_of_rank in "$code" $(fault_files | while read -r file; do json_value "$file" exit; done); do
-    case $exit_of_rank in 2 | 77 | 78) echo "person $exit_of_rank"; return ;; esac
+  local code=$1 code_of_rank state exit=""
+  for code_of_rank in $(exit_codes "$code"); do
+    case $code_of_rank in 2 | 77 | 78) echo "person $code_of_rank"; return ;; esac
   done
-  state=$(json_value "$run_dir/STATE" state)
-  if [[ -z $run_dir || $(state_stamp) == "$stamp_before" ]]; then
-    # This launch wrote no STATE: there was nothing to do, it was stopped before it began, or it died.
+  if wrote_state; then
+    state=$(json_value "$run_dir/STATE" state) exit=$(json_value "$run_dir/STATE" exit)
+  else
+    # There was nothing to do, it was stopped before it began, or it died.
     case $code in
       0) if [[ -z $run_dir || -e $run_dir/DONE ]]; then state='done'; else state=died; fi ;;
       75) state=requeue ;;
@@ -84,9 +120,36 @@ verdict() {
   fi
   case $state in
     'done') echo 'done' ;;
-    requeue) if [[ -n $(fault_files) ]]; then echo restart; else echo requeue; fi ;;
+    requeue)
+      # STATE also says so after 74 and 76, since another start may get over them; these are failures all the same.
+      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]]; then echo requeue; else echo restart; fi
+      ;;
     *) echo restart ;;
   esac
+}
+
+# judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
+# the last files of other hosts may show seconds later, and not before their folder is read again.
+judge() {
+  local folders=("$run_dir" "$run_dir/fault")
+  ls "${folders[@]}" &> /dev/null
+  read -r what person_code <<< "$(verdict "$1")"
+  if [[ $what != restart || -n $told ]]; then return; fi
+  sleep "${MILLRACE_RESTART_DELAY:-10}" &
+  await $!
+  ls "${folders[@]}" &> /dev/null
+  read -r what person_code <<< "$(verdict "$1")"
+}
+
+# What to add to the arguments: checkpoint.resume=never, or a path, says where a run begins. Once it has saved something, it goes
+# on from there, also when the job was requeued: STATE then names this job ($1, else none) and a later checkpoint.
+resume_again() {
+  local saved
+  if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
+  if [[ $(state_stamp) == "$first_stamp" && $(json_value "$run_dir/STATE" job) != "$1" ]]; then return; fi
+  saved=$(json_value "$run_dir/STATE" checkpoint)
+  if [[ -z $saved || $(realpath -m "$saved") == $(realpath -m "$resume_key") ]]; then return; fi
+  echo checkpoint.resume=auto
 }
 
 # For people: the code, and what the ranks that left have said.
@@ -98,22 +161,25 @@ describe_end() {
   done
 }
 
-# Restarts in a row without progress are counted in a file beside the results, because a requeued job begins anew.
-# False when there were enough of them.
+counted_at="" counted=0
+# Restarts in a row without progress are counted in a file beside the results, because a requeued job begins anew, and here,
+# because that file may be what cannot be written. False when there were enough of them.
 may_restart() {
-  local file="$out_dir/restarts" reached before=-1 count=0
+  local file="$out_dir/restarts" reached
   reached=$(progress)
-  mkdir -p "$out_dir"
-  if [[ -s $file ]]; then read -r before count < "$file"; fi
-  if ((reached > before)); then count=0; fi
-  count=$((count + 1))
-  echo "$reached $count" > "$file"
-  if ((count > max_failures)); then
+  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)$ ]]; then
+    counted_at=${BASH_REMATCH[1]} counted=${BASH_REMATCH[2]}
+  fi
+  if ((reached > ${counted_at:--1})); then counted=0; fi
+  counted_at=$reached counted=$((counted + 1))
+  { mkdir -p "$out_dir" && echo "$counted_at $counted" > "$file"; } 2> /dev/null ||
+    say "$file cannot be written: restarts are forgotten when the job is requeued"
+  if ((counted > max_failures)); then
     say "no progress in $max_failures restarts, still at $reached: giving up"
-    say "hint: $out_dir/restarts counts them; remove it to try again once the cause is gone"
+    say "hint: $file counts them; remove it to try again once the cause is gone"
     return 1
   fi
-  say "restart $count of $max_failures without progress"
+  say "restart $counted of $max_failures without progress"
 }
 
 forget_restarts() { rm -f "$out_dir/restarts"; }

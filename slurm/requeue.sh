@@ -2,25 +2,23 @@
 # The supervisor of one run, sourced by the batch scripts: supervise COMMAND ARGUMENT... starts `millrace COMMAND` on the
 # nodes of the job, starts it again when it fails, gives the job back to the queue when it was told to stop, and exits.
 # docs/slurm.md has the table of its decisions.
-# Settings: MILLRACE (the binary), MILLRACE_MAX_FAILURES (3 restarts in a row without progress), MILLRACE_MIN_NODES (1; fewer
-# good nodes: back to the queue), MILLRACE_RESTART_DELAY (10 s), MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun),
-# MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
+# Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES (3 restarts in a row
+# without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue), MILLRACE_RESTART_DELAY (10 s),
+# MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
 here=$(dirname "${BASH_SOURCE[0]}")
 # shellcheck source=slurm/outcome.sh
 source "$here/outcome.sh"
-if [[ -z ${MILLRACE:-} ]]; then
-  MILLRACE=$here/../build/release/bin/millrace
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$MILLRACE"); fi
-fi
-min_nodes=${MILLRACE_MIN_NODES:-1}
-told=""  # the signal that told us to stop
-step_pid="" watch_pid=""
+step_pid="" watch_pid="" scratch=""
+unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what this script has
+unset MILLRACE_END_TIME           # of the job this one was submitted from
+export SLURM_TIME_FORMAT=standard # for `date`
 
 # In front of srun: without the job's own numbers, which would contradict the options.
 own_numbers=(env)
-for number in NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE NNODES JOB_NUM_NODES GPUS GPUS_PER_NODE GPUS_PER_TASK; do
+for number in NTASKS NPROCS NTASKS_PER_{NODE,GPU,SOCKET} TASKS_PER_NODE NNODES JOB_NUM_NODES GPUS GPUS_PER_{NODE,TASK,SOCKET} \
+  CPUS_PER_GPU TRES_PER_TASK; do
   own_numbers+=(-u "SLURM_$number")
 done
 
@@ -29,13 +27,43 @@ die() { say "$2"; exit "$1"; }
 # A field of this job as Slurm knows it now, not as it was at the start.
 job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[^ ]*" | cut -d= -f2-; }
 
+# patiently COMMAND...: its first answer that is not empty, for two minutes: a controller may be away for a while.
+patiently() {
+  local answer tries=0
+  until answer=$("$@") && [[ -n $answer ]]; do
+    if ((++tries > 12)); then return 1; fi
+    sleep 10
+  done
+  echo "$answer"
+}
+
+# scontrol requeue, scancel and squeue take the id of one of an array's tasks for the whole array.
+refuse_array() {
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n $(job_field ArrayJobId) ]]; then
+    die 2 "a job array cannot be requeued task by task: submit a job for each run"
+  fi
+}
+
+# --gpus-per-node=0 means none, whatever --exclusive gives.
+job_has_gpus() {
+  [[ ${SLURM_GPUS_PER_NODE:-} != 0 && -n ${SLURM_GPUS_PER_NODE:-}${SLURM_GPUS:-}${SLURM_GPUS_PER_TASK:-}${SLURM_JOB_GPUS:-} ]]
+}
+
+# The build that fits the job, else the one that is there, else what is installed.
+find_program() {
+  local build builds=(release cuda)
+  if job_has_gpus; then builds=(cuda release); fi
+  for build in "${builds[@]}"; do
+    MILLRACE=$(realpath -m "$here/../build/$build/bin/millrace")
+    if [[ -x $MILLRACE ]]; then break; fi
+  done
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$MILLRACE"); fi
+  if job_has_gpus && [[ $MILLRACE == */build/release/* ]]; then say "the job has GPUs, but there is no build/cuda: they stay idle"; fi
+}
+
 # Signals go to the steps by Slurm: srun itself would answer TERM by killing all tasks.
-tell_steps() {
-  interrupt
-  if [[ -n $told ]]; then return; fi
-  told=$1
-  say "$told: the ranks are told to save and stop"
-  if [[ -n $step_pid ]]; then scancel --signal=USR1 "$SLURM_JOB_ID" 2> /dev/null || true; fi  # fails where the job is ended already
+tell_ranks() {
+  if [[ -n $told && -n $step_pid ]]; then keep_telling "$step_pid" scancel --signal=USR1 "$SLURM_JOB_ID"; fi
 }
 
 # The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
@@ -66,16 +94,17 @@ tasks_per_node() {
 # Decides once how many tasks each node gets: one per GPU if that is what the job asked for (or if it asked for nothing), else
 # as Slurm would spread them, else one.
 plan_tasks() {
-  local node gpus i=0 total=0 spread
+  local found node gpus i=0 total=0 spread
   declare -gA tasks_on gpus_on
+  found=$(patiently nodes_of_job) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
   nodes=()
   while read -r node gpus; do
     nodes+=("$node")
     if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
     gpus_on[$node]=$gpus
     total=$((total + gpus))
-  done < <(nodes_of_job)
-  ((${#nodes[@]})) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
+  done <<< "$found"
+  min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
   mapfile -t spread < <(tasks_per_node)
   for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
@@ -97,16 +126,26 @@ broken_nodes() {
   sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE ' (down|fail|.*\*$)' | cut -d' ' -f1 | sort -u || true
 }
 
-# Nodes on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout, minutes later.
-silent_nodes() {
+answers() {
+  "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" true &> /dev/null
+}
+
+# silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
+# minutes later. 64 at a time: a controller that has to start hundreds at once takes longer than that.
+silent() {
   local node
-  for node in "${nodes[@]}"; do
-    {
-      "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$node" true &> /dev/null ||
-        echo "$node"
-    } &
+  while (($#)); do
+    for node in "${@:1:64}"; do { answers "$node" || echo "$node"; } & done
+    wait
+    shift $(($# < 64 ? $# : 64))
   done
-  wait
+}
+
+# Twice, for the same reason; and a signal to the job's steps may have ended the first.
+silent_nodes() {
+  local once
+  mapfile -t once < <(silent "${nodes[@]}")
+  silent "${once[@]}"
 }
 
 # The node of the ranks that ended with 76; the ranks' order is that of `placed`. Where several nodes are named, some of them
@@ -127,11 +166,14 @@ suspect_node() {
 # to go back to the queue.
 drop_nodes() {
   local node left=() dead suspect still
+  if ! still=$(patiently nodes_of_job); then
+    say "Slurm's controller does not answer: nothing is known of the nodes"
+    return
+  fi
   dead=$(broken_nodes; silent_nodes)
   suspect=$(suspect_node)
-  mapfile -t still < <(nodes_of_job | cut -d' ' -f1)
   for node in "${nodes[@]}"; do
-    if grep -qxF "$node" <<< "$dead" || ! printf '%s\n' "${still[@]}" | grep -qxF "$node"; then
+    if grep -qxF "$node" <<< "$dead" || ! cut -d' ' -f1 <<< "$still" | grep -qxF "$node"; then
       say "going on without node $node, which does not answer"
       reduced=1 node_died=1
     elif [[ $node == "$suspect" ]]; then
@@ -147,11 +189,11 @@ drop_nodes() {
   fi
 }
 
-# A step whose srun died lives on and would block the next one.
+# The ranks of an srun that died live on, and would block the next ones. Steps of other names are somebody else's.
 end_leaked_steps() {
   local step deadline=$((SECONDS + 60))
   while :; do
-    mapfile -t leaked < <(squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | grep -vE '\.(batch|extern) | watch$' | cut -d' ' -f1)
+    mapfile -t leaked < <(squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | sed -n 's/ ranks$//p')
     if ((${#leaked[@]} == 0)) || ((SECONDS > deadline)); then return; fi
     for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null || true; done
     sleep 1
@@ -166,7 +208,7 @@ launch() {
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
     gpus=$((gpus + ${gpus_on[$node]:-0}))
   done
-  options=(--kill-on-bad-exit=1 --wait=0 --mpi="${MILLRACE_MPI:-pmix}")
+  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --mpi="${MILLRACE_MPI:-pmix}")
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then
     # Every component as its own directives say.
     options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
@@ -197,6 +239,7 @@ launch() {
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   "${prefix[@]}" setsid srun "${options[@]}" "$MILLRACE" "$@" &
   step_pid=$!
+  tell_ranks  # where the signal came just before
   await "$step_pid"
   code=$?
   step_pid=""
@@ -233,43 +276,43 @@ clean_up() {
 # Gives the job back to the queue and never returns. A job that Slurm is ending for another reason (a person's scancel, its time
 # limit) must stay ended: requeueing would revive it.
 requeue_job() {
-  local state tries=0
-  until state=$(job_field JobState) || ((++tries > 6)); do sleep 10; done  # a controller may be away for a while
+  local state
+  state=$(patiently job_field JobState)
   case $state in
     RUNNING) ;;
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
     *) die 75 "the job is not given back to the queue: it is ${state:-unknown}" ;;
   esac
   say "back to the queue: $1"
-  trap - TERM USR1 USR2
+  trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
   scontrol requeue "$SLURM_JOB_ID" || die 75 "scontrol cannot requeue job $SLURM_JOB_ID; submit it again to go on"
   rm -rf "$scratch"
   exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
 }
 
+# For each launch anew: the limit of a running job can be changed. Where Slurm does not say, which is last midnight to `date`, what
+# it said before holds.
 export_end_time() {
   local end
-  end=$(job_field EndTime || true)
-  if end=$(date -d "$end" +%s 2> /dev/null); then export MILLRACE_END_TIME=$end; fi
+  if end=$(date -d "$(job_field EndTime)" +%s 2> /dev/null) && ((end > $(date +%s))); then export MILLRACE_END_TIME=$end; fi
 }
 
 supervise() {
-  local what person_code
+  local what person_code again
+  if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
   code=0 reduced=0 node_died=0
   scratch=$(mktemp -d)
-  trap clean_up EXIT
-  trap 'tell_steps USR1' USR1
-  trap 'tell_steps USR2' USR2
-  trap 'tell_steps TERM' TERM
   find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
-  say "results in $out_dir"
-  export_end_time
+  say "$MILLRACE $1, results in $out_dir"
   plan_tasks
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
-    launch "$@"
+    export_end_time
+    mapfile -t again < <(resume_again "$SLURM_JOB_ID")
+    launch "$@" "${again[@]}"
+    if [[ $1 == preflight ]]; then die "$code" "preflight ended with code $code"; fi
+    judge "$code"
     describe_end "$code"
-    read -r what person_code <<< "$(verdict "$code")"
     case $what in
       'done')
         forget_restarts
@@ -291,7 +334,13 @@ supervise() {
       drop_nodes
     fi
     if ((${#nodes[@]} < min_nodes || ${#nodes[@]} == 0)); then requeue_job "${#nodes[@]} good nodes are too few"; fi
-    sleep "${MILLRACE_RESTART_DELAY:-10}" &
-    await $!
   done
 }
+
+trap clean_up EXIT
+for signal in TERM USR1 USR2; do
+  # shellcheck disable=SC2064  # expanded now
+  trap "tell $signal" "$signal"
+done
+refuse_array
+if [[ -z ${MILLRACE:-} ]]; then find_program; fi

@@ -1,26 +1,31 @@
 #!/usr/bin/env bash
 # Submits both phases, the second to start when the first has ended well:
 #   PHASE1_DIR=RUN1 PHASE2_DIR=RUN2 slurm/submit_phases.sh [sbatch flags] -- [overrides of both]
+# PHASE1_CONFIG and PHASE2_CONFIG are other configurations than those of the two scripts.
 set -euo pipefail
 home=$(cd "$(dirname "$0")/.." && pwd)
 export MILLRACE_HOME=${MILLRACE_HOME:-$home} PHASE1_DIR=${PHASE1_DIR:-} PHASE2_DIR=${PHASE2_DIR:-}
 flags=()
 while (($#)) && [[ $1 != -- ]]; do
   case $1 in
-    -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
   esac
   flags+=("$1")
   shift
 done
 if [[ -z $PHASE1_DIR || -z $PHASE2_DIR || ${1:-} != -- ]]; then
-  sed -n '2,3s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 shift
+if [[ -n ${MILLRACE_CONFIG:-} && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; then
+  echo "submit_phases: MILLRACE_CONFIG would be the configuration of both phases; set PHASE1_CONFIG and PHASE2_CONFIG" >&2
+  exit 2
+fi
 
-phase1=$(sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
+phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
 phase1=${phase1%%;*}  # a cluster's name may follow
-if ! phase2=$(sbatch --parsable "${flags[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
+if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-} sbatch --parsable "${flags[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
   "$home/slurm/phase2_512.sbatch" "$@" run.dir="$PHASE2_DIR"); then
   scancel "$phase1"
   echo "submit_phases: phase 2 was refused, so phase 1 is cancelled again" >&2
@@ -34,6 +39,6 @@ phase2 $phase2
 
 follow     squeue -j $phase1,$phase2;  tail -F $PHASE1_DIR/log/rank-00000.log;  cat $PHASE1_DIR/STATE
 stop       scancel $phase2 $phase1          both stay ended; what was reached is saved
-save now   scancel --signal=USR1 $phase1    saves, goes back to the queue and continues
+save now   scancel --batch --signal=USR1 $phase1    saves, goes back to the queue and continues
 resubmit   the same command: each phase continues where its folder stands, and a finished phase 1 ends at once
 HINTS
