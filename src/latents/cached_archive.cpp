@@ -4,6 +4,7 @@
 
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/latents/latent_cache.h"
 
 namespace millrace {
 
@@ -16,13 +17,17 @@ fs::file_time_type time_of(const fs::path& folder) {
   return time;
 }
 
-// The NAME.json files, sorted.
+// The NAME.json files, sorted. What a killed process has left beside them goes.
 std::vector<fs::path> files_in(const fs::path& folder) {
-  std::vector<fs::path> paths;
+  std::vector<fs::path> paths, abandoned;
   std::error_code error;  // a folder that is not there yet has none
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() == ".json") paths.push_back(entry->path());
+    if (is_abandoned(*entry)) abandoned.push_back(entry->path());
+  }
   check_storage(error, folder);
+  std::error_code ignored;  // it may be somebody else's cache
+  for (const auto& path : abandoned) fs::remove(path, ignored);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -190,19 +190,28 @@ fs::path latent_scratch(const fs::path& cache) {
 
 // A process of another machine may still be at work. A file that nobody has written to for a day has no writer: every
 // few dozen rows go to disk.
-static bool is_abandoned(const fs::directory_entry& scratch) {
-  const std::string name = scratch.path().stem().string();
-  if (process_is_gone(name.substr(name.find('-') + 1))) return true;
+static bool is_abandoned_by(const std::string& process, const fs::directory_entry& file) {
+  if (process_is_gone(process)) return true;
   std::error_code error;
-  const auto written = scratch.last_write_time(error);
+  const auto written = file.last_write_time(error);
   return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
+}
+
+bool is_abandoned(const fs::directory_entry& file) {
+  const auto extension = file.path().extension().string();
+  constexpr std::string_view temporary = ".tmp-";
+  return extension.starts_with(temporary) && is_abandoned_by(extension.substr(temporary.size()), file);
 }
 
 void clear_latent_scratch(const fs::path& cache) {
   std::error_code error;
   std::vector<fs::path> abandoned;
-  for (const auto& scratch : fs::directory_iterator(latent_scratch(cache), error))
-    if (is_abandoned(scratch)) abandoned.push_back(scratch.path());
+  for (const auto& file : fs::directory_iterator(cache, error))
+    if (is_abandoned(file)) abandoned.push_back(file.path());
+  for (const auto& scratch : fs::directory_iterator(latent_scratch(cache), error)) {
+    const auto name = scratch.path().stem().string();
+    if (is_abandoned_by(name.substr(name.find('-') + 1), scratch)) abandoned.push_back(scratch.path());
+  }
   for (const auto& path : abandoned) fs::remove(path, error);
 }
 

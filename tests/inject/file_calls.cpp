@@ -233,6 +233,12 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) {
                         [&] { return real(from_folder, from, to_folder, to); });
 }
 
+// Where a rename would replace what is there.
+int link(const char* from, const char* to) {
+  static const auto real = next<int (*)(const char*, const char*)>("link");
+  return guarded(Call::rename, to, [&] { return real(from, to); });
+}
+
 int unlink(const char* path) {
   static const auto real = next<int (*)(const char*)>("unlink");
   return remove_guarded(path, [&] { return real(path); });

@@ -24,13 +24,13 @@ bool is_changing(const std::string& name) {
 
 }  // namespace
 
-Spec Site::fault(Kind kind, const std::string& run, bool onwards) const {
-  const std::string file = path.empty() ? run : fmt::format("{}/{}", run, path);
-  return parse_spec(
-      fmt::format("{}@{}:*:{}={}:{}{}", name_of(kind), rank, name_of(call), file, number, onwards ? "+" : ""));
+Spec Site::fault(Kind kind, const std::string& folder) const {
+  const std::string who = rank ? std::to_string(*rank) : "*", file = path.empty() ? folder : folder + "/" + path;
+  return parse_spec(fmt::format("{}@{}:*:{}={}:{}{}", name_of(kind), who, name_of(call), file, number,
+                                kind == Kind::enospc ? "+" : ""));
 }
 
-std::vector<Site> read_sites(const fs::path& count_folder, int ranks, const fs::path& run) {
+std::vector<Site> read_sites(const fs::path& count_folder, int ranks, const fs::path& folder) {
   std::vector<Site> sites;
   for (int rank = 0; rank < ranks; ++rank) {
     std::map<std::pair<Call, std::string>, std::vector<Site>> groups;
@@ -39,16 +39,14 @@ std::vector<Site> read_sites(const fs::path& count_folder, int ranks, const fs::
     for (std::string line; std::getline(in, line);) {
       std::istringstream fields(line);
       std::string step, phase, call, path;
-      std::getline(fields, step, '\t');
-      std::getline(fields, phase, '\t');
-      std::getline(fields, call, '\t');
+      for (std::string* field : {&step, &phase, &call}) std::getline(fields, *field, '\t');
       std::getline(fields, path);
-      if (!is_changing(call) || !(path == run || path.starts_with(run.string() + "/"))) continue;
-      path.erase(0, std::min(path.size(), run.string().size() + 1));
+      if (!is_changing(call) || !(path == folder || path.starts_with(folder.string() + "/"))) continue;
+      path.erase(0, std::min(path.size(), folder.string().size() + 1));
       if (call_of(call) == Call::create) written.insert(path);
       if (call_of(call) == Call::close && !written.contains(path)) continue;
       auto& group = groups[{call_of(call), path}];
-      group.push_back({rank, call_of(call), path, static_cast<int>(group.size()) + 1, phase, std::atoi(step.c_str())});
+      group.push_back({rank, call_of(call), path, static_cast<int>(group.size()) + 1});
     }
     for (const auto& [key, group] : groups) {
       const bool thin = key.first == Call::write && group.size() > 3;

@@ -1,6 +1,6 @@
 #pragma once
-#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,19 +13,17 @@ namespace fs = std::filesystem;
 
 // The N-th call of its kind on one file by one rank: found again in the next run, whatever the threads do meanwhile.
 struct Site {
-  int rank = 0;
+  std::optional<int> rank;  // none: of whichever rank comes first
   Call call = Call::write;
-  std::string path;  // below the run's folder; empty: the folder itself
+  std::string path;  // below the folder that is looked at; empty: the folder itself
   int number = 1;
-  std::string phase;
-  int step = 0;
 
-  // `run`: the name of the run's folder.
-  Spec fault(Kind kind, const std::string& run, bool onwards) const;
+  // `folder`: the name of that folder. A disk that is full there stays full.
+  Spec fault(Kind kind, const std::string& folder) const;
 };
 
-// Every call by which a rank changed something below `run`. Of the writes of one file the first, a middle one and the
-// last: what lies between looks the same on the disk.
-std::vector<Site> read_sites(const fs::path& count_folder, int ranks, const fs::path& run);
+// Every call by which a rank changed something below `folder`. Of the writes of one file the first, a middle one and
+// the last: what lies between looks the same on the disk.
+std::vector<Site> read_sites(const fs::path& count_folder, int ranks, const fs::path& folder);
 
 }  // namespace millrace::inject

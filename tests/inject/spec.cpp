@@ -103,8 +103,9 @@ PLACE    PHASE, CALL, CALL=PATH, PHASE/CALL=PATH, or *
   CALL   open create read write fsync close rename unlink mkdir truncate
          mpi-init mpi-send mpi-receive mpi-test mpi-reduce mpi-collective mpi-finalize; mpi-reduce are the sums of a
          step's loss and norm, gradients and parcels go by mpi-send and mpi-receive
-  PATH   the end of the file's path, or any part of it that ends in /; a rename's is the new one. Temporary names are
-         NAME.tmp, event files are events, whatever follows
+  PATH   the end of the file's path, or any part of it that ends in /; that of a rename, or of a link, which counts as
+         one, is the new one. Temporary names are NAME.tmp, event files are events, whatever follows; those that a
+         latent cache has in tmp/ are all scratch.h5
 N        the N-th such call (1); N+ = and all after it, for SECONDS or for ever
 )";
 
@@ -147,6 +148,10 @@ std::string stable_name(const std::string& path) {
     for (std::size_t at = name.find(mark); at != name.npos; at = name.find(mark, at + 1))
       name.erase(at + mark.size() - 1, std::min(name.find('/', at), name.size()) - at - mark.size() + 1);
   if (const auto at = name.find("events.out.tfevents"); at != name.npos) name.erase(at + 6);
+  // 16 random digits, a dash and the process (latents/latent_file.cpp).
+  if (const auto at = name.rfind("/tmp/"); at != name.npos && name.ends_with(".h5"))
+    if (name.find('-', at) == at + 21 && name.find('/', at + 5) == name.npos)
+      name.replace(at + 5, name.npos, "scratch.h5");
   return name;
 }
 

@@ -41,6 +41,9 @@ TEST(InjectSpec, PathsAreComparedWithoutWhatDiffersFromRunToRun) {
   EXPECT_EQ(stable_name("/r/STATE.tmp-1a-2b"), "/r/STATE.tmp");
   EXPECT_EQ(stable_name("/r/step-2.tmp-1a-2b/shard.tmp-3c"), "/r/step-2.tmp/shard.tmp");
   EXPECT_EQ(stable_name("/r/tensorboard/events.out.tfevents.17.host.4.0"), "/r/tensorboard/events");
+  EXPECT_EQ(stable_name("/tmp/c/tmp/0a1b2c3d4e5f6071-9c1e22aa01b3f7d4-12345.h5"), "/tmp/c/tmp/scratch.h5");
+  EXPECT_EQ(stable_name("/tmp/c/rows/part-0/0000000000-9c1e22aa01b3f7d4.h5"),
+            "/tmp/c/rows/part-0/0000000000-9c1e22aa01b3f7d4.h5");
   EXPECT_TRUE(is_of("/r/STATE.tmp", "r/STATE.tmp"));
   EXPECT_FALSE(is_of("/r/STATE.tmp", "r/STATE"));
   EXPECT_TRUE(is_of("/r/archives/a.tar", "archives/"));

@@ -1,41 +1,35 @@
-// millrace_sweep: a fault at every call that changes a run's folder, and what becomes of the run. See README.md,
+// millrace_sweep: a fault at every call by which a command changes its files, and what becomes of it. See README.md,
 // usage().
-//   [--dry]
 #include <fmt/format.h>
-#include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 
-#include "millrace/core/error.h"
 #include "millrace/core/stopwatch.h"
-#include "storm/archives.h"
-#include "storm/pipeline.h"
-#include "storm/process.h"
-#include "trial.h"
+#include "preprocess_plan.h"
+#include "storm/case.h"
+#include "train_plans.h"
 
 namespace millrace::inject {
 namespace {
 
 struct Options {
+  std::vector<Trial> (*plan)(const Workshop&) = plan_train_calls;
   std::size_t cases = 0;  // 0 = all
   double seconds = 0;     // none is begun later; 0 = no limit
   std::uint64_t seed = 1;
   std::size_t jobs = 0;  // 0 = one on each core
   std::string only;      // in a trial's line
-  // places: of the faults elsewhere than in the folder
   fs::path millrace = MILLRACE_BINARY, injecting = MILLRACE_INJECT_BINARY;
-  bool places = false, keep = false, dry = false;
+  bool keep = false, dry = false;
 };
 
 [[noreturn]] void usage() {
   fmt::print(stderr,
-             "usage: millrace_sweep [--cases N] [--seconds S] [--seed K] [--jobs J] [--only TEXT] [--places]\n"
-             "                      [--inject FILE] [--keep] [--dry]\n");
+             "usage: millrace_sweep [--places | --preprocess] [--cases N] [--seconds S] [--seed K] [--jobs J]\n"
+             "                      [--only TEXT] [--inject FILE] [--keep] [--dry]\n");
   std::exit(2);
 }
 
@@ -57,7 +51,9 @@ Options read_options(int argc, char** argv) {
     } else if (name == "--inject") {
       options.injecting = fs::absolute(value());
     } else if (name == "--places") {
-      options.places = true;
+      options.plan = plan_train_places;
+    } else if (name == "--preprocess") {
+      options.plan = plan_preprocess_calls;
     } else if (name == "--keep") {
       options.keep = true;
     } else if (name == "--dry") {
@@ -69,61 +65,36 @@ Options read_options(int argc, char** argv) {
   return options;
 }
 
-Workshop open_workshop(const Options& options) {
-  Workshop workshop;
-  std::string pattern = fs::temp_directory_path() / "millrace-sweep-XXXXXX";
-  ensure(::mkdtemp(pattern.data()) != nullptr, "no temporary folder");
-  workshop.folder = pattern;
-  workshop.millrace = options.millrace;
-  workshop.injecting = options.injecting;
-  workshop.pipeline = workshop.folder / "pipeline";
-  workshop.archives = workshop.folder / "archives";
-  const auto init = fmt::format("'{}' init --preset tiny --out '{}' > /dev/null", workshop.millrace.string(),
-                                workshop.pipeline.string());
-  ensure(std::system(init.c_str()) == 0, "init makes a pipeline");
-  storm::shrink_pipeline(workshop.pipeline);
-  storm::Case drawn;
-  drawn.seed = 7;
-  drawn.data.rows = {16, 16};
-  storm::write_archives(drawn, workshop.archives);
-  return workshop;
-}
-
-std::vector<int> cores() {
-  cpu_set_t allowed;
-  ensure(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "the kernel tells the cores");
-  std::vector<int> found;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed)) found.push_back(core);
-  return found;
-}
-
-// Every rank then has one thread, on any machine: the last bits of an encoding depend on the number of threads.
-void stay_on(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  ensure(sched_setaffinity(0, sizeof one, &one) == 0, "a thread can stay on its core");
-}
-
 void shuffle(std::vector<Trial>& trials, std::uint64_t seed) {
   storm::Dice dice(seed);
   for (std::size_t i = trials.size(); i > 1; --i)
     std::swap(trials[i - 1], trials[static_cast<std::size_t>(dice.below(static_cast<int>(i)))]);
 }
 
+// True when nothing is wrong. A failed trial keeps its folder.
+bool try_one(const Trial& trial, const fs::path& folder, const Options& options, std::mutex& console) {
+  Troubles troubles;
+  if (!options.dry) try {
+      troubles = trial.run(folder);
+    } catch (const std::exception& error) {
+      troubles = {error.what()};
+    }
+  const std::lock_guard lock(console);
+  fmt::print("{}  {}\n", trial.name, troubles.empty() ? "ok" : "FAILED");
+  for (const auto& trouble : troubles) fmt::print("    {}\n", trouble);
+  std::fflush(stdout);
+  std::error_code ignored;
+  if (troubles.empty() && !options.keep) fs::remove_all(folder, ignored);
+  return troubles.empty();
+}
+
 int sweep(const Options& options) {
   storm::adopt_orphans();
-  const auto places = cores();
-  stay_on(places[0]);
-  const auto workshop = open_workshop(options);
-  const std::vector<Layout> layouts = {{"both", 2, 0}, {"split", 3, 1}};
-  std::vector<Trial> trials;
-  for (const Layout& layout : layouts) {
-    prepare(workshop, layout);
-    for (auto& trial : options.places ? plan_places(layout) : plan_calls(workshop, layout))
-      if (trial.describe().find(options.only) != std::string::npos) trials.push_back(std::move(trial));
-  }
+  const auto cores = storm::cores();
+  storm::stay_on(cores[0]);
+  const auto workshop = open_workshop(options.millrace, options.injecting);
+  auto trials = options.plan(workshop);
+  std::erase_if(trials, [&](const Trial& trial) { return trial.name.find(options.only) == std::string::npos; });
   const auto all = trials.size();
   shuffle(trials, options.seed);
   if (options.cases > 0 && options.cases < all) trials.resize(options.cases);
@@ -131,34 +102,13 @@ int sweep(const Options& options) {
   const Stopwatch since_start;
   std::atomic<std::size_t> next = 0, done = 0, failed = 0;
   std::mutex console;
-  const auto work = [&] {
+  storm::work_on(cores, options.jobs, [&] {
     for (std::size_t i; (i = next++) < trials.size();) {
       if (options.seconds > 0 && since_start.seconds() > options.seconds) return;
-      const auto folder = workshop.folder / fmt::format("trial-{}", i);
-      Troubles troubles;
-      if (!options.dry) try {
-          troubles = run_trial(workshop, trials[i], folder);
-        } catch (const std::exception& error) {
-          troubles = {error.what()};
-        }
+      if (!try_one(trials[i], workshop.folder / fmt::format("trial-{}", i), options, console)) ++failed;
       ++done;
-      if (!troubles.empty()) ++failed;
-      const std::lock_guard lock(console);
-      fmt::print("{}  {}\n", trials[i].describe(), troubles.empty() ? "ok" : "FAILED");
-      for (const auto& trouble : troubles) fmt::print("    {}\n", trouble);
-      std::fflush(stdout);
-      std::error_code ignored;
-      if (troubles.empty() && !options.keep) fs::remove_all(folder, ignored);
     }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 0; i < (options.jobs > 0 ? options.jobs : places.size()); ++i)
-      workers.emplace_back([&, core = places[i % places.size()]] {
-        stay_on(core);
-        work();
-      });
-  }
+  });
   std::error_code ignored;
   if (failed == 0 && !options.keep) {
     fs::remove_all(workshop.folder, ignored);

@@ -1,61 +1,66 @@
 #pragma once
-#include "site.h"
-#include "storm/case.h"
-#include "storm/compare.h"
+#include <functional>
+#include <string>
+#include <vector>
 
-// One life with a fault, and the life after it.
+#include "site.h"
+#include "storm/process.h"
+#include "storm/workshop.h"
+
+// One life with a fault, and the life after it: what the trials of all commands have in common.
 namespace millrace::inject {
 
+using storm::Command;
 using storm::Troubles;
 
 // What all trials share.
-struct Workshop {
-  fs::path millrace, injecting, folder, pipeline, archives;
-  double limit = 60;  // seconds of one life
+struct Workshop : storm::Workshop {
+  fs::path injecting;         // the program with faults
+  fs::path archives, tables;  // the same rows in tars and in Parquet files
 };
 
-// Who does what; every life of a trial is alike.
-struct Layout {
-  std::string name;
-  int ranks = 2, producers = 0;  // 0: every rank trains and produces
+// Of the data: so many files of so many rows, all of them good.
+constexpr int data_files = 2, rows_per_data_file = 16;
+
+Workshop open_workshop(const fs::path& millrace, const fs::path& injecting);
+
+struct Trial {
+  std::string name;                                     // what begins how, and its faults
+  std::function<Troubles(const fs::path& folder)> run;  // what is wrong with it; `folder` is the trial's own
 };
 
 enum class Start { fresh, resumed };
 
-constexpr int steps = 6, save_every = 2;
-
-enum class Ending {
-  killed,       // not with 0
-  failed,       // with 74 or 75, or with 0 where the run could go on
-  undisturbed,  // with 0
-  hung          // with 76, or its neighbour with another
+struct Life {
+  Command command;
+  storm::Ending ending;
+  std::string output;
 };
 
-struct Trial {
-  const Layout* layout = nullptr;
-  Start start = Start::fresh;
-  std::vector<std::string> faults{};
-  Ending ending = Ending::failed;
-  std::string lossy{};               // a side file that may lack lines afterwards
-  bool silent = false;               // and nobody need say so
-  std::vector<std::string> words{};  // more settings of the life with the fault
-  bool damages = false;              // the newest checkpoint, so that the one before is used
-  bool compares = true;              // whether a run with this fault must equal a straight one
-  std::string says{};                // what the program has to say about it
+// From the command's start to its end; after the workshop's limit it is ended. What it says goes to
+// `folder`/`name`.out.
+Life live(const Workshop& workshop, Command command, const fs::path& folder, const std::string& name);
+// Throws unless the life ended with 0.
+void expect_success(const Life& life);
 
-  std::string describe() const;
-};
+// Hands a fault, or count=FOLDER, to a command of the program with faults.
+void inject(Command& command, const std::string& what);
 
-// Straight and begun runs of `layout`: what its trials start from and are compared with.
-void prepare(const Workshop& workshop, const Layout& layout);
+// The calls by which `ranks` ranks of `command`, a command of the program with faults, change what lies in `changed`.
+std::vector<Site> count_calls(const Workshop& workshop, Command command, int ranks, const fs::path& changed,
+                              const fs::path& folder);
 
-// A kill, a loss of power, an error and a full disk at each call by which lives from either start change the folder.
-std::vector<Trial> plan_calls(const Workshop& workshop, const Layout& layout);
+// What a sweep tries at a call.
+std::vector<Kind> kinds_at(const Site& site);
+bool is_deadly(Kind kind);
 
-// One of each kind elsewhere: reading, hand-off, reductions, start-up and end.
-std::vector<Trial> plan_places(const Layout& layout);
+// Exit codes that a life with a fault may end with; none: any but 0.
+using ExitCodes = std::vector<int>;
 
-// What is wrong with it. `folder` is the trial's own.
-Troubles run_trial(const Workshop& workshop, const Trial& trial, const fs::path& folder);
+// Whether the fault came and the life ended with one of these codes, leaving no process behind.
+Troubles check_end(const Life& faulty, const ExitCodes& expected);
+
+// The commands of both lives and the end of what they said, for a person who looks for the cause.
+std::string describe(const Life& faulty, const Life& next);
 
 }  // namespace millrace::inject

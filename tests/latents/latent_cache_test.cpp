@@ -5,10 +5,12 @@
 
 #include <chrono>
 #include <fstream>
+#include <set>
 
 #include "cached_archive.h"
 #include "dataset/fake_source.h"
 #include "millrace/core/error.h"
+#include "millrace/core/process_name.h"
 #include "millrace/latents/cached_source.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
@@ -309,6 +311,46 @@ TEST_F(LatentCache, ClearingLeavesTheScratchOfOthersAtWork) {
   EXPECT_TRUE(fs::exists(young));
   own.publish();
   EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
+}
+
+TEST_F(LatentCache, WhatAKilledProcessWasWritingIsRemovedWhereItLies) {
+  store(cache, source, 0, range(0, 17));
+  const auto own = process_name();
+  const auto gone = own.substr(0, own.find('-')) + "-4194999";  // beyond pid_max
+  const auto rows = latent_folder(cache, "000");
+  const auto litter = {cache / ("CACHE.json.tmp-" + gone), rows / ("x.json.tmp-" + gone)};
+  const auto at_work = {cache / ("MANIFEST.json.tmp-" + own), rows / ("y.json.tmp-" + own)};
+  for (const auto& path : litter) std::ofstream(path) << "{";
+  for (const auto& path : at_work) std::ofstream(path) << "{";
+
+  clear_latent_scratch(cache);
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
+  for (const auto& path : litter) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const auto& path : at_work) EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+// "tmp" is also what an archive or a cache may be called.
+TEST_F(LatentCache, CompleteFilesAreNeverAbandonedWhateverTheirFolderIsCalled) {
+  const auto folder = cache / "tmp";
+  auto archive = source.manifest().archives[0];
+  archive.name = "tmp";
+  write_cache_description(folder, description());
+  LatentFileWriter writer(folder, archive, description());
+  const auto encoding = encoding_of("000/0");
+  writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  writer.publish();
+  const auto files_of_cache = [&] {
+    std::set<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_regular_file()) files.insert(entry.path());
+    return files;
+  };
+  const auto before = files_of_cache();
+  ASSERT_GE(before.size(), 4u);
+  for (const auto& file : before) fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  clear_latent_scratch(folder);
+  EXPECT_NE(CachedArchive(folder, archive, shape).find(0), nullptr);
+  EXPECT_EQ(files_of_cache(), before);
 }
 
 TEST_F(LatentCache, TheSameRowsMakeTheSameFile) {

@@ -10,6 +10,7 @@
 #include "compare.h"
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors.h"
+#include "run_folder.h"
 
 namespace millrace::storm {
 namespace {
@@ -48,7 +49,7 @@ struct Checkpoint {
 };
 
 Checkpoint read_checkpoint(const fs::path& run, int step) {
-  const auto folder = run / "checkpoints" / fmt::format("step-{:08d}", step);
+  const auto folder = checkpoint_folder(run, step);
   const json manifest = read_json(folder / "MANIFEST.json");
   std::map<std::string, SafetensorsFile> files;
   for (const auto& file : manifest.at("files")) {

@@ -1,6 +1,6 @@
 #pragma once
 #include "archives.h"
-#include "life.h"
+#include "workshop.h"
 
 // What a run must have in common with a straight one, and with the truth about its archives.
 namespace millrace::storm {

@@ -9,6 +9,8 @@
 #include "life.h"
 #include "millrace/core/stopwatch.h"
 #include "pipeline.h"
+#include "process.h"
+#include "run_folder.h"
 
 namespace millrace::storm {
 namespace {
@@ -17,11 +19,6 @@ using Words = std::vector<std::string>;
 
 void append(Words& words, Words more) {
   words.insert(words.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
-Words launcher(int ranks, bool mpirun) {
-  if (!mpirun) return {};
-  return {"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)};
 }
 
 const char* text_of(bool value) {
@@ -57,7 +54,7 @@ Words latent_words(const Site& site, const Layout& layout) {
 Command train_command(const Site& site, const fs::path& run, const Life& life, bool from_images) {
   const Case& c = site.drawn;
   const Layout& layout = life.layout;
-  Command command{launcher(layout.ranks, life.mpirun)};
+  Command command = life.mpirun ? mpirun(layout.ranks) : Command{};
   auto& words = command.words;
   append(words, {site.workshop.millrace.string(), "train", "run.dir=" + run.string()});
   const bool latents = c.encodings == Encodings::latents && !from_images;
@@ -215,7 +212,7 @@ Troubles check_saves(const fs::path& run, const Life& life, const Ended& ended, 
 
 Command preprocess_command(const Site& site, std::optional<int> limit) {
   const Case& c = site.drawn;
-  Command command{launcher(c.cache_ranks, true)};
+  Command command = mpirun(c.cache_ranks);
   append(command.words,
          {site.workshop.millrace.string(), "preprocess", "run.dir=" + (site.folder / "filling").string()});
   append(command.words, data_words(site, c.lives[0].layout));
@@ -226,27 +223,6 @@ Command preprocess_command(const Site& site, std::optional<int> limit) {
 }
 
 }  // namespace
-
-int last_step(const fs::path& run) {
-  std::ifstream in(run / "metrics.jsonl", std::ios::binary | std::ios::ate);
-  if (!in) return 0;
-  const auto size = static_cast<std::streamoff>(in.tellg());
-  in.seekg(std::max<std::streamoff>(0, size - 4096));
-  const std::string tail{std::istreambuf_iterator<char>(in), {}};
-  constexpr std::string_view mark = "{\"step\":";
-  const auto at = tail.rfind(mark);
-  return at == tail.npos ? 0 : std::atoi(tail.c_str() + at + mark.size());
-}
-
-int last_checkpoint(const fs::path& run) {
-  int newest = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", error)) {
-    const auto name = entry.path().filename().string();
-    if (name.starts_with("step-") && !entry.path().has_extension()) newest = std::max(newest, std::atoi(&name[5]));
-  }
-  return newest;
-}
 
 Troubles prepare_cache(Site& site) {
   const Case& c = site.drawn;

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <thread>
@@ -73,6 +75,20 @@ std::string Command::text() const {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : " ") + quoted(word);
   return text;
+}
+
+Command mpirun(int ranks) {
+  return {{"mpirun", "--oversubscribe", "--bind-to", "none", "-n", std::to_string(ranks)}};
+}
+
+std::string output_of(const Command& command) {
+  std::string output;
+  std::FILE* pipe = ::popen((command.text() + " 2>&1").c_str(), "r");
+  ensure(pipe != nullptr, "a command can be started");
+  char buffer[4096];
+  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
+  if (::pclose(pipe) != 0) fail(Exit::io, "{}: {}", command.text(), output);
+  return output;
 }
 
 void adopt_orphans() {
@@ -174,6 +190,31 @@ Ending Job::wait(double seconds, const std::function<void(Job&)>& watch) {
     ::kill(pid, SIGKILL);
   }
   return ending;
+}
+
+std::vector<int> cores() {
+  cpu_set_t allowed;
+  ensure(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "the kernel tells the cores");
+  std::vector<int> found;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) found.push_back(core);
+  return found;
+}
+
+void stay_on(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ensure(sched_setaffinity(0, sizeof one, &one) == 0, "a thread can stay on its core");
+}
+
+void work_on(const std::vector<int>& cores, std::size_t threads, const std::function<void()>& work) {
+  std::vector<std::jthread> workers;
+  for (std::size_t i = 0; i < (threads > 0 ? threads : cores.size()); ++i)
+    workers.emplace_back([&work, core = cores[i % cores.size()]] {
+      stay_on(core);
+      work();
+    });
 }
 
 }  // namespace millrace::storm

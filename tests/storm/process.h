@@ -17,6 +17,12 @@ struct Command {
   std::string text() const;  // for a shell
 };
 
+// Starts so many ranks of the program whose words follow.
+Command mpirun(int ranks);
+
+// What a command says; Error(io) with it when the command fails.
+std::string output_of(const Command& command);
+
 struct Ending {
   int exit_code = 0;  // 128 + signal when that ended it
   bool timed_out = false;
@@ -50,5 +56,13 @@ class Job {
 
 // Orphans of jobs become children of this process, which can then wait for their end. Once at the start.
 void adopt_orphans();
+
+// The cores that this thread may use.
+std::vector<int> cores();
+// This thread, and the jobs that it starts. Every rank then has one thread, on any machine: the last bits of an
+// encoding depend on the number of threads.
+void stay_on(int core);
+// Calls `work` in so many threads (0: one on each core), each of which stays on one of `cores`. Returns when all have.
+void work_on(const std::vector<int>& cores, std::size_t threads, const std::function<void()>& work);
 
 }  // namespace millrace::storm

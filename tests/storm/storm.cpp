@@ -2,26 +2,24 @@
 //   millrace_storm [--cases N] [--seed S] [--from K] [--jobs J] [--millrace FILE] [--limit SECONDS] [--keep] [--dry]
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <mutex>
-#include <thread>
 
 #include "compare.h"
 #include "epoch_coverage.h"
-#include "millrace/core/error.h"
+#include "life.h"
 #include "millrace/core/stopwatch.h"
-#include "pipeline.h"
+#include "process.h"
 
 namespace millrace::storm {
 namespace {
 
 struct Options {
-  int cases = 10, from = 0, jobs = 0;
+  int cases = 10, from = 0;
+  std::size_t jobs = 0;  // 0 = one on each core
   std::uint64_t seed = 1;
   fs::path millrace = MILLRACE_BINARY;
   double limit = 90;
@@ -47,7 +45,7 @@ Options read_options(int argc, char** argv) {
     } else if (name == "--from") {
       options.from = std::atoi(value());
     } else if (name == "--jobs") {
-      options.jobs = std::atoi(value());
+      options.jobs = std::strtoull(value(), nullptr, 10);
     } else if (name == "--millrace") {
       options.millrace = fs::absolute(value());
     } else if (name == "--limit") {
@@ -61,32 +59,6 @@ Options read_options(int argc, char** argv) {
     }
   }
   return options;
-}
-
-std::string output_of(const std::string& command) {
-  std::string output;
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  ensure(pipe != nullptr, "a command can be started");
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) output.append(buffer, n);
-  if (::pclose(pipe) != 0) fail(Exit::io, "{}: {}", command, output);
-  return output;
-}
-
-Workshop open_workshop(const Options& options) {
-  Workshop workshop;
-  std::string pattern = fs::temp_directory_path() / "millrace-storm-XXXXXX";
-  ensure(::mkdtemp(pattern.data()) != nullptr, "no temporary folder");
-  workshop.folder = pattern;
-  workshop.millrace = options.millrace;
-  workshop.limit = options.limit;
-  workshop.pipeline = workshop.folder / "pipeline";
-  const auto program = options.millrace.string();
-  output_of(fmt::format("'{}' init --preset tiny --out '{}'", program, workshop.pipeline.string()));
-  shrink_pipeline(workshop.pipeline);
-  workshop.shuffle_block =
-      output_of(fmt::format("'{}' train --help data", program)).find("data.shuffle_block") != std::string::npos;
-  return workshop;
 }
 
 // ---- one case ----------------------------------------------------------------------------------------------------
@@ -177,39 +149,18 @@ bool weather(const Workshop& workshop, const Options& options, int number, std::
 
 // ---- all cases ---------------------------------------------------------------------------------------------------
 
-std::vector<int> cores() {
-  cpu_set_t allowed;
-  ensure(sched_getaffinity(0, sizeof allowed, &allowed) == 0, "the kernel tells the cores");
-  std::vector<int> found;
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed)) found.push_back(core);
-  return found;
-}
-
-// Every rank then has one thread, on any machine: the last bits of an encoding depend on the number of threads.
-void stay_on(int core) {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  ensure(sched_setaffinity(0, sizeof one, &one) == 0, "a thread can stay on its core");
-}
-
 int storm(const Options& options) {
   adopt_orphans();
-  const auto places = cores();
-  const auto workshop = open_workshop(options);
-  const std::size_t jobs = options.jobs > 0 ? static_cast<std::size_t>(options.jobs) : places.size();
+  auto workshop = open_workshop(options.millrace, "millrace-storm");
+  workshop.limit = options.limit;
+  const auto help = output_of({{options.millrace.string(), "train", "--help", "data"}});
+  workshop.shuffle_block = help.find("data.shuffle_block") != std::string::npos;
   std::atomic<int> next = options.from, failed = 0;
   std::mutex console;
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 0; i < jobs; ++i)
-      workers.emplace_back([&, core = places[i % places.size()]] {
-        stay_on(core);
-        for (int number; (number = next++) < options.from + options.cases;)
-          if (!weather(workshop, options, number, console)) ++failed;
-      });
-  }
+  work_on(cores(), options.jobs, [&] {
+    for (int number; (number = next++) < options.from + options.cases;)
+      if (!weather(workshop, options, number, console)) ++failed;
+  });
   std::error_code ignored;
   if (failed == 0 && !options.keep) fs::remove_all(workshop.folder, ignored);
   fmt::print("{} passed, {} failed\n", options.cases - failed, failed.load());
