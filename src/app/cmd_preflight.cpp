@@ -14,6 +14,7 @@
 #include "run/session.h"
 
 namespace millrace {
+namespace preflight {
 namespace {
 
 constexpr double join_seconds = 300;    // for all ranks to load LibTorch from one file server, and to find each other
@@ -31,7 +32,7 @@ std::string this_process() {
 
 // The end when a rank hangs: nobody waits for it, and nothing stays in run.dir. The first thread that comes has the
 // word, and only on a rank that `speaks`; the end of that one ends all.
-[[noreturn]] void leave(bool speaks, const std::function<Error()>& last_words, preflight::ScratchFolder& scratch) {
+[[noreturn]] void leave(bool speaks, const std::function<Error()>& last_words, ScratchFolder& scratch) {
   static std::atomic<bool> leaving = false;
   leave_within(leaving_seconds, Exit::timeout, "this rank waits for one that hangs");
   while (leaving.exchange(true) || !speaks) ::pause();
@@ -41,28 +42,35 @@ std::string this_process() {
   ::_exit(static_cast<int>(error.exit()));
 }
 
-void run_checks(World& world, const CommandLine& line, TrainConfig config, preflight::Checkup& checkup,
-                preflight::ScratchFolder& scratch) {
-  using namespace preflight;
-  config.data.retry_for.count = std::min<double>(config.data.retry_for.count, retry_seconds);
+void run_checks(World& world, const CommandLine& line, Checkup& checkup, ScratchFolder& scratch) {
+  auto [config, report, printed] = check_program(checkup, line);
+  if (line.print_config) return;
+  config.data.retry_for.count = std::min(config.data.retry_for.count, retry_seconds);
+  Session session{world, torch::kCPU, 1};
+  TrainPlan plan{.config = config};
   check_clocks(checkup);
-  auto plan = check_machines(checkup, world, config);
-  check_model_folder(checkup, config, plan);
-  check_plan(checkup, config, plan);
-  if (line.dry_run) return;
-  check_run_folder(checkup, config.run.dir.value, scratch);
-  check_data(checkup, config, plan);
-  check_messages(checkup, plan);
-  check_space(checkup, config, check_step(checkup, config, plan));
+  check_machines(checkup, session, plan);
+  check_model_folder(checkup, plan);
+  const auto of_role = check_plan(checkup, session, plan, report);
+  if (!line.dry_run) {
+    check_run_folder(checkup, config.run.dir.value, scratch);
+    check_data(checkup, plan);
+    check_messages(checkup, plan.roles);
+    check_space(checkup, config, check_step(checkup, session, plan, of_role));
+  }
+  checkup.finish();
+  if (checkup.is_root())
+    fmt::print("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n",
+               checkup.seconds());
 }
 
-int check_allocation(World& world, const CommandLine& line, preflight::Deadline& deadline) {
-  preflight::Checkup checkup(world, world.hosts(), deadline);
+int check_allocation(World& world, const CommandLine& line, Deadline& deadline) {
+  Checkup checkup(world, world.hosts(), deadline);
   log::init({"", world.rank(), checkup.is_root(), ""});
   if (checkup.is_root() && !line.print_config)
     fmt::print("millrace {} preflight, {} {}\n\n  {:<13} {:<9} {}\n", MILLRACE_VERSION, world.size(),
                world.size() == 1 ? "rank" : "ranks", "check", "result", "detail");
-  preflight::ScratchFolder scratch;
+  ScratchFolder scratch;
   std::optional<Watchdog> watchdog;
   if (world.size() > 1)
     watchdog.emplace(world, silent_seconds, [&](const Suspect& suspect) {
@@ -71,10 +79,7 @@ int check_allocation(World& world, const CommandLine& line, preflight::Deadline&
           world.rank() == lowest_alive, [&] { return checkup.hang(suspect.what); }, scratch);
     });
   try {
-    const auto loaded = preflight::check_program(checkup, line);
-    if (line.print_config) return 0;
-    run_checks(world, line, loaded.root, checkup, scratch);
-    checkup.finish();
+    run_checks(world, line, checkup, scratch);
   } catch (const AgreedError&) {
     throw;
   } catch (...) {
@@ -83,20 +88,18 @@ int check_allocation(World& world, const CommandLine& line, preflight::Deadline&
     leave(
         true, [&] { return error; }, scratch);
   }
-  if (checkup.is_root())
-    fmt::print("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n",
-               checkup.seconds());
   deadline.move(leaving_seconds, checkup.name(world.rank()) + " waits for the others to end");
   return 0;
 }
 
 int run_preflight(const CommandLine& line) {
-  preflight::Deadline deadline(
-      join_seconds, fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
+  Deadline deadline(join_seconds,
+                    fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
   return run_ranks([&](World& world) { return check_allocation(world, line, deadline); });
 }
 
 }  // namespace
+}  // namespace preflight
 
 Command preflight_command() {
   return {"preflight",
@@ -104,7 +107,7 @@ Command preflight_command() {
           "[--config FILE]... and the settings of `millrace train`, under the same mpirun or srun",
           {},
           false,
-          run_preflight,
+          preflight::run_preflight,
           schema_of<TrainConfig>,
           /*heeds_signals=*/true,
           /*on_ranks=*/true};

@@ -14,7 +14,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/encode_pipeline.h"
-#include "run/run_folder.h"
+#include "run/finish.h"
 #include "run/session.h"
 
 namespace millrace {

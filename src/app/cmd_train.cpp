@@ -1,10 +1,7 @@
 // train: ranks split into producers and trainers, or do both; see docs/architecture.md for the data flow.
 #include <fmt/ranges.h>
-#include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <set>
-#include <thread>
 
 #include "app_config.h"
 #include "command.h"
@@ -15,11 +12,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/startup.h"
 #include "millrace/handoff/parcel_receiver.h"
-#include "millrace/io/json.h"
-#include "millrace/latents/cached_source.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/loader/sample_loader.h"
-#include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/encode_pipeline.h"
@@ -28,10 +21,12 @@
 #include "millrace/train/diffusion_task.h"
 #include "millrace/train/loop.h"
 #include "millrace/train/state_file.h"
+#include "run/disk_space.h"
+#include "run/finish.h"
+#include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
-#include "run/shuffle_plan.h"
-#include "run/validation_set.h"
+#include "run/train_plan.h"
 
 namespace millrace {
 namespace {
@@ -44,69 +39,15 @@ double start_seconds(const TrainConfig& config) {
   return 5 * hang_seconds(config.guard.hang_timeout);
 }
 
-// What every rank of the run knows before anything starts, and nothing is written before it is known.
-struct Plan {
-  const TrainConfig& config;
-  PipelineFolder pipeline;
-  EncodingPlan encoding = {};
-  DataPlan data = {};
-  Roles roles = {};
-  Routing routing = {};
-  ShufflePlan shuffle = {};
-  int samples_per_stripe = 1;  // and step
-  ParcelSize parcel = {};
-  std::size_t parcel_bytes = 0;
-  std::optional<ValidationPlan> validation = {};
-  nlohmann::json identity = {};                     // of the run, in every checkpoint
-  std::optional<CheckpointReader> checkpoint = {};  // to resume from
-  RunState start = {};
-};
-
-nlohmann::json unet_config_of(const TrainConfig& config, const PipelineFolder& pipeline) {
-  if (!config.model.unet.config) return pipeline.config("unet");
-  try {
-    return read_json_object(*config.model.unet.config);
-  } catch (const Error& error) {
-    throw Error(error.exit(), fmt::format("model.unet.config: {}", error.what()), error.hint());
-  }
-}
-
-void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encoding, config::Report& report) {
-  if (2 * unet.in_channels != encoding.moments[0])
-    report.problem("model.pipeline", fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels,
-                                                 encoding.moments[0] / 2));
-  for (auto width : unet.cross_attention_dim)
-    if (width != encoding.text[1]) {
-      report.problem("model.pipeline",
-                     fmt::format("the U-Net attends to embeddings of width {}, the text encoder makes {}", width,
-                                 encoding.text[1]));
-      break;
-    }
-  report.throw_if_problems();
-}
-
-Plan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
+TrainPlan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
-  Plan plan{.config = config, .pipeline = open_pipeline(world, config.model.pipeline.value)};
-  plan.roles = on_all(world, [&, gpus = gpu_names(session)] { return plan_roles(gpus, config.roles); });
-  plan.data = broadcast_data_plan(world, config.data.train, config.data, config.batch.global);
-  startup::done("data");
-  plan.encoding = broadcast_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
-                                          parse_dtype(config.encode.dtype, session.device));
-  const int stripes = static_cast<int>(plan.data.stripes.stripes);
-  on_all(world, [&] {
-    check_shapes(UNet2DConditionConfig::from_json(unet_config_of(config, plan.pipeline)), plan.encoding.shape, report);
-    plan.routing = plan_routing(plan.roles, stripes, config.batch.global, config.batch.micro);
-  });
+  TrainPlan plan{.config = config};
+  on_all(world, [&] { plan_model(plan); });
+  plan_roles(session, plan);
+  plan_samples(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
-  plan.samples_per_stripe = config.batch.global / stripes;
-  plan.parcel = plan_parcel_size(plan.samples_per_stripe);
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), plan.encoding.shape.moments, plan.encoding.shape.text);
-  plan.validation = plan_validation(session, config, plan.pipeline, plan.roles, plan.encoding.shape);
-  startup::done("plan");
-  plan.identity = run_identity("unet", config, plan.data, unet_config_of(config, plan.pipeline), plan.pipeline.path());
-  plan.checkpoint = open_start(world, config, plan.identity, plan.data.manifest);
-  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
+  const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path());
+  plan.start = plan_start(world, config, identity, plan.data.manifest);
   startup::done("checkpoint");
   return plan;
 }
@@ -119,24 +60,21 @@ std::string describe_batch(const BatchConfig& batch, const Routing& routing) {
                      describe_shares(routing), batch.micro);
 }
 
-void print_start(const Session& session, const Plan& plan) {
+void print_start(const Session& session, const TrainPlan& plan) {
   const auto& c = plan.config;
   auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} train", MILLRACE_VERSION);
   row("ranks",
       fmt::format("{} on {}: {}", session.world.size(),
                   fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
-                  plan.roles.all_in_one ? "every rank trains and produces"
-                                        : fmt::format("trainers {}, producers {}", fmt::join(plan.roles.trainers, " "),
-                                                      fmt::join(plan.roles.producers, " "))));
+                  describe(plan.roles)));
   row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads,
                             dtype_name(parse_dtype(c.model.dtype, session.device))));
   row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
-                              plan.checkpoint                                  ? "from a checkpoint"
+                              plan.start.checkpoint                            ? "from a checkpoint"
                               : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights"
                                                                                : "pretrained"));
-  row("data", fmt::format("{} archives, {} stripes in {} splits", plan.data.manifest.archives.size(),
-                          plan.data.stripes.stripes, plan.data.stripes.splits.size()));
+  row("data", describe(plan.data));
   row("shuffle", describe(plan.shuffle));
   row("batch", describe_batch(c.batch, plan.routing));
   row("encodings", describe(plan.encoding));
@@ -146,7 +84,7 @@ void print_start(const Session& session, const Plan& plan) {
   row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                                to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
   if (plan.validation) row("validation", describe(*plan.validation, c.validation));
-  row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.step));
+  row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   row("run", c.run.dir.value);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
@@ -160,16 +98,16 @@ struct Networks {
 // ---- producer ----------------------------------------------------------------------------------------------------
 
 // A producer's life, until every trainer has said stop.
-void produce_until_stopped(const Session& session, const Plan& plan, EncodePipeline& pipeline, int producer,
+void produce_until_stopped(const Session& session, const TrainPlan& plan, EncodePipeline& pipeline, int producer,
                            ParcelSender& sender) {
   pipeline.produce(sender,
                    {plan.routing.stripes_of_producer(producer), plan.routing.trainer_places(producer), plan.parcel},
-                   stream_options(plan.config.data, session.threads), plan.start.cursors);
+                   stream_options(plan.config.data, session.threads), plan.start.state.cursors);
 }
 
 // The text embeddings of the empty caption, made by the first producer for everybody: f16 (77, C). From then on its
 // cache is there for the others. `pipeline`: of a producer.
-torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, EncodePipeline* pipeline) {
+torch::Tensor broadcast_null_text(const Session& session, const TrainPlan& plan, EncodePipeline* pipeline) {
   const int maker = plan.roles.producers.front();
   std::string bytes;
   if (session.world.rank() == maker) {
@@ -184,7 +122,7 @@ torch::Tensor broadcast_null_text(const Session& session, const Plan& plan, Enco
   return null_text;
 }
 
-int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& pipeline, const Group& handoff) {
+int run_producer_role(const Session& session, const TrainPlan& plan, EncodePipeline& pipeline, const Group& handoff) {
   if (plan.validation)
     produce_validation(session, *plan.validation, plan.pipeline, pipeline.networks(), plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
@@ -209,25 +147,8 @@ int run_producer_role(const Session& session, const Plan& plan, EncodePipeline& 
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
-UNet2DConditionModel make_unet_for_run(const Plan& plan) {
-  const auto& c = plan.config;
-  const auto json = unet_config_of(c, plan.pipeline);
-  UNet2DConditionModel unet{nullptr};
-  if (plan.checkpoint) {
-    unet = UNet2DConditionModel(UNet2DConditionConfig::from_json(json));  // its weights come from there
-  } else if (c.model.unet.init == ModelConfig::Init::pretrained) {
-    unet = UNet2DConditionModel(UNet2DConditionConfig::from_json(json));
-    load_weights(*unet, plan.pipeline.component("unet"), diffusers_stem);
-  } else {
-    unet = make_unet(json, c.run.seed);
-  }
-  unet->train();
-  unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
-  return unet;
-}
-
 // Of this trainer's local batches, which were encoded before.
-Validation start_validation(const Session& session, const Plan& plan, const UNet2DConditionModel& unet,
+Validation start_validation(const Session& session, const TrainPlan& plan, const UNet2DConditionModel& unet,
                             const DiffusionTask::Options& training, std::vector<EncodedBatch> batches) {
   Validation::Options options;
   options.every = plan.config.validation.every;
@@ -242,30 +163,24 @@ Validation start_validation(const Session& session, const Plan& plan, const UNet
           options};
 }
 
-std::vector<RankOnHost> on_hosts(const std::vector<int>& ranks, const Session& session) {
-  std::vector<RankOnHost> places;
-  for (const int rank : ranks) places.push_back({rank, session.world.hosts()[static_cast<std::size_t>(rank)]});
-  return places;
-}
-
 // A producer that sends nothing may be unable to say so itself.
-void accuse(const Session& session, const Plan& plan, const Overdue& overdue, const Error& error) {
+void accuse(const Session& session, const TrainPlan& plan, const Overdue& overdue, const Error& error) {
   const int rank = plan.roles.producers[overdue.producer];
   fault::write_about({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"}, error, "silent");
 }
 
-LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
+LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionModel unet, const Group& trainers,
                  ParcelReceiver& receiver, const torch::Tensor& null_text, std::vector<EncodedBatch> validation_batches,
                  const RunLease& lease) {
   const auto& c = plan.config;
-  auto originals = plan.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*unet);
+  auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
   ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers,
-                     plan.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
+                     plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  if (plan.checkpoint) {
-    restore(*plan.checkpoint, optimizer);
+  if (plan.start.checkpoint) {
+    restore(*plan.start.checkpoint, optimizer);
   } else {
     optimizer.start_from(std::move(originals));
   }
@@ -285,7 +200,7 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
   DiffusionTask task(unet, NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
                      BatchReceiver(receiver, plan.routing.producer_places(trainers.rank()), plan.samples_per_stripe),
                      receiver, options);
-  startup::done(plan.checkpoint ? "restore" : "shards");
+  startup::done(plan.start.checkpoint ? "restore" : "shards");
   std::optional<Validation> validation;
   if (plan.validation) validation = start_validation(session, plan, unet, options, std::move(validation_batches));
   const auto loop = c.loop();
@@ -299,19 +214,19 @@ LoopResult train(const Session& session, const Plan& plan, UNet2DConditionModel 
        .data = plan.data,
        .max_bad_share = c.data.max_bad_share,
        .device = session.device,
-       .manifest_extra = plan.identity,
+       .manifest_extra = plan.start.identity,
        .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
        .on_silent_producer = [&](const Overdue& overdue, const Error& error) { accuse(session, plan, overdue, error); },
-       .trainer_ranks = on_hosts(plan.roles.trainers, session),
-       .producer_ranks = on_hosts(plan.roles.producers, session),
+       .trainer_ranks = on_hosts(session, plan.roles.trainers),
+       .producer_ranks = on_hosts(session, plan.roles.producers),
        .lease = &lease,
-       .resumed_from = path_of(plan.checkpoint),
+       .resumed_from = plan.start.path(),
        .validation = validation ? &*validation : nullptr},
-      with_ledger(plan.start, plan.checkpoint, trainers));
+      state_with_ledger(plan.start, trainers));
 }
 
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
-int finish(const Group& trainers, const Plan& plan, const RunLease& lease, const LoopResult& result,
+int finish(const Group& trainers, const TrainPlan& plan, const RunLease& lease, const LoopResult& result,
            ParcelReceiver& receiver, const Group& handoff) {
   const auto& dir = plan.config.run.dir.value;
   const int exit = finish_run(trainers, dir, lease, result, true,
@@ -327,7 +242,7 @@ int finish(const Group& trainers, const Plan& plan, const RunLease& lease, const
   return exit;
 }
 
-int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionModel unet, const Group& trainers,
+int run_trainer_role(const Session& session, const TrainPlan& plan, UNet2DConditionModel unet, const Group& trainers,
                      const Group& handoff, const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
@@ -342,7 +257,7 @@ int run_trainer_role(const Session& session, const Plan& plan, UNet2DConditionMo
 }
 
 // One rank does both, with the same parcels in between.
-int run_both_roles(const Session& session, const Plan& plan, Networks& networks, const Group& trainers,
+int run_both_roles(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
                    const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
@@ -366,11 +281,11 @@ int run_both_roles(const Session& session, const Plan& plan, Networks& networks,
 // ---- the whole --------------------------------------------------------------------------------------------------
 
 // The checkpoint has reached the duration.
-bool is_finished(const Plan& plan) {
-  return plan.checkpoint && reached(plan.config.duration, plan.start.point());
+bool is_finished(const TrainPlan& plan) {
+  return plan.start.checkpoint && reached(plan.config.duration, plan.start.state.point());
 }
 
-int finish_without_training(const Session& session, const Plan& plan) {
+int finish_without_training(const Session& session, const TrainPlan& plan) {
   // Another instance may still be at work; a folder that nobody holds is left as it is.
   const fs::path dir = plan.config.run.dir.value;
   std::int64_t held = session.is_root() && fs::exists(dir / "LEASE") ? 1 : 0;
@@ -378,29 +293,30 @@ int finish_without_training(const Session& session, const Plan& plan) {
   std::optional<RunLease> lease;
   if (held) lease.emplace(RunLease::acquire(session.world.group(), dir));
   on_root(session.world.group(), [&] {
-    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
-              plan.start.step, to_string(plan.config.duration));
-    StateFile(dir).write("done", plan.start.point(), path_of(plan.checkpoint));
+    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
+              plan.start.state.step, to_string(plan.config.duration));
+    StateFile(dir).write("done", plan.start.state.point(), plan.start.path(), Exit::done);
   });
   return 0;
 }
 
-int say_what_would_be(const Session& session, const Plan& plan) {
+int say_what_would_be(const Session& session, const TrainPlan& plan) {
   if (!session.is_root()) return 0;
   print_start(session, plan);
-  const auto first = fmt::format("step {}", plan.start.step + 1);
+  const auto first = fmt::format("step {}", plan.start.state.step + 1);
   print_dry_run(plan.config.run.dir.value,
-                is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.step)
-                : plan.checkpoint ? fmt::format("continue with {} after {}", first, plan.checkpoint->path().string())
-                                  : fmt::format("start with {}", first));
+                is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.state.step)
+                : plan.start.checkpoint
+                    ? fmt::format("continue with {} after {}", first, plan.start.checkpoint->path().string())
+                    : fmt::format("start with {}", first));
   return 0;
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
-int run_roles(const Session& session, const Plan& plan) {
+int run_roles(const Session& session, const TrainPlan& plan) {
   const auto& world = session.world.group();
   const int rank = world.rank();
-  const bool trains = plan.roles.trains(rank), produces = plan.roles.all_in_one || !trains;
+  const bool trains = plan.roles.trains(rank), produces = plan.roles.produces(rank);
   Networks networks;
   on_all(world, [&] {
     if (produces)
@@ -418,7 +334,7 @@ int run_roles(const Session& session, const Plan& plan) {
         check_disk_space(dir, checkpoint_bytes(*networks.unet, plan.config.ema.enabled), plan.config.checkpoint.keep);
     });
   const auto lease = open_run_folder(world, dir, config::dump_yaml(plan.config), plan.data.manifest, plan.start,
-                                     plan.config.checkpoint.resume, plan.checkpoint);
+                                     plan.config.checkpoint.resume);
   const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
   open_log(session, dir, role, rank == (trains ? plan.roles.trainers.front() : plan.roles.producers.front()));
   return run_in_folder(session, dir, lease, role, hang_seconds(plan.config.guard.hang_timeout), [&] {
@@ -440,7 +356,7 @@ int run_train(const CommandLine& line) {
     const auto& c = loaded.root;
     startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
-    const Plan plan = make_plan(session, c, loaded.report);
+    const TrainPlan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return finish_without_training(session, plan);
     return run_roles(session, plan);

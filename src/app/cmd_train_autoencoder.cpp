@@ -11,29 +11,17 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/sources.h"
-#include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/loop.h"
+#include "run/disk_space.h"
+#include "run/finish.h"
+#include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
 
 namespace millrace {
 namespace {
-
-// In float32 on the host; weights that a checkpoint replaces are not made.
-AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, bool is_restored) {
-  const auto json = pipeline.config("vae");
-  if (!is_restored && c.model.init == ModelConfig::Init::random) {
-    auto vae = make_vae(json, c.run.seed);
-    vae->train();
-    return vae;
-  }
-  AutoencoderKL vae(AutoencoderKLConfig::from_json(json));
-  if (!is_restored) load_weights(*vae, pipeline.component("vae"), diffusers_stem);
-  vae->train();
-  return vae;
-}
 
 // Standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
 double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
@@ -51,11 +39,10 @@ double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const G
 struct AutoencoderPlan {
   const AutoencoderTrainConfig& config;
   PipelineFolder pipeline;
+  Roles roles = {};
   DataPlan data = {};
   Routing routing = {};
-  nlohmann::json identity = {};
-  std::optional<CheckpointReader> checkpoint = {};
-  RunState start = {};
+  Start start = {};
 
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
 };
@@ -72,12 +59,12 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   startup::done("data");
   on_all(world, [&] {
-    const Roles roles = plan_roles(std::vector<std::string>(session.world.size()), {});
-    plan.routing = plan_routing(roles, plan.stripes(), c.batch.global, c.batch.micro);
+    plan.roles = plan_roles(std::vector<std::string>(session.world.size()), {});
+    plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
   });
-  plan.identity = run_identity("vae", c, plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
-  plan.checkpoint = open_start(world, c, plan.identity, plan.data.manifest);
-  if (plan.checkpoint) plan.start = start_from(*plan.checkpoint, plan.identity);
+  const auto identity =
+      run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
+  plan.start = plan_start(world, c, identity, plan.data.manifest);
   startup::done("checkpoint");
   return plan;
 }
@@ -86,30 +73,30 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
   const auto& c = plan.config;
   log::info("train-autoencoder: {} ranks with {} threads each, batch {}, {} archives, {} stripes, {} from step {}",
             session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
-            to_string(c.duration), plan.start.step);
+            to_string(c.duration), plan.start.state.step);
   if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
 }
 
 // All was trained and exported before.
 bool is_finished(const AutoencoderPlan& plan) {
   const fs::path dir = plan.config.run.dir.value;
-  return plan.checkpoint && reached(plan.config.duration, plan.start.point()) && fs::exists(dir / "DONE") &&
+  return plan.start.checkpoint && reached(plan.config.duration, plan.start.state.point()) && fs::exists(dir / "DONE") &&
          fs::exists(dir / "pipeline");
 }
 
 int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {
   if (session.is_root())
-    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.checkpoint->path().string(),
-              plan.start.step, to_string(plan.config.duration));
+    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
+              plan.start.state.step, to_string(plan.config.duration));
   return 0;
 }
 
 int say_what_would_be(const Session& session, const AutoencoderPlan& plan) {
   if (!session.is_root()) return 0;
   print_start(session, plan);
-  print_dry_run(plan.config.run.dir.value, is_finished(plan)
-                                               ? fmt::format("train nothing: step {} is the duration", plan.start.step)
-                                               : fmt::format("train from step {}", plan.start.step));
+  print_dry_run(plan.config.run.dir.value,
+                is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.state.step)
+                                  : fmt::format("train from step {}", plan.start.state.step));
   return 0;
 }
 
@@ -139,31 +126,28 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
           const RunLease& lease) {
   const auto& c = plan.config;
   const fs::path dir = c.run.dir.value;
-  auto originals = plan.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
+  auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
   ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
                      c.parallel, group,
-                     plan.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
+                     plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
-  if (plan.checkpoint) {
-    restore(*plan.checkpoint, optimizer);
+  if (plan.start.checkpoint) {
+    restore(*plan.start.checkpoint, optimizer);
   } else {
     optimizer.start_from(std::move(originals));
   }
 
-  startup::done(plan.checkpoint ? "restore" : "shards");
+  startup::done(plan.start.checkpoint ? "restore" : "shards");
   SampleLoader loader(c.data, c.transform, plan.data,
                       {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
   const auto source = make_source(c.data.train, plan.data.manifest, c.transform.resolution, c.data.index);
   const auto own = plan.routing.stripes_of_trainer(group.rank());
-  auto stream = loader.start(*source, own, stream_options(c.data, session.threads), plan.start.cursors);
+  auto stream = loader.start(*source, own, stream_options(c.data, session.threads), plan.start.state.cursors);
 
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
                         parse_dtype(c.model.dtype, session.device)});
-  std::vector<RankOnHost> trainer_ranks;
-  for (int rank = 0; rank < session.world.size(); ++rank)
-    trainer_ranks.push_back({rank, session.world.hosts()[static_cast<std::size_t>(rank)]});
   const auto loop = c.loop();
   const auto result = run_loop({.task = task,
                                 .model = model,
@@ -174,12 +158,12 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .data = plan.data,
                                 .max_bad_share = c.data.max_bad_share,
                                 .device = session.device,
-                                .manifest_extra = plan.identity,
+                                .manifest_extra = plan.start.identity,
                                 .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
-                                .trainer_ranks = std::move(trainer_ranks),
+                                .trainer_ranks = on_hosts(session, plan.roles.trainers),
                                 .lease = &lease,
-                                .resumed_from = path_of(plan.checkpoint)},
-                               with_ledger(plan.start, plan.checkpoint, group));
+                                .resumed_from = plan.start.path()},
+                               state_with_ledger(plan.start, group));
   return finish(session, dir, lease, result, task, optimizer, group);
 }
 
@@ -187,14 +171,14 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
 int run_trainers(const Session& session, const AutoencoderPlan& plan) {
   const auto& c = plan.config;
   const auto group = session.world.group().duplicate();
-  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline, plan.checkpoint.has_value()); });
+  auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline, plan.start); });
   if (told_to_stop(group)) return stopped_before_start(session);
   startup::done("networks");
   const fs::path dir = c.run.dir.value;
   if (c.checkpoint.every)
     on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
-  const auto lease = open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start,
-                                     c.checkpoint.resume, plan.checkpoint);
+  const auto lease =
+      open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, "trainer", hang_seconds(c.guard.hang_timeout), [&] {
     if (session.is_root()) print_start(session, plan);

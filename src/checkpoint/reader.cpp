@@ -153,7 +153,12 @@ RunState CheckpointReader::state() const {
 }
 
 std::string CheckpointReader::ledger() const {
-  if (manifest().contains("ledger")) return read_file(path_ / manifest().at("ledger").get<std::string>());
+  if (manifest().contains("ledger")) {
+    const auto name = manifest().at("ledger").get<std::string>();
+    if (std::ranges::find(files(), name, &CheckpointFile::name) == files().end())
+      fail(Exit::io, "{}: MANIFEST.json lists no file {}", path_.string(), name);
+    return read_file(path_ / name);
+  }
   const auto inside = manifest().at("state").value("ledger", nlohmann::json());  // format 1
   return inside.is_null() ? "" : inside.dump();
 }

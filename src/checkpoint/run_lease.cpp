@@ -12,12 +12,13 @@
 #include <stop_token>
 #include <thread>
 
-#include "millrace/checkpoint/slurm_number.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/slurm.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/core/storage_error.h"
@@ -40,9 +41,9 @@ struct Owner {
     return {fmt::format("{}-{:08x}", process_name(), random()),
             process_name(),
             host,
-            slurm_number("SLURM_JOB_ID").value_or(0),
-            slurm_number("SLURM_RESTART_COUNT").value_or(0),
-            slurm_number("SLURM_STEP_ID").value_or(0),
+            slurm::number("SLURM_JOB_ID").value_or(0),
+            slurm::number("SLURM_RESTART_COUNT").value_or(0),
+            slurm::number("SLURM_STEP_ID").value_or(0),
             0};
   }
 
@@ -90,21 +91,28 @@ std::optional<Owner> try_read_owner(const std::filesystem::path& file) {
   }
 }
 
-// Returns when the folder is free. What stays the same for `stale_after` belongs to nobody: no clocks are compared,
-// which differ between machines.
-void wait_until_free(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
+// Of what read_owner has found in a file; empty where there is no file.
+std::string nonce_of(const std::optional<Owner>& owner, const std::filesystem::path& file) {
+  std::error_code error;
+  if (owner && !owner->nonce.empty()) return owner->nonce;
+  return std::filesystem::exists(file, error) ? "unreadable" : "";
+}
+
+// Returns when the folder is free, with the nonce of the owner that lost it, if any. What stays the same for
+// `stale_after` belongs to nobody: no clocks are compared, which differ between machines.
+std::string wait_until_free(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
   const auto first = read_owner(file);
-  if (!first) return;
+  if (!first) return nonce_of(first, file);
   const Stopwatch watch;
   for (bool told = false;; told = true) {
     const auto owner = read_owner(file);
     if (!owner)
       throw Error(Exit::requeue, fmt::format("run.dir: {}, which had it, has just ended", first->describe()),
                   "start again: there may be a newer checkpoint now");
-    if (process_is_gone(owner->process)) return;
+    if (process_is_gone(owner->process)) return owner->nonce;
     if (owner->precedes(self)) {
       log::warning("run.dir: taking it over from an earlier start of this job, {}", owner->describe());
-      return;
+      return owner->nonce;
     }
     if (owner->nonce != first->nonce || owner->renewals != first->renewals)
       throw Error(Exit::usage,
@@ -113,13 +121,75 @@ void wait_until_free(const std::filesystem::path& file, const Owner& self, const
     if (watch.seconds() > times.stale_after) {
       log::warning("run.dir: taking it over from {}, which has not been heard of for {:.0f} s", owner->describe(),
                    watch.seconds());
-      return;
+      return owner->nonce;
     }
     if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
     if (!told)
       log::info("run.dir: {} was in use by {}; waiting up to {:.0f} s to see whether it still is",
                 file.parent_path().string(), owner->describe(), times.stale_after);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+// Makes `name` with what is in `fresh`; false where there is one already. On a file system that cannot link files, who
+// comes last has it.
+bool try_make(const std::filesystem::path& name, const std::filesystem::path& fresh, const Owner& self) {
+  std::error_code error;
+  std::filesystem::create_hard_link(fresh, name, error);
+  if (error == std::errc::operation_not_permitted || error == std::errc::operation_not_supported ||
+      error == std::errc::function_not_supported) {
+    write_file_atomically(name, self.to_text());
+    return true;
+  }
+  // ENOENT: the one who was quicker has swept the folder. NFS may ask twice and find what it has made itself.
+  if (error == std::errc::file_exists || error == std::errc::no_such_file_or_directory)
+    return nonce_of(try_read_owner(name), name) == self.nonce;
+  if (error) fail(Exit::io, "cannot make {}: {}", name.string(), error.message());
+  return true;
+}
+
+// Is gone at the end of its scope.
+struct Temporary {
+  std::filesystem::path path;
+  ~Temporary() {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+  }
+};
+
+std::filesystem::path right_to_replace(const std::filesystem::path& file, const std::string& lost) {
+  return fmt::format("{}.tmp-instead-of-{:016x}", file.string(), hash64(lost));
+}
+
+// NOTE [Two starts at once] Of several instances that find the folder free one gets it, because LEASE can be made once.
+// Of several that find the same owner gone, one gets the right to replace it: a file with that owner's nonce in its
+// name can be made once at a time, and while it is there nobody else touches that owner's LEASE. Who was slow and makes
+// it after the owner has been replaced sees so. `lost`: the owner's nonce, empty: there was none. True when the folder
+// is ours now.
+bool take(const std::filesystem::path& file, const Owner& self, const std::string& lost) {
+  const Temporary fresh{file.string() + ".tmp-" + self.nonce};
+  write_file_atomically(fresh.path, self.to_text());
+  if (lost.empty()) return try_make(file, fresh.path, self);
+  if (!try_make(right_to_replace(file, lost), fresh.path, self)) return false;
+  const Temporary right{right_to_replace(file, lost)};
+  if (nonce_of(read_owner(file), file) != lost) return false;
+  std::error_code error;
+  std::filesystem::rename(fresh.path, file, error);
+  if (error) fail(Exit::io, "cannot rename to {}: {}", file.string(), error.message());
+  return true;
+}
+
+// Waits for the folder and takes it.
+void wait_and_take(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
+  const Stopwatch watch;
+  for (;;) {
+    const auto lost = wait_until_free(file, self, times);
+    if (take(file, self, lost)) return;
+    if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::error_code ignored;
+    if (watch.seconds() > times.stale_after)  // who has the right was killed
+      std::filesystem::remove(right_to_replace(file, lost), ignored);
   }
 }
 
@@ -180,8 +250,7 @@ RunLease RunLease::acquire(const Group& world, const std::filesystem::path& run_
   on_root(world, [&] {
     const Owner self = Owner::self();
     impl->nonce = self.nonce;
-    wait_until_free(impl->file, self, times);
-    write_file_atomically(impl->file, self.to_text());
+    wait_and_take(impl->file, self, times);
     impl->renewing = std::jthread([&impl = *impl, self, every = times.renewed_every](const std::stop_token& stop) {
       impl.renew_until_stopped(stop, self, every);
     });

@@ -105,7 +105,7 @@ std::optional<double> HangJudge::overlong_silence(int rank, double now, double l
   return silent;
 }
 
-// Of a rank that waits for nobody. As long as the others wait for it in a collective (Loop::allow).
+// Of a rank that waits for nobody. As long as the others wait for it in a collective (train/pace.h).
 double HangJudge::still_limit(const Known& known, double learned) const {
   const std::string& phase = known.last.phase;
   if (phase == phase::training) return learned;

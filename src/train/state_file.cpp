@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "millrace/checkpoint/slurm_number.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/slurm.h"
 
 namespace millrace {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 using StateJson = nlohmann::ordered_json;
 
 StateJson number_or_null(const char* slurm_variable) {
-  const auto number = slurm_number(slurm_variable);
+  const auto number = slurm::number(slurm_variable);
   return number ? StateJson(*number) : StateJson(nullptr);
 }
 
@@ -43,20 +43,21 @@ static StateJson describe(const std::string& state, const RunPoint& at, const st
   return json;
 }
 
-static StateJson with_job(StateJson json, const std::string& reason) {
+static StateJson with_job(StateJson json, std::optional<Exit> exit, const std::string& reason) {
   json["job"] = number_or_null("SLURM_JOB_ID");
   json["restart"] = number_or_null("SLURM_RESTART_COUNT");
+  json["exit"] = exit ? StateJson(static_cast<int>(*exit)) : StateJson(nullptr);
   if (!reason.empty()) json["reason"] = reason;
   return json;
 }
 
 void StateFile::write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
-                      const std::string& reason) const {
+                      std::optional<Exit> exit, const std::string& reason) const {
   if (!is_ours()) return;
   try {
     const auto json = describe(state, at, checkpoint);
     if (state == "done") write_if_other(run_dir_ / "DONE", text_of(json));
-    write_if_other(run_dir_ / "STATE", text_of(with_job(json, reason)));
+    write_if_other(run_dir_ / "STATE", text_of(with_job(json, exit, reason)));
   } catch (const Error& failed) {
     if (state == "done") throw;
     log::warning("STATE stays as it was: {}", failed.what());
@@ -68,7 +69,7 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
   if (!is_ours()) return;
   try {
     const auto next = run_dir_ / "STATE.next";
-    write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), reason)));
+    write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), {}, reason)));
     // Looked at when all that takes time is over: this process may have been asleep in the middle of it.
     std::error_code error;
     if (has_ended()) {
@@ -98,6 +99,7 @@ void StateFile::write_failed(const Error& error) const {
     auto json = StateJson::parse(read_file(run_dir_ / "STATE"));
     if (json.at("state") != "running" && json.at("state") != "stopping") return;
     json["state"] = state_after(error);
+    json["exit"] = static_cast<int>(error.exit());
     json["reason"] = error.what();
     write_file_atomically(run_dir_ / "STATE", text_of(json));
   } catch (const std::exception&) {  // the run ends for another reason, which is being reported

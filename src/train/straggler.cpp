@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "millrace/core/log.h"
+
 namespace millrace {
 namespace {
 
@@ -46,6 +48,19 @@ std::vector<StragglerWatch::News> StragglerWatch::look(std::span<const double> s
     news.push_back({i, ratio, true, place.slow_steps});
   }
   return news;
+}
+
+void warn_of_stragglers(const char* works, const std::vector<RankOnHost>& ranks,
+                        const std::vector<StragglerWatch::News>& news) {
+  for (const auto& [place, ratio, is_slow, steps] : news) {
+    const auto& [rank, host] = ranks.at(place);
+    if (is_slow) {
+      log::warning("rank {} on {} {} {:.2f} times as long as the median for the same work, for {} steps", rank, host,
+                   works, ratio, steps);
+    } else {
+      log::info("rank {} on {} {} no longer than others any more", rank, host, works);
+    }
+  }
 }
 
 }  // namespace millrace

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "millrace/comm/world.h"
+
 namespace millrace {
 
 // Who takes longest for the same work, and how many times as long as the median (of an even number: the faster of the
@@ -38,5 +40,9 @@ class StragglerWatch {
   };
   std::vector<Place> places_;
 };
+
+// Logs who has become slow or recovered; `works`: "trains", "encodes".
+void warn_of_stragglers(const char* works, const std::vector<RankOnHost>& ranks,
+                        const std::vector<StragglerWatch::News>& news);
 
 }  // namespace millrace

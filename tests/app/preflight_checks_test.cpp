@@ -81,8 +81,8 @@ TEST(Judgements, ThatThrowAreThrownOnAllRanks) {
   Place place;
   Checkup checkup(place.world, place.hosts, place.deadline);
   const auto error = error_of([&] {
-    checkup.check(
-        "loss", 10, [] { return true; }, [](const auto&) -> Row { fail(Exit::numerics, "no number"); });
+    checkup.ask("loss", 10, [] { return true; });
+    checkup.conclude([]() -> Row { fail(Exit::numerics, "no number"); });
   });
   EXPECT_EQ(error.exit(), Exit::numerics);
 }
@@ -91,14 +91,14 @@ TEST(Checks, GoOnAfterASuspect) {
   Place place;
   if (place.world.size() == 1) GTEST_SKIP() << "one rank";
   Checkup checkup(place.world, place.hosts, place.deadline);
-  checkup.check(
-      "data", 10,
-      [&]() -> nlohmann::json {
-        if (place.apart) fail(Exit::io, "EIO");
-        return true;
-      },
-      [](const auto&) { return Row{.detail = "read"}; });
-  EXPECT_EQ(checkup.broadcast(checkup.rank() + 7), 7);
+  checkup.ask("data", 10, [&]() -> nlohmann::json {
+    if (place.apart) fail(Exit::io, "EIO");
+    return true;
+  });
+  checkup.conclude([] { return Row{.detail = "read"}; });
+  const auto answers = checkup.demand("next", 10, [&] { return checkup.rank() + 7; });
+  EXPECT_EQ(answers[0].facts, 7);
+  EXPECT_EQ(answers[place.last].facts, place.last + 7);
   EXPECT_THAT(error_of([&] { checkup.finish(); }).what(), HasSubstr(place.suspect() + ": data: EIO"));
 }
 

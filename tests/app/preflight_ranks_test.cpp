@@ -15,11 +15,28 @@ std::vector<int> ranks_of(const std::vector<Suspicion>& suspects) {
   return ranks;
 }
 
-// "position: usual" of those that differ.
+// One of every rank.
+template <class T>
+Facts<T> facts(const std::vector<T>& values) {
+  Facts<T> facts;
+  for (int rank = 0; const auto& value : values) facts.push_back({rank++, value});
+  return facts;
+}
+
+// "rank: usual" of those that differ.
 std::vector<std::string> odd(const std::vector<std::string>& values) {
   std::vector<std::string> texts;
-  for (const auto& one : odd_ones(values)) texts.push_back(std::to_string(one.position) + ": " + one.usual);
+  for (const auto& one : odd_ones(facts(values))) {
+    EXPECT_EQ(one.own, values[one.rank]);
+    texts.push_back(std::to_string(one.rank) + ": " + one.usual);
+  }
   return texts;
+}
+
+std::vector<int> slow(const Facts<double>& rates) {
+  std::vector<int> ranks;
+  for (const auto& fact : far_below(rates, 0.5)) ranks.push_back(fact.rank);
+  return ranks;
 }
 
 TEST(OddOnes, AreThoseThatDifferFromMost) {
@@ -35,42 +52,48 @@ TEST(OddOnes, AreAllWhereNobodyKnows) {
 }
 
 TEST(Clocks, OneThatIsAheadIsNamed) {
-  const auto suspects = judge_clocks({0, 0.1, 3.2, -0.2}, 2);
+  const auto suspects = judge_clocks(facts<double>({0, 0.1, 3.2, -0.2}), 2);
   EXPECT_THAT(ranks_of(suspects), ElementsAre(2));
   EXPECT_THAT(suspects[0].what, HasSubstr("3.2 s ahead"));
-  EXPECT_THAT(judge_clocks({0, 1.9, -0.1}, 2), IsEmpty());
+  EXPECT_THAT(judge_clocks(facts<double>({0, 1.9, -0.1}), 2), IsEmpty());
 }
 
 // All others seem wrong to it.
 TEST(Clocks, ThatOfRankZeroMayBeTheWrongOne) {
-  const auto suspects = judge_clocks({0, 5, 5.1, 4.9}, 2);
+  const auto suspects = judge_clocks(facts<double>({0, 5, 5.1, 4.9}), 2);
   EXPECT_THAT(ranks_of(suspects), ElementsAre(0));
   EXPECT_THAT(suspects[0].what, HasSubstr("behind"));
 }
 
-TEST(FarBelow, ComparesWithinAKind) {
-  const std::vector<std::string> kinds = {"t", "t", "t", "p", "p", "p", "p"};
-  EXPECT_THAT(far_below({10, 10, 4, 1, 1, 1, 0.4}, kinds, 0.5), ElementsAre(2, 6));
-  EXPECT_THAT(far_below({10, 10, 6, 1, 1, 1, 0.6}, kinds, 0.5), IsEmpty());
+TEST(FarBelow, IsLessThanAShareOfTheMedian) {
+  EXPECT_THAT(slow(facts<double>({1, 1, 1, 0.4})), ElementsAre(3));
+  EXPECT_THAT(slow(facts<double>({1, 1, 1, 0.6})), IsEmpty());
+}
+
+TEST(FarBelow, ComparesWithinARole) {
+  const Roles roles{.trainers = {0, 1, 2}, .producers = {3, 4, 5, 6}};
+  auto rates = by_role(facts<double>({10, 10, 4, 1, 1, 1, 0.4}), roles);
+  EXPECT_THAT(slow(rates["trainer"]), ElementsAre(2));
+  EXPECT_THAT(slow(rates["producer"]), ElementsAre(6));
 }
 
 TEST(FarBelow, NobodyJudgesTwo) {
-  EXPECT_THAT(far_below({10, 1}, {"t", "t"}, 0.5), IsEmpty());
+  EXPECT_THAT(slow(facts<double>({10, 1})), IsEmpty());
 }
 
 TEST(Sharing, OnlyHostsThatDifferAreSuspect) {
-  const auto lost = judge_sharing({"a", "b", "c", "c", ""}, {"n0", "n0", "n1", "n1", "n2"});
+  const auto lost = judge_sharing(facts<std::string>({"a", "b", "c", "c", ""}), {"n0", "n0", "n1", "n1", "n2"});
   EXPECT_EQ(lost.ranks_per_gpu, 2);
   EXPECT_THAT(ranks_of(lost.suspects), ElementsAre(3));
   EXPECT_THAT(lost.suspects[0].what, HasSubstr("the same GPU as rank 2"));
 }
 
 TEST(Sharing, IsNoFaultWhereAllHostsDo) {
-  const auto wanted = judge_sharing({"a", "a", "b", "b"}, {"n0", "n0", "n1", "n1"});
+  const auto wanted = judge_sharing(facts<std::string>({"a", "a", "b", "b"}), {"n0", "n0", "n1", "n1"});
   EXPECT_EQ(wanted.ranks_per_gpu, 2);
   EXPECT_THAT(wanted.suspects, IsEmpty());
-  EXPECT_THAT(judge_sharing({"a", "a"}, {"n0", "n0"}).suspects, IsEmpty());
-  EXPECT_EQ(judge_sharing({"", ""}, {"n0", "n1"}).ranks_per_gpu, 1);
+  EXPECT_THAT(judge_sharing(facts<std::string>({"a", "a"}), {"n0", "n0"}).suspects, IsEmpty());
+  EXPECT_EQ(judge_sharing(facts<std::string>({"", ""}), {"n0", "n1"}).ranks_per_gpu, 1);
 }
 
 TEST(Ring, NeighboursAreOnDifferentHosts) {

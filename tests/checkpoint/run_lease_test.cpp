@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "core/temp_dir.h"
 #include "error_of.h"
@@ -88,6 +91,44 @@ TEST(RunLease, AProcessOfThisMachineThatIsGoneNeedsNoWaiting) {
   const Stopwatch watch;
   const auto lease = RunLease::acquire(Group(), folder.path(), {.stale_after = 30});
   EXPECT_LT(watch.seconds(), 10);
+}
+
+// Eight starts at the same moment, of a free folder, of one with a damaged LEASE, and of one whose owner is gone.
+TEST(RunLease, OneOfManyStartsAtOnceGetsTheFolder) {
+  for (int round = 0; round < 20; ++round) {
+    const TempDir folder;
+    if (round % 3 == 1) {
+      std::ofstream(folder.path() / "LEASE") << "{";
+    } else if (round % 3 == 2) {
+      const auto own = process_name();
+      write_foreign(folder.path(), 0, {{"process", own.substr(0, own.find('-')) + "-4194999"}});
+    }
+    std::barrier at_once(8);
+    std::mutex mutex;
+    std::vector<RunLease> leases;
+    std::vector<Exit> refused;
+    {
+      std::vector<std::jthread> starts;
+      for (int i = 0; i < 8; ++i)
+        starts.emplace_back([&] {
+          at_once.arrive_and_wait();
+          try {
+            auto lease = RunLease::acquire(Group(), folder.path(), quick);
+            const std::lock_guard lock(mutex);
+            leases.push_back(std::move(lease));
+          } catch (const Error& error) {
+            const std::lock_guard lock(mutex);
+            refused.push_back(error.exit());
+          }
+        });
+    }
+    ASSERT_EQ(leases.size(), 1u) << "round " << round;
+    EXPECT_EQ(refused.size(), 7u);
+    for (const Exit exit : refused) EXPECT_TRUE(exit == Exit::usage || exit == Exit::requeue);
+    EXPECT_TRUE(leases.front().is_ours());
+    leases.clear();
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+  }
 }
 
 TEST(RunLease, ARestartOfTheSameJobTakesOverAtOnceAndAnEarlierOneDoesNot) {

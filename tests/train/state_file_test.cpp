@@ -19,10 +19,14 @@ TEST(StateFile, TellsHowFarTheRunIs) {
   const StateFile file(run.path());
   file.write("running", {.step = 3, .samples = 24}, std::nullopt);
   EXPECT_EQ(state_in(run.path())["step"], 3);
+  EXPECT_TRUE(state_in(run.path())["exit"].is_null());
   file.update("stopping", {.step = 5, .samples = 40}, std::nullopt, "a signal");
   EXPECT_EQ(state_in(run.path())["state"], "stopping");
   EXPECT_EQ(state_in(run.path())["step"], 5);
   EXPECT_EQ(state_in(run.path())["reason"], "a signal");
+  EXPECT_TRUE(state_in(run.path())["exit"].is_null());
+  file.write("requeue", {.step = 5, .samples = 40}, std::nullopt, Exit::requeue, "a signal");
+  EXPECT_EQ(state_in(run.path())["exit"], 75);
 }
 
 // A stopped process wakes up when the launcher ends it, and may be about to say that all is well.
@@ -32,7 +36,8 @@ TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
   file.write("running", {.step = 3, .samples = 24}, std::nullopt);
   file.write_failed(Error(Exit::timeout, "rank 1 on n2 has not been heard of"));
   const auto ended = state_in(run.path());
-  EXPECT_NE(ended["state"], "running");
+  EXPECT_EQ(ended["state"], "requeue");
+  EXPECT_EQ(ended["exit"], 76);
   file.update("running", {.step = 4, .samples = 32}, std::nullopt, "");
   EXPECT_EQ(state_in(run.path()), ended);
   file.write("running", {.step = 3, .samples = 24}, std::nullopt);  // the next start

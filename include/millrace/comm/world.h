@@ -41,6 +41,11 @@ class World {
   std::vector<std::string> hosts_;
 };
 
+struct RankOnHost {
+  int rank = -1;  // in the world
+  std::string host;
+};
+
 // Name and version of the MPI library, for bug reports.
 std::string mpi_version();
 

@@ -8,6 +8,7 @@
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/checkpoint/run_state.h"
 #include "millrace/comm/group.h"
+#include "millrace/comm/world.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/parallel/sharded_model.h"
@@ -18,11 +19,6 @@
 #include "millrace/train/validation.h"
 
 namespace millrace {
-
-struct RankOnHost {
-  int rank = -1;  // in the world
-  std::string host;
-};
 
 // Everything the loop works with; the same on every trainer but for the shards.
 struct TrainerContext {

@@ -12,9 +12,9 @@ namespace millrace {
 // requeue where another start may get over it (storage, hangs), else failed: a person has to look.
 const char* state_after(const Error& error);
 
-// RUN/STATE: what the run is doing, for people and for slurm/requeue.sh. JSON with a key on each line: state, job,
-// restart, step, samples, checkpoint, digest, reason. Rank 0 writes it: when the run folder is opened, with every
-// checkpoint, when a stop is asked for, and at the end.
+// RUN/STATE: what the run is doing, for people and for slurm/requeue.sh. JSON with a key on each line: state, step,
+// samples, checkpoint, digest, job, restart, exit (the code it ended with, else null), reason. Rank 0 writes it: when
+// the run folder is opened, with every checkpoint, when a stop is asked for, and at the end.
 class StateFile {
  public:
   // Once another instance has taken `lease`, nothing is written any more; null: the folder is known to be ours.
@@ -25,7 +25,7 @@ class StateFile {
   // is none here. `done` writes RUN/DONE with it. A disk that refuses the file is warned about: except for `done`, what
   // it says can be found in other files.
   void write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
-             const std::string& reason = {}) const;
+             std::optional<Exit> exit = {}, const std::string& reason = {}) const;
   // The same step and checkpoint with what becomes of the run by `error`, unless it has ended: by whichever rank ends
   // it.
   void write_failed(const Error& error) const;

@@ -1,7 +1,11 @@
 #include "preflight/checkup.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/backoff.h"
@@ -16,7 +20,6 @@ using nlohmann::json;
 
 constexpr std::size_t answer_bytes = 256 << 10;
 constexpr double grace_seconds = 5;  // for an answer to arrive, once its rank's time is over
-constexpr std::size_t most_names = 8;
 constexpr const char* hint = "leave that node out (srun --exclude, another list of hosts), or repair it";
 
 enum Tag { tag_answer = 1, tag_message };
@@ -28,8 +31,10 @@ std::string to_text(const json& value) {
 
 Answer answer_of(const Checkup::Work& work) {
   Answer answer;
+  const Stopwatch watch;
   try {
     answer.facts = work();
+    if (answer.facts.is_object()) answer.facts["seconds"] = watch.seconds();
   } catch (...) {
     answer.error = present_error();
   }
@@ -42,20 +47,23 @@ bool waited(const Answer& answer) {
   return answer.error && answer.error->exit() == Exit::timeout;
 }
 
-// What no rank could do, in the words of the lowest; nothing when one could. One that was told to stop stops all.
-std::optional<Error> find_common_error(const Answers& answers) {
-  const Error* first = nullptr;
-  bool somebody_could = false;
-  for (const auto& answer : answers) {
-    if (answer.error && answer.error->exit() == Exit::requeue) return answer.error;
-    somebody_could |= !answer.error && !answer.facts.is_null();
-    if (answer.error && (!first || (first->exit() == Exit::timeout && !waited(answer)))) first = &*answer.error;
-  }
-  return first && !somebody_could ? std::optional(*first) : std::nullopt;
+bool failed(const Answer& answer) {
+  return answer.error && !waited(answer);
 }
 
-// Waits until the transfer is done; false when that takes longer.
-bool finished_within(Transfer& transfer, double seconds) {
+// What no rank could do, in the words of the lowest; nothing when one could. One that was told to stop stops all.
+std::optional<Error> find_common_error(const Answers& answers) {
+  const auto could = [](const Answer& answer) { return !answer.error && !answer.facts.is_null(); };
+  const auto stopped = [](const Answer& answer) { return answer.error && answer.error->exit() == Exit::requeue; };
+  if (const auto found = std::ranges::find_if(answers, stopped); found != answers.end()) return found->error;
+  if (std::ranges::any_of(answers, could)) return std::nullopt;
+  const auto suspects = failed_alone(answers);
+  return suspects.empty() ? std::nullopt : answers[suspects[0].rank].error;
+}
+
+// Waits until a message has gone its way; false when that takes longer.
+bool finished_within(double seconds, Transfer transfer, std::size_t bytes = 0) {
+  transfer.start(bytes);
   Backoff backoff;
   while (!transfer.done()) {
     if (backoff.seconds() > seconds) return false;
@@ -64,7 +72,16 @@ bool finished_within(Transfer& transfer, double seconds) {
   return true;
 }
 
-void print_row(const std::string& check, const std::string& result, const std::string& detail) {
+// The first of many.
+std::string join_first(const std::vector<std::string>& texts, const char* separator) {
+  constexpr std::size_t most = 8;
+  const auto some = std::span(texts).first(std::min(most, texts.size()));
+  auto text = fmt::format("{}", fmt::join(some, separator));
+  if (texts.size() > most) text += fmt::format("{}and {} more", separator, texts.size() - most);
+  return text;
+}
+
+void print_row(const char* check, const char* result, const std::string& detail) {
   auto text = visible(detail);
   for (auto place = text.find('\n'); place != text.npos; place = text.find('\n', place + 1))
     text.replace(place, 1, "\n" + std::string(26, ' '));
@@ -74,33 +91,35 @@ void print_row(const std::string& check, const std::string& result, const std::s
 
 }  // namespace
 
-json to_json(const std::optional<Error>& error) {
-  return error ? json{static_cast<int>(error->exit()), error->what(), error->hint()} : json();
+void to_json(json& json, const Answer& answer) {
+  json = {{"facts", answer.facts}};
+  if (const auto& error = answer.error) json["error"] = {static_cast<int>(error->exit()), error->what(), error->hint()};
 }
 
-std::optional<Error> error_from(const json& json) {
-  if (json.is_null()) return std::nullopt;
-  return Error(static_cast<Exit>(json[0].get<int>()), json[1].get<std::string>(), json[2].get<std::string>());
+void from_json(const json& json, Answer& answer) {
+  answer.facts = json.at("facts");
+  if (!json.contains("error")) return;
+  const auto& error = json.at("error");
+  answer.error = Error(static_cast<Exit>(error[0].get<int>()), error[1].get<std::string>(), error[2]);
+}
+
+std::vector<Suspicion> failed_alone(const Answers& answers) {
+  std::vector<Suspicion> suspects;
+  for (const auto& is_suspect : {failed, waited}) {
+    for (std::size_t rank = 0; rank < answers.size(); ++rank)
+      if (is_suspect(answers[rank])) suspects.push_back({static_cast<int>(rank), answers[rank].error->what()});
+    if (!suspects.empty()) break;
+  }
+  return suspects;
 }
 
 Checkup::Checkup(const World& world, std::vector<std::string> hosts, Deadline& deadline)
-    : group_(world.group().duplicate()),
-      answers_(world.group().duplicate()),
-      hosts_(std::move(hosts)),
-      deadline_(deadline) {
+    : group_(world.group().duplicate()), hosts_(std::move(hosts)), deadline_(deadline) {
   phase::current = "in preflight";
 }
 
 std::string Checkup::name(int rank) const {
   return fmt::format("rank {} on {}", rank, hosts_[static_cast<std::size_t>(rank)]);
-}
-
-void Checkup::send_answer(const Answer& answer, double limit) const {
-  const auto text = to_text({{"facts", answer.facts}, {"error", to_json(answer.error)}});
-  ensure(text.size() <= answer_bytes, "an answer fits into a message");
-  auto sender = answers_.sender(0, tag_answer, std::as_bytes(std::span(text)));
-  sender.start(text.size());
-  if (!finished_within(sender, limit)) fail(Exit::timeout, "{} takes no answers", name(0));
 }
 
 Answers Checkup::collect(Answer own, double limit) const {
@@ -111,7 +130,7 @@ Answers Checkup::collect(Answer own, double limit) const {
   std::vector<int> silent;
   for (std::size_t rank = 1; rank < ranks; ++rank) {
     const std::span text(texts.get() + rank * answer_bytes, answer_bytes);
-    transfers[rank] = answers_.receiver(static_cast<int>(rank), tag_answer, std::as_writable_bytes(text));
+    transfers[rank] = group_.receiver(static_cast<int>(rank), tag_answer, std::as_writable_bytes(text));
     transfers[rank].start();
     silent.push_back(static_cast<int>(rank));
   }
@@ -120,31 +139,24 @@ Answers Checkup::collect(Answer own, double limit) const {
   for (Backoff backoff; !silent.empty() && backoff.seconds() < limit; backoff.pause())
     std::erase_if(silent, [&](int rank) {
       if (!transfers[rank].done()) return false;
-      const auto told = json::parse(std::string_view(texts.get() + rank * answer_bytes, transfers[rank].bytes()));
-      answers[rank] = {told.at("facts"), error_from(told.at("error"))};
+      const std::string_view text(texts.get() + rank * answer_bytes, transfers[rank].bytes());
+      answers[rank] = json::parse(text).get<Answer>();
       return true;
     });
   if (silent.empty()) return answers;
   // Who waits for one that has failed, in a call without a limit, is silent too.
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (answers[rank].error && !waited(answers[rank]))
-      throw hang(fmt::format("{}: {}", name(static_cast<int>(rank)), answers[rank].error->what()));
+  if (const auto found = std::ranges::find_if(answers, failed); found != answers.end())
+    throw hang(fmt::format("{}: {}", name(static_cast<int>(found - answers.begin())), found->error->what()));
   if (silent.size() > 1 && silent.size() + 1 == ranks) throw hang(fmt::format("{} gets no answers", name(0)));
-  std::string names;
-  for (std::size_t i = 0; i < std::min(most_names, silent.size()); ++i) names += (i ? ", " : "") + name(silent[i]);
-  if (silent.size() > most_names) names += fmt::format(" and {} more", silent.size() - most_names);
-  throw hang(
-      fmt::format("{} {} not answered for {:.0f} s", names, silent.size() == 1 ? "has" : "have", since_ask_.seconds()));
+  std::vector<std::string> names;
+  for (const int rank : silent) names.push_back(name(rank));
+  throw hang(fmt::format("{} {} not answered for {:.0f} s", join_first(names, ", "), names.size() == 1 ? "has" : "have",
+                         since_ask_.seconds()));
 }
 
 Error Checkup::hang(const std::string& what) const {
-  print_row(current_.load(), "HANGS", what);
+  print_row(current_, "HANGS", what);
   return Error(Exit::timeout, fmt::format("{}, in the check \"{}\"", what, current_.load()), hint);
-}
-
-void Checkup::agree_with_root(const std::optional<Error>& error) const {
-  const auto agreed = error_from(json::parse(group_.broadcast(to_text(to_json(error)))));
-  if (agreed) throw AgreedError(*agreed, group_);
 }
 
 Answers Checkup::ask(const char* check, double seconds, const Work& work) {
@@ -154,102 +166,79 @@ Answers Checkup::ask(const char* check, double seconds, const Work& work) {
   limit_ = seconds;
   since_ask_ = Stopwatch();
   group_.set_time_limit(seconds);
-  auto own = answer_of(work);
+  const auto own = answer_of(work);
   const double left = seconds_left() + grace_seconds;
   group_.set_time_limit(left + grace_seconds);
+  std::string all;
   if (is_root()) {
-    auto answers = collect(std::move(own), left);
-    const auto error = find_common_error(answers);
-    if (error) print_row(check, error->exit() == Exit::requeue ? "stopped" : "failed", error->what());
-    agree_with_root(error);
-    return answers;
+    all = to_text(collect(own, left));
+  } else {
+    const auto text = to_text(own);
+    ensure(text.size() <= answer_bytes, "an answer fits into a message");
+    if (!finished_within(left, group_.sender(0, tag_answer, std::as_bytes(std::span(text))), text.size()))
+      fail(Exit::timeout, "{} takes no answers", name(0));
   }
-  send_answer(own, left);
   try {
-    agree_with_root({});
-  } catch (const AgreedError&) {
-    throw;
+    all = group_.broadcast(std::move(all));
   } catch (const Error&) {
-    if (own.error && !waited(own)) throw Error(Exit::timeout, own.error->what(), own.error->hint());
+    if (is_root()) throw;
+    if (failed(own)) throw Error(Exit::timeout, own.error->what(), own.error->hint());
     throw Error(Exit::timeout, fmt::format("{} does not go on after the check \"{}\"", name(0), check), hint);
   }
-  return Answers(hosts_.size());
+  auto answers = json::parse(all).get<Answers>();  // rank 0, too: what is no UTF-8 is replaced by now
+  if (const auto error = find_common_error(answers)) {
+    if (is_root()) print_row(check, error->exit() == Exit::requeue ? "stopped" : "failed", error->what());
+    throw AgreedError(*error, group_);
+  }
+  failed_alone_ = failed_alone(answers);
+  return answers;
 }
 
 Answers Checkup::demand(const char* check, double seconds, const Work& work) {
   auto answers = ask(check, seconds, work);
-  if (broadcast(!failed_alone(answers).empty()).get<bool>())
-    conclude(check, [&] { return Row{.detail = "", .suspects = failed_alone(answers), .ends = true}; });
+  if (!failed_alone_.empty()) conclude([] { return Row{.detail = "", .ends = true}; });
   return answers;
 }
 
-void Checkup::check(const char* check, double seconds, const Work& work, const Judge& judge) {
-  const auto answers = ask(check, seconds, work);
-  conclude(check, [&] {
-    auto row = judge(answers);
-    const auto failed = failed_alone(answers);
-    row.suspects.insert(row.suspects.begin(), failed.begin(), failed.end());
-    return row;
-  });
-}
-
-void Checkup::conclude(const std::string& check, const std::function<Row()>& judge) {
-  std::optional<Error> error;
-  if (is_root()) {
-    try {
-      const auto row = judge();
-      std::string text = row.detail;
-      for (const auto& suspect : row.suspects)
-        text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", name(suspect.rank), suspect.what);
-      print_row(check, row.suspects.empty() ? "ok" : "SUSPECT", text);
-      for (const auto& suspect : row.suspects) suspects_.push_back({suspect.rank, check + ": " + suspect.what});
-      if (row.ends && !row.suspects.empty()) error = suspicion();
-    } catch (...) {
-      error = present_error();
-      print_row(check, "failed", error->what());
-    }
+void Checkup::conclude(const std::function<Row()>& judge) {
+  Row row;
+  try {
+    row = judge();
+  } catch (...) {
+    const auto error = present_error();
+    if (is_root()) print_row(current_, "failed", error.what());
+    throw AgreedError(error, group_);
   }
-  agree_with_root(error);
+  auto suspects = std::exchange(failed_alone_, {});
+  suspects.insert(suspects.end(), row.suspects.begin(), row.suspects.end());
+  for (const auto& [rank, what] : suspects) {
+    row.detail += fmt::format("{}{}: {}", row.detail.empty() ? "" : "\n", name(rank), what);
+    suspicions_.push_back(fmt::format("{}: {}: {}", name(rank), current_.load(), what));
+  }
+  if (is_root()) print_row(current_, suspects.empty() ? "ok" : "SUSPECT", row.detail);
+  if (row.ends && !suspects.empty()) finish();
 }
 
-json Checkup::broadcast(const json& facts) const {
-  return json::parse(group_.broadcast(to_text(facts)));
-}
-
-void Checkup::skip(const std::string& check, const std::string& why) {
+void Checkup::skip(const char* check, const std::string& why) const {
   if (is_root()) print_row(check, "not used", why);
 }
 
-Error Checkup::suspicion() const {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most_names, suspects_.size()); ++i)
-    text += fmt::format("{}{}: {}", i ? "\n" : "", name(suspects_[i].rank), suspects_[i].what);
-  if (suspects_.size() > most_names) text += fmt::format("\nand {} more", suspects_.size() - most_names);
-  return Error(Exit::timeout, text, hint);
-}
-
 void Checkup::finish() const {
-  agree_with_root(suspects_.empty() ? std::nullopt : std::optional(suspicion()));
+  if (!suspicions_.empty()) throw AgreedError({Exit::timeout, join_first(suspicions_, "\n"), hint}, group_);
 }
 
-std::vector<Suspicion> failed_alone(const Answers& answers) {
-  std::vector<Suspicion> suspects, waiting;
-  for (std::size_t rank = 0; rank < answers.size(); ++rank)
-    if (answers[rank].error)
-      (waited(answers[rank]) ? waiting : suspects).push_back({static_cast<int>(rank), answers[rank].error->what()});
-  return suspects.empty() ? waiting : suspects;
+double Checkup::seconds_left() const {
+  return std::max(0.0, limit_ - since_ask_.seconds());
 }
 
-void send(const Group& group, int to, std::span<const std::byte> bytes, double seconds) {
-  auto transfer = group.sender(to, tag_message, bytes);
-  transfer.start(bytes.size());
-  if (!finished_within(transfer, seconds)) fail(Exit::timeout, "rank {} did not take a message", to);
+void Checkup::send(int to, std::span<const std::byte> bytes) const {
+  if (!finished_within(seconds_left(), group_.sender(to, tag_message, bytes), bytes.size()))
+    fail(Exit::timeout, "rank {} did not take a message", to);
 }
 
-void receive(const Group& group, int from, std::span<std::byte> bytes, double seconds) {
-  auto transfer = group.receiver(from, tag_message, bytes);
-  transfer.start();
-  if (!finished_within(transfer, seconds)) fail(Exit::timeout, "no message from rank {}", from);
+void Checkup::receive(int from, std::span<std::byte> bytes) const {
+  if (!finished_within(seconds_left(), group_.receiver(from, tag_message, bytes)))
+    fail(Exit::timeout, "no message from rank {}", from);
 }
 
 }  // namespace millrace::preflight

@@ -1,7 +1,4 @@
 #pragma once
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -11,18 +8,11 @@ namespace millrace::preflight {
 // others and know no limit, such as MPI_Init.
 class Deadline {
  public:
-  Deadline(double seconds, std::string why);
-  // From any thread.
+  Deadline(double seconds, std::string why) { move(seconds, std::move(why)); }
   void move(double seconds, std::string why);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  std::mutex mutex_;
-  std::condition_variable_any moved_;
-  Clock::time_point end_;
-  std::string why_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;
 };
 
 }  // namespace millrace::preflight

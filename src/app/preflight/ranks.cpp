@@ -10,55 +10,50 @@
 
 namespace millrace::preflight {
 
-std::vector<Odd> odd_ones(const std::vector<std::string>& values) {
-  std::map<std::string, std::size_t> counts;
-  for (const auto& value : values) ++counts[value];
-  std::size_t most = 0;
-  for (const auto& [value, count] : counts) most = std::max(most, count);
-  std::vector<std::string> usual;  // the most frequent ones
-  for (const auto& [value, count] : counts)
-    if (count == most) usual.push_back(value);
+std::vector<Odd> odd_ones(const Facts<std::string>& facts) {
+  std::map<std::string, int> counts;
+  int most = 0;
+  for (const auto& fact : facts) most = std::max(most, ++counts[fact.value]);
+  std::erase_if(counts, [&](const auto& entry) { return entry.second < most; });
   std::vector<Odd> odd;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (usual.size() > 1 || values[i] != usual[0]) odd.push_back({i, usual[values[i] == usual[0]]});
+  for (const auto& [rank, value] : facts) {
+    const auto& first = counts.begin()->first;
+    if (counts.size() > 1 || value != first)
+      odd.push_back({rank, value, value == first ? std::next(counts.begin())->first : first});
+  }
   return odd;
 }
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
+double median(const Facts<double>& facts) {
+  if (facts.empty()) return 0;
+  std::vector<double> values;
+  for (const auto& fact : facts) values.push_back(fact.value);
+  std::ranges::sort(values);
   const auto middle = values.size() / 2;
   return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-std::vector<Suspicion> judge_clocks(const std::vector<double>& offsets, double limit_seconds) {
+Facts<double> far_below(const Facts<double>& facts, double share) {
+  if (facts.size() < 3) return {};
+  auto low = facts;
+  std::erase_if(low, [limit = share * median(facts)](const auto& fact) { return !(fact.value < limit); });
+  return low;
+}
+
+std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_seconds) {
   const double usual = median(offsets);
   std::vector<Suspicion> suspects;
-  for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
-    const double ahead = offsets[rank] - usual;
-    if (std::abs(ahead) <= limit_seconds) continue;
-    suspects.push_back({static_cast<int>(rank), fmt::format("its clock is {:.1f} s {} the others'", std::abs(ahead),
-                                                            ahead > 0 ? "ahead of" : "behind")});
-  }
+  for (const auto& [rank, offset] : offsets)
+    if (const double ahead = offset - usual; std::abs(ahead) > limit_seconds)
+      suspects.push_back({rank, fmt::format("its clock is {:.1f} s {} the others'", std::abs(ahead),
+                                            ahead > 0 ? "ahead of" : "behind")});
   return suspects;
 }
 
-std::vector<std::size_t> far_below(const std::vector<double>& values, const std::vector<std::string>& kinds,
-                                   double share) {
-  std::map<std::string, std::vector<double>> of_kind;
-  for (std::size_t i = 0; i < values.size(); ++i) of_kind[kinds[i]].push_back(values[i]);
-  std::vector<std::size_t> found;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& equals = of_kind[kinds[i]];
-    if (equals.size() >= 3 && values[i] < share * median(equals)) found.push_back(i);
-  }
-  return found;
-}
-
-Sharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts) {
+Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts) {
   std::map<std::string, std::vector<int>> users;
-  for (std::size_t i = 0; i < uuids.size(); ++i)
-    if (!uuids[i].empty()) users[uuids[i]].push_back(static_cast<int>(i));
+  for (const auto& [rank, uuid] : uuids) users[uuid].push_back(rank);
+  users.erase("");
   std::map<std::string, std::size_t> most;  // of each host
   for (const auto& [uuid, ranks] : users) {
     auto& of_host = most[hosts[ranks[0]]];

@@ -1,6 +1,10 @@
 #pragma once
+#include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "run/roles.h"
 
 // Which of many ranks is the one that differs. No communication: these are the judgements of the checks.
 namespace millrace::preflight {
@@ -11,32 +15,56 @@ struct Suspicion {
   std::string what;
 };
 
-// A value that is not the most frequent one, and the most frequent one beside it.
-struct Odd {
-  std::size_t position = 0;
-  std::string usual;
+// What a rank has found out.
+template <class T>
+struct Fact {
+  int rank = 0;
+  T value;
 };
-// Where several values are the most frequent ones nobody knows which is right, and all are named.
-std::vector<Odd> odd_ones(const std::vector<std::string>& values);
+template <class T>
+using Facts = std::vector<Fact<T>>;
+
+template <class T>
+Fact<T> least(const Facts<T>& facts) {
+  return std::ranges::min(facts, {}, &Fact<T>::value);
+}
+template <class T>
+Fact<T> most(const Facts<T>& facts) {
+  return std::ranges::max(facts, {}, &Fact<T>::value);
+}
+// Of trainers, and of ranks that only produce.
+template <class T>
+std::map<std::string, Facts<T>> by_role(const Facts<T>& facts, const Roles& roles) {
+  std::map<std::string, Facts<T>> parts;
+  for (const auto& fact : facts) parts[roles.trains(fact.rank) ? "trainer" : "producer"].push_back(fact);
+  return parts;
+}
+
+// A rank whose value is not the most frequent one. Where several are the most frequent ones nobody knows which is
+// right, and all are named.
+struct Odd {
+  int rank = 0;
+  std::string own, usual;
+};
+std::vector<Odd> odd_ones(const Facts<std::string>& facts);
 
 // The middle value, or the mean of the two in the middle; 0 of none.
-double median(std::vector<double> values);
+double median(const Facts<double>& facts);
 
-// Ranks whose clock is more than `limit` seconds away from the median of all. `offsets`: of every rank to rank 0.
-std::vector<Suspicion> judge_clocks(const std::vector<double>& offsets, double limit_seconds);
+// Ranks whose value is below `share` of the median. Fewer than three are not judged, since nobody can say which of two
+// is the slow one.
+Facts<double> far_below(const Facts<double>& facts, double share);
 
-// Positions of values below `share` of the median of their own kind; kinds of fewer than three are not judged, since
-// nobody can say which of two is the slow one.
-std::vector<std::size_t> far_below(const std::vector<double>& values, const std::vector<std::string>& kinds,
-                                   double share);
+// Ranks whose clock is more than `limit` seconds away from the median of all. `offsets`: to the clock of one of them.
+std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_seconds);
 
 // GPUs that several ranks use: a host on which they are more than on another has lost one, or sees too few.
 struct Sharing {
   int ranks_per_gpu = 1;  // at the most
   std::vector<Suspicion> suspects;
 };
-// `uuids`: of every rank, empty where it has no GPU.
-Sharing judge_sharing(const std::vector<std::string>& uuids, const std::vector<std::string>& hosts);
+// `uuids`: empty where a rank has no GPU; `hosts`: of every rank.
+Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts);
 
 // The order in which ranks are neighbours in a ring: by place on their host, so that messages between neighbours cross
 // hosts wherever there are several.
@@ -49,9 +77,7 @@ struct Meeting {
 };
 std::vector<Meeting> meetings(int place, int ranks);
 
-// "3 ms", "0.42 s", "31 s".
-std::string describe_seconds(double seconds);
-// "512.0 MB/s".
-std::string describe_rate(double bytes_per_second);
+std::string describe_seconds(double seconds);        // "3 ms", "0.42 s", "31 s"
+std::string describe_rate(double bytes_per_second);  // "512.0 MB/s"
 
 }  // namespace millrace::preflight

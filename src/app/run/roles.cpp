@@ -158,6 +158,11 @@ Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micr
   return routing;
 }
 
+std::string describe(const Roles& roles) {
+  if (roles.all_in_one) return "every rank trains and produces";
+  return fmt::format("trainers {}, producers {}", fmt::join(roles.trainers, " "), fmt::join(roles.producers, " "));
+}
+
 std::string describe_shares(const Routing& routing) {
   if (routing.is_even()) return {};
   std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));

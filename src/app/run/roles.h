@@ -56,6 +56,9 @@ Routing plan_routing(const Roles& roles, int stripes);
 // numbers would do. Where shares differ, a trainer's last micro-batch may be smaller, and some have one more of them.
 Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);
 
+// "every rank trains and produces", or "trainers 0 1, producers 2": for the start-up table.
+std::string describe(const Roles& roles);
+
 // "stripes 11 11 10", what each trainer has; empty when all have equally many. For the start-up table.
 std::string describe_shares(const Routing& routing);
 

@@ -128,4 +128,10 @@ std::vector<std::string> gpu_names(const Session& session) {
   return session.world.group().all_gather_strings(session.device.is_cuda() ? device_name(session.device) : "");
 }
 
+std::vector<RankOnHost> on_hosts(const Session& session, const std::vector<int>& ranks) {
+  std::vector<RankOnHost> places;
+  for (const int rank : ranks) places.push_back({rank, session.world.hosts()[static_cast<std::size_t>(rank)]});
+  return places;
+}
+
 }  // namespace millrace

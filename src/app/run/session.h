@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "command.h"
 #include "millrace/comm/agree.h"
@@ -57,7 +58,9 @@ PipelineFolder open_pipeline(const Group& world, const std::string& path);
 // Made by rank 0, the same everywhere; its errors reach all ranks.
 DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch);
 
-// GPU name of every rank; "" where there is none.
+// GPU name of every rank; "" where there is none. Collective.
 std::vector<std::string> gpu_names(const Session& session);
+
+std::vector<RankOnHost> on_hosts(const Session& session, const std::vector<int>& ranks);
 
 }  // namespace millrace

@@ -1,0 +1,80 @@
+#include "run/finish.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/deadline.h"
+#include "millrace/core/log.h"
+#include "millrace/core/units.h"
+#include "millrace/train/state_file.h"
+
+namespace millrace {
+namespace {
+
+// Who holds the run back, from the shares of time (percent) that trainers and producers spent waiting for each other.
+std::string balance(double trainers_wait, const StageShares& stages, double images_per_second) {
+  if (trainers_wait <= 5) return "producers keep up with the trainers";
+  if (100 * stages.send_wait > trainers_wait)
+    return "both waited for each other: do they share cores, or is the network slow?";
+  return fmt::format("trainers wait for producers: they could take {:.1f} img/s; {} holds the producers back",
+                     images_per_second / std::max(0.01, 1 - trainers_wait / 100), limiting_stage(stages));
+}
+
+std::string next_of(const LoopResult& result, const std::string& when_finished) {
+  if (result.finished) return when_finished;
+  if (result.checkpoint) return "the same command again: it resumes from the checkpoint";
+  return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
+}
+
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, bool has_producers,
+                  const std::string& next_command) {
+  const auto& t = result.totals;
+  const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
+  fmt::print("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
+             format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds));
+  fmt::print("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
+  fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
+             t.images_per_second, t.step_ms, wait);
+  if (has_producers) {
+    fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
+               t.encode_images_per_second, 100 * t.stages.send_wait);
+    fmt::print("  their stages    {}\n", describe(t.stages));
+    fmt::print("  balance         {}\n", balance(wait, t.stages, t.images_per_second));
+  }
+  if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
+  if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);
+  fmt::print("  run             {}\n", run_dir.string());
+  fmt::print("  next            {}\n", next_of(result, next_command));
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
+               const LoopResult& result, bool has_producers, const std::string& next_command) {
+  log::set_step(0);
+  const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
+  if (trainers.rank() == 0) {
+    const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
+    StateFile(run_dir, &lease).write(state, result.state.point(), result.checkpoint, exit, result.reason);
+    print_footer(run_dir, result, has_producers, next_command);
+  }
+  if (result.failure) {
+    leave_within(60, result.failure->exit(), result.failure->what());  // a producer's thread may hang in a read
+    throw AgreedError(*result.failure, trainers);
+  }
+  return static_cast<int>(exit);
+}
+
+void print_dry_run(const std::filesystem::path& run_dir, const std::string& would) {
+  std::error_code ignored;
+  fmt::print("\ndry run: nothing was written\n");
+  fmt::print("  a run would     {}\n", would);
+  fmt::print("  run             {}\n",
+             std::filesystem::exists(run_dir, ignored) ? run_dir.string() : run_dir.string() + ", which would be made");
+  fmt::print("  next            the same command without --dry-run\n");
+  std::fflush(stdout);
+}
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+#include "run/networks.h"
+
+#include "millrace/models/initialize.h"
+
+namespace millrace {
+
+// Fresh ones, or those of the pipeline's `component`.
+static void set_first_weights(torch::nn::Module& network, ModelConfig::Init init, const PipelineFolder& pipeline,
+                              const char* component, std::uint64_t seed) {
+  if (init == ModelConfig::Init::random) {
+    initialize(network, plan_pytorch_init(parameter_shapes(network)), seed);
+  } else {
+    load_weights(network, pipeline.component(component), diffusers_stem);
+  }
+}
+
+UNet2DConditionModel make_unet_for_run(const TrainPlan& plan) {
+  const auto& c = plan.config;
+  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(plan.unet));
+  if (!plan.start.checkpoint) set_first_weights(*unet, c.model.unet.init, plan.pipeline, "unet", c.run.seed);
+  unet->train();
+  unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
+  return unet;
+}
+
+AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, const Start& start) {
+  AutoencoderKL vae(AutoencoderKLConfig::from_json(pipeline.config("vae")));
+  if (!start.checkpoint) set_first_weights(*vae, c.model.init, pipeline, "vae", c.run.seed);
+  vae->train();
+  return vae;
+}
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+#include "run/resume.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+// Keys a restart may not change without saying so.
+static const std::vector<std::string> fixed_keys = {
+    "run.seed",     "objective.prediction", "batch.global", "data.train", "data.images",
+    "data.stripes", "data.shuffle_block",   "transform",    "tokenizer"};
+
+std::optional<std::string> Start::path() const {
+  if (!checkpoint) return std::nullopt;
+  return checkpoint->path().string();
+}
+
+nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
+                            const nlohmann::json& model, const std::filesystem::path& pipeline) {
+  return {{"kind", kind},
+          {"config", config_yaml},
+          {"data",
+           {{"manifest", data.manifest.digest().hex()},
+            {"archives", data.manifest.archives.size()},
+            {"stripes", data.stripes.stripes}}},
+          {"model", model},
+          {"pipeline", std::filesystem::absolute(pipeline).string()}};
+}
+
+std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                           const std::string& resume) {
+  if (resume == "auto") return find_checkpoint(run_dir, world);
+  if (resume != "never") return CheckpointReader::open(resume, world);
+  on_root(world, [&] {
+    const auto there = list_checkpoints(run_dir);
+    if (there.empty()) return;
+    throw Error(Exit::usage,
+                fmt::format("checkpoint.resume=never, but {} holds {} checkpoints", run_dir.string(), there.size()),
+                "choose another run.dir, or checkpoint.resume=auto");
+  });
+  return std::nullopt;
+}
+
+// What made another digest of the data than `before`, in words.
+static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
+                                             const Manifest& archives) {
+  const auto file = checkpoint.path().parent_path().parent_path() / archives_name;
+  try {
+    const auto listing = read_file(file);
+    if (hash128(listing).hex() == before) return listing_changes(listing, archives.listing());
+  } catch (const Error&) {
+  }
+  return {fmt::format("which archives differ cannot be told without the {} of that run", archives_name)};
+}
+
+void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
+                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
+  std::vector<std::string> refused;
+  for (const auto& change : changes) {
+    const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
+    const bool is_fixed = std::any_of(fixed_keys.begin(), fixed_keys.end(), [&](const std::string& key) {
+      return change.key == key || change.key.starts_with(key + ".");
+    });
+    if (is_fixed) refused.push_back(text);
+    log::info("changed since the checkpoint: {}", text);
+  }
+  for (const char* key : {"data", "model"}) {
+    const auto before = checkpoint.manifest().value(key, nlohmann::json()),
+               after = identity.value(key, nlohmann::json());
+    if (before == after) continue;
+    refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
+    const auto digest = before.is_object() ? before.value("manifest", "") : "";
+    if (digest.empty() || digest == archives.digest().hex()) continue;
+    for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
+  }
+  if (refused.empty()) return;
+  if (!allow_changes)
+    throw Error(
+        Exit::usage,
+        fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
+        "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
+  for (const auto& text : refused) log::warning("continuing although this changed: {}", text);
+}
+
+RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+  RunState state = checkpoint.state();
+  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
+    log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
+    state.cursors.clear();
+  }
+  return state;
+}
+
+RunState state_with_ledger(const Start& start, const Group& trainers) {
+  RunState state = start.state;
+  if (start.checkpoint && !state.cursors.empty()) on_root(trainers, [&] { state.ledger = start.checkpoint->ledger(); });
+  return state;
+}
+
+}  // namespace millrace

@@ -1,0 +1,65 @@
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/checkpoint/reader.h"
+#include "millrace/comm/agree.h"
+#include "millrace/config/config.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/loader/data_plan.h"
+
+// Where a run begins: at which checkpoint, and what may not have changed since that was written.
+namespace millrace {
+
+inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
+
+struct Start {
+  nlohmann::json identity = {};                     // of the run, in every checkpoint
+  std::optional<CheckpointReader> checkpoint = {};  // to continue from; nothing for step 0
+  RunState state = {};
+
+  // The checkpoint's folder, for STATE.
+  std::optional<std::string> path() const;
+};
+
+// What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
+// or vae, `model` = its config.json.
+nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
+                            const nlohmann::json& model, const std::filesystem::path& pipeline);
+
+// The checkpoint that a run starts from, verified; nothing for step 0. `resume` is auto, never or a folder. Collective
+// over `world`; Error(usage) for `never` on a run that holds checkpoints.
+std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
+                                           const std::string& resume);
+
+// The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
+// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. What changed in the data is
+// told from the archives.tsv of the run that the checkpoint belongs to.
+void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
+                  const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
+
+// Where training resumes from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
+// in the old ones mean nothing: the new data begin at their beginning.
+RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+
+// By checkpoint.resume; a checkpoint is verified, and checked against this run. `identity` as run_identity makes it.
+// Collective over `world`.
+template <class Config>
+Start plan_start(const Group& world, const Config& config, const nlohmann::json& identity, const Manifest& archives) {
+  Start start{.identity = identity, .checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume)};
+  if (!start.checkpoint) return start;
+  on_root(world, [&] {
+    const auto changes = config::diff(start.checkpoint->manifest().value("config", ""), config);
+    check_resume(*start.checkpoint, changes, identity, archives, config.checkpoint.allow_changes);
+  });
+  start.state = resume_state(*start.checkpoint, identity);
+  return start;
+}
+
+// The state with the ledger of the checkpoint, on rank 0 of the trainers, where it is kept. Collective over them.
+RunState state_with_ledger(const Start& start, const Group& trainers);
+
+}  // namespace millrace

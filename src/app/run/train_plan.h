@@ -1,0 +1,51 @@
+#pragma once
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "app_config.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "run/resume.h"
+#include "run/roles.h"
+#include "run/session.h"
+#include "run/shuffle_plan.h"
+#include "run/validation_set.h"
+
+// What a run of `train` is going to do: worked out without networks, before anything is written. `preflight` works out
+// the same, so that it judges what `train` does.
+namespace millrace {
+
+// The same on every rank, but for shuffle.row.
+struct TrainPlan {
+  const TrainConfig& config;
+  PipelineFolder pipeline = {};
+  nlohmann::json unet = {};  // config.json of the U-Net
+  Roles roles = {};
+  DataPlan data = {};
+  EncodingPlan encoding = {};
+  Routing routing = {};
+  ShufflePlan shuffle = {};    // `train` alone measures rows for it
+  int samples_per_stripe = 1;  // and step
+  ParcelSize parcel = {};
+  std::size_t parcel_bytes = 0;
+  std::optional<ValidationPlan> validation = {};
+  Start start = {};  // step 0 until `train` has looked for a checkpoint
+};
+
+// The parts of a plan, each from those before it.
+
+// `pipeline` and `unet`, by every rank for itself.
+void plan_model(TrainPlan& plan);
+// `roles`, by the GPUs of all ranks. Collective.
+void plan_roles(const Session& session, TrainPlan& plan);
+// What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
+// is thrown. Collective.
+void plan_samples(const Session& session, TrainPlan& plan, config::Report& report);
+
+// "4 archives, 8 stripes in 16 splits".
+std::string describe(const DataPlan& data);
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+#include "data_account.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+
+namespace millrace {
+
+DataAccount::DataAccount(const TrainerContext& context, const std::string& state)
+    : context_(context), ledger_(context.data) {
+  if (context_.trainers.rank() == 0 && !state.empty()) ledger_.load_state(state);
+}
+
+void DataAccount::merge() {
+  const auto parts = context_.trainers.gather_strings(std::exchange(delta_, {}).to_bytes());
+  on_root(context_.trainers, [&] {
+    try {
+      for (const auto& part : parts)
+        if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
+      check_bad_share(ledger_, context_.data, context_.max_bad_share);
+    } catch (const Error&) {
+      write_report();
+      throw;
+    }
+  });
+}
+
+void DataAccount::write_report() const {
+  if (context_.lease && !context_.lease->is_ours()) return;
+  try {
+    write_file_atomically(std::filesystem::path(context_.config.run_dir) / "ledger.json", ledger_.report_json());
+  } catch (const Error& failed) {
+    log::warning("ledger.json stays as it was: {}", failed.what());
+  }
+}
+
+}  // namespace millrace

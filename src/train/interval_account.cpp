@@ -1,0 +1,84 @@
+#include "interval_account.h"
+
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "millrace/nn/device.h"
+
+namespace millrace {
+
+void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seconds) {
+  ++steps_;
+  if (std::isfinite(loss) && std::isfinite(grad_norm)) ++finite_steps_, loss_ += loss, grad_norm_ += grad_norm;
+  step_seconds_ += seconds.step;
+  wait_seconds_ += seconds.waited_samples;
+  if (all_steps_++ > 0) ++own_steps_, own_seconds_ += seconds.own();
+}
+
+Metrics IntervalAccount::take(const RunState& state, double lr) {
+  Metrics m;
+  producers_.account(steps_, m, totals_);
+  double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
+  context_.trainers.all_reduce_max(std::span(&memory, 1));
+  double wait = wait_seconds_ / context_.trainers.size();
+  context_.trainers.all_reduce_sum(std::span(&wait, 1));
+  const auto own = own_seconds();
+  const auto slowest = find_slowest(own);
+  if (context_.trainers.rank() == 0) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
+
+  const auto steps = static_cast<double>(steps_);
+  m.step = state.step;
+  m.samples = state.samples;
+  m.skipped = state.skipped;
+  m.loss = finite_steps_ ? loss_ / static_cast<double>(finite_steps_) : std::nan("");
+  m.grad_norm = finite_steps_ ? grad_norm_ / static_cast<double>(finite_steps_) : std::nan("");
+  m.lr = lr;
+  m.images_per_second = steps * context_.config.batch.global / step_seconds_;
+  m.step_ms = 1000 * step_seconds_ / steps;
+  m.data_wait_ms = 1000 * wait / steps;
+  m.straggler = slowest.ratio;
+  m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
+  m.validation_loss = std::exchange(validation_loss_, std::nullopt);
+  m.validated_ema = context_.optimizer.has_ema();
+  m.memory_gib = memory;
+  m.elapsed_seconds = state.seconds;
+
+  totals_.loss = m.loss;
+  totals_.grad_norm = m.grad_norm;
+  totals_.lr = m.lr;
+  totals_.memory_gib = memory;
+  all_step_seconds_ += step_seconds_;
+  all_wait_seconds_ += wait;
+  steps_ = finite_steps_ = own_steps_ = 0;
+  loss_ = grad_norm_ = step_seconds_ = wait_seconds_ = own_seconds_ = 0;
+  return m;
+}
+
+Metrics IntervalAccount::totals(const RunState& state) const {
+  Metrics totals = totals_;
+  totals.step = state.step;
+  totals.samples = state.samples;
+  totals.skipped = state.skipped;
+  totals.elapsed_seconds = state.seconds;
+  if (all_step_seconds_ > 0) {
+    const auto steps = static_cast<double>(all_steps_);
+    totals.images_per_second = steps * context_.config.batch.global / all_step_seconds_;
+    totals.step_ms = 1000 * all_step_seconds_ / steps;
+    totals.data_wait_ms = 1000 * all_wait_seconds_ / steps;
+  }
+  return totals;
+}
+
+// What every trainer took for a step of its own work, not a number before the second step; where some have more
+// samples than others, for as many samples as they all have on average. Collective.
+std::vector<double> IntervalAccount::own_seconds() const {
+  std::vector<double> all(static_cast<std::size_t>(context_.trainers.size()), 0.0);
+  const double share = static_cast<double>(context_.task.refs().size()) * context_.trainers.size() /
+                       static_cast<double>(context_.config.batch.global);
+  all[static_cast<std::size_t>(context_.trainers.rank())] = own_seconds_ / static_cast<double>(own_steps_) / share;
+  context_.trainers.all_reduce_sum(std::span<double>(all));
+  return all;
+}
+
+}  // namespace millrace

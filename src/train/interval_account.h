@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "producer_account.h"
+#include "straggler.h"
+
+namespace millrace {
+
+// What a step was like on this trainer, in seconds.
+struct StepSeconds {
+  double step = 0;            // all of it
+  double waited_samples = 0;  // of it
+  double waited_others = 0;   // of it, in collectives
+
+  double own() const { return step - waited_samples - waited_others; }
+};
+
+// The means of metrics.jsonl: over the steps since its last line, and over all steps of this process.
+class IntervalAccount {
+ public:
+  explicit IntervalAccount(const TrainerContext& context) : context_(context), producers_(context) {}
+
+  // `loss` and `grad_norm` over the global batch; a step where one is not finite is left out of their means.
+  void add(double loss, double grad_norm, const StepSeconds& seconds);
+  void add_validation(double loss) { validation_loss_ = loss; }
+  bool has_steps() const { return steps_ > 0; }
+
+  // One line, with which a new interval begins. Warns of trainers and producers that stay slow. Collective.
+  Metrics take(const RunState& state, double lr);
+  // Means over this process's steps; losses of the last line.
+  Metrics totals(const RunState& state) const;
+
+ private:
+  std::vector<double> own_seconds() const;
+
+  const TrainerContext& context_;
+  ProducerAccount producers_;
+  StragglerWatch slow_;
+
+  std::int64_t steps_ = 0, finite_steps_ = 0;
+  double loss_ = 0, grad_norm_ = 0, step_seconds_ = 0, wait_seconds_ = 0;
+  std::int64_t own_steps_ = 0;  // all but the first one of this process, which may compile and tune
+  double own_seconds_ = 0;      // in these
+  std::optional<double> validation_loss_;
+
+  std::int64_t all_steps_ = 0;
+  double all_step_seconds_ = 0, all_wait_seconds_ = 0;  // up to the last line
+  Metrics totals_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+#include "leaving.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
+#include "millrace/comm/watchdog.h"
+#include "millrace/core/clock.h"
+#include "millrace/core/error.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/slurm.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/dataset/storage_retry.h"
+
+namespace millrace {
+namespace {
+
+constexpr int time_is_up = 1000;  // among the numbers of signals
+constexpr double reserve_seconds = 30;
+constexpr double round_seconds = 1;
+
+std::string describe_wish(int wish) {
+  if (wish == time_is_up) return "the job's time limit";
+  return fmt::format("signal {} ({})", wish, ::strsignal(wish));
+}
+
+}  // namespace
+
+Leaving::Leaving(const TrainerContext& context) : context_(context), job_end_(slurm::job_end()) {}
+
+std::optional<double> Leaving::wait_for_batches(double save_seconds) {
+  phase::current = phase::waiting_for_samples;
+  double waited = 0;
+  for (bool there = false;;) {
+    const Stopwatch round;
+    if (!there) there = next_batch(round_seconds, waited);
+    ++phase::moves;
+    waited += round.seconds();
+    std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1};
+    context_.trainers.all_reduce_max(wishes);
+    const auto [wish, failed, waiting] = wishes;
+    if (wish || failed) {
+      reason_ = failed ? "a producer" : describe_wish(static_cast<int>(wish));
+      return std::nullopt;
+    }
+    if (!waiting) return waited;
+  }
+}
+
+void Leaving::step_took(double seconds) {
+  longest_step_ = std::max(longest_step_, seconds);
+  is_first_ = false;
+}
+
+bool Leaving::next_batch(double seconds, double waited) {
+  try {
+    if (context_.task.next_batch(seconds)) return true;
+  } catch (const ReadingStopped&) {  // by a signal, which the others are about to hear of
+    return false;
+  } catch (const RelayedError& error) {
+    failure_ = error;
+    return false;
+  } catch (...) {
+    failure_ = present_error();
+    fault::write(*failure_);
+    return false;
+  }
+  look_for_silence(waited);
+  return false;
+}
+
+void Leaving::look_for_silence(double waited) {
+  const double limit = context_.max_wait_seconds * (is_first_ ? 5 : 1);
+  if (waited < limit) return;
+  const auto overdue = context_.task.overdue(limit);
+  if (!overdue) return;
+  failure_ = Error(Exit::timeout, fmt::format("no {} for {:.0f} s", overdue->what, limit),
+                   "look at that rank's log, and at log/stacks-rank-*.txt of the run for where every rank stood; "
+                   "guard.hang_timeout sets the limit");
+  collect_stacks(4);
+  if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
+}
+
+void Leaving::stop_producers() {
+  try {
+    context_.task.stop_producers();
+  } catch (...) {
+    if (!failure_) failure_ = present_error();
+  }
+}
+
+// A signal's number, `time_is_up`, or 0.
+int Leaving::wish_to_stop(double save_seconds) const {
+  if (stop::requested()) return stop::signal_number();
+  if (const int signal = context_.task.producer_signal()) return signal;
+  const bool is_root = context_.trainers.rank() == 0;
+  const double needed = 2 * (longest_step_ + save_seconds) + reserve_seconds;
+  return is_root && job_end_ - unix_seconds() < needed ? time_is_up : 0;
+}
+
+std::optional<Error> Leaving::shared_failure() const {
+  try {
+    agree(context_.trainers, failure_);
+  } catch (const AgreedError& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace millrace

@@ -1,0 +1,45 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "millrace/train/loop.h"
+
+namespace millrace {
+
+// NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
+// other about once a second while one of them waits for samples. So a trainer that is told to stop, one whose producer
+// has died, and the end of the job's time take all others with them at a step's border, where the state is whole and
+// can be saved.
+class Leaving {
+ public:
+  explicit Leaving(const TrainerContext& context);
+
+  // Waits for the batches of the next step; the seconds that this trainer waited for its own. Nothing when all leave
+  // instead. `save_seconds`: what a save takes, which must fit before the job's end. Collective.
+  std::optional<double> wait_for_batches(double save_seconds);
+  // Without waiting for samples.
+  void step_took(double seconds);
+
+  // The save may take a while: producers need not encode on. Talking to one that is gone must not keep the others from
+  // saving.
+  void stop_producers();
+
+  // Why all leave before the duration is reached; empty: they don't.
+  const std::string& reason() const { return reason_; }
+  // A producer's, that of the lowest rank that has seen one. Collective.
+  std::optional<Error> shared_failure() const;
+
+ private:
+  bool next_batch(double seconds, double waited);
+  void look_for_silence(double waited);
+  int wish_to_stop(double save_seconds) const;
+
+  const TrainerContext& context_;
+  const double job_end_;  // Unix seconds
+  double longest_step_ = 0;
+  bool is_first_ = true;  // step of this process
+  std::string reason_;
+  std::optional<Error> failure_;  // as this trainer has seen it; kept until the state is safe
+};
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+#pragma once
+#include <vector>
+
+#include "millrace/parcels/producer_report.h"
+#include "millrace/train/loop.h"
+#include "straggler.h"
+
+namespace millrace {
+
+// What the producers' own reports say of their time, over all of them.
+class ProducerAccount {
+ public:
+  explicit ProducerAccount(const TrainerContext& context) : context_(context), before_(context.producer_ranks.size()) {}
+
+  // Fills the producers' part of a line of metrics, and that of `totals`, which is over all their time; warns of
+  // producers that stay slow. `steps`: since the last line. Collective.
+  void account(std::int64_t steps, Metrics& metrics, Metrics& totals);
+
+ private:
+  std::vector<ProducerReport> newest_reports() const;
+  double queue_fill() const;
+
+  const TrainerContext& context_;
+  std::vector<ProducerReport> before_;  // at the last line
+  StageShares stages_;
+  double encode_rate_ = 0;
+  StragglerWatch slow_;
+};
+
+}  // namespace millrace

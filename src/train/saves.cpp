@@ -1,0 +1,146 @@
+#include "saves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "millrace/checkpoint/cadence.h"
+#include "millrace/checkpoint/reader.h"
+#include "millrace/comm/agree.h"
+#include "pace.h"
+
+namespace millrace {
+namespace {
+
+constexpr double slow_disk = 50e6;  // bytes per second of one writer
+
+CheckpointWriter::Options writer_options(const TrainerContext& context) {
+  std::vector<std::string> hosts;
+  for (const auto& [rank, host] : context.trainer_ranks) hosts.push_back(host);
+  return {.keep = context.config.checkpoint.keep,
+          .keep_every = context.config.checkpoint.keep_every,
+          .hosts = std::move(hosts),
+          .lease = context.lease};
+}
+
+}  // namespace
+
+Saves::Saves(const TrainerContext& context, RunState& state, DataAccount& data, Progress* progress)
+    : context_(context),
+      state_(state),
+      data_(data),
+      progress_(progress),
+      writer_(context.config.run_dir, context.trainers, state.point(), writer_options(context)),
+      state_file_(context.config.run_dir, context.lease),
+      start_(state.step),
+      started_at_(state.seconds) {
+  for (const auto& [kind, shards] : context.optimizer.state())
+    for (const auto& shard : shards) guessed_seconds_ += 4.0 * static_cast<double>(shard.numel()) / slow_disk;
+}
+
+bool Saves::wants(double seconds) const {
+  if (writer_.in_flight() || writer_.reads_back()) return false;
+  return seconds - started_at_ >= auto_save_interval(cost_, context_.trainers.size());
+}
+
+double Saves::seconds_needed() const {
+  return context_.config.checkpoint.every ? longest_seconds_.value_or(guessed_seconds_) : 0;
+}
+
+void Saves::advance(const std::vector<SampleRef>& refs) {
+  for (const auto& ref : refs) own_cursors_[ref.stripe] = ref.after;
+}
+
+void Saves::after_step(bool is_busy, bool is_due, double seconds) {
+  if (!is_busy && writer_.reads_back()) settle();
+  if (!is_busy && writer_.in_flight()) commit();
+  if (!is_due) return;
+  if (writer_.in_flight()) commit();
+  if (writer_.reads_back()) settle();
+  begin();
+  started_at_ = seconds;
+}
+
+void Saves::save_last() {
+  if (!context_.config.checkpoint.every || state_.step == start_) return;
+  const auto is_published = [&] { return writer_.last_step() == state_.step; };
+  if (writer_.in_flight()) commit();
+  if (!is_published()) writer_.give_up_reading_back();
+  bool is_saved = is_published() && settle();
+  for (int attempt = 0; !is_saved && attempt < 2; ++attempt) {
+    begin();
+    commit();
+    if (!is_published()) break;  // the disk refuses
+    is_saved = settle();         // or loses what it took
+  }
+  if (!is_saved)
+    throw AgreedError(Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
+                            "earlier checkpoints are untouched; make room on the disk and start again"),
+                      context_.trainers);
+}
+
+void Saves::begin() {
+  enter_slow(context_, phase::saving);
+  since_begin_ = Stopwatch();
+  data_.merge();
+  gather_cursors();
+  if (context_.trainers.rank() == 0) {
+    progress_->flush();
+    state_.ledger = data_.state();
+    data_.write_report();
+  }
+  writer_.start(context_.model, context_.optimizer, state_, context_.manifest_extra);
+  cost_ = since_begin_.seconds();
+}
+
+// True when a checkpoint was published.
+bool Saves::commit() {
+  const Stopwatch watch;
+  enter_slow(context_, phase::saving);
+  const bool is_published = writer_.commit();
+  cost_ += watch.seconds();
+  longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
+  if (is_published) write_state();
+  return is_published;
+}
+
+// True when it is on disk as it was meant.
+bool Saves::settle() {
+  const Stopwatch watch;
+  enter_slow(context_, phase::saving);
+  const bool is_safe = writer_.settle();
+  cost_ += watch.seconds();
+  longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
+  if (!is_safe) write_state();
+  return is_safe;
+}
+
+// The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has moved.
+void Saves::gather_cursors() {
+  const auto parts = context_.trainers.gather_strings(to_bytes(own_cursors_));
+  if (context_.trainers.rank() != 0) return;
+  StripeCursors cursors;
+  for (const auto& part : parts) cursors.merge(cursors_from_bytes(part));
+  const bool again = state_.step == cursors_step_;  // the save that this one repeats has failed
+  check_all_moved(again ? StripeCursors{} : state_.cursors, cursors, context_.data.stripes.stripes);
+  state_.cursors = std::move(cursors);
+  cursors_step_ = state_.step;
+}
+
+void Saves::stop_because(const std::string& reason) {
+  reason_ = reason;
+  write_state();
+}
+
+void Saves::write_state() const {
+  if (context_.trainers.rank() == 0)
+    state_file_.update(reason_.empty() ? "running" : "stopping", writer_.last_point(), newest(), reason_);
+}
+
+std::optional<std::string> Saves::newest() const {
+  if (writer_.last_step() == 0) return context_.resumed_from;
+  return (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "data_account.h"
+#include "millrace/checkpoint/writer.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/train/loop.h"
+#include "millrace/train/state_file.h"
+
+namespace millrace {
+
+// The checkpoints of this process, made while training goes on, and what RUN/STATE says of them.
+class Saves {
+ public:
+  // `state`: the loop's, which changes; here its ledger and its places in the data are filled in.
+  Saves(const TrainerContext& context, RunState& state, DataAccount& data, Progress* progress);
+
+  // Rank 0's wish with checkpoint.every=auto, `seconds` of training after the run's beginning: by the cost of the last
+  // save.
+  bool wants(double seconds) const;
+  // True while this rank writes or reads back.
+  bool busy() const { return writer_.busy(); }
+  // Seconds from a save's beginning until it is safe; 0 when no checkpoints are wanted.
+  double seconds_needed() const;
+
+  // The samples of a step were used.
+  void advance(const std::vector<SampleRef>& refs);
+  // Goes on with a save that is under way, unless some rank is still `busy`, and begins one that `is_due`, `seconds` of
+  // training after the run's beginning. Collective.
+  void after_step(bool is_busy, bool is_due, double seconds);
+  // The state at the end must be on disk, unless the user wanted no checkpoints. Error(io), on all ranks. Collective.
+  void save_last();
+
+  // From now on STATE says that the run is stopping, and why.
+  void stop_because(const std::string& reason);
+  // The newest, of this process or the one that it continued.
+  std::optional<std::string> newest() const;
+
+ private:
+  void begin();
+  bool commit();
+  bool settle();
+  void gather_cursors();
+  void write_state() const;
+
+  const TrainerContext& context_;
+  RunState& state_;
+  DataAccount& data_;
+  Progress* progress_;  // on rank 0
+  CheckpointWriter writer_;
+  StateFile state_file_;
+  std::string reason_;
+  const std::int64_t start_;  // step at which this process began
+
+  StripeCursors own_cursors_;      // of this trainer's stripes, as far as this process has moved them
+  std::int64_t cursors_step_ = 0;  // at which state_.cursors were true
+
+  double started_at_;      // the last save; seconds in training
+  double cost_ = 0;        // seconds that it held up training
+  Stopwatch since_begin_;  // of the last save
+  double guessed_seconds_ = 0;
+  std::optional<double> longest_seconds_;  // of all saves
+};
+
+}  // namespace millrace
