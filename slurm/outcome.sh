@@ -121,8 +121,9 @@ verdict() {
   case $state in
     'done') echo 'done' ;;
     requeue)
-      # STATE also says so after 74 and 76, since another start may get over them; these are failures all the same.
-      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]]; then echo requeue; else echo restart; fi
+      # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
+      # the others to stop; these are failures all the same.
+      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo restart; fi
       ;;
     *) echo restart ;;
   esac

@@ -42,6 +42,7 @@ struct AutoencoderPlan {
   Roles roles = {};
   DataPlan data = {};
   Routing routing = {};
+  ShardPlan shards = {};
   Start start = {};
 
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
@@ -61,6 +62,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   on_all(world, [&] {
     plan.roles = plan_roles(std::vector<std::string>(session.world.size()), {});
     plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
+    plan.shards = plan_shards(c.parallel, session.world.hosts());
   });
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
@@ -128,8 +130,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   const fs::path dir = c.run.dir.value;
   auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
-  ShardedModel model(*vae, blocks_of(*vae), plan_shards(c.parallel, group.size(), session.world.local_size()),
-                     c.parallel, group,
+  ShardedModel model(*vae, blocks_of(*vae), plan.shards, c.parallel, group,
                      plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.start.checkpoint) {

@@ -38,9 +38,11 @@ void keep_for_good(const fs::path& checkpoint) {
 
 void put_aside(const fs::path& checkpoint) {
   std::error_code error;
-  const fs::path aside = checkpoint.string() + ".damaged";
-  fs::remove_all(aside, error);
-  fs::rename(checkpoint, aside, error);
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(checkpoint.parent_path(), error))
+    if (entry.path().extension() == ".damaged") earlier.push_back(entry.path());
+  for (const auto& path : earlier) fs::remove_all(path, error);
+  fs::rename(checkpoint, checkpoint.string() + ".damaged", error);
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
 }
 

@@ -17,7 +17,8 @@ void abandon_newer(const std::filesystem::path& run_dir, std::int64_t start);
 // Marks a checkpoint that is being made as one that stays.
 void keep_for_good(const std::filesystem::path& checkpoint);
 
-// Takes one that is not what was written out of sight.
+// Renames one that is not what was written to step-N.damaged, for people to look at, and deletes the one before: a disk
+// that loses what it takes would be full of them.
 void put_aside(const std::filesystem::path& checkpoint);
 
 // Deletes what is older than the newest `keep` up to `newest`, but for what is marked to stay. What is newer counts for

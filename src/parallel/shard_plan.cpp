@@ -1,5 +1,7 @@
 #include "millrace/parallel/shard_plan.h"
 
+#include <algorithm>
+
 #include "millrace/core/error.h"
 
 namespace millrace {
@@ -12,10 +14,9 @@ void ParallelConfig::describe(config::Section& section) {
             {"full_shard", Strategy::full_shard},
             {"hybrid", Strategy::hybrid}},
            "what the trainers split: nothing, optimizer state and gradients, also parameters, inside a node only")
-      .later({"full_shard", "hybrid"});
+      .later({"full_shard"});
   section.key("shard_size", shard_size, "hybrid only: trainers that share one copy; auto = those of a node")
-      .at_least(1)
-      .later();
+      .at_least(1);
   section
       .key("reduce_dtype", reduce_dtype, {{"float32", ReduceDtype::float32}, {"bfloat16", ReduceDtype::bfloat16}},
            "gradients are summed over the trainers in this; auto = as they are on GPUs, float32 on CPUs")
@@ -23,15 +24,41 @@ void ParallelConfig::describe(config::Section& section) {
   section.key("bucket_mb", bucket_mb, "megabytes of float32 parameters that are moved together").above(0);
 }
 
-ShardPlan plan_shards(const ParallelConfig& config, int trainers, int trainers_per_node) {
-  ensure(trainers > 0 && trainers_per_node > 0, "plan_shards: no trainers");
+// The trainers of a node, which all nodes must have, one behind the other: gradients cross the network once for each
+// copy of the model, and all within a copy should stay inside.
+static int trainers_of_a_node(const std::vector<std::string>& hosts) {
+  const auto first = std::ranges::count(hosts, hosts.front());
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const auto count = std::ranges::count(hosts, hosts[i]);
+    if (count != first)
+      throw Error(
+          Exit::usage,
+          fmt::format("parallel.strategy=hybrid: {} has {} trainers, {} has {}", hosts.front(), first, hosts[i], count),
+          "parallel.shard_size=N, which divides the trainers, or parallel.strategy=shard_grad_op");
+    if (hosts[i] != hosts[i - i % static_cast<std::size_t>(first)])
+      throw Error(Exit::usage,
+                  fmt::format("parallel.strategy=hybrid: the trainers of {} do not follow each other", hosts[i]),
+                  "start them node by node: srun --distribution=block, mpirun --map-by slot");
+  }
+  return static_cast<int>(first);
+}
+
+ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::string>& hosts) {
+  ensure(!hosts.empty(), "plan_shards: no trainers");
+  const int trainers = static_cast<int>(hosts.size());
   switch (config.strategy) {
     case Strategy::ddp:
       return {.strategy = config.strategy, .shards = 1, .replicas = trainers};
     case Strategy::shard_grad_op:
       return {.strategy = config.strategy, .shards = trainers, .replicas = 1};
+    case Strategy::hybrid: {
+      const int shards = config.shard_size.value ? *config.shard_size.value : trainers_of_a_node(hosts);
+      if (trainers % shards != 0)
+        throw Error(Exit::usage,
+                    fmt::format("parallel.shard_size = {} does not divide the {} trainers", shards, trainers));
+      return {.strategy = config.strategy, .shards = shards, .replicas = trainers / shards};
+    }
     case Strategy::full_shard:
-    case Strategy::hybrid:
       break;
   }
   throw Error(Exit::bug, fmt::format("there is no shard plan for {}", to_string(config.strategy)));

@@ -406,7 +406,7 @@ TEST(Checkpoint, AnotherModelIsRefused) {
   for (const char* name : {"out", "extra"}) {
     OtherNet other(name);
     ParallelConfig parallel;
-    ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, 1, 1), parallel, Group());
+    ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, {"n1"}), parallel, Group());
     ShardedAdamW optimizer(model, {}, {});
     EXPECT_CONTAINS(io_error([&] { restore(reader, optimizer); }), name);
   }
@@ -484,6 +484,7 @@ TEST(CheckpointWriter, WhatCannotBeReadBackAsWrittenIsPutAsideAndCostsNoOlderOne
   RunFolder run;
   Training training(test_world().group(), 1);
   CheckpointWriter writer(run.path(), test_world().group(), {}, {.keep = 1});
+  on_rank_0([&] { std::filesystem::create_directories(run.checkpoint(5).string() + ".damaged"); });
   save(writer, training, 10);
   writer.start(training.model, training.optimizer, state_at(20), {});
   while (writer.busy()) std::this_thread::yield();
@@ -496,6 +497,8 @@ TEST(CheckpointWriter, WhatCannotBeReadBackAsWrittenIsPutAsideAndCostsNoOlderOne
   EXPECT_EQ(writer.last_step(), 10);
   EXPECT_EQ(run.checkpoints(), (Steps{10}));
   EXPECT_TRUE(std::filesystem::exists(run.checkpoint(20).string() + ".damaged"));
+  EXPECT_FALSE(std::filesystem::exists(run.checkpoint(5).string() + ".damaged")) << "only the last one stays";
+  test_world().group().barrier();
   save(writer, training, 90);
   test_world().group().barrier();
   EXPECT_EQ(run.checkpoints(), (Steps{90}));

@@ -51,8 +51,10 @@ TEST(Train, SameIdsAndWeightsOnAnyRanks) {
   expect_success(mpirun(4) + train("two-plus-two", "'duration=12 steps' roles.producers=2"));
   expect_success(mpirun(2) + train("both-do-both", "'duration=12 steps'"));
   expect_success(mpirun(3) + train("ddp", "'duration=12 steps' roles.producers=1 parallel.strategy=ddp"));
+  const std::string hybrid = "'duration=12 steps' roles.producers=1 parallel.strategy=hybrid parallel.shard_size=2";
+  expect_success(mpirun(5) + train("hybrid", hybrid));
   const auto reference = read_weights(weights_of(one_rank()));
-  for (const std::string run : {"one-plus-two", "two-plus-two", "both-do-both", "ddp"}) {
+  for (const std::string run : {"one-plus-two", "two-plus-two", "both-do-both", "ddp", "hybrid"}) {
     EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl")) << run;
     EXPECT_LT(relative_difference(reference, read_weights(weights_of(run))), 1e-4) << run;
   }

@@ -150,7 +150,7 @@ TEST(Report, HoldsEveryKindOfFindingWithItsPlace) {
   std::ofstream(file) << "run:\n  dir: ???\n  device: cpu\nbatch: {global: 10, micro: 4}\ndata:\n  stripes: 3\n"
                          "  train:\n    path: []\n    filters: {width: '>>3', height: '<9'}\n  validation: {limit: 3}\n"
                          "samples:\n  prompts: p.txt\noptim:\n  lrr: 1\n  warmup: 3 min\n";
-  EXPECT_EQ(findings(m + " train --config " + file + " parallel.strategy=hybrid guard.hang_timeout='5 steps'"),
+  EXPECT_EQ(findings(m + " train --config " + file + " parallel.strategy=full_shard guard.hang_timeout='5 steps'"),
             (Findings{file + ":2: run.dir", "model.pipeline", file + ":4: batch.global", file + ":6: data.stripes",
                       file + ":8: data.train.path", file + ":9: data.train.filters.width", "data.validation.path",
                       file + ":12: samples.prompts", file + ":14: optim.lrr", file + ":15: optim.warmup",

@@ -1,19 +1,48 @@
 #include <gtest/gtest.h>
 
+#include "error_of.h"
 #include "millrace/parallel/shard_plan.h"
 
 namespace millrace {
 namespace {
 
 TEST(ShardPlan, DdpReplicatesAndShardGradOpSplits) {
-  const auto ddp = plan_shards({.strategy = Strategy::ddp}, 6, 3);
+  const std::vector<std::string> hosts = {"n1", "n1", "n1", "n2", "n2", "n2"};
+  const auto ddp = plan_shards({.strategy = Strategy::ddp}, hosts);
   EXPECT_EQ(ddp.shards, 1);
   EXPECT_EQ(ddp.replicas, 6);
   EXPECT_EQ(ddp.replica_of(4), 4);
-  const auto sharded = plan_shards({.strategy = Strategy::shard_grad_op}, 6, 3);
+  const auto sharded = plan_shards({.strategy = Strategy::shard_grad_op}, hosts);
   EXPECT_EQ(sharded.shards, 6);
   EXPECT_EQ(sharded.replicas, 1);
   EXPECT_EQ(sharded.shard_of(4), 4);
+}
+
+std::string refusal(const ParallelConfig& config, const std::vector<std::string>& hosts) {
+  const auto error = test::error_of([&] { plan_shards(config, hosts); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  return error.what();
+}
+
+TEST(ShardPlan, HybridSplitsInsideANodeAndReplicatesAcross) {
+  const auto plan = plan_shards({.strategy = Strategy::hybrid}, {"n1", "n1", "n1", "n2", "n2", "n2"});
+  EXPECT_EQ(plan.shards, 3);
+  EXPECT_EQ(plan.replicas, 2);
+  EXPECT_EQ(plan.shard_of(4), 1);
+  EXPECT_EQ(plan.replica_of(4), 1);
+  const auto by_two = plan_shards({.strategy = Strategy::hybrid, .shard_size = {2}}, {"n1", "n2", "n3", "n4"});
+  EXPECT_EQ(by_two.shards, 2);
+  EXPECT_EQ(by_two.replicas, 2);
+  EXPECT_EQ(plan_shards({.strategy = Strategy::hybrid}, {"n1"}).shards, 1);
+}
+
+TEST(ShardPlan, HybridNeedsNodesThatAreAlikeAndInOrder) {
+  const ParallelConfig hybrid{.strategy = Strategy::hybrid};
+  EXPECT_EQ(refusal(hybrid, {"n1", "n1", "n2"}), "parallel.strategy=hybrid: n1 has 2 trainers, n2 has 1");
+  EXPECT_EQ(refusal(hybrid, {"n1", "n2", "n1", "n2"}),
+            "parallel.strategy=hybrid: the trainers of n2 do not follow each other");
+  EXPECT_EQ(refusal({.strategy = Strategy::hybrid, .shard_size = {4}}, std::vector<std::string>(6, "n1")),
+            "parallel.shard_size = 4 does not divide the 6 trainers");
 }
 
 TEST(ShardPlan, WhatIsNotThereIsRefusedWithTheConfiguration) {
@@ -21,8 +50,7 @@ TEST(ShardPlan, WhatIsNotThereIsRefusedWithTheConfiguration) {
     ParallelConfig parallel;
     void describe(config::Section& s) { s.section("parallel", parallel, "how trainers share the model"); }
   };
-  for (const std::string setting :
-       {"strategy=full_shard", "strategy=hybrid", "shard_size=2", "reduce_dtype=bfloat16"}) {
+  for (const std::string setting : {"strategy=full_shard", "reduce_dtype=bfloat16"}) {
     Root root;
     const auto report = config::load(root, {.files = {}, .overrides = {"parallel." + setting}});
     ASSERT_EQ(report.problems().size(), 1u) << setting;

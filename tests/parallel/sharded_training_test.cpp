@@ -68,8 +68,10 @@ const EmaConfig ema_config{.enabled = true, .decay = 0.8, .warmup = true};
 struct Training {
   explicit Training(const Settings& settings = {})
       : net(make_net(1 + test_world().rank(), settings.dtype)),  // ranks differ until rank 0's weights are shared
-        parallel{.strategy = settings.strategy, .bucket_mb = settings.bucket_mb},
-        plan(plan_shards(parallel, test_world().size(), test_world().size())),
+        parallel{.strategy = settings.strategy,
+                 .shard_size = {std::min(2, test_world().size())},
+                 .bucket_mb = settings.bucket_mb},
+        plan(plan_shards(parallel, test_world().hosts())),
         model(*net, blocks_of(*net, 1), plan, parallel, test_world().group()),
         optim(optim_config(settings.clip)),
         optimizer(model, optim, ema_config) {}
@@ -159,7 +161,7 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShardedTraining,
-                         testing::Combine(testing::Values(Strategy::ddp, Strategy::shard_grad_op),
+                         testing::Combine(testing::Values(Strategy::ddp, Strategy::shard_grad_op, Strategy::hybrid),
                                           testing::Values(std::optional<double>(1.0), std::nullopt)));
 
 torch::Tensor trained(const Settings& settings) {
@@ -200,8 +202,8 @@ TEST(ShardedTrainingBits, MastersStartFromTheWeightsBeforeTheCast) {
   auto originals = weights_of(*net);
   net->to(torch::kBFloat16);
   const ParallelConfig parallel{.bucket_mb = 0.001};
-  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, test_world().size(), test_world().size()),
-                     parallel, test_world().group());
+  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, test_world().hosts()), parallel,
+                     test_world().group());
   ShardedAdamW optimizer(model, optim_config(1.0), ema_config);
   optimizer.start_from(originals);
   for (const auto& slice : slices_of_shard(model.layout(), model.shard())) {

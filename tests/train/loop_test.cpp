@@ -137,8 +137,8 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
   const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
   const auto& trainers = test_world().group();
   const auto data = make_data();
-  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, trainers.size(), trainers.size()), parallel,
-                     trainers);
+  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, std::vector<std::string>(trainers.size(), "n1")),
+                     parallel, trainers);
   ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
   RunState start;
   if (resume) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include "millrace/config/config.h"
 
@@ -34,7 +35,8 @@ struct ShardPlan {
   int replica_of(int trainer) const { return trainer / shards; }
 };
 
-ShardPlan plan_shards(const ParallelConfig& config, int trainers, int trainers_per_node);
+// `hosts`: of the trainers, in their order. Error(usage) when hybrid cannot split them evenly, naming what would help.
+ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::string>& hosts);
 
 std::string to_string(Strategy strategy);
 

@@ -19,8 +19,8 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   unet->to(device, dtype);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   const auto group = world.group().duplicate();
-  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)),
-                     plan_shards(c.parallel, group.size(), world.local_size()), c.parallel, group);
+  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), plan_shards(c.parallel, world.hosts()), c.parallel,
+                     group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   const NoiseSchedule schedule(trained_scheduler(folder.scheduler(), c.objective));
 

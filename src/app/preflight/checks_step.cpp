@@ -97,8 +97,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
   std::optional<ShardedModel> model;
   std::optional<ShardedAdamW> optimizer;
   demand([&] {
-    const auto shards = plan_shards(c.parallel, trainers.size(), session.world.local_size());
-    model.emplace(*unet, blocks_of(parameter_blocks(*unet)), shards, c.parallel, trainers);
+    model.emplace(*unet, blocks_of(parameter_blocks(*unet)), plan.shards, c.parallel, trainers);
     optimizer.emplace(*model, c.optim, c.ema);
     optimizer->start_from(std::move(originals));
     return json::object();

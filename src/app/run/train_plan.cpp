@@ -37,7 +37,12 @@ void plan_model(TrainPlan& plan) {
 
 void plan_roles(const Session& session, TrainPlan& plan) {
   const auto gpus = gpu_names(session);
-  on_all(session.world.group(), [&] { plan.roles = plan_roles(gpus, plan.config.roles); });
+  on_all(session.world.group(), [&] {
+    plan.roles = plan_roles(gpus, plan.config.roles);
+    std::vector<std::string> hosts;
+    for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
+    plan.shards = plan_shards(plan.config.parallel, hosts);
+  });
 }
 
 void plan_samples(const Session& session, TrainPlan& plan, config::Report& report) {

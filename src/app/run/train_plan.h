@@ -7,6 +7,7 @@
 #include "app_config.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/parallel/shard_plan.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "run/resume.h"
 #include "run/roles.h"
@@ -24,6 +25,7 @@ struct TrainPlan {
   PipelineFolder pipeline = {};
   nlohmann::json unet = {};  // config.json of the U-Net
   Roles roles = {};
+  ShardPlan shards = {};  // of the trainers
   DataPlan data = {};
   EncodingPlan encoding = {};
   Routing routing = {};
@@ -39,7 +41,7 @@ struct TrainPlan {
 
 // `pipeline` and `unet`, by every rank for itself.
 void plan_model(TrainPlan& plan);
-// `roles`, by the GPUs of all ranks. Collective.
+// `roles` and `shards`, by the GPUs and hosts of all ranks. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
