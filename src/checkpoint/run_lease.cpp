@@ -170,8 +170,9 @@ bool take(const std::filesystem::path& file, const Owner& self, const std::strin
   const Temporary fresh{file.string() + ".tmp-" + self.nonce};
   write_file_atomically(fresh.path, self.to_text());
   if (lost.empty()) return try_make(file, fresh.path, self);
-  if (!try_make(right_to_replace(file, lost), fresh.path, self)) return false;
-  const Temporary right{right_to_replace(file, lost)};
+  const auto right = right_to_replace(file, lost);
+  if (!try_make(right, fresh.path, self)) return false;
+  const Temporary gone_afterwards{right};
   if (nonce_of(read_owner(file), file) != lost) return false;
   std::error_code error;
   std::filesystem::rename(fresh.path, file, error);

@@ -94,24 +94,23 @@ void Saves::begin() {
   cost_ = since_begin_.seconds();
 }
 
-// True when a checkpoint was published.
-bool Saves::commit() {
+// Training stands still for this part of the save that is under way.
+bool Saves::go_on(bool (CheckpointWriter::*part)()) {
   const Stopwatch watch;
   enter_slow(context_, phase::saving);
-  const bool is_published = writer_.commit();
+  const bool is_done = (writer_.*part)();
   cost_ += watch.seconds();
   longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
-  if (is_published) write_state();
-  return is_published;
+  return is_done;
+}
+
+void Saves::commit() {
+  if (go_on(&CheckpointWriter::commit)) write_state();
 }
 
 // True when it is on disk as it was meant.
 bool Saves::settle() {
-  const Stopwatch watch;
-  enter_slow(context_, phase::saving);
-  const bool is_safe = writer_.settle();
-  cost_ += watch.seconds();
-  longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
+  const bool is_safe = go_on(&CheckpointWriter::settle);
   if (!is_safe) write_state();
   return is_safe;
 }

@@ -40,8 +40,9 @@ class Saves {
 
  private:
   void begin();
-  bool commit();
+  void commit();
   bool settle();
+  bool go_on(bool (CheckpointWriter::*part)());
   void gather_cursors();
   void write_state() const;
 
