@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <regex>
+#include <set>
 
 #include "millrace/core/stopwatch.h"
 #include "preprocess_plan.h"
@@ -18,6 +20,7 @@ namespace {
 struct Options {
   std::vector<Trial> (*plan)(const Workshop&) = plan_train_calls;
   std::size_t cases = 0;  // 0 = all
+  bool alike = true;      // as well trials that differ in step, count, layout or start alone
   double seconds = 0;     // none is begun later; 0 = no limit
   std::uint64_t seed = 1;
   std::size_t jobs = 0;  // 0 = one on each core
@@ -28,8 +31,8 @@ struct Options {
 
 [[noreturn]] void usage() {
   fmt::print(stderr,
-             "usage: millrace_sweep [--places | --preprocess] [--cases N] [--seconds S] [--seed K] [--jobs J]\n"
-             "                      [--only TEXT] [--inject FILE] [--keep] [--dry]\n");
+             "usage: millrace_sweep [--places | --preprocess] [--one-of-a-kind] [--cases N] [--seconds S]\n"
+             "                      [--seed K] [--jobs J] [--only TEXT] [--inject FILE] [--keep] [--dry]\n");
   std::exit(2);
 }
 
@@ -54,6 +57,8 @@ Options read_options(int argc, char** argv) {
       options.plan = plan_train_places;
     } else if (name == "--preprocess") {
       options.plan = plan_preprocess_calls;
+    } else if (name == "--one-of-a-kind") {
+      options.alike = false;
     } else if (name == "--keep") {
       options.keep = true;
     } else if (name == "--dry") {
@@ -69,6 +74,18 @@ void shuffle(std::vector<Trial>& trials, std::uint64_t seed) {
   storm::Dice dice(seed);
   for (std::size_t i = trials.size(); i > 1; --i)
     std::swap(trials[i - 1], trials[static_cast<std::size_t>(dice.below(static_cast<int>(i)))]);
+}
+
+// Which rank, which call on which file, which fault; not after how many such calls, of which step, layout and start.
+std::string kind_of(const std::string& name) {
+  static const std::regex beginning("^[^:]*: "), count(R"(:\d+\+?( [^ ]*)*$)"), step(R"(step-\d+)");
+  const auto fault = std::regex_replace(std::regex_replace(name, beginning, ""), count, "");
+  return std::regex_replace(fault, step, "step");
+}
+
+void keep_one_of_a_kind(std::vector<Trial>& trials) {
+  std::set<std::string> seen;
+  std::erase_if(trials, [&](const Trial& trial) { return !seen.insert(kind_of(trial.name)).second; });
 }
 
 // True when nothing is wrong. A failed trial keeps its folder.
@@ -97,7 +114,8 @@ int sweep(const Options& options) {
   std::erase_if(trials, [&](const Trial& trial) { return trial.name.find(options.only) == std::string::npos; });
   const auto all = trials.size();
   shuffle(trials, options.seed);
-  if (options.cases > 0 && options.cases < all) trials.resize(options.cases);
+  if (!options.alike) keep_one_of_a_kind(trials);
+  if (options.cases > 0 && options.cases < trials.size()) trials.resize(options.cases);
 
   const Stopwatch since_start;
   std::atomic<std::size_t> next = 0, done = 0, failed = 0;
