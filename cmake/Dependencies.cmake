@@ -1,4 +1,4 @@
-# Every library from outside. Debian's through find_package or pkg-config, LibTorch and Arrow out of their Python
+# Every library from outside. Debian's through find_package or pkg-config, LibTorch, NCCL and Arrow out of their Python
 # wheels as imported targets of our own (the wheels' CMake files want a CUDA toolkit and add flags nobody asked for).
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -81,4 +81,16 @@ if(MILLRACE_TORCH)
   if(MILLRACE_WITH_CUDA)
     target_link_libraries(Torch::torch INTERFACE CUDA::cudart)
   endif()
+endif()
+
+# NCCL::nccl -------------------------------------------------------------------------------------------------------
+# The wheel that LibTorch came with, not the toolkit's: a process has one libnccl.so.2, which serves LibTorch too.
+if(MILLRACE_WITH_CUDA)
+  set(nccl_dir ${MILLRACE_SITE_PACKAGES}/nvidia/nccl)
+  if(NOT EXISTS ${nccl_dir}/include/nccl.h OR NOT EXISTS ${nccl_dir}/lib/libnccl.so.2)
+    message(FATAL_ERROR "no NCCL wheel in ${nccl_dir}, which comes with torch's for CUDA: run scripts/setup")
+  endif()
+  add_library(NCCL::nccl SHARED IMPORTED)
+  set_target_properties(NCCL::nccl PROPERTIES IMPORTED_LOCATION ${nccl_dir}/lib/libnccl.so.2 IMPORTED_SONAME libnccl.so.2)
+  target_include_directories(NCCL::nccl SYSTEM INTERFACE ${nccl_dir}/include)
 endif()

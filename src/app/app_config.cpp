@@ -58,7 +58,8 @@ void PreprocessConfig::describe(config::Section& section) {
   ProducerConfig::describe(section);
   section.at("model").ignore({"unet", "gradient_checkpointing", "dtype"});
   section.at("data").ignore({"validation", "stripes", "shuffle_block"});
-  section.section("guard", guard, "what to do when a rank hangs").ignore({"non_finite", "spike_sigma", "max_skips"});
+  section.section("guard", guard, "what to do when a rank hangs")
+      .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
   ignore_other_sections(section);
 }
 

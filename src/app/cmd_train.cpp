@@ -175,7 +175,7 @@ LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionM
   const auto& c = plan.config;
   auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
-  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), plan.shards, c.parallel, trainers,
+  ShardedModel model(*unet, execution_order(*unet), plan.shards, c.parallel, trainers,
                      plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.start.checkpoint) {

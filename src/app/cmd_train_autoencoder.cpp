@@ -130,7 +130,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   const fs::path dir = c.run.dir.value;
   auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
   vae->to(session.device, parse_dtype(c.model.dtype, session.device));
-  ShardedModel model(*vae, blocks_of(*vae), plan.shards, c.parallel, group,
+  ShardedModel model(*vae, parameter_names(*vae), plan.shards, c.parallel, group,
                      plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   if (plan.start.checkpoint) {

@@ -12,8 +12,17 @@ nlohmann::json RunState::to_json() const {
   nlohmann::json places = nlohmann::json::object();
   for (const auto& [stripe, cursor] : cursors)
     places[std::to_string(stripe)] = {cursor.epoch, cursor.split, cursor.row, cursor.given};
-  return {{"step", step},       {"samples", samples},         {"skipped", skipped},
-          {"updates", updates}, {"ema_updates", ema_updates}, {"seconds", seconds},
+  return {{"step", step},
+          {"samples", samples},
+          {"skipped", skipped},
+          {"updates", updates},
+          {"ema_updates", ema_updates},
+          {"seconds", seconds},
+          {"losses",
+           {{"steps", losses.steps},
+            {"mean", losses.mean},
+            {"variance", losses.variance},
+            {"skips_in_a_row", losses.skips_in_a_row}}},
           {"cursors", places}};
 }
 
@@ -25,6 +34,8 @@ RunState RunState::from_json(const nlohmann::json& json) {
   state.updates = json.at("updates");
   state.ema_updates = json.at("ema_updates");
   state.seconds = json.at("seconds");
+  if (const auto losses = json.find("losses"); losses != json.end())  // not in the first checkpoints of format 2
+    state.losses = {losses->at("steps"), losses->at("mean"), losses->at("variance"), losses->at("skips_in_a_row")};
   for (const auto& [stripe, place] : json.at("cursors").items())
     state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),
                                                                      place.at(3)};

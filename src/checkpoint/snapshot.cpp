@@ -92,7 +92,7 @@ void Snapshot::pass_parts(const ShardedAdamW& optimizer) {
       if (own) copy_elements(optimizer, piece.kind, piece.slice, floats_of(passed_, elements, piece.elements()));
       elements += piece.elements();
     }
-    among_mates_->broadcast(std::as_writable_bytes(floats_of(passed_, 0, elements)), static_cast<int>(mate));
+    among_mates_->broadcast(memory_of(floats_of(passed_, 0, elements)), static_cast<int>(mate));
     if (entries_.empty()) continue;
     std::int64_t begin = 0;
     for (const auto& piece : pieces) {

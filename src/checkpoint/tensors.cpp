@@ -4,7 +4,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/io/safetensors.h"
-#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/storage_order.h"
 
 namespace millrace {
 

@@ -6,22 +6,48 @@
 #include "mpi_collectives.h"
 
 namespace millrace {
+
+std::size_t bytes_of(Element element) {
+  switch (element) {
+    case Element::f32:
+      return 4;
+    case Element::bf16:
+      return 2;
+    case Element::byte:
+      return 1;
+  }
+  throw Error(Exit::bug, "unknown element type");
+}
+
+Memory Memory::part(int index, int parts) const {
+  const std::size_t each = count / parts;
+  return {begin() + index * each * bytes_of(element), each, element};
+}
+
+Memory memory_of(std::span<float> data) {
+  return {data.data(), data.size(), Element::f32};
+}
+
+Memory memory_of(std::span<std::byte> data) {
+  return {data.data(), data.size(), Element::byte};
+}
+
 namespace {
 
 class SoloCollectives final : public Collectives {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void all_reduce_sum(std::span<float>) override {}
-  void reduce_scatter_sum(std::span<float> data, std::span<float> own) override {
-    ensure(data.size() == own.size(), "reduce_scatter: sizes do not match");
-    if (own.data() != data.data()) std::copy(data.begin(), data.end(), own.begin());
+  void all_reduce_sum(Memory) override {}
+  void reduce_scatter_sum(Memory data, Memory own) override { copy(data, own); }
+  void all_gather(Memory own, Memory all) override { copy(own, all); }
+  void broadcast(Memory, int) override {}
+
+ private:
+  static void copy(Memory from, Memory to) {
+    ensure(from.bytes() == to.bytes(), "collectives: sizes do not match");
+    if (from.data != to.data) std::copy_n(from.begin(), from.bytes(), to.begin());
   }
-  void all_gather(std::span<const std::byte> own, std::span<std::byte> all) override {
-    ensure(all.size() == own.size(), "all_gather: sizes do not match");
-    if (own.data() != all.data()) std::copy(own.begin(), own.end(), all.begin());
-  }
-  void broadcast(std::span<std::byte>, int) override {}
 };
 
 }  // namespace

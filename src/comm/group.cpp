@@ -25,6 +25,9 @@ Group Group::duplicate() const {
 void Group::set_time_limit(double seconds) const {
   backend_->set_time_limit(seconds);
 }
+double Group::time_limit() const {
+  return backend_->limit_seconds();
+}
 void Group::barrier() const {
   backend_->barrier();
 }

@@ -14,6 +14,7 @@ class GroupBackend {
   virtual std::shared_ptr<GroupBackend> split(int color, int key) const = 0;
   virtual std::shared_ptr<GroupBackend> duplicate() const = 0;
   virtual void set_time_limit(double seconds) = 0;
+  virtual double limit_seconds() const = 0;
   virtual void barrier() const = 0;
   virtual void broadcast(std::span<std::byte> bytes, int root) const = 0;
   virtual void all_reduce(std::span<double> values, Reduction reduction) const = 0;

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "group_backend.h"
 
 namespace millrace {
@@ -10,6 +12,7 @@ class SoloGroup final : public GroupBackend {
   std::shared_ptr<GroupBackend> split(int, int) const override { return make_solo_group(); }
   std::shared_ptr<GroupBackend> duplicate() const override { return make_solo_group(); }
   void set_time_limit(double) override {}
+  double limit_seconds() const override { return std::numeric_limits<double>::infinity(); }
   void barrier() const override {}
   void broadcast(std::span<std::byte>, int) const override {}
   void all_reduce(std::span<double>, Reduction) const override {}

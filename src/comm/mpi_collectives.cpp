@@ -1,6 +1,9 @@
 #include "mpi_collectives.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
 
 #include "millrace/core/error.h"
 #include "mpi_requests.h"
@@ -8,48 +11,67 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t chunk_floats = 128 * 1024;  // 512 KiB: 256 KiB to 1 MiB are equally fast
+constexpr std::size_t chunk_elements = 128 * 1024;  // 512 KiB of f32: 256 KiB to 1 MiB are equally fast
 constexpr int tag = 1;
 
 // What lies in `data` of the piece that begins at `begin`: the last parts may be short or empty.
-template <class T>
-std::span<T> piece(std::span<T> data, std::size_t begin, std::size_t count) {
+std::span<std::byte> piece(std::span<std::byte> data, std::size_t begin, std::size_t count) {
   begin = std::min(begin, data.size());
   return data.subspan(begin, std::min(count, data.size() - begin));
 }
 
-template <class T>
-int bytes_of(std::span<T> data) {
-  return static_cast<int>(data.size_bytes());
+Memory piece(Memory data, std::size_t begin, std::size_t count) {
+  begin = std::min(begin, data.count);
+  return {data.begin() + begin * bytes_of(data.element), std::min(count, data.count - begin), data.element};
+}
+
+int message_size(std::size_t bytes) {
+  return static_cast<int>(bytes);
+}
+
+// A bfloat16 is the upper half of a float.
+float widen(std::uint16_t value) {
+  return std::bit_cast<float>(std::uint32_t{value} << 16);
+}
+
+// To the nearest, ties to even, as LibTorch rounds.
+std::uint16_t narrow(float value) {
+  if (std::isnan(value)) return 0x7fc0;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void ensure_summable(Memory data) {
+  ensure(data.element != Element::byte, "collectives: bytes cannot be added");
 }
 
 }  // namespace
 
-MpiCollectives::MpiCollectives(Group group) : group_(std::move(group)), mpi_(static_cast<MpiGroup&>(group_.backend())) {
-  for (auto& exchange : exchanges_) exchange.received.resize(chunk_floats * size());
-}
+MpiCollectives::MpiCollectives(Group group)
+    : group_(std::move(group)), mpi_(static_cast<MpiGroup&>(group_.backend())) {}
 
-void MpiCollectives::all_reduce_sum(std::span<float> data) {
-  const std::size_t part = (data.size() + size() - 1) / size();
+void MpiCollectives::all_reduce_sum(Memory data) {
+  const std::size_t part = (data.count + size() - 1) / size();
   reduce_parts(data, part, piece(data, rank() * part, part));
-  gather_parts(std::as_writable_bytes(data), part * sizeof(float));
+  gather_parts({data.begin(), data.bytes()}, part * bytes_of(data.element));
 }
 
-void MpiCollectives::reduce_scatter_sum(std::span<float> data, std::span<float> own) {
-  ensure(data.size() == own.size() * size(), "reduce_scatter: sizes do not match");
-  reduce_parts(data, own.size(), own);
+void MpiCollectives::reduce_scatter_sum(Memory data, Memory own) {
+  ensure(data.count == own.count * size() && data.element == own.element, "reduce_scatter: sizes do not match");
+  reduce_parts(data, own.count, own);
 }
 
-void MpiCollectives::all_gather(std::span<const std::byte> own, std::span<std::byte> all) {
-  ensure(all.size() == own.size() * size(), "all_gather: sizes do not match");
-  const auto mine = all.subspan(rank() * own.size(), own.size());
-  if (mine.data() != own.data()) std::copy(own.begin(), own.end(), mine.begin());
-  gather_parts(all, own.size());
+void MpiCollectives::all_gather(Memory own, Memory all) {
+  ensure(all.bytes() == own.bytes() * size(), "all_gather: sizes do not match");
+  const Memory mine = all.part(rank(), size());
+  if (mine.data != own.data) std::copy_n(own.begin(), own.bytes(), mine.begin());
+  gather_parts({all.begin(), all.bytes()}, own.bytes());
 }
 
 // own := sum over ranks of the piece [rank * part, ...) of `data`.
-void MpiCollectives::reduce_parts(std::span<float> data, std::size_t part, std::span<float> own) {
-  const std::size_t chunks = (part + chunk_floats - 1) / chunk_floats;
+void MpiCollectives::reduce_parts(Memory data, std::size_t part, Memory own) {
+  ensure_summable(data);
+  const std::size_t chunks = (part + chunk_elements - 1) / chunk_elements;
   if (chunks == 0) return;
   start(exchanges_[0], data, part, 0);
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
@@ -58,33 +80,48 @@ void MpiCollectives::reduce_parts(std::span<float> data, std::size_t part, std::
   }
 }
 
-void MpiCollectives::start(Exchange& exchange, std::span<float> data, std::size_t part, std::size_t chunk) {
+void MpiCollectives::start(Exchange& exchange, Memory data, std::size_t part, std::size_t chunk) {
   const auto chunk_of = [&](int owner) {
-    return piece(piece(data, owner * part, part), chunk * chunk_floats, chunk_floats);
+    return piece(piece(data, owner * part, part), chunk * chunk_elements, chunk_elements);
   };
+  const auto bytes = chunk_of(rank()).bytes();
+  if (exchange.received.size() < bytes * size()) exchange.received.resize(bytes * size());
   exchange.requests.clear();
   for (int step = 1; step < size(); ++step) {
     const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
-    const std::span<float> into(exchange.received.data() + from * chunk_floats, chunk_of(rank()).size());
-    check_mpi(
-        MPI_Irecv(into.data(), bytes_of(into), MPI_BYTE, from, tag, mpi_.comm(), &exchange.requests.emplace_back()));
+    check_mpi(MPI_Irecv(exchange.received.data() + from * bytes, message_size(bytes), MPI_BYTE, from, tag, mpi_.comm(),
+                        &exchange.requests.emplace_back()));
     const auto theirs = chunk_of(to);
-    check_mpi(
-        MPI_Isend(theirs.data(), bytes_of(theirs), MPI_BYTE, to, tag, mpi_.comm(), &exchange.requests.emplace_back()));
+    check_mpi(MPI_Isend(theirs.data, message_size(theirs.bytes()), MPI_BYTE, to, tag, mpi_.comm(),
+                        &exchange.requests.emplace_back()));
   }
 }
 
-void MpiCollectives::finish(Exchange& exchange, std::span<float> own, std::span<const float> mine, std::size_t chunk) {
-  wait_all(exchange.requests, mpi_.limit_seconds(), "a reduction of gradients", rank());
-  const auto my_chunk = piece(mine, chunk * chunk_floats, chunk_floats);
-  const auto sum = piece(own, chunk * chunk_floats, chunk_floats);
+void MpiCollectives::finish(Exchange& exchange, Memory own, Memory mine, std::size_t chunk) {
+  wait_all(exchange.requests, mpi_.limit_seconds(), "an MPI reduce_scatter", rank());
+  const auto my_chunk = piece(mine, chunk * chunk_elements, chunk_elements);
+  const auto sum = piece(own, chunk * chunk_elements, chunk_elements);
   // My own contribution takes its place among the others before `sum`, which may be the same memory, is written.
-  std::copy(my_chunk.begin(), my_chunk.end(), exchange.received.begin() + rank() * chunk_floats);
-  std::copy_n(exchange.received.begin(), sum.size(), sum.begin());
-  for (int from = 1; from < size(); ++from) {
-    const float* received = exchange.received.data() + from * chunk_floats;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += received[i];
+  std::copy_n(my_chunk.begin(), my_chunk.bytes(), exchange.received.begin() + rank() * my_chunk.bytes());
+  add_up(exchange, sum);
+}
+
+void MpiCollectives::add_up(const Exchange& exchange, Memory sum) {
+  if (sum.element == Element::f32) {
+    auto* out = static_cast<float*>(sum.data);
+    std::copy_n(exchange.received.data(), sum.bytes(), sum.begin());
+    for (int from = 1; from < size(); ++from) {
+      const auto* in = reinterpret_cast<const float*>(exchange.received.data()) + from * sum.count;
+      for (std::size_t i = 0; i < sum.count; ++i) out[i] += in[i];
+    }
+    return;
   }
+  wide_sum_.assign(sum.count, 0);
+  for (int from = 0; from < size(); ++from) {
+    const auto* in = reinterpret_cast<const std::uint16_t*>(exchange.received.data()) + from * sum.count;
+    for (std::size_t i = 0; i < sum.count; ++i) wide_sum_[i] += widen(in[i]);
+  }
+  std::ranges::transform(wide_sum_, static_cast<std::uint16_t*>(sum.data), narrow);
 }
 
 // Piece [r * part, ...) of `all` goes from rank r to all others.
@@ -95,10 +132,12 @@ void MpiCollectives::gather_parts(std::span<std::byte> all, std::size_t part) {
     for (int step = 1; step < size(); ++step) {
       const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
       const auto theirs = piece_of(from), mine = piece_of(rank());
-      check_mpi(MPI_Irecv(theirs.data(), bytes_of(theirs), MPI_BYTE, from, tag, mpi_.comm(), &requests.emplace_back()));
-      check_mpi(MPI_Isend(mine.data(), bytes_of(mine), MPI_BYTE, to, tag, mpi_.comm(), &requests.emplace_back()));
+      check_mpi(MPI_Irecv(theirs.data(), message_size(theirs.size()), MPI_BYTE, from, tag, mpi_.comm(),
+                          &requests.emplace_back()));
+      check_mpi(
+          MPI_Isend(mine.data(), message_size(mine.size()), MPI_BYTE, to, tag, mpi_.comm(), &requests.emplace_back()));
     }
-    wait_all(requests, mpi_.limit_seconds(), "a gather of parameters", rank());
+    wait_all(requests, mpi_.limit_seconds(), "an MPI all_gather", rank());
   }
 }
 

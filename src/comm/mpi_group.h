@@ -16,6 +16,7 @@ class MpiGroup final : public GroupBackend {
   std::shared_ptr<GroupBackend> split(int color, int key) const override;
   std::shared_ptr<GroupBackend> duplicate() const override;
   void set_time_limit(double seconds) override { *limit_seconds_ = seconds; }
+  double limit_seconds() const override { return *limit_seconds_; }
   void barrier() const override;
   void broadcast(std::span<std::byte> bytes, int root) const override;
   void all_reduce(std::span<double> values, Reduction reduction) const override;
@@ -26,7 +27,6 @@ class MpiGroup final : public GroupBackend {
   Transfer sender(int to, int tag, std::span<const std::byte> from) const override;
 
   MPI_Comm comm() const { return comm_; }
-  double limit_seconds() const { return *limit_seconds_; }
   void wait(MPI_Request request, const char* what) const;
 
  private:

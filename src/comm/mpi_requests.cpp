@@ -2,10 +2,8 @@
 
 #include <string>
 
-#include "millrace/comm/backoff.h"
 #include "millrace/core/error.h"
-#include "millrace/core/phase.h"
-#include "millrace/core/stopwatch.h"
+#include "wait_for_others.h"
 
 namespace millrace {
 
@@ -18,33 +16,13 @@ void check_mpi(int code, const char* file, int line) {
               "look for the first failing rank in the other logs");
 }
 
-namespace {
-
-// What the watchdog and metrics are told of a wait.
-struct Waiting {
-  explicit Waiting(const char* what) { phase::awaited = what; }
-  ~Waiting() {
-    phase::awaited = nullptr;
-    phase::waited_seconds += since.seconds();
-    ++phase::moves;
-  }
-  const Stopwatch since{};
-};
-
-}  // namespace
-
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank) {
-  const Waiting waiting(what);
-  Backoff backoff;
-  for (int done = 0;;) {
+  const auto complete = [&] {
+    int done = 0;
     check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
-    if (done) return;
-    if (backoff.seconds() > limit_seconds) {
-      throw Error(Exit::timeout, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
-                  "another rank hangs or has ended: its log tells where");
-    }
-    backoff.pause();
-  }
+    return done != 0;
+  };
+  wait_for_others(complete, limit_seconds, what, rank);
 }
 
 }  // namespace millrace

@@ -42,7 +42,9 @@ AttentionImpl::AttentionImpl(std::int64_t channels, std::int64_t context_channel
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const torch::Tensor& context) {
-  return (*to_out)[0](nn::attention(to_q(x), to_k(context), to_v(context), heads_));
+  // One after the other: the order of arguments is the compiler's choice, and execution_order lists q, k, v.
+  const auto q = to_q(x), k = to_k(context), v = to_v(context);
+  return (*to_out)[0](nn::attention(q, k, v, heads_));
 }
 
 FeedForwardImpl::FeedForwardImpl(std::int64_t channels)

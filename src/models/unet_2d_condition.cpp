@@ -1,5 +1,7 @@
 #include "millrace/models/unet_2d_condition.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "millrace/nn/gradient_checkpoint.h"
@@ -157,21 +159,38 @@ torch::Tensor UNet2DConditionModelImpl::forward(torch::Tensor sample, const torc
   return conv_out(nn::activate(config_.act_fn, conv_norm_out(x)));
 }
 
-std::vector<std::vector<std::string>> parameter_blocks(UNet2DConditionModelImpl& unet) {
-  std::vector<std::vector<std::string>> blocks;
-  std::string current;
-  for (const auto& parameter : unet.named_parameters()) {
-    const std::string& name = parameter.key();
-    const std::size_t dot = name.find('.');
-    const bool numbered = name.starts_with("down_blocks.") || name.starts_with("up_blocks.");
-    std::string block = name.substr(0, numbered ? name.find('.', dot + 1) : dot);
-    if (block == "time_embedding") block = "conv_in";
-    if (block == "conv_out") block = "conv_norm_out";
-    if (block != current) blocks.emplace_back();
-    current = std::move(block);
-    blocks.back().push_back(name);
-  }
-  return blocks;
+// Within a resnet, a transformer and whatever else has no parts of these kinds, registration is in order of execution.
+// Blocks register their transformers before their resnets, and run them by turns.
+std::vector<std::string> execution_order(UNet2DConditionModelImpl& unet) {
+  std::vector<std::string> order;
+  const auto add = [&](const std::string& path, const torch::nn::Module* module) {
+    if (module == nullptr) return;
+    for (const auto& parameter : module->named_parameters()) order.push_back(path + '.' + parameter.key());
+  };
+  const auto add_block = [&](const std::string& path, torch::nn::Module& block) {
+    const auto parts = block.named_children();
+    const auto part = [&](const std::string& list, std::size_t i) -> const torch::nn::Module* {
+      const auto* parent = parts.find(list);
+      const auto children = parent ? (*parent)->children() : std::vector<std::shared_ptr<torch::nn::Module>>();
+      return i < children.size() ? children[i].get() : nullptr;
+    };
+    for (std::size_t i = 0; i < parts["resnets"]->children().size(); ++i)
+      for (const std::string list : {"resnets", "attentions"})
+        add(fmt::format("{}.{}.{}", path, list, i), part(list, i));
+    for (const std::string list : {"downsamplers", "upsamplers"})
+      add(fmt::format("{}.{}.0", path, list), part(list, 0));
+  };
+  const auto parts = unet.named_children();
+  const auto add_blocks = [&](const std::string& list) {
+    const auto blocks = parts[list]->children();
+    for (std::size_t i = 0; i < blocks.size(); ++i) add_block(fmt::format("{}.{}", list, i), *blocks[i]);
+  };
+  for (const std::string end : {"time_embedding", "conv_in"}) add(end, parts[end].get());
+  add_blocks("down_blocks");
+  if (const auto* mid = parts.find("mid_block")) add_block("mid_block", **mid);
+  add_blocks("up_blocks");
+  for (const std::string end : {"conv_norm_out", "conv_out"}) add(end, parts[end].get());
+  return order;
 }
 
 }  // namespace millrace

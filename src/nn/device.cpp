@@ -77,6 +77,10 @@ void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
 }
 
+void* compute_stream(int device) {
+  return gpu::compute_stream(device);
+}
+
 void keep_freed_host_memory() {
   constexpr int largest_kept_block = 32 << 20;  // glibc accepts no more; larger tensors still come from the system
   mallopt(M_MMAP_THRESHOLD, largest_kept_block);

@@ -16,6 +16,10 @@ std::string versions() {
 void synchronize(int) {
   ensure(false, "no GPU in this build");
 }
+void* compute_stream(int) {
+  ensure(false, "no GPU in this build");
+  return nullptr;
+}
 std::uint64_t peak_memory_bytes(int) {
   ensure(false, "no GPU in this build");
   return 0;

@@ -54,6 +54,10 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
+void* compute_stream(int index) {
+  return at::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
+}
+
 std::uint64_t peak_memory_bytes(int index) {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));

@@ -27,19 +27,13 @@ FlatLayout plan_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t 
   ensure(!parameters.empty() && shards > 0, "flat layout: nothing to lay out");
   FlatLayout layout{.parameters = std::move(parameters), .buckets = {}, .shards = shards};
   const auto& specs = layout.parameters;
-  for (std::size_t first = 0; first < specs.size();) {
-    std::size_t end = first;
-    std::int64_t block_elements = 0;
-    for (; end < specs.size() && specs[end].block == specs[first].block; ++end) {
-      block_elements += round_up(specs[end].elements(), alignment);
-    }
-    if (layout.buckets.empty() || layout.buckets.back().elements + block_elements > bucket_elements)
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto elements = round_up(specs[i].elements(), alignment);
+    if (layout.buckets.empty() || layout.buckets.back().elements + elements > bucket_elements)
       layout.buckets.emplace_back();
     FlatBucket& bucket = layout.buckets.back();
-    for (; first < end; ++first) {
-      bucket.placements.push_back({static_cast<int>(first), bucket.elements});
-      bucket.elements += round_up(specs[first].elements(), alignment);
-    }
+    bucket.placements.push_back({static_cast<int>(i), bucket.elements});
+    bucket.elements += elements;
   }
   for (auto& bucket : layout.buckets) bucket.elements = round_up(bucket.elements, alignment * shards);
   return layout;

@@ -7,20 +7,18 @@
 namespace millrace {
 
 void ParallelConfig::describe(config::Section& section) {
-  section
-      .key("strategy", strategy,
-           {{"ddp", Strategy::ddp},
-            {"shard_grad_op", Strategy::shard_grad_op},
-            {"full_shard", Strategy::full_shard},
-            {"hybrid", Strategy::hybrid}},
-           "what the trainers split: nothing, optimizer state and gradients, also parameters, inside a node only")
-      .later({"full_shard"});
+  section.key(
+      "strategy", strategy,
+      {{"ddp", Strategy::ddp},
+       {"shard_grad_op", Strategy::shard_grad_op},
+       {"full_shard", Strategy::full_shard},
+       {"hybrid", Strategy::hybrid}},
+      "ddp splits nothing, shard_grad_op the optimizer's state, full_shard parameters and gradients too; hybrid is "
+      "shard_grad_op among shard_size trainers");
   section.key("shard_size", shard_size, "hybrid only: trainers that share one copy; auto = those of a node")
       .at_least(1);
-  section
-      .key("reduce_dtype", reduce_dtype, {{"float32", ReduceDtype::float32}, {"bfloat16", ReduceDtype::bfloat16}},
-           "gradients are summed over the trainers in this; auto = as they are on GPUs, float32 on CPUs")
-      .later({"bfloat16"});
+  section.key("reduce_dtype", reduce_dtype, {{"float32", ReduceDtype::float32}, {"bfloat16", ReduceDtype::bfloat16}},
+              "gradients travel between the trainers in this; auto = float32");
   section.key("bucket_mb", bucket_mb, "megabytes of float32 parameters that are moved together").above(0);
 }
 
@@ -50,6 +48,7 @@ ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::strin
     case Strategy::ddp:
       return {.strategy = config.strategy, .shards = 1, .replicas = trainers};
     case Strategy::shard_grad_op:
+    case Strategy::full_shard:
       return {.strategy = config.strategy, .shards = trainers, .replicas = 1};
     case Strategy::hybrid: {
       const int shards = config.shard_size.value ? *config.shard_size.value : trainers_of_a_node(hosts);
@@ -58,10 +57,8 @@ ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::strin
                     fmt::format("parallel.shard_size = {} does not divide the {} trainers", shards, trainers));
       return {.strategy = config.strategy, .shards = shards, .replicas = trainers / shards};
     }
-    case Strategy::full_shard:
-      break;
   }
-  throw Error(Exit::bug, fmt::format("there is no shard plan for {}", to_string(config.strategy)));
+  throw Error(Exit::bug, "unknown strategy");
 }
 
 std::string to_string(Strategy strategy) {

@@ -4,6 +4,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
+#include "millrace/parallel/storage_order.h"
 
 namespace millrace {
 
@@ -91,7 +92,7 @@ void ShardedAdamW::publish_weights() {
   if (has_separate_masters()) {
     for (int b = 0; b < model_.buckets(); ++b) model_.parameter_shard(b).copy_(state_.at("weights")[b]);
   }
-  model_.gather_parameters();
+  model_.publish_parameters();
 }
 
 void ShardedAdamW::publish_ema() {
@@ -102,7 +103,7 @@ void ShardedAdamW::publish_ema() {
     if (!has_separate_masters()) saved_weights_.push_back(state_.at("weights")[b].clone());
     model_.parameter_shard(b).copy_(state_.at("ema")[b]);
   }
-  model_.gather_parameters();
+  model_.publish_parameters();
 }
 
 void ShardedAdamW::restore_weights() {

@@ -36,6 +36,7 @@ struct StepTotals {
   void reduce(const Group& group) {
     double values[] = {loss, square_sum, writing, save, clock};
     group.all_reduce_sum(std::span<double>(values));
+    group.broadcast(std::as_writable_bytes(std::span(values)));  // all must decide alike, to the last bit
     std::tie(loss, square_sum, writing, save, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
   }
   double norm() const { return std::sqrt(square_sum); }
@@ -49,7 +50,7 @@ class Loop {
         start_(state_.point()),
         before_(start_),
         schedule_(plan_lr_schedule(context_.optim, context_.config.duration, context_.config.batch.global)),
-        guard_(context_.config.guard),
+        guard_(context_.config.guard, state_.losses),
         progress_(open_progress()),
         leaving_(context_),
         data_(context_, std::exchange(state_.ledger, {})),
@@ -100,7 +101,7 @@ class Loop {
 
     const bool is_recorded = std::ranges::count(context_.config.record.steps, number) > 0;
     if (is_recorded) context_.task.start_record();
-    StepTotals totals = forward_backward();
+    StepTotals totals = forward_backward(is_recorded);
     totals.reduce(context_.trainers);
     if (is_recorded) record(totals);
     update(totals);
@@ -110,6 +111,7 @@ class Loop {
 
     phase::current = phase::accounting;
     write_ids();
+    compare_weights_if_due();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) write_metrics();
     const auto& every = context_.config.checkpoint.every;
@@ -119,20 +121,35 @@ class Loop {
     return true;
   }
 
+  // Trainers may have different numbers of micro-batches. Where forward and backward are collective all take as many as
+  // the one with most; what is extra repeats the last one with loss 0.
+  int turns_of_all(int own_turns) const {
+    if (!context_.model.plan().splits_parameters()) return own_turns;
+    std::int64_t turns = own_turns;
+    context_.trainers.all_reduce_max(std::span(&turns, 1));
+    return static_cast<int>(turns);
+  }
+
   // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
   // batch.
-  StepTotals forward_backward() {
-    context_.model.zero_gradients();
-    const auto local_batch = static_cast<std::int64_t>(context_.task.refs().size());
+  StepTotals forward_backward(bool is_recorded) {
+    const std::int64_t local_batch = std::ssize(context_.task.refs()), micro = context_.config.batch.micro;
+    const auto own_turns = static_cast<int>((local_batch + micro - 1) / micro);
+    const auto turns = turns_of_all(own_turns);
+    const auto loss_of_turn = [&](std::int64_t turn) {
+      return context_.task.loss(turn * micro, std::min((turn + 1) * micro, local_batch));
+    };
+    context_.model.begin_gradients(turns);
     torch::Tensor loss;
-    // Some trainers may have more samples than others, and more turns here: nothing collective in this loop.
-    for (std::int64_t begin = 0; begin < local_batch; begin += context_.config.batch.micro) {
-      auto micro = context_.task.loss(begin, std::min<std::int64_t>(begin + context_.config.batch.micro, local_batch));
-      micro.backward();
-      loss = loss.defined() ? loss + micro.detach() : micro.detach();
+    for (int turn = 0; turn < own_turns; ++turn) {
+      auto part = loss_of_turn(turn);
+      part.backward();
+      loss = loss.defined() ? loss + part.detach() : part.detach();
       ++phase::moves;
     }
-    context_.model.reduce_gradients(1.0);
+    if (is_recorded) record_ = context_.task.take_record();  // before the extra turns, which do not belong in it
+    for (int turn = own_turns; turn < turns; ++turn) (0 * loss_of_turn(own_turns - 1)).backward();
+    context_.model.finish_gradients(1.0);
     StepTotals totals;
     totals.loss = loss.item<double>();
     totals.square_sum = context_.model.gradient_square_sum();
@@ -145,7 +162,7 @@ class Loop {
   void record(const StepTotals& totals) {
     enter_slow(context_, phase::saving);
     write_record(context_.trainers, context_.config.run_dir, state_.step + 1, context_.task.refs(),
-                 context_.task.take_record(), totals.loss, totals.norm());
+                 std::exchange(record_, {}), totals.loss, totals.norm());
     phase::current = phase::training;
   }
 
@@ -154,26 +171,51 @@ class Loop {
     const auto verdict = guard_.judge(totals.loss, totals.norm());
     if (verdict == StepGuard::Verdict::update) {
       context_.optimizer.step(lr_, clip_factor(context_.optim.clip, totals.norm()));
-      if (const auto& spike = guard_.spike(); spike && is_root())
-        log::warning("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", totals.loss,
-                     spike->deviations, spike->mean);
       return;
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
-    if (verdict == StepGuard::Verdict::stop) on_root(context_.trainers, [&] { throw numerics_error(totals, ids); });
-    if (is_root())
-      log::warning("step {}: loss {} or gradient norm {} is not finite; the update is skipped", state_.step + 1,
-                   totals.loss, totals.norm());
+    const auto complaint = complaint_about(totals, ids);
+    if (verdict == StepGuard::Verdict::stop)
+      on_root(context_.trainers, [&] {
+        throw Error(
+            Exit::numerics, fmt::format("{} ({} in a row)", complaint, guard_.history().skips_in_a_row),
+            "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
+      });
+    if (!is_root()) return;
+    log::warning("{}; the update is skipped", complaint);
+    log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
   }
 
-  Error numerics_error(const StepTotals& totals, const std::vector<std::string>& ids) const {
+  std::string complaint_about(const StepTotals& totals, const std::vector<std::string>& ids) const {
+    const auto what = guard_.spike()
+                          ? fmt::format("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}",
+                                        totals.loss, *guard_.spike(), guard_.history().mean)
+                          : fmt::format("loss {} or gradient norm {} is not finite", totals.loss, totals.norm());
     const auto shown = std::min<std::size_t>(ids.size(), 16);
-    return Error(Exit::numerics,
-                 fmt::format("step {}: loss {} or gradient norm {} is not finite ({} in a row); samples: {}",
-                             state_.step + 1, totals.loss, totals.norm(), guard_.skips_in_a_row(),
-                             fmt::join(ids.data(), ids.data() + shown, ", ")),
-                 "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
+    return fmt::format("step {}: {}; samples: {}{}", state_.step + 1, what,
+                       fmt::join(ids.data(), ids.data() + shown, ", "), shown < ids.size() ? " ..." : "");
+  }
+
+  // What every trainer holds whole can only differ if a machine is damaged. Collective.
+  void compare_weights_if_due() {
+    if (!is_due(context_.config.guard.digest_every) || context_.model.plan().splits_parameters()) return;
+    const auto differing = context_.model.differing_trainers();
+    if (differing.empty()) return;
+    std::vector<std::string> names;
+    for (const int trainer : differing) {
+      const auto& [rank, host] = context_.trainer_ranks.at(static_cast<std::size_t>(trainer));
+      names.push_back(fmt::format("rank {} on {}", rank, host));
+    }
+    const bool is_minority = names.size() < context_.trainer_ranks.size();
+    const Error error(Exit::timeout,
+                      fmt::format("step {}: {} {}", state_.step,
+                                  is_minority ? "weights differ from those of the other trainers:"
+                                              : "the trainers' weights differ, and no majority agrees:",
+                                  fmt::join(names, ", ")),
+                      "memory or network of a node is damaged");
+    if (std::ranges::count(differing, context_.trainers.rank()) > 0) fault::write(error);  // names the suspects' nodes
+    throw AgreedError(error, context_.trainers);
   }
 
   void advance(const StepTotals& totals) {
@@ -183,6 +225,7 @@ class Loop {
     state_.updates = context_.optimizer.updates();
     state_.ema_updates = context_.optimizer.ema_updates();
     state_.seconds = totals.clock;
+    state_.losses = guard_.history();
     saves_.advance(context_.task.refs());
     data_.add(context_.task.take_ledger_delta());
   }
@@ -251,6 +294,7 @@ class Loop {
   const Stopwatch since_start_{};
   const LrSchedule schedule_;
   double lr_ = 0;
+  std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
   std::unique_ptr<Progress> progress_;  // on rank 0
   Leaving leaving_;

@@ -1,32 +1,36 @@
 #include "step_guard.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace millrace {
 
-std::optional<SpikeGuard::Spike> SpikeGuard::look_at(double loss) {
-  constexpr int warm_up = 100;
-  constexpr double rate = 0.02;
-  std::optional<Spike> spike;
-  const double deviation = loss - mean_;
-  if (++seen_ > warm_up && deviation > sigma_ * std::sqrt(variance_))
-    spike = Spike{deviation / std::sqrt(variance_), mean_};
-  const double weight = std::max(rate, 1.0 / static_cast<double>(seen_));
-  mean_ += weight * deviation;
-  variance_ = (1 - weight) * (variance_ + weight * deviation * deviation);
-  return spike;
-}
-
 StepGuard::Verdict StepGuard::judge(double loss, double gradient_norm) {
-  spike_.reset();
-  if (std::isfinite(loss) && std::isfinite(gradient_norm)) {
-    skips_in_a_row_ = 0;
-    spike_ = spikes_.look_at(loss);
+  const bool finite = std::isfinite(loss) && std::isfinite(gradient_norm);
+  spike_ = finite ? spike_of(loss) : std::nullopt;
+  if (finite && !spike_) {
+    learn(loss);
+    history_.skips_in_a_row = 0;
     return Verdict::update;
   }
-  ++skips_in_a_row_;
-  const bool stop = config_.non_finite == GuardConfig::NonFinite::stop || skips_in_a_row_ > config_.max_skips;
-  return stop ? Verdict::stop : Verdict::skip;
+  ++history_.skips_in_a_row;
+  const bool stop = !finite && config_.non_finite == GuardConfig::NonFinite::stop;
+  return stop || history_.skips_in_a_row > config_.max_skips ? Verdict::stop : Verdict::skip;
+}
+
+std::optional<double> StepGuard::spike_of(double loss) const {
+  constexpr int warm_up = 100;
+  const double deviation = loss - history_.mean, standard = std::sqrt(history_.variance);
+  if (history_.steps < warm_up || deviation <= config_.spike_sigma * standard) return std::nullopt;
+  return deviation / standard;
+}
+
+void StepGuard::learn(double loss) {
+  constexpr double rate = 0.02;
+  const double deviation = loss - history_.mean;
+  const double weight = std::max(rate, 1.0 / static_cast<double>(++history_.steps));
+  history_.mean += weight * deviation;
+  history_.variance = (1 - weight) * (history_.variance + weight * deviation * deviation);
 }
 
 }  // namespace millrace

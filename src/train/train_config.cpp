@@ -46,9 +46,18 @@ void RecordConfig::describe(config::Section& section) {
 void GuardConfig::describe(config::Section& section) {
   section.key("non_finite", non_finite, {{"skip", NonFinite::skip}, {"stop", NonFinite::stop}},
               "what a loss or gradient that is not finite does: skip the update, or stop with exit code 78");
-  section.key("spike_sigma", spike_sigma, "a loss this many standard deviations above its mean is warned about")
+  section
+      .key("spike_sigma", spike_sigma,
+           "a step whose loss is this many standard deviations above its mean is skipped, once 100 steps have been "
+           "judged")
       .above(0);
-  section.key("max_skips", max_skips, "more skipped steps in a row than this stop the run").at_least(0);
+  section.key("max_skips", max_skips, "so many skipped steps in a row are allowed").at_least(0);
+  section
+      .key("on_repeat", on_repeat, {{"stop", OnRepeat::stop}, {"rollback", OnRepeat::rollback}},
+           "what more of them do: stop with exit code 78, or go back to an earlier checkpoint")
+      .later({"rollback"});
+  section.key("digest_every", digest_every,
+              "how often the weights that every trainer holds whole are compared (none with full_shard); null = never");
   section.key("hang_timeout", hang_timeout,
               "longest a rank may stand still or send no samples; five times as long while loading and saving; auto "
               "= 30 min");

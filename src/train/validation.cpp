@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "millrace/core/error.h"
+
 namespace millrace {
 
 Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches,
@@ -16,17 +18,25 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
 
 double Validation::loss(const Group& trainers) {
   const torch::NoGradGuard no_grad;
-  double sum = 0;
+  std::vector<Turn> turns;
   for (const auto& batch : batches_) {
     const auto count = static_cast<std::int64_t>(batch.refs.size());
     for (std::int64_t begin = 0; begin < count; begin += options_.micro_batch)
-      sum += sum_of_losses(batch, begin, std::min(begin + options_.micro_batch, count));
+      turns.push_back({&batch, begin, std::min(begin + options_.micro_batch, count)});
   }
+  auto most = static_cast<std::int64_t>(turns.size());
+  trainers.all_reduce_max(std::span(&most, 1));
+  ensure(!turns.empty(), "a trainer without samples for validation");
+  double sum = 0;
+  for (const auto& turn : turns) sum += sum_of_losses(turn);
+  for (auto turn = std::ssize(turns); turn < most; ++turn) sum_of_losses(turns.back());
   trainers.all_reduce_sum(std::span(&sum, 1));
   return sum / static_cast<double>(options_.samples);
 }
 
-double Validation::sum_of_losses(const EncodedBatch& batch, std::int64_t begin, std::int64_t end) {
+double Validation::sum_of_losses(const Turn& turn) {
+  const auto& [samples, begin, end] = turn;
+  const EncodedBatch& batch = *samples;
   const auto keys = rng_keys(validation_seed, std::span(batch.refs).subspan(begin, end - begin));
   const auto text = batch.text.slice(0, begin, end);
   const auto input =

@@ -46,7 +46,7 @@ struct Training {
   Training(const Group& group, int seed, ShardPlan shards, bool with_ema = true)
       : net(make_net(seed)),
         plan(shards),
-        model(*net, blocks_of(*net, 1), plan, parallel, group),
+        model(*net, parameter_names(*net), plan, parallel, group),
         optimizer(model, OptimConfig{.lr = 1e-2}, EmaConfig{.enabled = with_ema, .decay = 0.5, .warmup = false}) {}
 
   static SmallNet make_net(int seed) {
@@ -56,12 +56,12 @@ struct Training {
 
   // The sum over equal gradients is exact for 1, 2 and 4 ranks, so these make the same step (sums_are_exact).
   void step(int number) {
-    model.zero_gradients();
+    model.begin_gradients(1);
     auto loss = torch::zeros({});
     for (const auto& item : net->named_parameters())
       loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number)).sum();
     loss.backward();
-    model.reduce_gradients(1.0 / model.trainers().size());
+    model.finish_gradients(1.0 / model.trainers().size());
     optimizer.step(1e-2);
   }
 
@@ -406,7 +406,7 @@ TEST(Checkpoint, AnotherModelIsRefused) {
   for (const char* name : {"out", "extra"}) {
     OtherNet other(name);
     ParallelConfig parallel;
-    ShardedModel model(other, blocks_of(other, 1), plan_shards(parallel, {"n1"}), parallel, Group());
+    ShardedModel model(other, parameter_names(other), plan_shards(parallel, {"n1"}), parallel, Group());
     ShardedAdamW optimizer(model, {}, {});
     EXPECT_CONTAINS(io_error([&] { restore(reader, optimizer); }), name);
   }

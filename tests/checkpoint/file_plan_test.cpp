@@ -12,7 +12,7 @@ FlatLayout layout_of(int shards, std::mt19937& random) {
   std::vector<ParameterSpec> parameters;
   const int count = 1 + static_cast<int>(random() % 9);
   for (int i = 0; i < count; ++i)
-    parameters.push_back({"p" + std::to_string(i), {1 + static_cast<std::int64_t>(random() % 700)}, i / 2, false});
+    parameters.push_back({"p" + std::to_string(i), {1 + static_cast<std::int64_t>(random() % 700)}});
   return plan_flat_layout(parameters, 500, shards);
 }
 

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "millrace/comm/collectives.h"
@@ -37,7 +40,7 @@ class CollectivesOf : public testing::TestWithParam<std::size_t> {
 TEST_P(CollectivesOf, AllReduceSumsInTheOrderOfRanks) {
   const auto count = GetParam() + 3;  // not a multiple of the ranks
   auto data = numbers_of(collectives->rank(), count);
-  collectives->all_reduce_sum(data);
+  collectives->all_reduce_sum(memory_of(data));
   EXPECT_EQ(data, sum_over(collectives->size(), count));
 }
 
@@ -50,37 +53,91 @@ TEST_P(CollectivesOf, ReduceScatterInPlaceAndApart) {
 
   auto data = numbers_of(collectives->rank(), count);
   std::vector<float> apart(part);
-  collectives->reduce_scatter_sum(data, apart);
+  collectives->reduce_scatter_sum(memory_of(data), memory_of(apart));
   EXPECT_EQ(apart, expected);
   EXPECT_EQ(data, numbers_of(collectives->rank(), count));
 
   const auto own = std::span(data).subspan(collectives->rank() * part, part);
-  collectives->reduce_scatter_sum(data, own);
+  collectives->reduce_scatter_sum(memory_of(data), memory_of(own));
   EXPECT_EQ(std::vector<float>(own.begin(), own.end()), expected);
+}
+
+// Eight bits of mantissa: of these numbers each sum needs more, and is rounded once.
+TEST_P(CollectivesOf, Bfloat16IsAddedInFloat32AndRoundedOnce) {
+  const auto count = GetParam() * collectives->size();
+  const auto value = [](int rank, std::size_t i) {  // exact in bfloat16
+    return static_cast<float>(1 + (i * 7 + static_cast<std::size_t>(rank) * 31) % 127) *
+           (rank % 2 == 0 ? 1.0f : 0.0625f);
+  };
+  const auto upper_half = [](float number) {
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(number) >> 16);
+  };
+  std::vector<std::uint16_t> data(count), own(GetParam());
+  for (std::size_t i = 0; i < count; ++i) data[i] = upper_half(value(collectives->rank(), i));
+  const auto expect_sum = [&](std::uint16_t got, std::size_t i) {
+    double sum = 0;
+    for (int rank = 0; rank < collectives->size(); ++rank) sum += value(rank, i);
+    const double rounded = std::bit_cast<float>(std::uint32_t{got} << 16);
+    const double unit = std::exp2(std::floor(std::log2(sum)) - 7);
+    ASSERT_LE(std::abs(rounded - sum), unit / 2) << "element " << i;
+  };
+  collectives->reduce_scatter_sum({data.data(), count, Element::bf16}, {own.data(), own.size(), Element::bf16});
+  for (std::size_t i = 0; i < own.size(); ++i) expect_sum(own[i], collectives->rank() * own.size() + i);
+  collectives->all_reduce_sum({data.data(), count, Element::bf16});
+  for (std::size_t i = 0; i < count; ++i) expect_sum(data[i], i);
+  EXPECT_TRUE(std::equal(own.begin(), own.end(), data.begin() + collectives->rank() * own.size()));
+}
+
+// Halves go to the even neighbour; what is not finite stays so.
+TEST_P(CollectivesOf, Bfloat16SumsAreRoundedAsLibTorchRounds) {
+  if (collectives->size() == 1) GTEST_SKIP() << "nothing is added on one rank";
+  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float unit = 1.0f / 128, largest = 3.3895314e38f;  // of numbers from 1 on; the largest of bfloat16
+  const struct {
+    float first, second, sum;
+  } cases[] = {{1, unit / 2, 1},      {1 + unit, unit / 2, 1 + 2 * unit},
+               {-1, -unit / 2, -1},   {inf, 1, inf},
+               {-inf, -inf, -inf},    {inf, -inf, nan},
+               {nan, 1, nan},         {largest, largest / 256, inf},
+               {largest, -largest, 0}};
+  std::vector<std::uint16_t> data;
+  for (const auto& one : cases) {
+    const float mine = collectives->rank() == 0 ? one.first : collectives->rank() == 1 ? one.second : 0;
+    data.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(mine) >> 16));
+  }
+  collectives->all_reduce_sum({data.data(), data.size(), Element::bf16});
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    const auto sum = std::bit_cast<float>(std::uint32_t{data[i]} << 16);
+    if (std::isnan(cases[i].sum)) {
+      EXPECT_TRUE(std::isnan(sum)) << i;
+    } else {
+      EXPECT_EQ(sum, cases[i].sum) << i;
+    }
+  }
 }
 
 TEST_P(CollectivesOf, AllGatherInPlaceAndApart) {
   const auto part = GetParam();
-  const auto own = numbers_of(collectives->rank(), part);
+  auto own = numbers_of(collectives->rank(), part);
   std::vector<float> expected;
   for (int rank = 0; rank < collectives->size(); ++rank) {
     const auto numbers = numbers_of(rank, part);
     expected.insert(expected.end(), numbers.begin(), numbers.end());
   }
   std::vector<float> all(expected.size());
-  collectives->all_gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  collectives->all_gather(memory_of(own), memory_of(all));
   EXPECT_EQ(all, expected);
 
   std::vector<float> in_place(expected.size());
   const auto mine = std::span(in_place).subspan(collectives->rank() * part, part);
   std::copy(own.begin(), own.end(), mine.begin());
-  collectives->all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(in_place)));
+  collectives->all_gather(memory_of(mine), memory_of(in_place));
   EXPECT_EQ(in_place, expected);
 }
 
 TEST_P(CollectivesOf, Broadcast) {
   auto data = numbers_of(collectives->rank(), GetParam());
-  collectives->broadcast(std::as_writable_bytes(std::span(data)), collectives->size() - 1);
+  collectives->broadcast(memory_of(data), collectives->size() - 1);
   EXPECT_EQ(data, numbers_of(collectives->size() - 1, GetParam()));
 }
 

@@ -87,6 +87,7 @@ TEST(Elastic, AnyNumberOfTrainersTrainsTheSame) {
                {"three", 3, ""},
                {"three-ddp", 4, "roles.producers=1 parallel.strategy=ddp"},
                {"four", 6, "roles.producers=2"},
+               {"four-full", 5, "roles.producers=1 parallel.strategy=full_shard parallel.bucket_mb=0.05"},
                {"seven", 8, "roles.producers=1"}};
   for (const auto& [run, ranks, settings] : cases) {
     expect_success(mpirun(ranks) +
@@ -136,7 +137,8 @@ int step_of(const std::string& run) {
   return nlohmann::json::parse(read(workshop() / run / "STATE"))["step"];
 }
 
-// Four trainers, three, two that are told to stop, three, and four again: each goes on where the last one stopped.
+// Four trainers, three, two that are told to stop, three that split parameters too, and four again: each goes on where
+// the last one stopped.
 TEST(Elastic, LivesOnOtherNumbersOfTrainersAreOneRun) {
   const std::string run = "lives", keep = "checkpoint.keep=100 ";
   expect_success(mpirun(4) + train_uneven(run, until(3) + keep));
@@ -146,7 +148,7 @@ TEST(Elastic, LivesOnOtherNumbersOfTrainersAreOneRun) {
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   const int step = step_of(run);
   ASSERT_GE(step, 7);
-  expect_success(mpirun(3) + train_uneven(run, until(step + 1) + keep));
+  expect_success(mpirun(3) + train_uneven(run, until(step + 1) + keep + "parallel.strategy=full_shard"));
   expect_success(mpirun(5) + train_uneven(run, until(step + 4) + keep + "roles.producers=1"));
 
   const int last = step + 4;

@@ -53,8 +53,12 @@ TEST(Train, SameIdsAndWeightsOnAnyRanks) {
   expect_success(mpirun(3) + train("ddp", "'duration=12 steps' roles.producers=1 parallel.strategy=ddp"));
   const std::string hybrid = "'duration=12 steps' roles.producers=1 parallel.strategy=hybrid parallel.shard_size=2";
   expect_success(mpirun(5) + train("hybrid", hybrid));
+  const std::string full = "'duration=12 steps' roles.producers=1 parallel.strategy=full_shard parallel.bucket_mb=0.02";
+  expect_success(mpirun(4) + train("full", full));
+  expect_success(mpirun(3) + train("full-again", full + " model.gradient_checkpointing=true"));
   const auto reference = read_weights(weights_of(one_rank()));
-  for (const std::string run : {"one-plus-two", "two-plus-two", "both-do-both", "ddp", "hybrid"}) {
+  for (const std::string run :
+       {"one-plus-two", "two-plus-two", "both-do-both", "ddp", "hybrid", "full", "full-again"}) {
     EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl")) << run;
     EXPECT_LT(relative_difference(reference, read_weights(weights_of(run))), 1e-4) << run;
   }

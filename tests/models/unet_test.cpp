@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
-#include <set>
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "millrace/core/error.h"
 #include "millrace/models/unet_2d_condition.h"
@@ -121,21 +124,41 @@ TEST(UNet, HasTheStateDictOfStableDiffusion) {
   }
 }
 
-TEST(UNet, ParameterBlocksCoverEveryParameterOnce) {
-  Case c("sd2_like");
-  const auto blocks = parameter_blocks(*c.unet);
-  EXPECT_EQ(blocks.size(), 1 + 4 + 1 + 4 + 1);
-  EXPECT_TRUE(blocks.front().front().starts_with("conv_in."));
-  EXPECT_TRUE(blocks[5].front().starts_with("mid_block."));
-  EXPECT_TRUE(blocks.back().back().starts_with("conv_out."));
-  std::set<std::string> names;
-  std::size_t count = 0;
-  for (const auto& block : blocks) {
-    names.insert(block.begin(), block.end());
-    count += block.size();
+// The order in which a forward pass asks for them.
+struct Listener : nn::ParameterSource {
+  explicit Listener(torch::nn::Module& model) {
+    for (const auto& item : model.named_parameters()) names[item.value().unsafeGetTensorImpl()] = item.key();
   }
-  EXPECT_EQ(names.size(), count);
-  EXPECT_EQ(count, c.unet->parameters().size());
+  void provide(const torch::Tensor& parameter) override { asked.push_back(names.at(parameter.unsafeGetTensorImpl())); }
+
+  std::map<const void*, std::string> names;
+  std::vector<std::string> asked;
+};
+
+TEST(UNet, ExecutionOrderIsThatOfForward) {
+  for (const std::string name : {"sd1_like", "sd2_like"}) {
+    Case c(name);
+    Listener listener(*c.unet);
+    nn::set_parameter_source(*c.unet, &listener);
+    c.run();
+    EXPECT_EQ(execution_order(*c.unet), listener.asked) << name;
+    EXPECT_EQ(listener.asked.size(), c.unet->parameters().size());
+  }
+}
+
+// ... and backward asks for each layer's weight, in the reverse order.
+TEST(UNet, BackwardAsksForTheWeightsFromTheLastToTheFirst) {
+  Case c("sd2_like");
+  Listener listener(*c.unet);
+  nn::set_parameter_source(*c.unet, &listener);
+  const auto output = c.run();
+  std::vector<std::string> weights;
+  for (const auto& parameter : listener.asked)
+    if (parameter.ends_with(".weight")) weights.push_back(parameter);
+  std::ranges::reverse(weights);
+  listener.asked.clear();
+  output.sum().backward();
+  EXPECT_EQ(listener.asked, weights);
 }
 
 TEST(UNetConfig, DefaultsAreThoseOfDiffusers) {

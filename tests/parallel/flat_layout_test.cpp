@@ -7,29 +7,32 @@
 namespace millrace {
 namespace {
 
-// Blocks of 1152, 4 + 9, 640 and 8 elements.
+// 1152, 4, 1, 9, 640 and 8 elements.
 std::vector<ParameterSpec> parameters() {
-  return {{"conv.weight", {32, 4, 3, 3}, 0, true},
-          {"a.weight", {2, 2}, 1},
-          {"a.scalar", {}, 1},
-          {"a.bias", {9}, 1},
-          {"b.weight", {20, 32}, 2},
-          {"out.bias", {8}, 3}};
+  return {{"conv.weight", {32, 4, 3, 3}, true},
+          {"a.weight", {2, 2}},
+          {"a.scalar", {}},
+          {"a.bias", {9}},
+          {"b.weight", {20, 32}},
+          {"out.bias", {8}}};
 }
 
-TEST(FlatLayout, KeepsBlocksTogetherAndInOrder) {
-  const auto layout = plan_flat_layout(parameters(), 800, 2);
-  ASSERT_EQ(layout.buckets.size(), 2u);
-  EXPECT_EQ(layout.buckets[0].placements.size(), 1u);  // larger than a bucket: alone
-  EXPECT_EQ(layout.buckets[1].placements.size(), 5u);
-  int expected = 0;
-  for (const auto& bucket : layout.buckets) {
-    for (const auto& placement : bucket.placements) EXPECT_EQ(placement.parameter, expected++);
-  }
-  const auto narrow = plan_flat_layout(parameters(), 1, 2);
-  EXPECT_EQ(narrow.buckets.size(), 4u);  // one per block, never less
-  const auto wide = plan_flat_layout(parameters(), 1 << 20, 2);
-  EXPECT_EQ(wide.buckets.size(), 1u);
+TEST(FlatLayout, FillsBucketsInOrder) {
+  const auto sizes = [](std::int64_t bucket_elements) {
+    std::vector<std::size_t> sizes;
+    int expected = 0;
+    for (const auto& bucket : plan_flat_layout(parameters(), bucket_elements, 2).buckets) {
+      sizes.push_back(bucket.placements.size());
+      for (const auto& placement : bucket.placements) EXPECT_EQ(placement.parameter, expected++);
+    }
+    EXPECT_EQ(expected, 6);
+    return sizes;
+  };
+  using Sizes = std::vector<std::size_t>;
+  EXPECT_EQ(sizes(800), (Sizes{1, 5}));  // the first is larger than a bucket: alone
+  EXPECT_EQ(sizes(640), (Sizes{1, 3, 1, 1}));
+  EXPECT_EQ(sizes(1), (Sizes{1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(sizes(1 << 20), (Sizes{6}));
 }
 
 TEST(FlatLayout, ParametersDoNotOverlapAndAreAligned) {

@@ -16,6 +16,15 @@ TEST(ShardPlan, DdpReplicatesAndShardGradOpSplits) {
   EXPECT_EQ(sharded.shards, 6);
   EXPECT_EQ(sharded.replicas, 1);
   EXPECT_EQ(sharded.shard_of(4), 4);
+  EXPECT_FALSE(ddp.splits_parameters() || sharded.splits_parameters());
+}
+
+TEST(ShardPlan, FullShardSplitsParametersToo) {
+  const auto full = plan_shards({.strategy = Strategy::full_shard}, {"n1", "n2", "n2"});
+  EXPECT_EQ(full.shards, 3);
+  EXPECT_EQ(full.replicas, 1);
+  EXPECT_TRUE(full.splits_parameters());
+  EXPECT_FALSE(plan_shards({.strategy = Strategy::full_shard}, {"n1"}).splits_parameters());  // there is nobody else
 }
 
 std::string refusal(const ParallelConfig& config, const std::vector<std::string>& hosts) {
@@ -43,19 +52,6 @@ TEST(ShardPlan, HybridNeedsNodesThatAreAlikeAndInOrder) {
             "parallel.strategy=hybrid: the trainers of n2 do not follow each other");
   EXPECT_EQ(refusal({.strategy = Strategy::hybrid, .shard_size = {4}}, std::vector<std::string>(6, "n1")),
             "parallel.shard_size = 4 does not divide the 6 trainers");
-}
-
-TEST(ShardPlan, WhatIsNotThereIsRefusedWithTheConfiguration) {
-  struct Root {
-    ParallelConfig parallel;
-    void describe(config::Section& s) { s.section("parallel", parallel, "how trainers share the model"); }
-  };
-  for (const std::string setting : {"strategy=full_shard", "reduce_dtype=bfloat16"}) {
-    Root root;
-    const auto report = config::load(root, {.files = {}, .overrides = {"parallel." + setting}});
-    ASSERT_EQ(report.problems().size(), 1u) << setting;
-    EXPECT_NE(report.problems()[0].find("is not available yet"), std::string::npos) << report.problems()[0];
-  }
 }
 
 }  // namespace

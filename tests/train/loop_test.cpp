@@ -41,6 +41,8 @@ class Regression final : public Task {
     std::vector<int> batches;         // of step 1, 2, ...
     std::set<int> broken = {};        // steps in which the loss of the last sample is not a number
     std::set<int> broken_grads = {};  // steps in which its loss is 0 and its gradient is not a number
+    std::set<int> spikes = {};        // steps in which the loss is a hundred times as high
+    int damaged_at = 0;               // rank 1's weights are, in this step
     int signal_at = 0;                // a producer is stopped before this step
     int slow_rank = -1;               // takes longer for the same
   };
@@ -73,6 +75,8 @@ class Regression final : public Task {
     if (test_world().rank() == script_.slow_rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto output = net_->out(inputs_.slice(0, first + begin, first + end));
     auto loss = (output - targets_.slice(0, first + begin, first + end)).square().sum() / global_batch;
+    if (script_.spikes.contains(step_)) loss = 100 * loss;
+    if (step_ == script_.damaged_at && test_world().rank() == 1) net_->out->bias.data()[0] += 1;
     if (first + end < global_batch) return loss;
     if (script_.broken.contains(step_)) loss = loss * NAN;
     if (script_.broken_grads.contains(step_)) loss = loss + (0 * output.sum()).sqrt();
@@ -130,15 +134,15 @@ DataPlan make_data() {
 }
 
 // A run from the beginning or, with `resume`, from its last checkpoint.
-Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2) {
+Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2,
+            const ParallelConfig& parallel = {}) {
   torch::manual_seed(1);
   SmallNet net;
-  const ParallelConfig parallel;
   const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
   const auto& trainers = test_world().group();
   const auto data = make_data();
-  ShardedModel model(*net, blocks_of(*net, 1), plan_shards(parallel, std::vector<std::string>(trainers.size(), "n1")),
-                     parallel, trainers);
+  ShardedModel model(*net, parameter_names(*net),
+                     plan_shards(parallel, std::vector<std::string>(trainers.size(), "n1")), parallel, trainers);
   ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
   RunState start;
   if (resume) {
@@ -286,6 +290,61 @@ TEST(Guard, WeightsThatHaveOverflownAreNotSaved) {
   EXPECT_NE(message.find("out."), std::string::npos) << message;
   test_world().group().barrier();
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "checkpoints"));
+}
+
+std::vector<int> count_up(int steps, const std::set<int>& without = {}) {
+  std::vector<int> batches;
+  for (int step = 1; step <= steps; ++step)
+    if (!without.contains(step)) batches.push_back(step);
+  return batches;
+}
+
+// It is judged by what was learnt before the restart.
+TEST(Guard, ASpikeIsSkippedAlsoAfterARestart) {
+  const RunFolder straight, folder;
+  Regression::Script without{count_up(130, {111, 120})}, script{count_up(130)};
+  without.spikes = {50};  // before anything is judged
+  script.spikes = {50, 111, 120};
+  const auto reference = run(quick(straight, Duration::steps(128)), without);
+  run(quick(folder, Duration::steps(110)), script);
+  const auto outcome = run(quick(folder, Duration::steps(130)), script, /*resume=*/true);
+  expect_equal(outcome.state, reference.state);
+  EXPECT_EQ(reference.result.state.skipped, 0);
+  EXPECT_EQ(outcome.result.state.skipped, 2);
+  EXPECT_EQ(outcome.result.state.losses.steps, 128);
+  EXPECT_EQ(outcome.result.state.losses.mean, reference.result.state.losses.mean);
+  if (test_world().rank() != 0) return;
+  const auto metrics = folder.lines("metrics.jsonl");
+  EXPECT_GT(metrics.at(110)["loss"].get<double>(), 10 * metrics.at(109)["loss"].get<double>()) << "logged as it was";
+}
+
+TEST(Guard, TooManySpikesInARowEndTheRun) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(130));
+  config.guard.max_skips = 2;
+  Regression::Script script{count_up(130)};
+  script.spikes = {105, 106, 108, 109, 110};
+  const std::string message = numerics_error(config, script).what();
+  EXPECT_NE(message.find("step 110: loss"), std::string::npos) << message;
+  EXPECT_NE(message.find("standard deviations above its mean"), std::string::npos) << message;
+  EXPECT_NE(message.find("(3 in a row)"), std::string::npos) << message;
+}
+
+TEST(Guard, WeightsThatDifferEndTheRun) {
+  if (test_world().size() == 1) GTEST_SKIP() << "needs another rank";
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(9));
+  config.guard.digest_every = Duration::steps(2);
+  Regression::Script script{count_up(9)};
+  script.damaged_at = 5;
+  try {
+    run(config, script, /*resume=*/false, /*lr=*/1e-2, {.strategy = Strategy::ddp});
+    ADD_FAILURE() << "the run went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_STREQ(error.what(),
+                 "step 6: the trainers' weights differ, and no majority agrees: rank 0 on n1, rank 1 on n1");
+  }
 }
 
 TEST(Guard, SkippedStepsAreCountedOverRestarts) {

@@ -15,7 +15,7 @@ using Verdict = StepGuard::Verdict;
 StepGuard guard_with(int max_skips) {
   GuardConfig config;
   config.max_skips = max_skips;
-  return StepGuard(config);
+  return StepGuard(config, {});
 }
 
 TEST(StepGuard, OnlyFiniteStepsUpdate) {
@@ -34,21 +34,21 @@ TEST(StepGuard, StopsAtOneSkipInARowMoreThanAllowed) {
     for (int round = 0; round < 3; ++round) {
       for (int i = 1; i <= allowed; ++i) {
         EXPECT_EQ(guard.judge(nan, 1), Verdict::skip);
-        EXPECT_EQ(guard.skips_in_a_row(), i);
+        EXPECT_EQ(guard.history().skips_in_a_row, i);
       }
       EXPECT_EQ(guard.judge(1, 1), Verdict::update);
-      EXPECT_EQ(guard.skips_in_a_row(), 0);
+      EXPECT_EQ(guard.history().skips_in_a_row, 0);
     }
     for (int i = 0; i < allowed; ++i) guard.judge(nan, 1);
     EXPECT_EQ(guard.judge(nan, 1), Verdict::stop) << allowed;
-    EXPECT_EQ(guard.skips_in_a_row(), allowed + 1);
+    EXPECT_EQ(guard.history().skips_in_a_row, allowed + 1);
   }
 }
 
 TEST(StepGuard, StopsAtOnceWhenTheUserWantsNoSkips) {
   GuardConfig config;
   config.non_finite = GuardConfig::NonFinite::stop;
-  StepGuard guard(config);
+  StepGuard guard(config, {});
   EXPECT_EQ(guard.judge(1, 1), Verdict::update);
   EXPECT_EQ(guard.judge(1, inf), Verdict::stop);
 }
@@ -58,62 +58,73 @@ double swinging(int step) {
   return step % 2 ? 1.1 : 0.9;
 }
 
-SpikeGuard settled(double sigma) {
-  SpikeGuard guard(sigma);
-  for (int step = 0; step < 1000; ++step) EXPECT_FALSE(guard.look_at(swinging(step))) << step;
+// A guard that has seen a thousand of these.
+StepGuard settled(double sigma) {
+  GuardConfig config;
+  config.spike_sigma = sigma;
+  config.max_skips = 1000;
+  StepGuard guard(config, {});
+  for (int step = 0; step < 1000; ++step) EXPECT_EQ(guard.judge(swinging(step), 1), Verdict::update) << step;
   return guard;
 }
 
-TEST(SpikeGuard, ASpikeIsSoManyStandardDeviationsAboveTheMean) {
+TEST(Spikes, AreSoManyStandardDeviationsAboveTheMean) {
   for (const auto& [sigma, below, above] : {std::array{6.0, 1.55, 1.65}, std::array{3.0, 1.26, 1.34}}) {
-    EXPECT_FALSE(settled(sigma).look_at(below)) << sigma;
-    const auto spike = settled(sigma).look_at(above);
-    ASSERT_TRUE(spike) << sigma;
-    EXPECT_NEAR(spike->mean, 1, 0.01);
-    EXPECT_NEAR(spike->deviations, (above - 1) / 0.1, 0.1);
+    EXPECT_EQ(settled(sigma).judge(below, 1), Verdict::update) << sigma;
+    auto guard = settled(sigma);
+    EXPECT_EQ(guard.judge(above, 1), Verdict::skip) << sigma;
+    EXPECT_NEAR(guard.history().mean, 1, 0.01);
+    EXPECT_NEAR(guard.spike().value(), (above - 1) / 0.1, 0.1);
   }
 }
 
-TEST(SpikeGuard, AFallIsNoSpike) {
-  EXPECT_FALSE(settled(6).look_at(0));
-  EXPECT_FALSE(settled(6).look_at(-100));
+TEST(Spikes, AFallIsNone) {
+  EXPECT_EQ(settled(6).judge(0, 1), Verdict::update);
+  EXPECT_EQ(settled(6).judge(-100, 1), Verdict::update);
 }
 
-TEST(SpikeGuard, JudgesFromAHundredStepsOn) {
-  SpikeGuard guard(6);
-  for (int step = 0; step < 99; ++step) guard.look_at(swinging(step));
-  EXPECT_FALSE(SpikeGuard(guard).look_at(1000)) << "step 100";
-  guard.look_at(1);
-  EXPECT_TRUE(guard.look_at(1000)) << "step 101";
+TEST(Spikes, AreJudgedFromAHundredJudgedStepsOn) {
+  auto guard = guard_with(100);
+  for (int step = 0; step < 99; ++step) {
+    guard.judge(swinging(step), 1);
+    if (step % 10 == 5) guard.judge(nan, 1);  // does not count
+  }
+  EXPECT_EQ(StepGuard(guard).judge(1000, 1), Verdict::update) << "after 99";
+  guard.judge(1, 1);
+  EXPECT_EQ(guard.judge(1000, 1), Verdict::skip) << "after 100";
 }
 
-TEST(SpikeGuard, FollowsANewLevel) {
+TEST(Spikes, WhatIsSkippedLeavesNoTrace) {
+  auto guard = settled(6), untouched = settled(6);
+  for (const double loss : {3.0, 5.0, nan, inf}) EXPECT_EQ(guard.judge(loss, 1), Verdict::skip);
+  EXPECT_EQ(guard.history().skips_in_a_row, 4);
+  guard.judge(1.1, 1);
+  untouched.judge(1.1, 1);
+  EXPECT_EQ(guard.history().mean, untouched.history().mean);
+  EXPECT_EQ(guard.history().variance, untouched.history().variance);
+  EXPECT_EQ(guard.history().skips_in_a_row, 0);
+  EXPECT_FALSE(guard.spike()) << "of the step judged last";
+}
+
+TEST(Spikes, ALossThatGrowsSlowlyIsFollowed) {
   auto guard = settled(6);
-  EXPECT_TRUE(guard.look_at(3));
-  for (int step = 0; step < 500; ++step) guard.look_at(3 * swinging(step));
-  EXPECT_FALSE(guard.look_at(4));  // 3.3 standard deviations of 0.3 above 3
-  EXPECT_TRUE(guard.look_at(6));
+  for (int step = 0; step < 2000; ++step)
+    EXPECT_EQ(guard.judge(swinging(step) * (1 + step / 500.0), 1), Verdict::update) << step;
 }
 
-TEST(SpikeGuard, StaysQuietWhereALossIsAsNoisyAsEver) {
+TEST(Spikes, ALossAsNoisyAsEverIsNone) {
   std::mt19937 random(1);
   std::normal_distribution<double> noise(0.5, 0.1);
-  SpikeGuard guard(6);
-  for (int step = 0; step < 20000; ++step) EXPECT_FALSE(guard.look_at(noise(random))) << step;
+  auto guard = guard_with(0);
+  for (int step = 0; step < 20000; ++step) EXPECT_EQ(guard.judge(noise(random), 1), Verdict::update) << step;
 }
 
-TEST(StepGuard, TellsASpikeAndUpdatesAllTheSame) {
-  auto guard = guard_with(100);
-  for (int step = 0; step < 200; ++step) {
-    guard.judge(swinging(step), 1);
-    if (step % 10 == 5) guard.judge(nan, 1);  // what is skipped leaves no trace in mean and deviation
-    EXPECT_FALSE(guard.spike()) << step;
-  }
-  EXPECT_EQ(guard.judge(2, 1), Verdict::update);
-  ASSERT_TRUE(guard.spike());
-  EXPECT_NEAR(guard.spike()->deviations, 10, 0.5);
-  guard.judge(nan, 1);
-  EXPECT_FALSE(guard.spike()) << "of the step judged last";
+TEST(StepGuard, GoesOnFromAHistory) {
+  const auto before = settled(6);
+  GuardConfig config;
+  StepGuard after(config, before.history());
+  EXPECT_EQ(after.judge(3, 1), Verdict::skip);
+  EXPECT_EQ(after.judge(1, 1), Verdict::update);
 }
 
 }  // namespace

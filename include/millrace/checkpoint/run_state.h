@@ -10,6 +10,13 @@
 
 namespace millrace {
 
+// What the guard knows of the losses so far.
+struct LossHistory {
+  std::int64_t steps = 0;  // that were judged and not skipped
+  double mean = 0, variance = 0;
+  int skips_in_a_row = 0;
+};
+
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
 struct RunState {
   std::int64_t step = 0;     // optimizer steps taken
@@ -17,7 +24,8 @@ struct RunState {
   std::int64_t skipped = 0;  // steps whose update was left out
   std::int64_t updates = 0;  // Adam's own count
   std::int64_t ema_updates = 0;
-  double seconds = 0;     // spent in training, over all restarts
+  double seconds = 0;  // spent in training, over all restarts
+  LossHistory losses;
   StripeCursors cursors;  // of all stripes; empty at step 0
   std::string ledger;     // of all producers: Ledger::state_json, on rank 0 of the trainers, and apart from to_json
 

@@ -7,25 +7,54 @@
 
 namespace millrace {
 
-// Moves whole tensors between the ranks of a group. Same order of calls on every rank. The order of additions depends
-// on the number of ranks alone, and all_reduce_sum gives the same bits on all ranks and the same as reduce_scatter_sum.
+enum class Element { f32, bf16, byte };
+std::size_t bytes_of(Element element);
+
+// Elements in host or in device memory, as the maker of the collectives says.
+struct Memory {
+  void* data = nullptr;
+  std::size_t count = 0;
+  Element element = Element::byte;
+
+  std::size_t bytes() const { return count * bytes_of(element); }
+  std::byte* begin() const { return static_cast<std::byte*>(data); }
+  // Part `index` of `parts` equal ones.
+  Memory part(int index, int parts) const;
+};
+Memory memory_of(std::span<float> data);
+Memory memory_of(std::span<std::byte> data);
+
+// Moves whole tensors between the ranks of a group. Same order of calls on every rank, from one thread at a time. In
+// host memory a call returns when it is done. In device memory it only starts: the device's own order (see the maker)
+// says when the result is there and when the memory may be written again.
 class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // data := sum over ranks, in place.
-  virtual void all_reduce_sum(std::span<float> data) = 0;
+  // data := sum over ranks, in place; f32 or bf16.
+  virtual void all_reduce_sum(Memory data) = 0;
   // `data` is size() equal parts; own := the sum over ranks of part rank(). `own` is that part of `data` or memory
-  // apart; the other parts of `data` are left as they were.
-  virtual void reduce_scatter_sum(std::span<float> data, std::span<float> own) = 0;
+  // apart; the other parts of `data` are left as they were. f32 or bf16.
+  virtual void reduce_scatter_sum(Memory data, Memory own) = 0;
   // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or memory apart.
-  virtual void all_gather(std::span<const std::byte> own, std::span<std::byte> all) = 0;
-  virtual void broadcast(std::span<std::byte> data, int root = 0) = 0;
+  virtual void all_gather(Memory own, Memory all) = 0;
+  virtual void broadcast(Memory data, int root = 0) = 0;
+  // Waits until all that was started is done. Error(timeout) when that takes longer than the group's time limit.
+  virtual void wait() {}
 };
 
-// Host memory: through MPI, or for a group of one without it. Collective.
+// Host memory: through MPI, or for a group of one without it. Ranks add in their order, in float32 also where the
+// elements are bf16, which are rounded once: a sum depends on the number of ranks alone, is the same on all ranks, and
+// all_reduce_sum gives what reduce_scatter_sum gives. Collective.
 std::unique_ptr<Collectives> make_host_collectives(const Group& group);
+
+// Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked at every call: the transfer
+// waits for what that stream holds then, and what it is given later waits for the transfer. Sums depend on NCCL's
+// choice of algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(timeout)
+// where CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
+std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
+                                                     void* (*compute_stream)(int device));
 
 }  // namespace millrace

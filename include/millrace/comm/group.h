@@ -32,6 +32,7 @@ class Group {
   Group duplicate() const;
   // Seconds that a collective may wait for the others; 1800 unless set. Handles split or duplicated from it share it.
   void set_time_limit(double seconds) const;
+  double time_limit() const;
 
   void barrier() const;
   void broadcast(std::span<std::byte> bytes, int root = 0) const;

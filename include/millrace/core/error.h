@@ -16,7 +16,7 @@ enum class Exit : int {
   requeue = 75,   // state saved, please start me again
   timeout = 76,   // hang or suspect node
   bad_data = 77,  // too many bad samples
-  numerics = 78,  // non-finite numbers stopped the run
+  numerics = 78,  // numbers that are not finite, or losses that jump, stopped the run
 };
 
 // A run that cannot continue. `what()` says what happened to which file or key; `hint` says what to do about it.

@@ -55,10 +55,12 @@ class BasicTransformerBlockImpl : public torch::nn::Module {
 TORCH_MODULE(BasicTransformerBlock);
 
 // A linear layer over tokens whose weight is (out, in), or (out, in, 1, 1) in models that call it a 1x1 convolution.
-class TokenProjectionImpl : public torch::nn::Module {
+class TokenProjectionImpl : public nn::Layer {
  public:
   TokenProjectionImpl(std::int64_t in, std::int64_t out, bool as_convolution);
-  torch::Tensor forward(const torch::Tensor& x) { return at::linear(x, weight.flatten(1), bias); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return with_parameters(weight, [&] { return at::linear(x, weight.flatten(1), bias); });
+  }
 
  private:
   torch::Tensor weight, bias;

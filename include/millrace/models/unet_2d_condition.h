@@ -62,8 +62,8 @@ class UNet2DConditionModelImpl : public torch::nn::Module {
 };
 TORCH_MODULE(UNet2DConditionModel);
 
-// The names of all parameters, grouped by block in the order of execution: the two ends, each down block, the mid
-// block, each up block. Backward completes the groups from the last to the first.
-std::vector<std::vector<std::string>> parameter_blocks(UNet2DConditionModelImpl& unet);
+// The names of all parameters in the order in which forward first uses them. Backward completes their gradients from
+// the last to the first.
+std::vector<std::string> execution_order(UNet2DConditionModelImpl& unet);
 
 }  // namespace millrace

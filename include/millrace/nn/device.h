@@ -23,6 +23,8 @@ int gpu_count();
 std::string cuda_versions();
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
+// The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.
+void* compute_stream(int device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
 // step asks for the same sizes again and again, and fresh pages cost time.
 // Once, at the start of a program.

@@ -5,26 +5,31 @@
 #include <vector>
 
 #include "millrace/nn/convolution.h"
+#include "millrace/nn/parameter_source.h"
 
 // The five layers that own parameters. Unlike torch::nn's they leave their parameters uninitialised: a model that loads
 // its weights does not pay for 866 million random numbers first.
 namespace millrace::nn {
 
 // (..., in) -> (..., out); bias undefined without one.
-class LinearImpl : public torch::nn::Module {
+class LinearImpl : public Layer {
  public:
   LinearImpl(std::int64_t in, std::int64_t out, bool with_bias = true);
-  torch::Tensor forward(const torch::Tensor& x) { return at::linear(x, weight, bias); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return with_parameters(weight, [&] { return at::linear(x, weight, bias); });
+  }
 
   torch::Tensor weight, bias;
 };
 TORCH_MODULE(Linear);
 
 // (B, in, h, w) -> (B, out, h', w'), square kernel, zero padding.
-class Conv2dImpl : public torch::nn::Module {
+class Conv2dImpl : public Layer {
  public:
   Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
-  torch::Tensor forward(const torch::Tensor& x) { return conv2d(x, weight, bias, stride_, padding_); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return with_parameters(weight, [&] { return conv2d(x, weight, bias, stride_, padding_); });
+  }
 
   torch::Tensor weight, bias;
 
@@ -34,10 +39,12 @@ class Conv2dImpl : public torch::nn::Module {
 TORCH_MODULE(Conv2d);
 
 // (B, C, ...) -> the same; `groups` divides C.
-class GroupNormImpl : public torch::nn::Module {
+class GroupNormImpl : public Layer {
  public:
   GroupNormImpl(std::int64_t groups, std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x) { return at::group_norm(x, groups_, weight, bias, eps_); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return with_parameters(weight, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
+  }
 
   torch::Tensor weight, bias;
 
@@ -48,10 +55,12 @@ class GroupNormImpl : public torch::nn::Module {
 TORCH_MODULE(GroupNorm);
 
 // (..., C) -> the same.
-class LayerNormImpl : public torch::nn::Module {
+class LayerNormImpl : public Layer {
  public:
   LayerNormImpl(std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x) { return at::layer_norm(x, weight.sizes(), weight, bias, eps_); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return with_parameters(weight, [&] { return at::layer_norm(x, weight.sizes(), weight, bias, eps_); });
+  }
 
   torch::Tensor weight, bias;
 
@@ -61,10 +70,12 @@ class LayerNormImpl : public torch::nn::Module {
 TORCH_MODULE(LayerNorm);
 
 // ids (...) i64 -> (..., C).
-class EmbeddingImpl : public torch::nn::Module {
+class EmbeddingImpl : public Layer {
  public:
   EmbeddingImpl(std::int64_t rows, std::int64_t channels);
-  torch::Tensor forward(const torch::Tensor& ids) { return at::embedding(weight, ids); }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    return with_parameters(weight, [&] { return at::embedding(weight, ids); });
+  }
 
   torch::Tensor weight;
 };

@@ -9,7 +9,6 @@ namespace millrace {
 struct ParameterSpec {
   std::string name;
   std::vector<std::int64_t> shape;
-  int block = 0;               // parameters of one block stay in one bucket; never decreases along the list
   bool channels_last = false;  // a 4-d weight (O,I,H,W) whose elements lie in the order O,H,W,I
 
   std::int64_t elements() const;
@@ -35,8 +34,8 @@ struct FlatLayout {
   std::int64_t shard_elements(int bucket) const { return buckets[bucket].elements / shards; }
 };
 
-// Parameters in execution order -> buckets of whole blocks, filled up to `bucket_elements` (a larger block has its
-// own).
+// Parameters in execution order -> buckets of whole parameters, filled up to `bucket_elements` (a larger parameter has
+// its own).
 FlatLayout plan_flat_layout(std::vector<ParameterSpec> parameters, std::int64_t bucket_elements, int shards);
 
 // A run of elements of one parameter that one shard holds, in storage order (see ParameterSpec::channels_last).

@@ -6,11 +6,13 @@
 
 namespace millrace {
 
+// Bytes per parameter on each of N trainers: p = those of its dtype; m = 4 for the master weight (0 where p is
+// float32), 8 for moments and 4 for the EMA. Gradients are float32.
 enum class Strategy {
-  ddp,            // every trainer holds everything; gradients are averaged
-  shard_grad_op,  // gradients, moments and EMA are split over all trainers; parameters stay resident
-  full_shard,     // parameters are split too
-  hybrid,         // split inside a node, replicated across nodes
+  ddp,            // p + 4 + m: everything whole; gradients are summed over all
+  shard_grad_op,  // p + 4 + m / N: each keeps whole gradients of its own, and the sums of its shard alone
+  full_shard,     // (p + 4 + m) / N, and the buckets that are in use
+  hybrid,         // as shard_grad_op over N = shard_size trainers, replicated over the others
 };
 
 enum class ReduceDtype { float32, bfloat16 };
@@ -19,7 +21,7 @@ enum class ReduceDtype { float32, bfloat16 };
 struct ParallelConfig {
   Strategy strategy = Strategy::shard_grad_op;
   config::Auto<int> shard_size{};            // hybrid: trainers that share one copy; auto = those of a node
-  config::Auto<ReduceDtype> reduce_dtype{};  // auto = what the gradients are on GPUs, float32 on the host
+  config::Auto<ReduceDtype> reduce_dtype{};  // of gradients on their way; auto = float32
   double bucket_mb = 64;                     // float32 megabytes of parameters that are moved together
 
   void describe(config::Section& section);
@@ -33,6 +35,8 @@ struct ShardPlan {
 
   int shard_of(int trainer) const { return trainer % shards; }
   int replica_of(int trainer) const { return trainer / shards; }
+  // No trainer holds all parameters: they are gathered for each use.
+  bool splits_parameters() const { return strategy == Strategy::full_shard && shards > 1; }
 };
 
 // `hosts`: of the trainers, in their order. Error(usage) when hybrid cannot split them evenly, naming what would help.

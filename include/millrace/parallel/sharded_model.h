@@ -1,94 +1,114 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "millrace/comm/collectives.h"
 #include "millrace/comm/group.h"
+#include "millrace/nn/parameter_source.h"
 #include "millrace/parallel/flat_layout.h"
 #include "millrace/parallel/shard_plan.h"
 
 namespace millrace {
 
-// Names of parameters that run together, in the module's own naming (`named_parameters`).
-struct ParameterBlock {
-  std::string name;
-  std::vector<std::string> parameters;
-};
-
-// The blocks of a module in order of registration: one per `depth` leading components of the parameter names
-// ("down_blocks.0", "conv_in", ...).
-std::vector<ParameterBlock> blocks_of(const torch::nn::Module& module, int depth = 2);
-// The same from lists of names, as models with an execution order of their own give them.
-std::vector<ParameterBlock> blocks_of(std::vector<std::vector<std::string>> names);
-
-// The elements of a parameter as a bucket holds them: flat, those of a `channels_last` weight in the order O, H, W, I.
-torch::Tensor in_storage_order(const torch::Tensor& logical, bool channels_last);
-// The reverse, a view.
-torch::Tensor from_storage_order(const torch::Tensor& flat, const std::vector<std::int64_t>& shape, bool channels_last);
+class GradientBuckets;
+struct ShardGroups;
 
 // The weights a module has now, by name. They stay what they are when the module is cast or moved.
 std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module);
+// The names of all parameters, in order of registration.
+std::vector<std::string> parameter_names(const torch::nn::Module& module);
 
-// A module whose parameters are views into flat buckets, and whose gradients are views into flat gradient buckets that
-// autograd adds to in place. The module must outlive this object and keep its dtype and device.
-class ShardedModel {
+using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Group&)>;
+
+// A module whose parameters are views into flat buckets. Gradients leave it as they are made: autograd hands each to
+// this object, which adds it to a float32 bucket, whatever the module's dtype, and sums a bucket over the trainers as
+// soon as it and all behind it have theirs. Where the plan splits the parameters, they are gathered for the arithmetic
+// that uses them, two buckets at a time (nn/parameter_source.h). The module must outlive this object and keep its dtype
+// and device; parameters that were split are lost with it.
+//
+// NOTE [Order of sums] Over MPI a gradient is, to the bit: the sum over the trainer's micro-batches in their order; of
+// these the sum over the trainers of a replica, in their order; of these the sum over the replicas. ddp has one trainer
+// in each replica, shard_grad_op one replica, so these two give the same bits. full_shard, which cannot keep whole
+// gradients, adds the trainers' first and the micro-batches' after that: the same bits with one micro-batch only.
+// Bucket sizes never matter. NCCL adds in an order of its own.
+class ShardedModel final : private nn::ParameterSource {
  public:
   // Which weights the ranks begin with. `restored`: whatever they have, because a checkpoint replaces it.
   enum class Start { of_rank_0, restored };
 
-  // Collective over `trainers`. Parameters of rank 0 are sent to all others, and a hash of the result is compared:
-  // weights that differ between ranks end the run. `blocks` name every trainable parameter exactly once, in execution
-  // order.
-  ShardedModel(torch::nn::Module& module, const std::vector<ParameterBlock>& blocks, const ShardPlan& plan,
-               const ParallelConfig& config, const Group& trainers, Start start = Start::of_rank_0);
+  // Collective over `trainers`. With of_rank_0 its parameters are sent to all and compared; if any differ then,
+  // Error(timeout) on all ranks. `order` names every parameter once, about in the order of their use: a bucket is
+  // reduced when all behind it are, and gathered when one of its parameters is used. Error(bug) where it does not, or
+  // where a parameter that is to be split is outside of an nn::Layer. `make_collectives`: by the module's device unless
+  // given.
+  ShardedModel(torch::nn::Module& module, const std::vector<std::string>& order, const ShardPlan& plan,
+               const ParallelConfig& config, const Group& trainers, Start start = Start::of_rank_0,
+               const MakeCollectives& make_collectives = {});
+  ~ShardedModel() override;
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
 
   const FlatLayout& layout() const { return layout_; }
-  const ShardPlan& plan() const { return plan_; }
+  const ShardPlan& plan() const;
   const Group& trainers() const { return trainers_; }
-  int shard() const { return plan_.shard_of(trainers_.rank()); }
+  int shard() const;
   int buckets() const { return static_cast<int>(layout_.buckets.size()); }
 
-  void zero_gradients();
-  // Sums the gradients of all trainers into the shards, times `factor` (1 / number of parts for a mean). Afterwards the
-  // gradient shards are valid, the full gradients are not.
-  void reduce_gradients(double factor);
+  // Forgets all gradients; exactly `backwards` backward passes follow, and leave parameter.grad() undefined. Where the
+  // plan splits parameters each pass is collective, forward too: all trainers take equally many. Error(bug) for a
+  // gradient too many or too late, and for a parameter that was moved.
+  void begin_gradients(int backwards);
+  // After the last pass: gradient shards := sums over all trainers, times `factor`; 0 where no gradient came.
+  // Collective.
+  void finish_gradients(double factor);
   // Sum of squares of this rank's gradient shard; summed over all trainers every element counts once. Double precision.
   double gradient_square_sum() const;
-  // L2 norm over all parameters, the same bits on every rank. Collective, after reduce_gradients.
+  // L2 norm over all parameters, the same bits on every rank. Collective, after finish_gradients.
   double gradient_norm() const;
 
-  // This rank's part of bucket b: (shard_elements). Parameters in the module's dtype, a view; gradients in float32.
-  torch::Tensor parameter_shard(int bucket) const;
-  torch::Tensor gradient_shard(int bucket) const { return gradient_shards_[bucket]; }
+  // This rank's part of bucket b: (shard_elements). Parameters in the module's dtype, gradients in float32.
+  torch::Tensor parameter_shard(int bucket) const { return parameter_shards_[bucket]; }
+  torch::Tensor gradient_shard(int bucket) const;
 
   // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
-  // Makes all parameters complete from the shards of all trainers. Collective.
-  void gather_parameters();
-  // Throws Error(timeout) on every rank when the parameters differ between trainers. Collective.
-  void compare_parameters() const;
+  // Parameter shards were written to: the next forward pass uses them on every rank. Gathers now or, where parameters
+  // are split, at each use. Collective.
+  void publish_parameters();
+  // Hashes of all buckets of parameters. Collective.
+  std::string digest();
+  // Trainers whose parameters differ from those of more than half; all where no more than half agree. Empty when all
+  // are equal. Collective.
+  std::vector<int> differing_trainers();
 
  private:
-  struct Adopted {
-    torch::Tensor parameter, gradient;  // of the module, and its view into the bucket
-  };
+  struct TakeGradient;
 
-  void allocate(torch::TensorOptions options);
-  void adopt(const torch::OrderedDict<std::string, torch::Tensor>& parameters);
-  void share_weights_of_rank_0();
-  void check_gradients_in_place() const;
-  torch::Tensor shard_of_bucket(const torch::Tensor& bucket) const;
+  void adopt_bucket(int bucket, const torch::OrderedDict<std::string, torch::Tensor>& parameters);
+  void share_weights_of_rank_0(int bucket);
+  void split_bucket(int bucket);
+  std::vector<int> trainers_with_other(const std::string& digest) const;
+  void check_parameters_in_place() const;
+  void provide(const torch::Tensor& parameter) override;
+  void provide_bucket(int bucket);
 
-  ShardPlan plan_;
+  torch::nn::Module& module_;
   Group trainers_;
-  std::unique_ptr<Collectives> shard_collectives_, replica_collectives_;
   FlatLayout layout_;
-  std::vector<torch::Tensor> parameters_, gradients_;  // per bucket, in the module's dtype
-  std::vector<torch::Tensor> gradient_shards_;  // per bucket, float32; views of gradients_ where these are float32
-  std::vector<Adopted> adopted_;
+  std::unique_ptr<ShardGroups> groups_;
+  std::unique_ptr<GradientBuckets> gradients_;
+  std::vector<torch::Tensor> adopted_;           // the module's parameters, as layout_.parameters
+  std::vector<torch::Tensor> parameters_;        // per bucket, in the module's dtype
+  std::vector<torch::Tensor> parameter_shards_;  // views of these unless the plan splits parameters
+  // Where it does: which bucket a parameter is in, by its address, and the buckets that are whole, last used last.
+  std::unordered_map<const void*, int> bucket_of_;
+  std::vector<int> gathered_;
 };
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ class ShardedAdamW {
   ShardedAdamW(ShardedModel& model, const OptimConfig& config, const EmaConfig& ema);
 
   // One update of weights, moments and EMA from the reduced gradients times `gradient_scale` (the clip factor), then
-  // makes the parameters complete on every rank. Collective. A skipped step is one for which this is not called.
+  // publishes the weights. Collective. A skipped step is one for which this is not called.
   void step(double lr, double gradient_scale = 1.0);
 
   // Updates so far; together with `state` all that a checkpoint needs.
@@ -45,7 +45,8 @@ class ShardedAdamW {
   // count.
   const std::map<std::string, std::vector<torch::Tensor>>& state() const { return state_; }
   bool has_ema() const { return state_.contains("ema"); }
-  // Casts the master weights into the parameters and completes them on every rank. Collective.
+  // Casts the master weights into the parameter shards, which the next forward pass then uses on every rank.
+  // Collective.
   void publish_weights();
 
   // Runs `body` with the EMA as the model's weights, then puts the weights back. Collective. Error(bug) without EMA.

@@ -51,7 +51,7 @@ struct LoopResult {
 
 // Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or
 // falls silent; either way the last step is saved. The order of a step: agreement that all have their batch, forward
-// and backward per micro-batch, reduce, totals over all ranks, update or skip, account, save.
+// and backward per micro-batch, which reduces gradients, totals over all ranks, update or skip, account, save.
 LoopResult run_loop(TrainerContext context, RunState state);
 
 }  // namespace millrace

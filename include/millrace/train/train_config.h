@@ -59,9 +59,12 @@ struct RecordConfig {
 
 struct GuardConfig {
   enum class NonFinite { skip, stop };
+  enum class OnRepeat { stop, rollback };
   NonFinite non_finite = NonFinite::skip;
   double spike_sigma = 6;
   int max_skips = 10;
+  OnRepeat on_repeat = OnRepeat::stop;
+  std::optional<Duration> digest_every = Duration::steps(1000);
   config::Auto<Duration> hang_timeout;
 
   void describe(config::Section& section);

@@ -30,11 +30,16 @@ class Validation {
   Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches, Options options);
 
   const Duration& every() const { return options_.every; }
-  // Mean over all samples with the U-Net's present weights, which it leaves as they are. Collective.
+  // Mean over all samples with the U-Net's present weights, which it leaves as they are. Collective; every trainer
+  // takes as many turns as the one with the most samples, because where parameters are split each turn is collective.
   double loss(const Group& trainers);
 
  private:
-  double sum_of_losses(const EncodedBatch& batch, std::int64_t begin, std::int64_t end);
+  struct Turn {
+    const EncodedBatch* batch;
+    std::int64_t begin, end;
+  };
+  double sum_of_losses(const Turn& turn);
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;

@@ -1,4 +1,4 @@
-// bench collectives: a bucket of gradients through the operations of training, every result checked.
+// bench collectives: a bucket of gradients through the operations of training, in host memory, every result checked.
 
 #include "bench/bench.h"
 #include "millrace/comm/collectives.h"
@@ -19,7 +19,7 @@ class CollectivesBench {
   // Seconds of the slowest rank.
   double all_reduce() {
     fill();
-    const double seconds = time([&] { collectives_->all_reduce_sum(data_); });
+    const double seconds = time([&] { collectives_->all_reduce_sum(memory_of(data_)); });
     check_sums(data_, 0, "all_reduce");
     return seconds;
   }
@@ -27,16 +27,15 @@ class CollectivesBench {
   double reduce_scatter() {
     fill();
     const auto own = part(collectives_->rank());
-    const double seconds = time([&] { collectives_->reduce_scatter_sum(data_, own); });
+    const double seconds = time([&] { collectives_->reduce_scatter_sum(memory_of(data_), memory_of(own)); });
     check_sums(own, first_of(collectives_->rank()), "reduce_scatter");
     return seconds;
   }
 
   double all_gather() {
     fill();
-    const double seconds = time([&] {
-      collectives_->all_gather(std::as_bytes(part(collectives_->rank())), std::as_writable_bytes(std::span(data_)));
-    });
+    const auto own = memory_of(part(collectives_->rank()));
+    const double seconds = time([&] { collectives_->all_gather(own, memory_of(data_)); });
     for (int rank = 0; rank < collectives_->size(); ++rank)
       check_values(rank, first_of(rank), part(rank), "all_gather");
     return seconds;
@@ -44,7 +43,7 @@ class CollectivesBench {
 
   double broadcast() {
     fill();
-    const double seconds = time([&] { collectives_->broadcast(std::as_writable_bytes(std::span(data_))); });
+    const double seconds = time([&] { collectives_->broadcast(memory_of(data_)); });
     check_values(0, 0, data_, "broadcast");
     return seconds;
   }

@@ -53,8 +53,7 @@ BenchResult bench_optimizer(const BenchConfig& c, World& world) {
   const auto group = world.group().duplicate();
   auto unet = make_unet(PipelineFolder::open(c.model.pipeline).config("unet"), /*seed=*/0);
   unet->to(device, parse_dtype(c.model.dtype, device));
-  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), plan_shards(c.parallel, world.hosts()), c.parallel,
-                     group);
+  ShardedModel model(*unet, execution_order(*unet), plan_shards(c.parallel, world.hosts()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   double elements = 0;
   for (int b = 0; b < model.buckets(); ++b) {
@@ -75,7 +74,7 @@ BenchResult bench_optimizer(const BenchConfig& c, World& world) {
     const double update = watch.lap();
     if (!measured) {
       check_update(before, optimizer, checked, c, clip);
-      model.compare_parameters();
+      ensure(model.differing_trainers().empty(), "bench optimizer: the trainers' weights differ");
       return;
     }
     figures.add("updates", "updates/s", 1 / (norm + update));

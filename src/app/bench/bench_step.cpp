@@ -19,8 +19,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   unet->to(device, dtype);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   const auto group = world.group().duplicate();
-  ShardedModel model(*unet, blocks_of(parameter_blocks(*unet)), plan_shards(c.parallel, world.hosts()), c.parallel,
-                     group);
+  ShardedModel model(*unet, execution_order(*unet), plan_shards(c.parallel, world.hosts()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   const NoiseSchedule schedule(trained_scheduler(folder.scheduler(), c.objective));
 
@@ -43,14 +42,14 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
       for (auto& key : keys) ++key.epoch;
       const auto step = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
                                         schedule, c.objective, device);
-      model.zero_gradients();
+      model.begin_gradients(1);
       lap(input);
       const auto loss =
           diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
       lap(forward);
       loss.backward();
       lap(backward);
-      model.reduce_gradients(1.0 / group.size());
+      model.finish_gradients(1.0 / group.size());
       optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
       lap(update);
     }

@@ -42,7 +42,8 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
     fmt::print("  their stages    {}\n", describe(t.stages));
     fmt::print("  balance         {}\n", balance(wait, t.stages, t.images_per_second));
   }
-  if (t.skipped > 0) fmt::print("  skipped         {} updates whose numbers were not finite\n", t.skipped);
+  if (t.skipped > 0)
+    fmt::print("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);
   fmt::print("  run             {}\n", run_dir.string());
   fmt::print("  next            {}\n", next_of(result, next_command));

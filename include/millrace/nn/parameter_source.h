@@ -1,0 +1,40 @@
+#pragma once
+#include <torch/torch.h>
+
+namespace millrace::nn {
+
+// Who keeps the parameters of a model, where only a part of them is in memory.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+  // Makes a parameter whole, for the arithmetic that is started next. Of those asked for, only the last two are sure to
+  // be there.
+  virtual void provide(const torch::Tensor& parameter) = 0;
+};
+
+// A layer that owns one or two parameters, and asks for them before each use if it was given a source. Its output must
+// not be changed in place, and its backward may need `weight`, but no other parameter.
+class Layer : public torch::nn::Module {
+ public:
+  // The source must outlive the layer's use. Null: the parameters are always there.
+  void set_parameter_source(ParameterSource* source) { source_ = source; }
+
+ protected:
+  // `compute`() with all parameters there, and `weight`, which its backward needs, there again right before that.
+  template <class Compute>
+  torch::Tensor with_parameters(const torch::Tensor& weight, Compute&& compute) {
+    if (source_ == nullptr) return compute();
+    for (const auto& parameter : parameters(/*recurse=*/false)) source_->provide(parameter);
+    return provided_before_backward(weight, compute());
+  }
+
+ private:
+  torch::Tensor provided_before_backward(const torch::Tensor& weight, const torch::Tensor& output) const;
+
+  ParameterSource* source_ = nullptr;
+};
+
+// Every layer of the model, which must have no parameters outside of layers: Error(bug).
+void set_parameter_source(torch::nn::Module& model, ParameterSource* source);
+
+}  // namespace millrace::nn

@@ -1,0 +1,212 @@
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "millrace/comm/agree.h"
+#include "millrace/comm/collectives.h"
+#include "wait_for_others.h"
+
+namespace millrace {
+namespace {
+
+// As check_mpi: with arguments that are right, a failure means that a GPU, the network or another rank broke.
+void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (code == cudaSuccess) return;
+  throw Error(Exit::timeout, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
+              "the kernel's log tells of a broken GPU, `millrace env` of the driver");
+}
+
+void check(ncclResult_t code, const char* what, int rank) {
+  if (code == ncclSuccess || code == ncclInProgress) return;
+  throw Error(
+      Exit::timeout,
+      fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), ncclGetLastError(nullptr)),
+      "look for the first failing rank in the other logs");
+}
+
+// The thread's current GPU. Where it is that already, as LibTorch leaves it after work on it, nothing is set and put
+// back: CUDA would make a context, half a GB, on the other one.
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(int device) : device_(device) {
+    check(cudaGetDevice(&former_));
+    if (former_ != device_) check(cudaSetDevice(device_));
+  }
+  ~CurrentGpu() {
+    if (former_ != device_) cudaSetDevice(former_);
+  }
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+
+ private:
+  int device_, former_ = 0;
+};
+
+ncclDataType_t type_of(Memory data) {
+  switch (data.element) {
+    case Element::f32:
+      return ncclFloat32;
+    case Element::bf16:
+      return ncclBfloat16;
+    case Element::byte:
+      return ncclUint8;
+  }
+  throw Error(Exit::bug, "unknown element type");
+}
+
+ncclDataType_t summable_type_of(Memory data) {
+  ensure(data.element != Element::byte, "collectives: bytes cannot be added");
+  return type_of(data);
+}
+
+std::string place_of_gpu(int device) {
+  char bus_id[32] = {}, host[256] = {};
+  check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device));
+  gethostname(host, sizeof host - 1);
+  return fmt::format("{} of {}", bus_id, host);
+}
+
+// NCCL's own refusal would not say which ranks they are.
+void refuse_shared_gpus(const Group& group, const std::string& mine) {
+  const auto places = group.all_gather_strings(mine);
+  for (auto place = places.begin(); place != places.end(); ++place) {
+    const auto first = std::find(places.begin(), place, *place);
+    if (first == place) continue;
+    throw AgreedError({Exit::usage,
+                       fmt::format("ranks {} and {} share GPU {}, which NCCL refuses", first - places.begin(),
+                                   place - places.begin(), *place),
+                       "start no more ranks on a node than it has GPUs"},
+                      group);
+  }
+}
+
+// NCCL works on a stream of its own, between what the compute stream has been given before the call and what it is
+// given afterwards. So memory may be reused in the compute stream's order, and the kernels of two communicators never
+// run at once, which could deadlock. Nothing overlaps with the computation yet: the second stream is where it would.
+//
+// The communicator, the stream and the event live until the process ends, as MpiGroup's do: ncclCommDestroy waits for
+// the other ranks of the node, also when one of them is unwinding.
+class NcclCollectives final : public Collectives {
+ public:
+  NcclCollectives(const Group& group, int device, void* (*compute_stream)(int device))
+      : group_(group), device_(device), compute_stream_(compute_stream) {
+    refuse_shared_gpus(group_, on_all(group_, [&] { return make_stream(); }));
+    connect();
+  }
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+
+  void all_reduce_sum(Memory data) override {
+    const auto type = summable_type_of(data);
+    run("NCCL all_reduce",
+        [&] { return ncclAllReduce(data.data, data.data, data.count, type, ncclSum, comm_, stream_); });
+  }
+
+  void reduce_scatter_sum(Memory data, Memory own) override {
+    ensure(data.count == own.count * size() && data.element == own.element, "reduce_scatter: sizes do not match");
+    const auto type = summable_type_of(data);
+    run("NCCL reduce_scatter",
+        [&] { return ncclReduceScatter(data.data, own.data, own.count, type, ncclSum, comm_, stream_); });
+  }
+
+  void all_gather(Memory own, Memory all) override {
+    ensure(all.bytes() == own.bytes() * size(), "all_gather: sizes do not match");
+    run("NCCL all_gather", [&] { return ncclAllGather(own.data, all.data, own.count, type_of(own), comm_, stream_); });
+  }
+
+  void broadcast(Memory data, int root) override {
+    run("NCCL broadcast",
+        [&] { return ncclBroadcast(data.data, data.data, data.count, type_of(data), root, comm_, stream_); });
+  }
+
+  // Device synchronisation would wait for ever for a rank that hangs, and nobody would know what for.
+  void wait() override {
+    constexpr auto what = "NCCL transfers";
+    const CurrentGpu current(device_);
+    check(cudaEventRecord(event_, stream_));
+    const auto done = [&] {
+      poll(what);
+      const auto state = cudaEventQuery(event_);
+      if (state != cudaErrorNotReady) check(state);
+      return state == cudaSuccess;
+    };
+    wait_for_others(done, group_.time_limit(), what, rank());
+  }
+
+ private:
+  // All that a rank can fail at alone. Returns what tells its GPU from those of the others.
+  std::string make_stream() {
+    const CurrentGpu current(device_);
+    int highest_priority = 0;
+    check(cudaDeviceGetStreamPriorityRange(nullptr, &highest_priority));
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest_priority));
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    return place_of_gpu(device_);
+  }
+
+  void connect() {
+    constexpr auto what = "NCCL init";
+    ncclUniqueId id = {};
+    on_root(group_, [&] { check(ncclGetUniqueId(&id), what, rank()); });
+    group_.broadcast(std::as_writable_bytes(std::span(&id, 1)));
+
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // a call returns at once, so that the limit on waiting is the group's
+    // A CTA holds a multiprocessor while it runs (an H100 has 132), and buffers on the GPU for good; NCCL would take up
+    // to 32. Not tuned on a machine: NCCL_MAX_CTAS overrides it.
+    config.maxCTAs = 16;
+    const CurrentGpu current(device_);
+    check(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), what, rank());
+    finish_start(what);
+  }
+
+  template <class Call>
+  void run(const char* what, Call call) {
+    const CurrentGpu current(device_);
+    const auto compute = static_cast<cudaStream_t>(compute_stream_(device_));
+    let_wait(stream_, compute);
+    check(call(), what, rank());
+    finish_start(what);
+    let_wait(compute, stream_);
+  }
+
+  // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.
+  // What its other threads found broken since the call before comes to light here as well.
+  void finish_start(const char* what) {
+    wait_for_others([&] { return poll(what); }, group_.time_limit(), what, rank());
+  }
+
+  // Throws what NCCL's threads found broken; true when the stream holds all calls made.
+  bool poll(const char* what) {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm_, &state), what, rank());
+    check(state, what, rank());
+    return state != ncclInProgress;
+  }
+
+  // What `later` is given from now on waits for what `earlier` has been given. One event serves all: a wait is for what
+  // it recorded last, and stays so when it records again.
+  void let_wait(cudaStream_t later, cudaStream_t earlier) {
+    check(cudaEventRecord(event_, earlier));
+    check(cudaStreamWaitEvent(later, event_, 0));
+  }
+
+  Group group_;
+  int device_;
+  void* (*compute_stream_)(int device);
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
+                                                     void* (*compute_stream)(int device)) {
+  return std::make_unique<NcclCollectives>(group, device, compute_stream);
+}
+
+}  // namespace millrace

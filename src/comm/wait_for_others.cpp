@@ -1,0 +1,34 @@
+#include "wait_for_others.h"
+
+#include "millrace/comm/backoff.h"
+#include "millrace/core/error.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/stopwatch.h"
+
+namespace millrace {
+namespace {
+
+// What the watchdog and metrics are told of a wait.
+struct Waiting {
+  explicit Waiting(const char* what) { phase::awaited = what; }
+  ~Waiting() {
+    phase::awaited = nullptr;
+    phase::waited_seconds += since.seconds();
+    ++phase::moves;
+  }
+  const Stopwatch since{};
+};
+
+}  // namespace
+
+void wait_for_others(const std::function<bool()>& done, double limit_seconds, const char* what, int rank) {
+  const Waiting waiting(what);
+  for (Backoff backoff; !done(); backoff.pause()) {
+    if (backoff.seconds() > limit_seconds) {
+      throw Error(Exit::timeout, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
+                  "another rank hangs or has ended: its log tells where");
+    }
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,86 @@
+#include "gradient_buckets.h"
+
+#include "millrace/core/error.h"
+#include "millrace/parallel/storage_order.h"
+#include "transient_memory.h"
+
+namespace millrace {
+
+static std::vector<int> parameters_in_buckets(const FlatLayout& layout) {
+  std::vector<int> counts;
+  for (const auto& bucket : layout.buckets) counts.push_back(static_cast<int>(bucket.placements.size()));
+  return counts;
+}
+
+GradientBuckets::GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16,
+                                 torch::Device device)
+    : groups_(groups), travel_in_bfloat16_(travel_in_bfloat16), order_(parameters_in_buckets(layout)) {
+  const auto options = torch::TensorOptions(torch::kFloat32).device(device);
+  for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+    buckets_.push_back(torch::zeros({layout.buckets[b].elements}, options));
+    shards_.push_back(groups_.shard_of(buckets_[b]));
+    for (const auto& placement : layout.buckets[b].placements)
+      places_.push_back({view_into(buckets_[b], placement, layout.parameters[placement.parameter]), b});
+    if (!groups_.plan.splits_parameters()) continue;
+    shards_[b] = torch::zeros_like(shards_[b]);
+    release_memory(buckets_[b]);
+  }
+}
+
+void GradientBuckets::begin(int backwards) {
+  for (auto& place : places_) place.arrived = 0;
+  rounds_ = groups_.plan.splits_parameters() ? backwards : 1;
+  rounds_done_ = 0;
+  order_.begin(backwards / rounds_);
+}
+
+void GradientBuckets::take(int parameter, const torch::Tensor& gradient) {
+  auto& place = places_[parameter];
+  const bool split = groups_.plan.splits_parameters();
+  ensure(!split || place.arrived == rounds_done_,
+         "where parameters are split, each must get one gradient in each backward pass");
+  allocate(place.bucket);
+  // A bucket that stays still holds the last step's; one that does not begins every round anew.
+  const bool is_first = place.arrived++ == 0 || split;
+  is_first ? place.sum.copy_(gradient) : place.sum.add_(gradient);
+  for (const int ready : order_.arrived(place.bucket)) reduce(ready);
+}
+
+void GradientBuckets::allocate(int bucket) {
+  if (has_memory(buckets_[bucket])) return;
+  allocate_memory(buckets_[bucket]);
+  buckets_[bucket].zero_();  // what lies between the parameters is summed, too
+}
+
+void GradientBuckets::reduce(int b) {
+  const auto own = groups_.shard_of(buckets_[b]);
+  sum_over_trainers(b, own);
+  if (!groups_.plan.splits_parameters()) return;
+  rounds_done_ == 0 ? shards_[b].copy_(own) : shards_[b].add_(own);
+  release_memory(buckets_[b]);
+  if (b == 0 && ++rounds_done_ < rounds_) order_.begin(1);
+}
+
+void GradientBuckets::sum_over_trainers(int b, const torch::Tensor& own) const {
+  if (!travel_in_bfloat16_) return groups_.sum(buckets_[b], own);
+  const auto rounded = buckets_[b].to(torch::kBFloat16), sum = groups_.shard_of(rounded);
+  groups_.sum(rounded, sum);
+  own.copy_(sum);
+}
+
+void GradientBuckets::finish(double factor) {
+  for (auto& place : places_) {
+    if (place.arrived > 0) continue;
+    allocate(place.bucket);
+    place.sum.zero_();
+  }
+  for (const int bucket : order_.rest()) {
+    allocate(bucket);
+    reduce(bucket);
+  }
+  groups_.wait();
+  if (factor == 1.0) return;
+  for (auto& shard : shards_) shard.mul_(factor);
+}
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "bucket_order.h"
+#include "millrace/parallel/flat_layout.h"
+#include "shard_groups.h"
+
+namespace millrace {
+
+// A trainer's gradients on their way to the sums of its shard: added up in float32 buckets, which are reduced from the
+// last to the first.
+//
+// Where all parameters are whole, each bucket is reduced once, in the last backward pass. Where they are split, whole
+// gradients are not kept either, so each pass is a round of reductions, and the shards add the rounds up.
+class GradientBuckets {
+ public:
+  GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);
+
+  void begin(int backwards);
+  // Of the layout's parameter of this index.
+  void take(int parameter, const torch::Tensor& gradient);
+  void finish(double factor);
+
+  const torch::Tensor& shard(int bucket) const { return shards_[bucket]; }
+  const std::vector<torch::Tensor>& shards() const { return shards_; }
+
+ private:
+  struct Place {
+    torch::Tensor sum;  // a view into the bucket
+    int bucket;
+    int arrived = 0;  // gradients since `begin`
+  };
+  void allocate(int bucket);
+  void reduce(int bucket);
+  void sum_over_trainers(int bucket, const torch::Tensor& own) const;
+
+  const ShardGroups& groups_;
+  const bool travel_in_bfloat16_;
+  std::vector<torch::Tensor> buckets_;  // float32; where parameters are split, they have memory for a while only
+  std::vector<torch::Tensor> shards_;   // views of the buckets where these stay
+  std::vector<Place> places_;           // as the layout's parameters
+  BucketOrder order_;
+  int rounds_ = 0, rounds_done_ = 0;
+};
+
+}  // namespace millrace

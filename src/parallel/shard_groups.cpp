@@ -1,0 +1,47 @@
+#include "shard_groups.h"
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+static Memory memory_of(const torch::Tensor& tensor) {
+  const auto element = tensor.scalar_type() == torch::kFloat32    ? Element::f32
+                       : tensor.scalar_type() == torch::kBFloat16 ? Element::bf16
+                                                                  : Element::byte;
+  const auto count = element == Element::byte ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel());
+  return {tensor.data_ptr(), count, element};
+}
+
+ShardGroups::ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make)
+    : plan(plan), shard(plan.shard_of(trainers.rank())) {
+  ensure(plan.shards * plan.replicas == trainers.size(), "the shard plan is for another number of trainers");
+  const int replica = plan.replica_of(trainers.rank());
+  const auto of_replica = trainers.split(replica, shard), of_shard = trainers.split(shard, replica);
+  if (plan.shards > 1) shards = make(of_replica);
+  if (plan.replicas > 1) replicas = make(of_shard);
+}
+
+torch::Tensor ShardGroups::shard_of(const torch::Tensor& bucket) const {
+  const auto elements = bucket.numel() / plan.shards;
+  return bucket.narrow(0, shard * elements, elements);
+}
+
+void ShardGroups::sum(const torch::Tensor& bucket, const torch::Tensor& own) const {
+  if (shards) shards->reduce_scatter_sum(memory_of(bucket), memory_of(own));
+  if (replicas) replicas->all_reduce_sum(memory_of(own));
+}
+
+void ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
+  if (shards) shards->all_gather(memory_of(shard), memory_of(bucket));
+}
+
+void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
+  if (replicas) replicas->broadcast(memory_of(shard), from_replica);
+}
+
+void ShardGroups::wait() const {
+  if (shards) shards->wait();
+  if (replicas) replicas->wait();
+}
+
+}  // namespace millrace
