@@ -15,6 +15,8 @@ struct LossHistory {
   std::int64_t steps = 0;  // that were judged and not skipped
   double mean = 0, variance = 0;
   int skips_in_a_row = 0;
+
+  bool operator==(const LossHistory&) const = default;
 };
 
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
