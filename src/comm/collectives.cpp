@@ -28,10 +28,6 @@ Memory memory_of(std::span<float> data) {
   return {data.data(), data.size(), Element::f32};
 }
 
-Memory memory_of(std::span<std::byte> data) {
-  return {data.data(), data.size(), Element::byte};
-}
-
 namespace {
 
 class SoloCollectives final : public Collectives {

@@ -15,11 +15,6 @@ constexpr std::size_t chunk_elements = 128 * 1024;  // 512 KiB of f32: 256 KiB t
 constexpr int tag = 1;
 
 // What lies in `data` of the piece that begins at `begin`: the last parts may be short or empty.
-std::span<std::byte> piece(std::span<std::byte> data, std::size_t begin, std::size_t count) {
-  begin = std::min(begin, data.size());
-  return data.subspan(begin, std::min(count, data.size() - begin));
-}
-
 Memory piece(Memory data, std::size_t begin, std::size_t count) {
   begin = std::min(begin, data.count);
   return {data.begin() + begin * bytes_of(data.element), std::min(count, data.count - begin), data.element};
@@ -124,18 +119,18 @@ void MpiCollectives::add_up(const Exchange& exchange, Memory sum) {
   std::ranges::transform(wide_sum_, static_cast<std::uint16_t*>(sum.data), narrow);
 }
 
-// Piece [r * part, ...) of `all` goes from rank r to all others.
-void MpiCollectives::gather_parts(std::span<std::byte> all, std::size_t part) {
+// Piece [r * part, ...) of `all`, which counts bytes, goes from rank r to all others.
+void MpiCollectives::gather_parts(Memory all, std::size_t part) {
   for (std::size_t begin = 0; begin < part; begin += message_bytes) {
     const auto piece_of = [&](int owner) { return piece(piece(all, owner * part, part), begin, message_bytes); };
     std::vector<MPI_Request> requests;
     for (int step = 1; step < size(); ++step) {
       const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
       const auto theirs = piece_of(from), mine = piece_of(rank());
-      check_mpi(MPI_Irecv(theirs.data(), message_size(theirs.size()), MPI_BYTE, from, tag, mpi_.comm(),
+      check_mpi(MPI_Irecv(theirs.data, message_size(theirs.bytes()), MPI_BYTE, from, tag, mpi_.comm(),
                           &requests.emplace_back()));
       check_mpi(
-          MPI_Isend(mine.data(), message_size(mine.size()), MPI_BYTE, to, tag, mpi_.comm(), &requests.emplace_back()));
+          MPI_Isend(mine.data, message_size(mine.bytes()), MPI_BYTE, to, tag, mpi_.comm(), &requests.emplace_back()));
     }
     wait_all(requests, mpi_.limit_seconds(), "an MPI all_gather", rank());
   }

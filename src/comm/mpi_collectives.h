@@ -32,7 +32,7 @@ class MpiCollectives final : public Collectives {
   void start(Exchange& exchange, Memory data, std::size_t part, std::size_t chunk);
   void finish(Exchange& exchange, Memory own, Memory mine, std::size_t chunk);
   void add_up(const Exchange& exchange, Memory sum);
-  void gather_parts(std::span<std::byte> all, std::size_t part);
+  void gather_parts(Memory all, std::size_t part);
 
   Group group_;
   const MpiGroup& mpi_;

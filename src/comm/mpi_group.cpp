@@ -96,6 +96,8 @@ void MpiGroup::all_reduce(void* values, std::size_t count, MPI_Datatype type, Re
 
 void MpiGroup::all_reduce(std::span<double> values, Reduction reduction) const {
   all_reduce(values.data(), values.size(), MPI_DOUBLE, reduction);
+  // MPI recommends that a sum has the same bits on all ranks, but does not promise it.
+  if (reduction == Reduction::sum) broadcast(std::as_writable_bytes(values), 0);
 }
 
 void MpiGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) const {

@@ -205,8 +205,6 @@ double ShardedModel::gradient_square_sum() const {
 double ShardedModel::gradient_norm() const {
   double sum = gradient_square_sum();
   trainers_.all_reduce_sum(std::span(&sum, 1));
-  // All ranks must take the same decision by this number, to the last bit.
-  trainers_.broadcast(std::as_writable_bytes(std::span(&sum, 1)));
   return std::sqrt(sum);
 }
 

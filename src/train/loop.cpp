@@ -36,7 +36,6 @@ struct StepTotals {
   void reduce(const Group& group) {
     double values[] = {loss, square_sum, writing, save, clock};
     group.all_reduce_sum(std::span<double>(values));
-    group.broadcast(std::as_writable_bytes(std::span(values)));  // all must decide alike, to the last bit
     std::tie(loss, square_sum, writing, save, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
   }
   double norm() const { return std::sqrt(square_sum); }

@@ -22,7 +22,6 @@ struct Memory {
   Memory part(int index, int parts) const;
 };
 Memory memory_of(std::span<float> data);
-Memory memory_of(std::span<std::byte> data);
 
 // Moves whole tensors between the ranks of a group. Same order of calls on every rank, from one thread at a time. In
 // host memory a call returns when it is done. In device memory it only starts: the device's own order (see the maker)

@@ -37,6 +37,7 @@ class Group {
   void barrier() const;
   void broadcast(std::span<std::byte> bytes, int root = 0) const;
   std::string broadcast(std::string text, int root = 0) const;
+  // Results have the same bits on every rank, which may decide by them.
   void all_reduce_sum(std::span<double> values) const;
   void all_reduce_max(std::span<double> values) const;
   void all_reduce_min(std::span<double> values) const;
