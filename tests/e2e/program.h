@@ -1,6 +1,7 @@
 #pragma once
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -32,12 +33,6 @@ inline Outcome shell(const std::string& command) {
   return outcome;
 }
 
-inline std::string mpirun(int ranks) {
-  return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 900 mpirun --oversubscribe --bind-to none "
-         "-n " +
-         std::to_string(ranks) + " ";
-}
-
 // One folder for the whole test program, removed at its end; holds 96 small images and the tiny pipeline.
 inline const fs::path& workshop() {
   struct Workshop {
@@ -57,6 +52,15 @@ inline const fs::path& workshop() {
   };
   static const Workshop workshop;
   return workshop.path;
+}
+
+// Each command has session files of its own: two mpirun of one user that start at once and share them can both make
+// their folder, and the one that comes second ends with "File exists" (Open MPI 4.1).
+inline std::string mpirun(int ranks) {
+  static std::atomic<int> commands = 0;
+  return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 900 mpirun --oversubscribe --bind-to none "
+         "--mca orte_tmpdir_base " +
+         (workshop() / "mpirun").string() + std::to_string(commands++) + " -n " + std::to_string(ranks) + " ";
 }
 
 // A training command on the workshop's images: 8 samples a step, everything recorded that comparisons need.
