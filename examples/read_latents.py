@@ -10,7 +10,7 @@ In your own program, with this file beside it:
     for id, caption, moments, text in read_latents.samples("CACHE"): ...
 
 `moments` is float16 (2 C, h, w), mean and log-variance of the VAE's posterior; `text` is float16 (77, width), the text
-embedding of the caption. `latent(moments, noise, scaling_factor)` makes of them what the U-Net is trained on. Where xxhash
+embedding of the caption, or int32 (77), its token ids, where that is what the cache holds. `latent(moments, noise, scaling_factor)` makes of them what the U-Net is trained on. Where xxhash
 is installed, every file is compared with its digest first.
 """
 import json
@@ -43,7 +43,7 @@ def samples(cache):
         with h5py.File(path) as file:
             names = zip(file["ids"].asstr()[:], file["captions"].asstr()[:])
             for index, (name, caption) in enumerate(names):
-                yield name, caption, file["moments"][index], file["text"][index]
+                yield name, caption, file["moments"][index], file["text" if "text" in file else "tokens"][index]
 
 
 def latent(moments, noise, scaling_factor):
@@ -56,7 +56,8 @@ def main():
     cache = Path(sys.argv[1])
     description = json.loads((cache / "CACHE.json").read_text())
     complete = "complete" if (cache / "MANIFEST.json").exists() else "not complete"
-    print(f"{cache}: moments {description['moments']}, text {description['text']}, {complete}")
+    text = next(f"{name} {description[name]}" for name in ("text", "tokens") if name in description)
+    print(f"{cache}: moments {description['moments']}, {text}, {complete}")
     for info, path in files(cache):
         with h5py.File(path) as file:
             rows = len(file["rows"])

@@ -4,14 +4,17 @@
 Random latent moments and text embeddings; sample the posterior, add noise, drop captions, forward, backward, clip, AdamW, EMA.
 Prints the same JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
   default      diffusers' training recipe: eager, torch.optim.AdamW, EMAModel; bfloat16 = autocast over fp32 weights
-  --compile    torch.compile, channels_last, fused AdamW, EMA by foreach: what a careful user turns on
+  --tuned      channels_last, fused AdamW, EMA by foreach: what a careful user turns on
+  --compile    the same and torch.compile
+  --ranks N    so many processes on this machine under DistributedDataParallel, over gloo on the CPU; --batch is each one's
 
     train_step_bench.py --pipeline DIR [--batch 32] [--resolution 32] [--device cpu] [--dtype float32] [--threads 1]
-                        [--runs 5] [--steps 5] [--warm-up SECONDS] [--compile]
+                        [--runs 5] [--steps 5] [--warm-up SECONDS] [--tuned | --compile] [--ranks N]
 """
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,17 +28,20 @@ CAPTION_DROPOUT = 0.1
 
 class Trainer:
     def __init__(self, options):
+        tuned = options.tuned or options.compile
         self.device = torch.device(options.device)
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=options.dtype == "bfloat16")
         configs = {name: json.loads((Path(options.pipeline) / name / "config.json").read_text()) for name in ("unet", "vae", "text_encoder")}
         torch.manual_seed(0)
         self.unet = UNet2DConditionModel.from_config(configs["unet"]).to(self.device).train()
-        if options.compile:
+        if tuned:
             self.unet = self.unet.to(memory_format=torch.channels_last)
         self.parameters = list(self.unet.parameters())
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=options.compile or None)
-        self.ema = EMAModel(self.parameters, decay=0.9999, foreach=options.compile)
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-4, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=tuned or None)
+        self.ema = EMAModel(self.parameters, decay=0.9999, foreach=tuned)
         self.forward = torch.compile(self.unet) if options.compile else self.unet
+        if options.ranks > 1:
+            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward)
         self.schedule = DDPMScheduler.from_pretrained(options.pipeline, subfolder="scheduler")
         side = options.resolution // 2 ** (len(configs["vae"]["block_out_channels"]) - 1)
         self.scaling_factor = configs["vae"]["scaling_factor"]
@@ -82,6 +88,29 @@ class Trainer:
         return seconds
 
 
+def measure(rank, options, meeting):
+    torch.set_num_threads(options.threads)
+    if options.ranks > 1:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.ranks)
+    trainer = Trainer(options)
+    trainer.run(options.steps)  # compiles, too
+    started = time.perf_counter()
+    while options.ranks == 1 and time.perf_counter() - started < options.warm_up:
+        trainer.run(options.steps)
+    runs = [trainer.run(options.steps) for _ in range(options.runs)]
+    if options.ranks > 1:
+        torch.distributed.destroy_process_group()
+    if rank > 0:
+        return
+    totals = [sum(run.values()) for run in runs]
+    figures = {"steps": ("steps/s", [options.steps / total for total in totals]),
+               "images": ("images/s", [options.steps * options.batch * options.ranks / total for total in totals]),
+               **{stage: ("ms", [1000 * run[stage] / options.steps for run in runs]) for stage in runs[0]}}
+    for figure, (unit, values) in figures.items():
+        print(json.dumps({"bench": "step", "figure": figure, "unit": unit, "median": statistics.median(values), "min": min(values),
+                          "max": max(values), "runs": len(values)}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pipeline", required=True)
@@ -93,22 +122,15 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warm-up", type=float, default=0, help="seconds of load between the first run, which may compile, and the measured ones")
+    parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    trainer = Trainer(options)
-    trainer.run(options.steps)  # compiles, too
-    started = time.perf_counter()
-    while time.perf_counter() - started < options.warm_up:
-        trainer.run(options.steps)
-    runs = [trainer.run(options.steps) for _ in range(options.runs)]
-    totals = [sum(run.values()) for run in runs]
-    figures = {"steps": ("steps/s", [options.steps / total for total in totals]),
-               "images": ("images/s", [options.steps * options.batch / total for total in totals]),
-               **{stage: ("ms", [1000 * run[stage] / options.steps for run in runs]) for stage in runs[0]}}
-    for figure, (unit, values) in figures.items():
-        print(json.dumps({"bench": "step", "figure": figure, "unit": unit, "median": statistics.median(values), "min": min(values),
-                          "max": max(values), "runs": len(values)}), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.ranks > 1:
+            torch.multiprocessing.spawn(measure, (options, f"{folder}/meeting"), options.ranks)
+        else:
+            measure(0, options, None)
 
 
 if __name__ == "__main__":

@@ -134,6 +134,10 @@ void check(const TrainConfig& c, config::Report& report) {
   check_common(c, report);
   check_encoding(c, report);
   if (c.data.validation) c.data.validation->check(report);
+  if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback && !c.checkpoint.every)
+    report.problem("guard.on_repeat", "rollback has nothing to go back to without checkpoints", {"checkpoint.every"});
+  if (c.model.unet.ema_start && !c.ema.enabled)
+    report.problem("model.unet.ema_start", "has no use without an EMA", {"ema.enabled"});
   if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
     report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",
@@ -148,6 +152,8 @@ void check(const AutoencoderTrainConfig& c, config::Report& report) {
   check_common(c, report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
+  if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback)
+    report.problem("guard.on_repeat", "rollback is for train alone");
 }
 
 }  // namespace millrace

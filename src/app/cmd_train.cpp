@@ -24,6 +24,7 @@
 #include "run/disk_space.h"
 #include "run/finish.h"
 #include "run/networks.h"
+#include "run/rollback.h"
 #include "run/run_folder.h"
 #include "run/session.h"
 #include "run/train_plan.h"
@@ -71,9 +72,9 @@ void print_start(const Session& session, const TrainPlan& plan) {
   row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads,
                             dtype_name(parse_dtype(c.model.dtype, session.device))));
   row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
-                              plan.start.checkpoint                            ? "from a checkpoint"
-                              : c.model.unet.init == ModelConfig::Init::random ? "with fresh weights"
-                                                                               : "pretrained"));
+                              plan.start.checkpoint                                ? "from a checkpoint"
+                              : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
+                                                                                   : "with fresh weights"));
   row("data", describe(plan.data));
   row("shuffle", describe(plan.shuffle));
   row("batch", describe_batch(c.batch, plan.routing));
@@ -92,8 +93,21 @@ void print_start(const Session& session, const TrainPlan& plan) {
 // What a rank loads for its roles.
 struct Networks {
   std::optional<EncodePipeline> encode_pipeline;  // of a producer
-  UNet2DConditionModel unet{nullptr};             // of a trainer: in float32 on the host
+  UNet2DConditionModel unet{nullptr};             // of a trainer: in float32 on the host, as the next
+  std::map<std::string, torch::Tensor> ema;       // what it starts from, unless that is the U-Net
+  std::optional<TextEncoder> text_encoder;        // of a trainer with encode.text_on=trainer
+  torch::Tensor null_text;                        // of a trainer: embeddings of the empty caption, f16 (77, C)
 };
+
+// What trainers make text embeddings with, if that is up to them.
+void load_text_encoder(const Session& session, const TrainPlan& plan, Networks& networks) {
+  const auto& c = plan.config;
+  const auto dtype = parse_dtype(c.encode.dtype, session.device);
+  const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
+  networks.text_encoder.emplace(plan.pipeline.load_text_encoder(session.device, dtype), session.device, dtype,
+                                c.batch.micro);
+  networks.null_text = networks.text_encoder->encode(tokenizer.encode(""));
+}
 
 // ---- producer ----------------------------------------------------------------------------------------------------
 
@@ -105,28 +119,29 @@ void produce_until_stopped(const Session& session, const TrainPlan& plan, Encode
                    stream_options(plan.config.data, session.threads), plan.start.state.cursors);
 }
 
-// The text embeddings of the empty caption, made by the first producer for everybody: f16 (77, C). From then on its
-// cache is there for the others. `pipeline`: of a producer.
-torch::Tensor broadcast_null_text(const Session& session, const TrainPlan& plan, EncodePipeline* pipeline) {
+// The text embeddings of the empty caption are made by the first producer for everybody, unless trainers have made
+// them. From then on the cache is there for the other producers.
+void share_null_text(const Session& session, const TrainPlan& plan, Networks& networks) {
   const int maker = plan.roles.producers.front();
   std::string bytes;
   if (session.world.rank() == maker) {
-    const auto text = pipeline->null_text();
-    pipeline->begin_cache(text);
-    bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
+    const auto text = networks.encode_pipeline->null_text();
+    networks.encode_pipeline->begin_cache(text);
+    if (text.defined()) bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
   }
   bytes = session.world.group().broadcast(bytes, maker);
-  auto null_text = torch::empty(plan.encoding.shape.text, torch::kHalf);
-  ensure(bytes.size() == null_text.nbytes(), "the empty caption's embeddings have the text encoder's shape");
-  std::memcpy(null_text.data_ptr(), bytes.data(), bytes.size());
-  return null_text;
+  if (plan.encoding.shape.has_tokens()) return;
+  networks.null_text = torch::empty(plan.encoding.shape.text, torch::kHalf);
+  ensure(bytes.size() == networks.null_text.nbytes(), "the empty caption's embeddings have the text encoder's shape");
+  std::memcpy(networks.null_text.data_ptr(), bytes.data(), bytes.size());
 }
 
-int run_producer_role(const Session& session, const TrainPlan& plan, EncodePipeline& pipeline, const Group& handoff) {
+void run_producer_role(const Session& session, const TrainPlan& plan, Networks& networks, const Group& handoff) {
+  auto& pipeline = *networks.encode_pipeline;
   if (plan.validation)
     produce_validation(session, *plan.validation, plan.pipeline, pipeline.networks(), plan.roles, handoff);
   const int self = position_in(plan.roles.producers, session.world.rank());
-  broadcast_null_text(session, plan, &pipeline);
+  share_null_text(session, plan, networks);
   const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes, handoff_slots});
   phase::current = phase::producing;
@@ -142,7 +157,6 @@ int run_producer_role(const Session& session, const TrainPlan& plan, EncodePipel
   }
   phase::current = phase::ending;
   handoff.barrier();
-  return 0;
 }
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
@@ -155,6 +169,7 @@ Validation start_validation(const Session& session, const TrainPlan& plan, const
   options.objective = training.objective;
   options.samples = std::int64_t{plan.validation->batches} * plan.validation->global_batch;
   options.micro_batch = plan.config.batch.micro;
+  options.text_encoder = training.text_encoder;
   options.scaling_factor = training.scaling_factor;
   options.shift_factor = training.shift_factor;
   options.device = session.device;
@@ -169,10 +184,10 @@ void accuse(const Session& session, const TrainPlan& plan, const Overdue& overdu
   fault::write_about({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"}, error, "silent");
 }
 
-LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionModel unet, const Group& trainers,
-                 ParcelReceiver& receiver, const torch::Tensor& null_text, std::vector<EncodedBatch> validation_batches,
-                 const RunLease& lease) {
+LoopResult train(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
+                 ParcelReceiver& receiver, std::vector<EncodedBatch> validation_batches, const RunLease& lease) {
   const auto& c = plan.config;
+  auto& unet = networks.unet;
   auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*unet);
   unet->to(session.device, parse_dtype(c.model.dtype, session.device));
   ShardedModel model(*unet, execution_order(*unet), plan.shards, c.parallel, trainers,
@@ -182,6 +197,7 @@ LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionM
     restore(*plan.start.checkpoint, optimizer);
   } else {
     optimizer.start_from(std::move(originals));
+    if (!networks.ema.empty()) optimizer.start_ema_from(std::exchange(networks.ema, {}));
   }
 
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
@@ -189,9 +205,13 @@ LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionM
   options.objective = c.objective;
   options.seed = c.run.seed;
   options.global_batch = c.batch.global;
+  options.first_place =
+      static_cast<int>(plan.routing.stripes_of_trainer(trainers.rank()).front()) * plan.samples_per_stripe;
+  options.step = plan.start.state.step;
   options.scaling_factor = vae.scaling_factor;
   options.shift_factor = vae.shift_factor.value_or(0);
-  options.null_text = null_text;
+  options.null_text = networks.null_text;
+  options.text_encoder = networks.text_encoder;
   options.device = session.device;
   options.dtype = parse_dtype(c.model.dtype, session.device);
   options.producers = plan.routing.producers_of(trainers.rank());
@@ -224,9 +244,21 @@ LoopResult train(const Session& session, const TrainPlan& plan, UNet2DConditionM
       state_with_ledger(plan.start, trainers));
 }
 
+// How training ended: with an exit code, or because it has to go back to before these steps.
+struct End {
+  int exit = 0;
+  std::optional<UsedUpSteps> bad = {};
+  bool has_saved = false;  // a checkpoint, before
+};
+
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
-int finish(const Group& trainers, const TrainPlan& plan, const RunLease& lease, const LoopResult& result,
+End finish(const Group& trainers, const TrainPlan& plan, const RunLease& lease, const LoopResult& result,
            ParcelReceiver& receiver, const Group& handoff) {
+  if (result.bad && !result.failure) {
+    receiver.finish(producer_seconds);
+    handoff.barrier();
+    return {0, result.bad, result.checkpoint != plan.start.path()};
+  }
   const auto& dir = plan.config.run.dir.value;
   const int exit = finish_run(trainers, dir, lease, result, true,
                               fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
@@ -238,38 +270,36 @@ int finish(const Group& trainers, const TrainPlan& plan, const RunLease& lease, 
     log::warning("{}", error.what());
   }
   handoff.barrier();  // no rank leaves while another one still needs it
-  return exit;
+  return {exit};
 }
 
-int run_trainer_role(const Session& session, const TrainPlan& plan, UNet2DConditionModel unet, const Group& trainers,
+End run_trainer_role(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
                      const Group& handoff, const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = collect_validation(session, *plan.validation, plan.roles, handoff, start_seconds(plan.config));
   startup::done("validation");
-  const auto null_text = broadcast_null_text(session, plan, nullptr);
+  share_null_text(session, plan, networks);
   const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes, handoff_slots});
-  const auto result =
-      train(session, plan, std::move(unet), trainers, *receiver, null_text, std::move(validation), lease);
+  const auto result = train(session, plan, networks, trainers, *receiver, std::move(validation), lease);
   return finish(trainers, plan, lease, result, *receiver, handoff);
 }
 
 // One rank does both, with the same parcels in between.
-int run_both_roles(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
+End run_both_roles(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
                    const RunLease& lease) {
   std::vector<EncodedBatch> validation;
   if (plan.validation)
     validation = make_validation(session, *plan.validation, plan.pipeline, networks.encode_pipeline->networks(),
                                  start_seconds(plan.config));
   startup::done("validation");
-  const auto null_text = broadcast_null_text(session, plan, &*networks.encode_pipeline);
+  share_null_text(session, plan, networks);
   ProducerThread producer({plan.parcel_bytes, handoff_slots}, session.threads, "producer", [&](ParcelSender& sender) {
     produce_until_stopped(session, plan, *networks.encode_pipeline, trainers.rank(), sender);
   });
   try {
-    const auto result =
-        train(session, plan, networks.unet, trainers, producer.receiver(), null_text, std::move(validation), lease);
+    const auto result = train(session, plan, networks, trainers, producer.receiver(), std::move(validation), lease);
     return finish(trainers, plan, lease, result, producer.receiver(), Group());
   } catch (...) {
     fault::leaving();  // before the producer's thread is waited for
@@ -311,8 +341,40 @@ int say_what_would_be(const Session& session, const TrainPlan& plan) {
   return 0;
 }
 
+int stopped_while_going_back(const Session& session, const TrainPlan& plan, const RunLease& lease) {
+  const auto& dir = plan.config.run.dir.value;
+  if (session.is_root())
+    StateFile(dir, &lease).update("requeue", plan.start.state.point(), plan.start.path(), "told to stop");
+  return static_cast<int>(Exit::requeue);
+}
+
+// A rank's part in training from `plan.start`.
+End take_role(const Session& session, const TrainPlan& plan, Networks& networks, const Group& of_role,
+              const RunLease& lease) {
+  const auto& world = session.world.group();
+  if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role, lease);
+  const auto handoff = world.duplicate();
+  if (plan.roles.trains(world.rank())) return run_trainer_role(session, plan, networks, of_role, handoff, lease);
+  run_producer_role(session, plan, networks, handoff);
+  return {};
+}
+
+// Lets producers know what the trainers know. Collective.
+End share_end(const Group& world, End end, int trainer) {
+  std::int64_t facts[] = {0, 0, 0};
+  if (world.rank() == trainer && end.bad) {
+    facts[0] = end.bad->first;
+    facts[1] = end.bad->last;
+    facts[2] = end.has_saved ? 1 : 0;
+  }
+  world.all_reduce_max(facts);
+  if (facts[1] > 0) end.bad = UsedUpSteps{facts[0], facts[1], 0};
+  end.has_saved = facts[2] > 0;
+  return end;
+}
+
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
-int run_roles(const Session& session, const TrainPlan& plan) {
+int run_roles(const Session& session, TrainPlan& plan) {
   const auto& world = session.world.group();
   const int rank = world.rank();
   const bool trains = plan.roles.trains(rank), produces = plan.roles.produces(rank);
@@ -321,7 +383,8 @@ int run_roles(const Session& session, const TrainPlan& plan) {
     if (produces)
       networks.encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device,
                                        session.world.rank());
-    if (trains) networks.unet = make_unet_for_run(plan);
+    if (trains) networks.unet = make_unet_for_run(plan), networks.ema = load_ema_start(plan);
+    if (trains && plan.encoding.shape.has_tokens()) load_text_encoder(session, plan, networks);
   });
   if (told_to_stop(world)) return stopped_before_start(session);
   startup::done("networks");
@@ -341,10 +404,17 @@ int run_roles(const Session& session, const TrainPlan& plan) {
     startup::done("run folder");
     if (session.is_root()) print_start(session, plan);
     const auto of_role = world.split(trains ? 0 : 1, rank);
-    if (plan.roles.all_in_one) return run_both_roles(session, plan, networks, of_role, lease);
-    const auto handoff = world.duplicate();
-    return trains ? run_trainer_role(session, plan, std::move(networks.unet), of_role, handoff, lease)
-                  : run_producer_role(session, plan, *networks.encode_pipeline, handoff);
+    for (;;) {
+      const End end = share_end(world, take_role(session, plan, networks, of_role, lease), plan.roles.trainers.front());
+      if (!end.bad) return end.exit;
+      startup::begin();
+      phase::current = phase::loading;
+      release_cached_memory(session.device);
+      plan.start = roll_back(world, {dir, &lease}, plan.start, *end.bad, end.has_saved);
+      if (told_to_stop(world)) return stopped_while_going_back(session, plan, lease);
+      startup::done("checkpoint");
+      if (trains) networks.unet = make_unet_for_run(plan);
+    }
   });
 }
 
@@ -355,7 +425,7 @@ int run_train(const CommandLine& line) {
     const auto& c = loaded.root;
     startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
-    const TrainPlan plan = make_plan(session, c, loaded.report);
+    TrainPlan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return finish_without_training(session, plan);
     return run_roles(session, plan);

@@ -114,6 +114,7 @@ struct S3Closer {
 int main(int argc, char** argv) {
   using namespace millrace;
   keep_freed_host_memory();
+  ask_for_huge_pages();
   const S3Closer s3_closer;
   try {
     return run({argv + 1, argv + argc});

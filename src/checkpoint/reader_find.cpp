@@ -27,9 +27,13 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
   return found;
 }
 
-std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group) {
+std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group,
+                                                std::optional<std::int64_t> before) {
   std::vector<CheckpointName> candidates;
-  on_root(group, [&] { candidates = list_checkpoints(run_dir); });
+  on_root(group, [&] {
+    candidates = list_checkpoints(run_dir);
+    if (before) std::erase_if(candidates, [&](const CheckpointName& name) { return name.step >= *before; });
+  });
   std::int64_t count[] = {static_cast<std::int64_t>(candidates.size())};
   group.all_reduce_max(count);
   for (std::int64_t i = 0; i < *count; ++i) {

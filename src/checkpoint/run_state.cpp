@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "millrace/core/error.h"
@@ -23,6 +24,7 @@ nlohmann::json RunState::to_json() const {
             {"mean", losses.mean},
             {"variance", losses.variance},
             {"skips_in_a_row", losses.skips_in_a_row}}},
+          {"used_up", millrace::to_json(used_up)},
           {"cursors", places}};
 }
 
@@ -36,10 +38,28 @@ RunState RunState::from_json(const nlohmann::json& json) {
   state.seconds = json.at("seconds");
   if (const auto losses = json.find("losses"); losses != json.end())  // not in the first checkpoints of format 2
     state.losses = {losses->at("steps"), losses->at("mean"), losses->at("variance"), losses->at("skips_in_a_row")};
+  if (const auto used_up = json.find("used_up"); used_up != json.end()) state.used_up = used_up_from_json(*used_up);
   for (const auto& [stripe, place] : json.at("cursors").items())
     state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),
                                                                      place.at(3)};
   return state;
+}
+
+bool RunState::is_used_up(std::int64_t step) const {
+  return std::ranges::any_of(used_up, [&](const UsedUpSteps& steps) { return steps.contains(step); });
+}
+
+nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up) {
+  auto list = nlohmann::json::array();
+  for (const auto& [first, last, checkpoint] : used_up)
+    list.push_back({{"first", first}, {"last", last}, {"checkpoint", checkpoint}});
+  return list;
+}
+
+std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json) {
+  std::vector<UsedUpSteps> used_up;
+  for (const auto& steps : json) used_up.push_back({steps.at("first"), steps.at("last"), steps.at("checkpoint")});
+  return used_up;
 }
 
 namespace {

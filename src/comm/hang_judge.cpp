@@ -45,6 +45,7 @@ HangJudge::HangJudge(int self, std::vector<std::string> hosts, double limit_seco
 
 void HangJudge::hear(int rank, const Sign& sign, double now) {
   Known& known = ranks_.at(static_cast<std::size_t>(rank));
+  if (sign.step > 0 && sign.step < known.last.step) step_ = sign.step - 1;  // training went back (guard.on_repeat)
   known.last = sign;
   known.heard = now;
   known.was_heard = true;

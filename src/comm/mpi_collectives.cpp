@@ -84,11 +84,15 @@ void MpiCollectives::start(Exchange& exchange, Memory data, std::size_t part, st
   exchange.requests.clear();
   for (int step = 1; step < size(); ++step) {
     const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
-    check_mpi(MPI_Irecv(exchange.received.data() + from * bytes, message_size(bytes), MPI_BYTE, from, tag, mpi_.comm(),
-                        &exchange.requests.emplace_back()));
+    call_mpi([&] {
+      return MPI_Irecv(exchange.received.data() + from * bytes, message_size(bytes), MPI_BYTE, from, tag, mpi_.comm(),
+                       &exchange.requests.emplace_back());
+    });
     const auto theirs = chunk_of(to);
-    check_mpi(MPI_Isend(theirs.data, message_size(theirs.bytes()), MPI_BYTE, to, tag, mpi_.comm(),
-                        &exchange.requests.emplace_back()));
+    call_mpi([&] {
+      return MPI_Isend(theirs.data, message_size(theirs.bytes()), MPI_BYTE, to, tag, mpi_.comm(),
+                       &exchange.requests.emplace_back());
+    });
   }
 }
 
@@ -127,10 +131,14 @@ void MpiCollectives::gather_parts(Memory all, std::size_t part) {
     for (int step = 1; step < size(); ++step) {
       const int from = (rank() - step + size()) % size(), to = (rank() + step) % size();
       const auto theirs = piece_of(from), mine = piece_of(rank());
-      check_mpi(MPI_Irecv(theirs.data, message_size(theirs.bytes()), MPI_BYTE, from, tag, mpi_.comm(),
-                          &requests.emplace_back()));
-      check_mpi(
-          MPI_Isend(mine.data, message_size(mine.bytes()), MPI_BYTE, to, tag, mpi_.comm(), &requests.emplace_back()));
+      call_mpi([&] {
+        return MPI_Irecv(theirs.data, message_size(theirs.bytes()), MPI_BYTE, from, tag, mpi_.comm(),
+                         &requests.emplace_back());
+      });
+      call_mpi([&] {
+        return MPI_Isend(mine.data, message_size(mine.bytes()), MPI_BYTE, to, tag, mpi_.comm(),
+                         &requests.emplace_back());
+      });
     }
     wait_all(requests, mpi_.limit_seconds(), "an MPI all_gather", rank());
   }

@@ -51,9 +51,9 @@ int length_of(const std::string& text) {
 
 MpiGroup::MpiGroup(MPI_Comm comm, std::shared_ptr<double> limit_seconds)
     : comm_(comm), limit_seconds_(std::move(limit_seconds)) {
-  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-  check_mpi(MPI_Comm_rank(comm_, &rank_));
-  check_mpi(MPI_Comm_size(comm_, &size_));
+  call_mpi([&] { return MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN); });
+  call_mpi([&] { return MPI_Comm_rank(comm_, &rank_); });
+  call_mpi([&] { return MPI_Comm_size(comm_, &size_); });
 }
 
 void MpiGroup::wait(MPI_Request request, const char* what) const {
@@ -62,19 +62,19 @@ void MpiGroup::wait(MPI_Request request, const char* what) const {
 
 std::shared_ptr<GroupBackend> MpiGroup::split(int color, int key) const {
   MPI_Comm part;
-  check_mpi(MPI_Comm_split(comm_, color, key, &part));
+  call_mpi([&] { return MPI_Comm_split(comm_, color, key, &part); });
   return std::make_shared<MpiGroup>(part, limit_seconds_);
 }
 
 std::shared_ptr<GroupBackend> MpiGroup::duplicate() const {
   MPI_Comm copy;
-  check_mpi(MPI_Comm_dup(comm_, &copy));
+  call_mpi([&] { return MPI_Comm_dup(comm_, &copy); });
   return std::make_shared<MpiGroup>(copy, limit_seconds_);
 }
 
 void MpiGroup::barrier() const {
   MPI_Request request;
-  check_mpi(MPI_Ibarrier(comm_, &request));
+  call_mpi([&] { return MPI_Ibarrier(comm_, &request); });
   wait(request, "barrier");
 }
 
@@ -82,7 +82,7 @@ void MpiGroup::broadcast(std::span<std::byte> bytes, int root) const {
   for (std::size_t begin = 0; begin < bytes.size(); begin += message_bytes) {
     const auto part = bytes.subspan(begin, std::min(message_bytes, bytes.size() - begin));
     MPI_Request request;
-    check_mpi(MPI_Ibcast(part.data(), static_cast<int>(part.size()), MPI_BYTE, root, comm_, &request));
+    call_mpi([&] { return MPI_Ibcast(part.data(), static_cast<int>(part.size()), MPI_BYTE, root, comm_, &request); });
     wait(request, "broadcast");
   }
 }
@@ -90,7 +90,9 @@ void MpiGroup::broadcast(std::span<std::byte> bytes, int root) const {
 void MpiGroup::all_reduce(void* values, std::size_t count, MPI_Datatype type, Reduction reduction) const {
   ensure(count <= message_bytes, "too many values for a control message");
   MPI_Request request;
-  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values, static_cast<int>(count), type, operation(reduction), comm_, &request));
+  call_mpi([&] {
+    return MPI_Iallreduce(MPI_IN_PLACE, values, static_cast<int>(count), type, operation(reduction), comm_, &request);
+  });
   wait(request, "all_reduce");
 }
 
@@ -108,11 +110,13 @@ std::vector<std::string> MpiGroup::gather_strings(const std::string& mine, int r
   const int length = length_of(mine);
   std::vector<int> lengths(rank_ == root ? size_ : 0);
   MPI_Request request;
-  check_mpi(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, root, comm_, &request));
+  call_mpi([&] { return MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, root, comm_, &request); });
   wait(request, "gather");
   Texts texts(lengths);
-  check_mpi(MPI_Igatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
-                         MPI_CHAR, root, comm_, &request));
+  call_mpi([&] {
+    return MPI_Igatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
+                        MPI_CHAR, root, comm_, &request);
+  });
   wait(request, "gather");
   return texts.split();
 }
@@ -121,11 +125,13 @@ std::vector<std::string> MpiGroup::all_gather_strings(const std::string& mine) c
   const int length = length_of(mine);
   std::vector<int> lengths(size_);
   MPI_Request request;
-  check_mpi(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, &request));
+  call_mpi([&] { return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, &request); });
   wait(request, "all_gather");
   Texts texts(lengths);
-  check_mpi(MPI_Iallgatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
-                            MPI_CHAR, comm_, &request));
+  call_mpi([&] {
+    return MPI_Iallgatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
+                           MPI_CHAR, comm_, &request);
+  });
   wait(request, "all_gather");
   return texts.split();
 }

@@ -7,6 +7,11 @@
 
 namespace millrace {
 
+std::mutex& mpi_turn() {
+  static std::mutex turn;
+  return turn;
+}
+
 void check_mpi(int code, const char* file, int line) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
@@ -19,7 +24,8 @@ void check_mpi(int code, const char* file, int line) {
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank) {
   const auto complete = [&] {
     int done = 0;
-    check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+    call_mpi(
+        [&] { return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE); });
     return done != 0;
   };
   wait_for_others(complete, limit_seconds, what, rank);

@@ -1,14 +1,27 @@
 #pragma once
 #include <mpi.h>
 
+#include <mutex>
 #include <span>
 #include <string_view>
 
 namespace millrace {
 
+// NOTE [Turns] One thread at a time may be in MPI (MPI_THREAD_SERIALIZED); whoever calls it has the turn. Waits
+// for other ranks look, give the turn away, and look again, so that a thread that moves parcels along gets in between.
+// The exceptions are the making of groups, which happens before there are parcels, and giving up a message.
+std::mutex& mpi_turn();
+
 // Turns what MPI returns into Error(timeout): with errors returned, a failure means that another rank or the network
 // broke.
 void check_mpi(int code, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+// One call of MPI, in turn.
+template <class Call>
+void call_mpi(Call&& call, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const std::lock_guard turn(mpi_turn());
+  check_mpi(call(), file, line);
+}
 
 // Waits until all are complete; Error(timeout) naming `what` (a literal) and `rank` after `limit_seconds`.
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank);

@@ -9,6 +9,7 @@ namespace millrace {
 namespace {
 
 bool mpi_has_ended() {
+  const std::lock_guard turn(mpi_turn());
   int finalized = 0;
   MPI_Finalized(&finalized);
   return finalized != 0;
@@ -18,6 +19,7 @@ bool mpi_has_ended() {
 // the rest. That sender may be the rank that hangs, and the error that says so must not wait for it.
 bool give_up(MPI_Request& request) {
   constexpr double limit_seconds = 2;
+  const std::lock_guard turn(mpi_turn());
   int done = 0;
   if (MPI_Cancel(&request) != MPI_SUCCESS) return false;
   for (Backoff backoff; !done && backoff.seconds() < limit_seconds; backoff.pause())
@@ -29,18 +31,20 @@ bool give_up(MPI_Request& request) {
 
 MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into) {
   ensure(into.size() <= message_bytes, "message buffer too large");
-  check_mpi(MPI_Recv_init(into.data(), static_cast<int>(into.size()), MPI_BYTE, from, tag, comm, &request_));
+  call_mpi(
+      [&] { return MPI_Recv_init(into.data(), static_cast<int>(into.size()), MPI_BYTE, from, tag, comm, &request_); });
 }
 
 MpiReceive::~MpiReceive() {
   if (mpi_has_ended()) return;
   if (pending_) give_up(request_);
+  const std::lock_guard turn(mpi_turn());
   MPI_Request_free(&request_);
 }
 
 void MpiReceive::start(std::size_t) {
   ensure(!pending_, "receive started twice");
-  check_mpi(MPI_Start(&request_));
+  call_mpi([&] { return MPI_Start(&request_); });
   pending_ = true;
 }
 
@@ -48,9 +52,9 @@ bool MpiReceive::done() {
   if (!pending_) return true;
   int done = 0, count = 0;
   MPI_Status status;
-  check_mpi(MPI_Test(&request_, &done, &status));
+  call_mpi([&] { return MPI_Test(&request_, &done, &status); });
   if (!done) return false;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &count));
+  call_mpi([&] { return MPI_Get_count(&status, MPI_BYTE, &count); });
   bytes_ = static_cast<std::size_t>(count);
   pending_ = false;
   return true;
@@ -64,18 +68,20 @@ void MpiReceive::cancel() {
 }
 
 MpiSend::~MpiSend() {
-  if (request_ != MPI_REQUEST_NULL && !mpi_has_ended()) MPI_Request_free(&request_);
+  if (request_ == MPI_REQUEST_NULL || mpi_has_ended()) return;
+  const std::lock_guard turn(mpi_turn());
+  MPI_Request_free(&request_);
 }
 
 void MpiSend::start(std::size_t bytes) {
   ensure(request_ == MPI_REQUEST_NULL, "send started twice");
   ensure(bytes <= from_.size() && bytes <= message_bytes, "message longer than its memory");
-  check_mpi(MPI_Isend(from_.data(), static_cast<int>(bytes), MPI_BYTE, to_, tag_, comm_, &request_));
+  call_mpi([&] { return MPI_Isend(from_.data(), static_cast<int>(bytes), MPI_BYTE, to_, tag_, comm_, &request_); });
 }
 
 bool MpiSend::done() {
   int done = 0;
-  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE));
+  call_mpi([&] { return MPI_Test(&request_, &done, MPI_STATUS_IGNORE); });
   return done != 0;
 }
 

@@ -1,6 +1,9 @@
 #include "millrace/diffusion/objective.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -19,20 +22,18 @@ torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, std::vector
   return host.to(device, /*non_blocking=*/true);
 }
 
-// One number per sample, computed on the host.
-template <class Function>
-torch::Tensor per_sample(std::span<const RngKey> keys, torch::ScalarType type, torch::Device device,
-                         Function function) {
-  const auto size = static_cast<std::int64_t>(keys.size());
+// One number per value of `of`, computed on the host.
+template <class Of, class Function>
+torch::Tensor numbers_of(std::span<const Of> of, torch::ScalarType type, torch::Device device, Function function) {
+  const auto size = static_cast<std::int64_t>(of.size());
   const torch::Tensor host = torch::empty({size}, torch::TensorOptions(type).pinned_memory(device.is_cuda()));
-  using Number = decltype(function(keys[0]));
-  for (std::size_t i = 0; i < keys.size(); ++i) host.data_ptr<Number>()[i] = function(keys[i]);
+  std::ranges::transform(of, host.data_ptr<std::remove_cvref_t<decltype(function(of[0]))>>(), function);
   return host.to(device, /*non_blocking=*/true);
 }
 
 torch::Tensor drop_captions(const torch::Tensor& text, const torch::Tensor& null_text, std::span<const RngKey> keys,
                             double share, torch::Device device) {
-  const torch::Tensor dropped = per_sample(
+  const torch::Tensor dropped = numbers_of(
       keys, torch::kBool, device, [&](const RngKey& key) { return uniform(key, Purpose::caption_drop) < share; });
   return torch::where(dropped.view({-1, 1, 1}), null_text.to(device, text.scalar_type()), text.to(device));
 }
@@ -42,6 +43,8 @@ torch::Tensor drop_captions(const torch::Tensor& text, const torch::Tensor& null
 void ObjectiveConfig::describe(config::Section& section) {
   section.key("prediction", prediction, {{"epsilon", Prediction::epsilon}, {"v_prediction", Prediction::v_prediction}},
               "what the U-Net predicts: the noise or the velocity; wins over the pipeline's prediction_type");
+  section.key("timesteps", timesteps, {{"uniform", Timesteps::uniform}, {"stratified", Timesteps::stratified}},
+              "each sample's alone, or one in each of batch.global equal parts of the range");
   section.key("caption_dropout", caption_dropout, "share of captions replaced by the empty one, for guidance")
       .at_least(0)
       .at_most(1);
@@ -94,24 +97,49 @@ double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objecti
   return std::min(snr, *objective.snr_gamma) / (objective.prediction == Prediction::epsilon ? snr : snr + 1);
 }
 
+std::vector<std::int64_t> uniform_timesteps(std::span<const RngKey> keys, std::int64_t steps) {
+  std::vector<std::int64_t> timesteps(keys.size());
+  std::ranges::transform(keys, timesteps.begin(), [&](const RngKey& key) {
+    return static_cast<std::int64_t>(uniform_int(key, Purpose::timestep, static_cast<std::uint64_t>(steps)));
+  });
+  return timesteps;
+}
+
+std::vector<std::int64_t> stratified_timesteps(std::span<const RngKey> keys, std::uint64_t seed,
+                                               const BatchPlace& place, std::int64_t steps) {
+  ensure(place.first >= 0 && place.first + std::ssize(keys) <= place.global_batch, "samples lie inside their batch");
+  std::vector<std::uint32_t> parts(static_cast<std::size_t>(place.global_batch));
+  std::iota(parts.begin(), parts.end(), 0);
+  keyed_shuffle({seed, static_cast<std::uint64_t>(place.step)}, Purpose::timestep_part, parts);
+
+  // Part p of G holds p/G <= x < (p+1)/G of the range: in units of 2^-32/G, so that nothing is rounded.
+  using Wide = unsigned __int128;
+  constexpr std::uint64_t unit = std::uint64_t{1} << 32;
+  std::vector<std::int64_t> timesteps(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Wide x = Wide{parts[place.first + i]} * unit + uniform_int(keys[i], Purpose::timestep, unit);
+    timesteps[i] = static_cast<std::int64_t>(x * static_cast<Wide>(steps) / (Wide{unit} * place.global_batch));
+  }
+  return timesteps;
+}
+
 StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
-                          std::span<const RngKey> keys, double scaling_factor, double shift_factor,
-                          const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device) {
+                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, double scaling_factor,
+                          double shift_factor, const NoiseSchedule& schedule, const ObjectiveConfig& objective,
+                          torch::Device device) {
   ensure(moments.size(0) == std::ssize(keys) && text.size(0) == std::ssize(keys), "one key per sample");
+  ensure(timesteps.size() == keys.size(), "one timestep per sample");
   const torch::NoGradGuard no_grad;
-  const auto timestep = [&](const RngKey& key) {
-    return static_cast<std::int64_t>(uniform_int(key, Purpose::timestep, schedule.size()));
-  };
   const auto number = [&](auto function) {  // (B, 1, 1, 1)
-    return per_sample(keys, torch::kFloat32, device,
-                      [&](const RngKey& key) { return static_cast<float>(function(timestep(key))); })
+    return numbers_of(timesteps, torch::kFloat32, device,
+                      [&](std::int64_t t) { return static_cast<float>(function(t)); })
         .view({-1, 1, 1, 1});
   };
   const torch::Tensor signal = number([&](auto t) { return std::sqrt(schedule.alphas_cumprod()[t]); });
   const torch::Tensor spread = number([&](auto t) { return std::sqrt(1 - schedule.alphas_cumprod()[t]); });
 
   StepInput input;
-  input.timesteps = per_sample(keys, torch::kInt64, device, timestep);
+  input.timesteps = numbers_of(timesteps, torch::kInt64, device, std::identity());
   input.weight = number([&](auto t) { return loss_weight(schedule, objective, static_cast<int>(t)); }).view({-1});
   input.text = drop_captions(text, null_text, keys, objective.caption_dropout, device);
   input.latents = (Posterior(moments.to(device, torch::kFloat32)).sample(keys) - shift_factor) * scaling_factor;

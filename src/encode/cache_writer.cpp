@@ -8,9 +8,10 @@
 namespace millrace {
 namespace {
 
-std::span<const std::uint16_t> row_of(const torch::Tensor& values, std::int64_t row) {
+template <class Number>
+std::span<const Number> row_of(const torch::Tensor& values, std::int64_t row) {
   const auto size = static_cast<std::size_t>(values.numel() / values.size(0));
-  return {static_cast<const std::uint16_t*>(values.const_data_ptr()) + static_cast<std::size_t>(row) * size, size};
+  return {static_cast<const Number*>(values.const_data_ptr()) + static_cast<std::size_t>(row) * size, size};
 }
 
 }  // namespace
@@ -31,7 +32,13 @@ void CacheWriter::add(const TransformedSample& sample, const EncodedBatch& batch
   }
   if (!is_new(ref.archive, ref.row)) return;
   auto& writer = writer_of(ref.archive);
-  writer.add({ref.row, ref.id, sample.caption, row_of(batch.moments, row), row_of(batch.text, row), finite});
+  LatentFileWriter::Row added{ref.row, ref.id, sample.caption, row_of<std::uint16_t>(batch.moments, row), {}, finite};
+  if (description_.shape.has_tokens()) {
+    added.tokens = row_of<std::int32_t>(batch.text, row);
+  } else {
+    added.text = row_of<std::uint16_t>(batch.text, row);
+  }
+  writer.add(added);
   if (writer.rows() < rows_per_file_) return;
   writer.publish();
   open_.pop_front();

@@ -1,6 +1,6 @@
 #include "millrace/encode/cached_encoder.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -8,9 +8,9 @@
 namespace millrace {
 namespace {
 
-torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape) {
+torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape, torch::Dtype dtype) {
   shape.insert(shape.begin(), rows);
-  return torch::empty(shape, torch::kHalf);
+  return torch::empty(shape, dtype);
 }
 
 // The next time the archive may be whole, and the image there.
@@ -18,10 +18,11 @@ bool may_be_gone(RejectReason reason) {
   return reason == RejectReason::archive_error || reason == RejectReason::missing_image;
 }
 
-void copy_row(const std::vector<std::uint16_t>& from, torch::Tensor& to, std::int64_t row) {
+template <class Number>
+void copy_row(const std::vector<Number>& from, torch::Tensor& to, std::int64_t row) {
   const auto size = static_cast<std::size_t>(to.numel() / to.size(0));
   ensure(from.size() == size, "a cached encoding has the shape of the run's");
-  std::memcpy(static_cast<std::uint16_t*>(to.data_ptr()) + static_cast<std::size_t>(row) * size, from.data(), 2 * size);
+  std::copy(from.begin(), from.end(), static_cast<Number*>(to.data_ptr()) + static_cast<std::size_t>(row) * size);
 }
 
 }  // namespace
@@ -33,8 +34,8 @@ CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cach
 CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
   EncodedBatch batch;
-  batch.moments = make_rows(count, shape_.moments);
-  batch.text = make_rows(count, shape_.text);
+  batch.moments = make_rows(count, shape_.moments, torch::kHalf);
+  batch.text = make_rows(count, shape_.text, shape_.has_tokens() ? torch::kInt32 : torch::kHalf);
   std::vector<TransformedSample> fresh;
   std::vector<std::int64_t> fresh_rows;
   for (std::int64_t row = 0; row < count; ++row) {
@@ -42,7 +43,11 @@ CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
     batch.refs.push_back(sample.ref);
     if (sample.encoding) {
       copy_row(sample.encoding->moments, batch.moments, row);
-      copy_row(sample.encoding->text, batch.text, row);
+      if (shape_.has_tokens()) {
+        copy_row(sample.encoding->tokens, batch.text, row);
+      } else {
+        copy_row(sample.encoding->text, batch.text, row);
+      }
     } else {
       fresh_rows.push_back(row);
       fresh.push_back(std::move(sample));

@@ -1,6 +1,7 @@
 #include "millrace/encode/encoder.h"
 
 #include "millrace/core/error.h"
+#include "pad_rows.h"
 
 namespace millrace {
 
@@ -11,10 +12,8 @@ void EncodeConfig::describe(config::Section& section) {
       .one_of({"auto", "float32", "bfloat16", "float16"});
   section.key("cache", cache, "folder of the write-through latent cache; null = none");
   section.key("rows_per_file", rows_per_file, "samples per latent file").at_least(1);
-  section
-      .key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}},
-           "where the text encoder runs")
-      .later({"trainer"});
+  section.key("text_on", text_on, {{"producer", TextOn::producer}, {"trainer", TextOn::trainer}},
+              "where the text encoder runs; with trainer, parcels and the cache hold token ids");
 }
 
 torch::Tensor stack_images(std::span<const TransformedSample> samples) {
@@ -51,24 +50,10 @@ torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
 }
 
 Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
-    : vae_(std::move(vae)), text_(std::move(text)), device_(device), dtype_(dtype), batch_size_(batch_size) {
+    : vae_(std::move(vae)), device_(device), dtype_(dtype), batch_size_(batch_size) {
   vae_->to(device_, dtype_);
-  text_->to(device_, dtype_);
   vae_->eval();
-  text_->eval();
-}
-
-// Repeats the last row until there are `rows`.
-static torch::Tensor pad_rows(const torch::Tensor& tensor, std::int64_t rows) {
-  const auto missing = rows - tensor.size(0);
-  if (missing == 0) return tensor;
-  auto sizes = tensor.sizes().vec();
-  sizes[0] = missing;
-  return torch::cat({tensor, tensor.slice(0, tensor.size(0) - 1).expand(sizes)});
-}
-
-torch::Tensor Encoder::run_text(const torch::Tensor& ids) {
-  return text_->forward(pad_rows(ids, batch_size_).to(device_)).slice(0, 0, ids.size(0)).to(torch::kHalf).cpu();
+  if (text) text_.emplace(std::move(text), device, dtype, batch_size);
 }
 
 EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
@@ -81,17 +66,11 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
   const auto pixels = pad_rows(stack_images(samples), batch_size_).to(device_);                 // (batch_size, H, W, 3)
   const auto images = normalize_images(pixels).to(dtype_);                                      // (batch_size, 3, H, W)
   batch.moments = vae_->encode(images).slice(0, 0, count).to(torch::kHalf).cpu().contiguous();  // (B, 8, h, w)
-  batch.text = run_text(stack_tokens(samples)).contiguous();                                    // (B, 77, C)
+  const auto tokens = stack_tokens(samples);
+  batch.text = text_ ? text_->encode(tokens).cpu() : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
 
   images_ += count;
   return batch;
-}
-
-torch::Tensor Encoder::encode_text(std::span<const std::int32_t> tokens) {
-  torch::InferenceMode guard;
-  auto ids = torch::empty({1, token_count}, torch::kInt64);
-  std::copy(tokens.begin(), tokens.end(), ids.data_ptr<std::int64_t>());
-  return run_text(ids)[0].contiguous();
 }
 
 std::vector<bool> finite_rows(const EncodedBatch& batch) {

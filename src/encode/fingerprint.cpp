@@ -56,15 +56,17 @@ std::string digest_of_tokenizer(const fs::path& folder) {
 }  // namespace
 
 json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
-                      const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype) {
+                      const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
+                      EncodeConfig::TextOn text_on) {
   const json source = json::parse(config::print_json(data.train));
   json prompts = nullptr;
   if (data.train.idx_to_prompt) prompts = hash_file(*data.train.idx_to_prompt).hex();
+  json components = {{"vae", digest_of_network(pipeline, "vae", diffusers_stem)},
+                     {"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}};
+  if (text_on == EncodeConfig::TextOn::producer)
+    components["text_encoder"] = digest_of_network(pipeline, "text_encoder", transformers_stem);
   json fingerprint = {
-      {"model.pipeline",
-       {{"vae", digest_of_network(pipeline, "vae", diffusers_stem)},
-        {"text_encoder", digest_of_network(pipeline, "text_encoder", transformers_stem)},
-        {"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}}},
+      {"model.pipeline", components},
       {"transform", json::parse(config::print_json(transform))},
       {"tokenizer", json::parse(config::print_json(tokenizer))},
       {"encode.dtype", dtype_name(dtype)},

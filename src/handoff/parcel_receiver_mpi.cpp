@@ -1,4 +1,8 @@
+#include <chrono>
 #include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/log.h"
@@ -113,22 +117,27 @@ struct Peer {
   Transfer notice_receive, control_send;
 };
 
+// NOTE [Parcels move by themselves] MPI moves messages only inside its calls, and a trainer computes for most of its
+// time. So a thread of this class looks at them every millisecond, and what was sent during a step has arrived at its
+// end.
 class MpiReceiver final : public ParcelReceiver {
  public:
   MpiReceiver(Group group, const std::vector<int>& producer_ranks, HandoffConfig config) : group_(std::move(group)) {
     config = agree_on(group_, config);
     for (const int rank : producer_ranks) peers_.emplace_back(group_, rank, config);
     poll();
+    mover_ = std::jthread([this](const std::stop_token& stop) { move_until(stop); });
   }
 
   std::optional<Parcel> receive(double timeout_seconds) override {
     Backoff backoff;
     bool waited = false;
     for (;; backoff.pause()) {
-      poll();
+      const auto state = look();
+      poll_peers();
       auto parcel = take();
       if (!parcel) throw_error_of_producer();
-      if (parcel || finished() || backoff.seconds() >= timeout_seconds) {
+      if (parcel || all_finished() || backoff.seconds() >= timeout_seconds) {
         if (waited) stats_.stall_seconds += backoff.seconds();
         return parcel;
       }
@@ -137,18 +146,22 @@ class MpiReceiver final : public ParcelReceiver {
   }
 
   void poll() override {
-    for (auto& peer : peers_) peer.poll();
+    const auto state = look();
+    poll_peers();
   }
 
   void request_stop() override {
+    const auto state = look();
     for (auto& peer : peers_) peer.stop();
   }
 
   bool finished() const override {
-    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.finished(); });
+    const std::lock_guard state(mutex_);
+    return all_finished();
   }
 
   int signal_number() const override {
+    const std::lock_guard state(mutex_);
     for (const auto& peer : peers_) {
       if (peer.last_notice.signal != 0) return peer.last_notice.signal;
     }
@@ -157,32 +170,70 @@ class MpiReceiver final : public ParcelReceiver {
 
   void finish(double limit_seconds) override {
     request_stop();
-    for (Backoff backoff; !all_idle(); backoff.pause()) {
-      poll();
-      for (auto& peer : peers_) drop_arrivals(peer);
+    for (Backoff backoff; !drop_until_idle(); backoff.pause()) {
       if (backoff.seconds() > limit_seconds) {
         fail(Exit::timeout, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
       }
     }
+    const auto state = look();
     for (const auto& peer : peers_) {
       if (peer.last_notice.failed && !peer.error_reported) log::warning("{}", error_of(peer).what());
     }
   }
 
-  HandoffStats stats() const override { return stats_; }
+  HandoffStats stats() const override {
+    const std::lock_guard state(mutex_);
+    return stats_;
+  }
 
   std::string producer_name(int producer) const override {
     return fmt::format("the producer on rank {}", peers_[producer].rank);
   }
 
   int ready() override {
-    poll();
+    const auto state = look();
+    poll_peers();
     std::size_t ready = 0;
     for (const auto& peer : peers_) ready += peer.arrived.size();
     return static_cast<int>(ready);
   }
 
  private:
+  // Everything below is looked at by one thread at a time. Throws what has ended the mover, as everything does that
+  // would move messages; what only tells of them does not.
+  std::unique_lock<std::mutex> look() const {
+    std::unique_lock state(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    return state;
+  }
+
+  void move_until(const std::stop_token& stop) {
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      const std::lock_guard state(mutex_);
+      try {
+        poll_peers();
+      } catch (...) {
+        failure_ = std::current_exception();
+        return;
+      }
+    }
+  }
+
+  void poll_peers() {
+    for (auto& peer : peers_) peer.poll();
+  }
+
+  bool all_finished() const {
+    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.finished(); });
+  }
+
+  bool drop_until_idle() {
+    const auto state = look();
+    poll_peers();
+    for (auto& peer : peers_) drop_arrivals(peer);
+    return std::all_of(peers_.begin(), peers_.end(), [](Peer& peer) { return peer.idle(); });
+  }
+
   // Producers in turn.
   std::optional<Parcel> take() {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -219,16 +270,13 @@ class MpiReceiver final : public ParcelReceiver {
     }
   }
 
-  bool all_idle() {
-    bool idle = true;
-    for (auto& peer : peers_) idle &= peer.idle();
-    return idle;
-  }
-
   Group group_;
+  mutable std::mutex mutex_;
   std::deque<Peer> peers_;  // never move: transfers refer to their memory
   int next_ = 0;
   HandoffStats stats_;
+  std::exception_ptr failure_;
+  std::jthread mover_;  // ends before what it looks at
 };
 
 }  // namespace

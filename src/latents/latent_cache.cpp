@@ -52,12 +52,39 @@ std::size_t count_of(const std::vector<std::int64_t>& shape) {
 }
 
 std::size_t encoding_bytes(const EncodingShape& shape) {
-  return sizeof(std::uint16_t) * (count_of(shape.moments) + count_of(shape.text));
+  const std::size_t text_number = shape.has_tokens() ? sizeof(std::int32_t) : sizeof(std::uint16_t);
+  return sizeof(std::uint16_t) * count_of(shape.moments) + text_number * count_of(shape.text);
 }
 
 bool is_latent_cache(const fs::path& folder) {
   std::error_code ignored;
   return fs::is_regular_file(folder / description_name, ignored);
+}
+
+// `entry`: what CACHE.json says of it.
+static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const json& entry,
+                                                 const std::vector<std::int64_t>& shape) {
+  const fs::path path = folder / null_text_name;
+  if (hash_file(path).hex() != entry.at("xxh3_128"))
+    fail(Exit::io, "{}: its digest is not the one in {}", path.string(), description_name);
+  const Hdf5Reader file(path);
+  const auto rows = static_cast<std::uint64_t>(shape[0]);
+  if (file.expect("text", DType::f16, {shape[1]}) != rows)
+    fail(Exit::io, "{}: not of the shape in {}", path.string(), description_name);
+  std::vector<std::uint16_t> text(count_of(shape));
+  file.read("text", 0, rows, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+// Returns its entry in CACHE.json.
+static json write_null_text(const fs::path& folder, const CacheDescription& description) {
+  const fs::path temporary = folder / (std::string(null_text_name) + ".tmp");
+  Hdf5Writer file(temporary);
+  file.create("text", DType::f16, {description.shape.text[1]});
+  file.append("text", std::as_bytes(std::span(description.null_text)));
+  file.close();
+  const auto written = publish_file(temporary, folder / null_text_name);
+  return {{"file", null_text_name}, {"xxh3_128", written.digest.hex()}};
 }
 
 CacheDescription read_cache_description(const fs::path& folder) {
@@ -68,17 +95,12 @@ CacheDescription read_cache_description(const fs::path& folder) {
     CacheDescription description;
     description.fingerprint = document.at("fingerprint");
     description.shape.moments = read_shape(document.at("moments"), 3, path);
+    if (document.contains("tokens")) {
+      description.shape.text = read_shape(document.at("tokens"), 1, path);
+      return description;
+    }
     description.shape.text = read_shape(document.at("text"), 2, path);
-    const fs::path null_path = folder / null_text_name;
-    if (hash_file(null_path).hex() != document.at("null_caption").at("xxh3_128"))
-      fail(Exit::io, "{}: its digest is not the one in {}", null_path.string(), description_name);
-    const Hdf5Reader null_text(null_path);
-    const auto& text = description.shape.text;
-    if (null_text.expect("text", DType::f16, {text[1]}) != static_cast<std::uint64_t>(text[0]))
-      fail(Exit::io, "{}: not of the shape in {}", null_path.string(), description_name);
-    description.null_text.resize(static_cast<std::size_t>(text[0] * text[1]));
-    null_text.read("text", 0, static_cast<std::uint64_t>(text[0]),
-                   std::as_writable_bytes(std::span(description.null_text)));
+    description.null_text = read_null_text(folder, document.at("null_caption"), description.shape.text);
     return description;
   } catch (const json::exception& error) {
     fail(Exit::io, "{}: {}", path.string(), error.what());
@@ -90,17 +112,12 @@ void write_cache_description(const fs::path& folder, const CacheDescription& des
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(Exit::io, "cannot make {}: {}", folder.string(), error.message());
-  const fs::path temporary = folder / (std::string(null_text_name) + ".tmp");
-  Hdf5Writer file(temporary);
-  file.create("text", DType::f16, {description.shape.text[1]});
-  file.append("text", std::as_bytes(std::span(description.null_text)));
-  file.close();
-  const auto written = publish_file(temporary, folder / null_text_name);
-  const json document = {{"format", 1},
-                         {"fingerprint", description.fingerprint},
-                         {"moments", description.shape.moments},
-                         {"text", description.shape.text},
-                         {"null_caption", {{"file", null_text_name}, {"xxh3_128", written.digest.hex()}}}};
+  const auto& shape = description.shape;
+  json document = {{"format", 1},
+                   {"fingerprint", description.fingerprint},
+                   {"moments", shape.moments},
+                   {shape.text_name(), shape.text}};
+  if (!shape.has_tokens()) document["null_caption"] = write_null_text(folder, description);
   write_file_atomically(folder / description_name, format_json(document));
 }
 
@@ -234,7 +251,7 @@ json inspect_latent_cache(const fs::path& folder) {
     const auto description = read_cache_description(folder);
     report["fingerprint"] = description.fingerprint;
     report["moments"] = description.shape.moments;
-    report["text"] = description.shape.text;
+    report[description.shape.text_name()] = description.shape.text;
     report["complete"] = try_read_cache_manifest(folder).has_value();
     std::error_code ignored;
     for (const auto& entry : fs::recursive_directory_iterator(folder / "rows", ignored)) {

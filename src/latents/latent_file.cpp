@@ -53,6 +53,10 @@ Hash128 read_digest(const std::string& hex, const fs::path& path) try {
   fail(Exit::io, "{}: {}", path.string(), error.what());
 }
 
+DType text_dtype(const EncodingShape& shape) {
+  return shape.has_tokens() ? DType::i32 : DType::f16;
+}
+
 json to_json(const LatentFileInfo& info) {
   std::map<std::string, std::vector<std::uint64_t>> rejected;
   for (const auto& [row, reason] : info.rejected) rejected[to_string(reason)].push_back(row);
@@ -121,7 +125,7 @@ void LatentFileWriter::start() {
   temporary_ /= fmt::format("{:08x}{:08x}-{}.h5", random(), random(), process_name());
   file_ = std::make_unique<Hdf5Writer>(temporary_);
   file_->create("moments", DType::f16, shape_.moments);
-  file_->create("text", DType::f16, shape_.text);
+  file_->create(shape_.text_name(), text_dtype(shape_), shape_.text);
   file_->create("rows", DType::i64);
   file_->create_text("ids");
   file_->create_text("captions");
@@ -131,7 +135,8 @@ void LatentFileWriter::start() {
 }
 
 void LatentFileWriter::add(const Row& row) {
-  ensure(row.moments.size() == count_of(shape_.moments) && row.text.size() == count_of(shape_.text),
+  const auto text_size = shape_.has_tokens() ? row.tokens.size() : row.text.size();
+  ensure(row.moments.size() == count_of(shape_.moments) && text_size == count_of(shape_.text),
          "a cache holds encodings of one shape");
   if (!file_) start();
   info_.rows.push_back(row.row);
@@ -141,7 +146,8 @@ void LatentFileWriter::add(const Row& row) {
   numbers_.push_back(static_cast<std::int64_t>(row.row));
   moments_.insert(moments_.end(), row.moments.begin(), row.moments.end());
   text_.insert(text_.end(), row.text.begin(), row.text.end());
-  if (2 * (moments_.size() + text_.size()) > buffered_bytes) flush();
+  tokens_.insert(tokens_.end(), row.tokens.begin(), row.tokens.end());
+  if (ids_.size() * encoding_bytes(shape_) > buffered_bytes) flush();
 }
 
 void LatentFileWriter::reject(std::uint64_t row, RejectReason reason) {
@@ -151,11 +157,11 @@ void LatentFileWriter::reject(std::uint64_t row, RejectReason reason) {
 
 void LatentFileWriter::flush() {
   file_->append("moments", bytes_of(moments_));
-  file_->append("text", bytes_of(text_));
+  file_->append(shape_.text_name(), shape_.has_tokens() ? bytes_of(tokens_) : bytes_of(text_));
   file_->append("rows", bytes_of(numbers_));
   file_->append_text("ids", ids_);
   file_->append_text("captions", captions_);
-  ids_.clear(), captions_.clear(), numbers_.clear(), moments_.clear(), text_.clear();
+  ids_.clear(), captions_.clear(), numbers_.clear(), moments_.clear(), text_.clear(), tokens_.clear();
 }
 
 // By its rows: 0000000040-3f2a9c0d11e2b7a4 begins with row 40.
@@ -186,7 +192,7 @@ LatentFile::LatentFile(const LatentFileInfo& info, const EncodingShape& shape) :
       fail(Exit::io, "{}: data set {} has {} rows, {} are announced", info.path.string(), name, rows, info.rows.size());
   };
   check("moments", DType::f16, shape.moments);
-  check("text", DType::f16, shape.text);
+  check(shape.text_name(), text_dtype(shape), shape.text);
   check("ids", std::nullopt, {});
   ids_ = file_.read_text("ids", 0, info.rows.size());
 }
@@ -195,10 +201,16 @@ EncodedSample LatentFile::read(std::size_t index) const {
   EncodedSample sample;
   sample.ref.id = ids_.at(index);
   sample.ref.hash = hash64(sample.ref.id);
-  sample.encoding.moments.resize(count_of(shape_.moments));
-  sample.encoding.text.resize(count_of(shape_.text));
-  file_.read("moments", index, 1, std::as_writable_bytes(std::span(sample.encoding.moments)));
-  file_.read("text", index, 1, std::as_writable_bytes(std::span(sample.encoding.text)));
+  const auto read_row = [&](const char* name, auto& values, const std::vector<std::int64_t>& shape) {
+    values.resize(count_of(shape));
+    file_.read(name, index, 1, std::as_writable_bytes(std::span(values)));
+  };
+  read_row("moments", sample.encoding.moments, shape_.moments);
+  if (shape_.has_tokens()) {
+    read_row("tokens", sample.encoding.tokens, shape_.text);
+  } else {
+    read_row("text", sample.encoding.text, shape_.text);
+  }
   return sample;
 }
 

@@ -33,8 +33,7 @@ void allow_open_files(std::size_t stripes) {
 
 std::size_t bytes_of(const RawRow& row) {
   if (const auto* sample = std::get_if<RawSample>(&row)) return sample->image.size();
-  if (const auto* encoded = std::get_if<EncodedSample>(&row))
-    return 2 * (encoded->encoding.moments.size() + encoded->encoding.text.size());
+  if (const auto* encoded = std::get_if<EncodedSample>(&row)) return encoded->encoding.bytes();
   return 0;
 }
 

@@ -89,6 +89,17 @@ InitRules plan_pytorch_init(const Shapes& shapes) {
   return rules;
 }
 
+InitRules with_zero_outputs(InitRules rules) {
+  const auto ends_a_block = [](std::string_view name) {
+    name.remove_suffix(name.size() - name.rfind('.'));
+    return name == "conv_out" || (name.find("resnets.") != name.npos && name.ends_with(".conv2")) ||
+           (name.find("attentions.") != name.npos && name.ends_with(".proj_out"));
+  };
+  for (auto& [name, rule] : rules)
+    if (ends_a_block(name)) rule = {InitRule::Kind::constant, 0};
+  return rules;
+}
+
 InitRules plan_clip_init(const Shapes& shapes, const nlohmann::json& config, double token_embedding_std) {
   const double hidden = config.at("hidden_size"), layers = config.at("num_hidden_layers");
   const double factor = config.value("initializer_factor", 1.0);

@@ -1,5 +1,12 @@
 #include "millrace/nn/attention.h"
 
+#include <fmt/ranges.h>
+
+#include <atomic>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "cpu/attention_small.h"
 
 namespace millrace::nn {
@@ -30,13 +37,42 @@ torch::Tensor merge_heads(const torch::Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
+// Bits of the kernels that were taken: LibTorch's by their numbers in sdp::SDPBackend, then our own.
+constexpr const char* kernel_names[] = {"LibTorch math",  "LibTorch flash",        "LibTorch memory-efficient",
+                                        "LibTorch cuDNN", "LibTorch overrideable", "small images by our own"};
+constexpr std::size_t own_kernel = std::size(kernel_names) - 1;
+std::atomic<unsigned> taken_kernels = 0;
+std::atomic<bool> is_asked = true;
+
+void note_own_kernel() {
+  if (is_asked) taken_kernels |= 1u << own_kernel;
+}
+
+void note_kernel(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal) {
+  if (!is_asked) return;
+  const auto kernel = at::_fused_sdp_choice(q, k, v, {}, 0.0, causal);
+  if (kernel >= 0 && static_cast<std::size_t>(kernel) < own_kernel) taken_kernels |= 1u << kernel;
+}
+
 }  // namespace
 
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal) {
-  if (!causal && suits_small_attention(q, k, heads)) return small_attention(q, k, v, heads);
-  return merge_heads(at::scaled_dot_product_attention(split_heads(q, heads), split_heads(k, heads),
-                                                      split_heads(v, heads), {}, 0.0, causal));
+  if (!causal && suits_small_attention(q, k, heads)) {
+    note_own_kernel();
+    return small_attention(q, k, v, heads);
+  }
+  const auto queries = split_heads(q, heads), keys = split_heads(k, heads), values = split_heads(v, heads);
+  note_kernel(queries, keys, values, causal);
+  return merge_heads(at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, causal));
+}
+
+std::string attention_kernels() {
+  is_asked = false;
+  std::vector<std::string> names;
+  for (std::size_t kernel = 0; kernel < std::size(kernel_names); ++kernel)
+    if (taken_kernels >> kernel & 1) names.emplace_back(kernel_names[kernel]);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace millrace::nn

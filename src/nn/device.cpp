@@ -77,6 +77,10 @@ void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
 }
 
+void release_cached_memory(torch::Device device) {
+  if (device.is_cuda()) gpu::release_cached_memory();
+}
+
 void* compute_stream(int device) {
   return gpu::compute_stream(device);
 }
@@ -85,6 +89,15 @@ void keep_freed_host_memory() {
   constexpr int largest_kept_block = 32 << 20;  // glibc accepts no more; larger tensors still come from the system
   mallopt(M_MMAP_THRESHOLD, largest_kept_block);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+void ask_for_huge_pages() {
+  setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);
+}
+
+void keep_mkl_exact() {
+  const bool runs_avx2_code = __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
+  if (runs_avx2_code) setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/0);
 }
 
 std::uint64_t peak_memory_bytes(torch::Device device) {

@@ -54,6 +54,12 @@ void ShardedAdamW::start_from(std::map<std::string, torch::Tensor> originals) {
   if (has_ema()) copy_shards("ema", originals);
 }
 
+void ShardedAdamW::start_ema_from(std::map<std::string, torch::Tensor> weights) {
+  ensure(has_ema(), "an EMA that is to start from weights of its own");
+  copy_shards("ema", weights);
+  ema_updates_ = ema_updates_of_given_weights;
+}
+
 void ShardedAdamW::copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors) {
   const torch::NoGradGuard no_grad;
   for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {

@@ -14,7 +14,7 @@ constexpr std::uint32_t version = 2;
 struct Header {
   std::uint32_t magic, version, stripe, count;
   std::uint32_t moments_shape[3];  // channels, h, w
-  std::uint32_t text_shape[2];     // tokens, C
+  std::uint32_t text_shape[2];     // tokens, C; C = 0: the tokens themselves
   std::uint32_t ledger_bytes;
   ProducerReport report;
 };
@@ -65,34 +65,33 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
-torch::Tensor read_half(Reader& reader, at::IntArrayRef shape) {
+torch::Tensor read_tensor(Reader& reader, torch::Dtype dtype, at::IntArrayRef shape) {
   std::uint64_t extent = 1;  // strides must fit even where a side is 0
   for (auto side : shape)
     if (__builtin_mul_overflow(extent, std::max<std::uint64_t>(side, 1), &extent) || extent > (1ull << 40))
       fail(Exit::io, "parcel: impossible tensor shape");
-  auto bytes = reader.take(2 * static_cast<std::uint64_t>(c10::multiply_integers(shape)));
-  auto tensor = torch::empty(shape, torch::kHalf);
+  auto bytes = reader.take(c10::elementSize(dtype) * static_cast<std::uint64_t>(c10::multiply_integers(shape)));
+  auto tensor = torch::empty(shape, dtype);
   if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   return tensor;
 }
 
 }  // namespace
 
-std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
-                                  std::size_t id_bytes, std::size_t ledger_bytes) {
-  const std::size_t values = c10::multiply_integers(moments_shape) + c10::multiply_integers(text_shape);
-  return sizeof(Header) + samples * (sizeof(RefRecord) + id_bytes + 2 * values) + ledger_bytes;
+std::size_t parcel_capacity_bytes(int samples, const EncodingShape& shape, std::size_t id_bytes,
+                                  std::size_t ledger_bytes) {
+  return sizeof(Header) + samples * (sizeof(RefRecord) + id_bytes + encoding_bytes(shape)) + ledger_bytes;
 }
 
 std::vector<std::byte> pack_parcel(const ParcelContent& content) {
   const auto& [refs, moments, text] = content.batch;
+  const EncodingShape shape{moments.sizes().slice(1).vec(), text.sizes().slice(1).vec()};
   ensure(moments.is_contiguous() && text.is_contiguous() && moments.scalar_type() == torch::kHalf &&
-             text.scalar_type() == torch::kHalf,
-         "parcels hold contiguous f16 tensors");
+             text.scalar_type() == (shape.has_tokens() ? torch::kInt32 : torch::kHalf),
+         "parcels hold contiguous moments and text in f16, or tokens in i32");
   std::size_t id_bytes = 0;
   for (const auto& ref : refs) id_bytes = std::max(id_bytes, ref.id.size());
-  Writer writer(parcel_capacity_bytes(refs.size(), moments.sizes().slice(1), text.sizes().slice(1), id_bytes,
-                                      content.ledger_delta.size()));
+  Writer writer(parcel_capacity_bytes(refs.size(), shape, id_bytes, content.ledger_delta.size()));
 
   Header header{magic,
                 version,
@@ -102,8 +101,8 @@ std::vector<std::byte> pack_parcel(const ParcelContent& content) {
                 {},
                 static_cast<std::uint32_t>(content.ledger_delta.size()),
                 content.report};
-  for (int i = 0; i < 3; ++i) header.moments_shape[i] = moments.size(i + 1);
-  for (int i = 0; i < 2; ++i) header.text_shape[i] = text.size(i + 1);
+  std::ranges::copy(shape.moments, header.moments_shape);
+  std::ranges::copy(shape.text, header.text_shape);
   writer.append(&header, sizeof header);
   for (const auto& ref : refs) {
     const RefRecord record{ref.hash,
@@ -142,9 +141,11 @@ ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
   }
   content.ledger_delta = reader.text(header.ledger_bytes);
   const auto count = static_cast<std::int64_t>(header.count);
-  content.batch.moments =
-      read_half(reader, {count, header.moments_shape[0], header.moments_shape[1], header.moments_shape[2]});
-  content.batch.text = read_half(reader, {count, header.text_shape[0], header.text_shape[1]});
+  const auto& [channels, height, width] = header.moments_shape;
+  content.batch.moments = read_tensor(reader, torch::kHalf, {count, channels, height, width});
+  const auto& [tokens, text_width] = header.text_shape;
+  content.batch.text = text_width == 0 ? read_tensor(reader, torch::kInt32, {count, tokens})
+                                       : read_tensor(reader, torch::kHalf, {count, tokens, text_width});
   if (!reader.at_end()) fail(Exit::io, "parcel: bytes left over after the last tensor");
   return content;
 }

@@ -23,14 +23,30 @@ using nlohmann::json;
 // a batch may have rows of several small ones.
 constexpr std::size_t open_files_of_a_producer = 64, open_files_of_one_stripe = 8;
 
+using TextOn = EncodeConfig::TextOn;
+
+std::int64_t text_width_of(const PipelineFolder& pipeline) {
+  return CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size;
+}
+
 EncodingShape shape_of_pipeline(const ProducerConfig& config, const PipelineFolder& pipeline) {
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
   if (config.transform.resolution % vae.factor() != 0)
     throw Error(Exit::usage, fmt::format("transform.resolution: {} is not a multiple of the VAE's factor {}",
                                          config.transform.resolution, vae.factor()));
   const auto side = config.transform.resolution / vae.factor();
-  const auto width = CLIPTextConfig::from_json(pipeline.config("text_encoder")).hidden_size;
-  return {{2 * vae.latent_channels, side, side}, {token_count, width}};
+  EncodingShape shape{{2 * vae.latent_channels, side, side}, {token_count}};
+  if (config.encode.text_on == TextOn::producer) shape.text.push_back(text_width_of(pipeline));
+  return shape;
+}
+
+// Encodings that are read must hold what encode.text_on wants of captions.
+void check_text_on(const std::string& path, bool has_tokens, TextOn text_on) {
+  if (has_tokens == (text_on == TextOn::trainer)) return;
+  const auto [now, then, holds] = has_tokens ? std::tuple("producer", "trainer", "token ids")
+                                             : std::tuple("trainer", "producer", "text embeddings");
+  throw Error(Exit::usage, fmt::format("encode.text_on={}: {} holds {}", now, path, holds),
+              fmt::format("set encode.text_on={}, or choose another cache", then));
 }
 
 void check_fingerprint(const std::filesystem::path& cache, const json& made_with, const json& present) {
@@ -43,15 +59,15 @@ void check_fingerprint(const std::filesystem::path& cache, const json& made_with
 }
 
 // Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
-void warn_of_other_networks(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
+void warn_of_other_encoders(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
                             torch::Dtype dtype) {
   json present;
   try {
-    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
+    present = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype, config.encode.text_on);
   } catch (const Error&) {
     return;  // a pipeline without the encoders' weights is all that such a run needs
   }
-  for (const char* name : {"vae", "text_encoder"}) {
+  for (const char* name : {"vae", "text_encoder", "tokenizer"}) {
     const auto pointer = json::json_pointer(fmt::format("/model.pipeline/{}", name));
     if (made_with.contains(pointer) && made_with.at(pointer) != present.at(pointer))
       log::warning("the latents in {} were made by another {} than that of model.pipeline", config.data.train.path[0],
@@ -67,10 +83,12 @@ LatentTableOptions latent_table_options(const ProducerConfig& config, const Pipe
 
 EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, const Manifest& manifest,
                            torch::Dtype dtype) {
+  const auto text_on = config.encode.text_on;
   EncodingPlan plan;
   if (config.data.train.type == SourceConfig::Type::latents) {
     plan.encodes = false;
     if (is_latent_parquet(config.data.train)) {
+      check_text_on(config.data.train.path.at(0), /*has_tokens=*/false, text_on);
       plan.shape = shape_of_pipeline(config, pipeline);
       check_latent_tables(config.data.train, manifest, latent_table_options(config, pipeline, plan.shape));
       return plan;
@@ -78,15 +96,19 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
     plan.cache = config.data.train.path.at(0);
     const auto description = read_cache_description(*plan.cache);
     plan.shape = description.shape;
-    warn_of_other_networks(description.fingerprint, config, pipeline, dtype);
+    check_text_on(plan.cache->string(), plan.shape.has_tokens(), text_on);
+    warn_of_other_encoders(description.fingerprint, config, pipeline, dtype);
     return plan;
   }
   plan.shape = shape_of_pipeline(config, pipeline);
   if (!config.encode.cache) return plan;
   plan.cache = *config.encode.cache;
-  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype);
-  if (is_latent_cache(*plan.cache))
-    check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
+  plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype, text_on);
+  if (is_latent_cache(*plan.cache)) {
+    const auto description = read_cache_description(*plan.cache);
+    check_text_on(plan.cache->string(), description.shape.has_tokens(), text_on);
+    check_fingerprint(*plan.cache, description.fingerprint, plan.fingerprint);
+  }
   return plan;
 }
 
@@ -95,9 +117,13 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype) {
   EncodingPlan plan;
-  on_root(world, [&] { plan = plan_encoding(config, pipeline, manifest, dtype); });
+  on_root(world, [&] {
+    plan = plan_encoding(config, pipeline, manifest, dtype);
+    plan.text_width = plan.shape.has_tokens() ? text_width_of(pipeline) : plan.shape.text[1];
+  });
   const json mine = {{"moments", plan.shape.moments},
                      {"text", plan.shape.text},
+                     {"text_width", plan.text_width},
                      {"encodes", plan.encodes},
                      {"cache", plan.cache ? json(plan.cache->string()) : json(nullptr)},
                      {"fingerprint", plan.fingerprint}};
@@ -107,6 +133,7 @@ EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& c
     return bytes;
   }()));
   plan.shape = {shared.at("moments"), shared.at("text")};
+  plan.text_width = shared.at("text_width");
   plan.encodes = shared.at("encodes");
   if (!shared.at("cache").is_null()) plan.cache = shared.at("cache").get<std::string>();
   plan.fingerprint = shared.at("fingerprint");
@@ -114,8 +141,8 @@ EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& c
 }
 
 std::string describe(const EncodingPlan& plan) {
-  auto text =
-      fmt::format("moments {} and text {}, ", fmt::join(plan.shape.moments, " x "), fmt::join(plan.shape.text, " x "));
+  auto text = fmt::format("moments {} and {} {}, ", fmt::join(plan.shape.moments, " x "), plan.shape.text_name(),
+                          fmt::join(plan.shape.text, " x "));
   if (!plan.cache) return text + (plan.encodes ? "made while training" : "read from Parquet files");
   text += "read from " + plan.cache->string();
   return plan.encodes ? text + ", the missing ones made and added" : text;
@@ -147,12 +174,16 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
                .rank = rank}) {
   if (!encoding.encodes) return;
   const auto dtype = parse_dtype(config.encode.dtype, device_);
-  if (!networks_.vae) networks_ = {pipeline.load_vae(device_, dtype), pipeline.load_text_encoder(device_, dtype)};
+  if (!networks_.vae) {
+    networks_.vae = pipeline.load_vae(device_, dtype);
+    if (!encoding.shape.has_tokens()) networks_.text = pipeline.load_text_encoder(device_, dtype);
+  }
   encoder_.emplace(networks_.vae, networks_.text, device_, dtype, config.encode.batch_size);
 }
 
 torch::Tensor EncodePipeline::null_text() {
-  if (encoding_.encodes) return encoder_->encode_text(tokenizer_->encode(""));
+  if (encoding_.shape.has_tokens()) return {};
+  if (encoding_.encodes) return encoder_->text().encode(tokenizer_->encode(""));
   if (!encoding_.cache) return encode_null_text();
   const auto values = read_cache_description(*encoding_.cache).null_text;
   auto text = torch::empty(encoding_.shape.text, torch::kHalf);
@@ -163,19 +194,21 @@ torch::Tensor EncodePipeline::null_text() {
 void EncodePipeline::begin_cache(const torch::Tensor& null_text) {
   if (!encoding_.encodes || !encoding_.cache) return;
   clear_latent_scratch(*encoding_.cache);
-  const auto* values = static_cast<const std::uint16_t*>(null_text.const_data_ptr());
-  write_cache_description(*encoding_.cache,
-                          {encoding_.fingerprint, encoding_.shape, {values, values + null_text.numel()}});
+  CacheDescription description{encoding_.fingerprint, encoding_.shape, {}};
+  if (null_text.defined()) {
+    const auto* values = static_cast<const std::uint16_t*>(null_text.const_data_ptr());
+    description.null_text.assign(values, values + null_text.numel());
+  }
+  write_cache_description(*encoding_.cache, description);
 }
 
 // By a text encoder that is let go at once: all other text embeddings are read. The shape is Encoder's, so are the
 // bits.
 torch::Tensor EncodePipeline::encode_null_text() const {
-  const torch::InferenceMode no_gradients;
   const auto tokenizer = ClipTokenizer::load(pipeline_.component("tokenizer"), config_.tokenizer);
-  auto encoder = pipeline_.load_text_encoder(device_, parse_dtype(config_.encode.dtype, device_));
-  const auto ids = torch::tensor(tokenizer.encode(""), torch::kInt64).repeat({config_.encode.batch_size, 1});
-  return encoder->forward(ids.to(device_))[0].to(torch::kHalf).cpu().contiguous();
+  const auto dtype = parse_dtype(config_.encode.dtype, device_);
+  TextEncoder encoder(pipeline_.load_text_encoder(device_, dtype), device_, dtype, config_.encode.batch_size);
+  return encoder.encode(tokenizer.encode(""));
 }
 
 std::unique_ptr<SampleSource> EncodePipeline::make_source_with_cache(CachedValues values) const {

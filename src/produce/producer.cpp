@@ -164,8 +164,8 @@ ParcelSize plan_parcel_size(int samples_per_step) {
   return {samples_per_step, std::clamp(images / samples_per_step, 1, steps)};
 }
 
-std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape) {
-  return parcel_capacity_bytes(parcel_samples, moments_shape, text_shape, max_id_bytes, ledger_bytes);
+std::size_t plan_parcel_bytes(int parcel_samples, const EncodingShape& shape) {
+  return parcel_capacity_bytes(parcel_samples, shape, max_id_bytes, ledger_bytes);
 }
 
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,

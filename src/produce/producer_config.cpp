@@ -17,10 +17,14 @@ void RunConfig::describe(config::Section& section) {
 }
 
 void ModelConfig::Unet::describe(config::Section& section) {
-  section.key("init", init, {{"random", Init::random}, {"pretrained", Init::pretrained}},
-              "fresh weights, or those of model.pipeline");
+  section.key(
+      "init", init, {{"random", Init::random}, {"zero_out", Init::zero_out}, {"pretrained", Init::pretrained}},
+      "fresh weights as PyTorch makes them; the same with blocks that add nothing at first (output layers all 0); "
+      "or the weights of model.pipeline");
   section.key("config", config, "unet/config.json of another shape; null = that of model.pipeline");
-  section.key("ema_start", ema_start, "folder of weights the EMA starts from; null = the initial weights").later();
+  section.key("ema_start", ema_start,
+              "pipeline, its unet/ or a weight file that the EMA starts from, then without ema.warmup; null = the "
+              "initial weights");
 }
 
 void ModelConfig::describe(config::Section& section) {

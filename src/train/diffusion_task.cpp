@@ -12,8 +12,11 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
 
 bool DiffusionTask::next_batch(double seconds) {
   auto batch = source_.next(seconds);
-  if (batch) local_batch_ = std::move(*batch);
-  return batch.has_value();
+  if (!batch) return false;
+  local_batch_ = std::move(*batch);
+  ++options_.step;
+  timesteps_ = draw_timesteps();
+  return true;
 }
 
 std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
@@ -24,11 +27,27 @@ std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
                  options_.producers[producer]};
 }
 
+// Of samples [begin, end) of the local batch. Made only now, so that their time does not count as waiting for samples.
+// A caption whose embeddings are not finite makes the loss of the step so, which the guard sees.
+torch::Tensor DiffusionTask::text_embeddings(std::int64_t begin, std::int64_t end) {
+  const auto text = local_batch_.text.slice(0, begin, end);
+  return options_.text_encoder ? options_.text_encoder->encode(text) : text;
+}
+
+std::vector<std::int64_t> DiffusionTask::draw_timesteps() const {
+  const auto keys = rng_keys(options_.seed, local_batch_.refs);
+  if (options_.objective.timesteps == ObjectiveConfig::Timesteps::uniform)
+    return uniform_timesteps(keys, schedule_.size());
+  return stratified_timesteps(keys, options_.seed, {options_.step, options_.global_batch, options_.first_place},
+                              schedule_.size());
+}
+
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   const auto keys = rng_keys(options_.seed, std::span(local_batch_.refs).subspan(begin, end - begin));
-  const auto input = make_step_input(local_batch_.moments.slice(0, begin, end), local_batch_.text.slice(0, begin, end),
-                                     options_.null_text, keys, options_.scaling_factor, options_.shift_factor,
-                                     schedule_, options_.objective, options_.device);
+  const auto timesteps = std::span(timesteps_).subspan(begin, end - begin);
+  const auto input = make_step_input(local_batch_.moments.slice(0, begin, end), text_embeddings(begin, end),
+                                     options_.null_text, keys, timesteps, options_.scaling_factor,
+                                     options_.shift_factor, schedule_, options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
   record_.keep("latents", input.latents);

@@ -39,8 +39,7 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.data_wait_ms = 1000 * wait / steps;
   m.straggler = slowest.ratio;
   m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
-  m.validation_loss = std::exchange(validation_loss_, std::nullopt);
-  m.validated_ema = context_.optimizer.has_ema();
+  m.validation = std::exchange(validation_, std::nullopt);
   m.memory_gib = memory;
   m.elapsed_seconds = state.seconds;
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "producer_account.h"
@@ -24,7 +25,7 @@ class IntervalAccount {
 
   // `loss` and `grad_norm` over the global batch; a step where one is not finite is left out of their means.
   void add(double loss, double grad_norm, const StepSeconds& seconds);
-  void add_validation(double loss) { validation_loss_ = loss; }
+  void add_validation(ValidationLosses losses) { validation_ = std::move(losses); }
   bool has_steps() const { return steps_ > 0; }
 
   // One line, with which a new interval begins. Warns of trainers and producers that stay slow. Collective.
@@ -43,7 +44,7 @@ class IntervalAccount {
   double loss_ = 0, grad_norm_ = 0, step_seconds_ = 0, wait_seconds_ = 0;
   std::int64_t own_steps_ = 0;  // all but the first one of this process, which may compile and tune
   double own_seconds_ = 0;      // in these
-  std::optional<double> validation_loss_;
+  std::optional<ValidationLosses> validation_;
 
   std::int64_t all_steps_ = 0;
   double all_step_seconds_ = 0, all_wait_seconds_ = 0;  // up to the last line

@@ -16,6 +16,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/nn/attention.h"
 #include "millrace/train/record.h"
 #include "pace.h"
 #include "saves.h"
@@ -62,6 +63,10 @@ class Loop {
     }
     enter_slow(context_, phase::saving);
     leaving_.stop_producers();
+    if (bad_) {
+      saves_.finish_begun();
+      return result();
+    }
     if (!leaving_.reason().empty()) saves_.stop_because(leaving_.reason());
     write_metrics();
     saves_.save_last();
@@ -95,17 +100,15 @@ class Loop {
     const double waited_before = phase::waited_seconds;
     const auto wait = leaving_.wait_for_batches(saves_.seconds_needed());
     if (!wait) return false;
-    const bool is_first = state_.step == start_.step;
-    phase::current = is_first ? phase::first_step : phase::training;
+    lr_ = learning_rate(schedule_, number);
+    const bool is_passed_over = state_.is_used_up(number);
+    const bool is_first = !is_passed_over && !std::exchange(has_trained_, true);
+    phase::current = is_first ? phase::first_step : is_passed_over ? phase::accounting : phase::training;
 
-    const bool is_recorded = std::ranges::count(context_.config.record.steps, number) > 0;
-    if (is_recorded) context_.task.start_record();
-    StepTotals totals = forward_backward(is_recorded);
-    totals.reduce(context_.trainers);
-    if (is_recorded) record(totals);
-    update(totals);
+    const StepTotals totals = is_passed_over ? pass_over() : train();
+    if (bad_) return false;
     advance(totals);
-    if (is_first && is_root()) tell_start(*wait);
+    if (is_first) tell_start(*wait);
     account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
 
     phase::current = phase::accounting;
@@ -113,11 +116,48 @@ class Loop {
     compare_weights_if_due();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) write_metrics();
-    const auto& every = context_.config.checkpoint.every;
-    saves_.after_step(totals.writing > 0, every && (every->value ? is_due(every->value) : totals.save > 0), seconds());
+    saves_.after_step(totals.writing > 0, is_save_due(totals), seconds());
     leaving_.step_took(watch.seconds() - *wait);
     steady(context_);
     return true;
+  }
+
+  // The step, but for what comes after its update.
+  StepTotals train() {
+    const bool is_recorded = std::ranges::count(context_.config.record.steps, state_.step + 1) > 0;
+    if (is_recorded) context_.task.start_record();
+    StepTotals totals = forward_backward(is_recorded);
+    add_wishes(totals);
+    totals.reduce(context_.trainers);
+    if (is_recorded) record(totals);
+    update(totals);
+    return totals;
+  }
+
+  // A step whose batch was bad the first time: it is used up.
+  StepTotals pass_over() {
+    StepTotals totals{.loss = std::nan("")};
+    add_wishes(totals);
+    totals.reduce(context_.trainers);
+    ++state_.skipped;
+    if (is_root()) log::info("step {} is left out, as it was bad before", state_.step + 1);
+    return totals;
+  }
+
+  void add_wishes(StepTotals& totals) const {
+    totals.writing = saves_.busy() ? 1 : 0;
+    totals.save = is_root() && saves_.wants(seconds()) ? 1 : 0;
+    totals.clock = is_root() ? seconds() : 0;
+  }
+
+  // What is due in the middle of bad steps waits for their end, where training may go back to before them: they must
+  // not push the checkpoints from there out of the ones that are kept.
+  bool is_save_due(const StepTotals& totals) {
+    const auto& every = context_.config.checkpoint.every;
+    is_save_owed_ = is_save_owed_ || (every && (every->value ? is_due(every->value) : totals.save > 0));
+    const bool goes_back = context_.config.guard.on_repeat == GuardConfig::OnRepeat::rollback;
+    if (goes_back && guard_.history().skips_in_a_row > 0) return false;
+    return std::exchange(is_save_owed_, false);
   }
 
   // Trainers may have different numbers of micro-batches. Where forward and backward are collective all take as many as
@@ -152,9 +192,6 @@ class Loop {
     StepTotals totals;
     totals.loss = loss.item<double>();
     totals.square_sum = context_.model.gradient_square_sum();
-    totals.writing = saves_.busy() ? 1 : 0;
-    totals.save = is_root() && saves_.wants(seconds()) ? 1 : 0;
-    totals.clock = is_root() ? seconds() : 0;
     return totals;
   }
 
@@ -166,7 +203,6 @@ class Loop {
   }
 
   void update(const StepTotals& totals) {
-    lr_ = learning_rate(schedule_, state_.step + 1);
     const auto verdict = guard_.judge(totals.loss, totals.norm());
     if (verdict == StepGuard::Verdict::update) {
       context_.optimizer.step(lr_, clip_factor(context_.optim.clip, totals.norm()));
@@ -181,8 +217,10 @@ class Loop {
             Exit::numerics, fmt::format("{} ({} in a row)", complaint, guard_.history().skips_in_a_row),
             "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype) are the usual cures");
       });
+    const bool goes_back = verdict == StepGuard::Verdict::go_back;
+    if (goes_back) bad_ = UsedUpSteps{state_.step + 2 - guard_.history().skips_in_a_row, state_.step + 1, 0};
     if (!is_root()) return;
-    log::warning("{}; the update is skipped", complaint);
+    log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
     log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
   }
 
@@ -230,8 +268,11 @@ class Loop {
   }
 
   void tell_start(double waited) const {
+    const auto kernels = nn::attention_kernels();
+    if (!is_root()) return;
     startup::done("first step");
     log::info("started in {} ({:.1f} of it waiting for samples)", startup::describe(), waited);
+    if (!kernels.empty()) log::info("attention: {}", kernels);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
@@ -253,16 +294,16 @@ class Loop {
     if (is_root()) progress_->ids(state_.step, ids);
   }
 
-  // With the weights that `export` gives: the EMA where there is one. Collective.
+  // Collective.
   bool validate_if_due() {
     if (!context_.validation || !is_due(context_.validation->every())) return false;
     enter_slow(context_, phase::validating);
-    const auto measure = [&] { account_.add_validation(context_.validation->loss(context_.trainers)); };
+    ValidationLosses losses{context_.validation->loss(context_.trainers), std::nullopt};
     if (context_.optimizer.has_ema()) {
-      context_.optimizer.with_ema(measure);
-    } else {
-      measure();
+      losses.raw = std::move(losses.exported);
+      context_.optimizer.with_ema([&] { losses.exported = context_.validation->loss(context_.trainers); });
     }
+    account_.add_validation(std::move(losses));
     phase::current = phase::accounting;
     return true;
   }
@@ -278,6 +319,7 @@ class Loop {
   LoopResult result() const {
     LoopResult result;
     result.finished = is_finished();
+    result.bad = bad_;
     result.failure = leaving_.shared_failure();
     result.reason = result.failure ? result.failure->what() : leaving_.reason();
     result.state = state_;
@@ -295,6 +337,9 @@ class Loop {
   double lr_ = 0;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
+  std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
+  bool is_save_owed_ = false;
+  bool has_trained_ = false;            // a step in this process
   std::unique_ptr<Progress> progress_;  // on rank 0
   Leaving leaving_;
   DataAccount data_;

@@ -51,6 +51,12 @@ nlohmann::ordered_json stages_json(const StageShares& s) {
           {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
 }
 
+nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss) {
+  nlohmann::ordered_json json;
+  for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.mean);
+  return json;
+}
+
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -107,16 +113,21 @@ void Progress::metrics(const Metrics& m) {
                                  {"skipped", m.skipped},
                                  {"memory_gib", m.memory_gib},
                                  {"time", utc_now()}};
-  if (m.validation_loss) {
-    json["validation_loss"] = finite_or_null(*m.validation_loss);
-    json["validation_weights"] = m.validated_ema ? "ema" : "raw";
+  if (m.validation) {
+    json["validation_loss"] = finite_or_null(m.validation->exported.mean);
+    json["validation_weights"] = m.validation->raw ? "ema" : "raw";
+    json["validation_loss_by_timestep"] = by_timestep_json(m.validation->exported);
+    if (m.validation->raw) {
+      json["validation_loss_raw"] = finite_or_null(m.validation->raw->mean);
+      json["validation_loss_raw_by_timestep"] = by_timestep_json(*m.validation->raw);
+    }
   }
   metrics_->add(json.dump() + "\n");
   if (tensorboard_) {
     tensorboard_->scalar("train/loss", m.step, m.loss);
     tensorboard_->scalar("train/grad_norm", m.step, m.grad_norm);
     tensorboard_->scalar("train/lr", m.step, m.lr);
-    if (m.validation_loss) tensorboard_->scalar("validation/loss", m.step, *m.validation_loss);
+    if (m.validation) write_validation(m.step, *m.validation);
     tensorboard_->scalar("speed/images_per_second", m.step, m.images_per_second);
     tensorboard_->scalar("speed/data_wait_ms", m.step, m.data_wait_ms);
     tensorboard_->scalar("speed/encode_images_per_second", m.step, m.encode_images_per_second);
@@ -132,10 +143,17 @@ void Progress::metrics(const Metrics& m) {
   }
   // Not a terminal: the first lines one by one, later at most one every ten seconds and all with a validation loss; the
   // log's prefix tells the step.
-  if (++lines_ <= 3 || m.validation_loss || m.elapsed_seconds - last_line_seconds_ >= 10) {
+  if (++lines_ <= 3 || m.validation || m.elapsed_seconds - last_line_seconds_ >= 10) {
     log::info("{}", text);
     last_line_seconds_ = m.elapsed_seconds;
   }
+}
+
+void Progress::write_validation(std::int64_t step, const ValidationLosses& losses) {
+  tensorboard_->scalar("validation/loss", step, losses.exported.mean);
+  if (losses.raw) tensorboard_->scalar("validation/loss_raw", step, losses.raw->mean);
+  for (const auto& bucket : losses.exported.by_timestep)
+    if (std::isfinite(bucket.mean)) tensorboard_->scalar("validation_by_timestep/" + bucket.name(), step, bucket.mean);
 }
 
 void Progress::flush() {
@@ -152,7 +170,7 @@ std::string describe(const Metrics& m, double total_steps) {
                       m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
   if (m.encode_images_per_second > 0)
     line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
-  if (m.validation_loss) line += fmt::format(" | val {:.4f}", *m.validation_loss);
+  if (m.validation) line += fmt::format(" | val {:.4f}", m.validation->exported.mean);
   line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
   if (total_steps > 0 && m.step_ms > 0)
     line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));

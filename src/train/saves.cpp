@@ -62,6 +62,10 @@ void Saves::after_step(bool is_busy, bool is_due, double seconds) {
   started_at_ = seconds;
 }
 
+void Saves::finish_begun() {
+  if (writer_.in_flight()) commit();
+}
+
 void Saves::save_last() {
   if (!context_.config.checkpoint.every || state_.step == start_) return;
   const auto is_published = [&] { return writer_.last_step() == state_.step; };

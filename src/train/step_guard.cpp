@@ -14,8 +14,9 @@ StepGuard::Verdict StepGuard::judge(double loss, double gradient_norm) {
     return Verdict::update;
   }
   ++history_.skips_in_a_row;
-  const bool stop = !finite && config_.non_finite == GuardConfig::NonFinite::stop;
-  return stop || history_.skips_in_a_row > config_.max_skips ? Verdict::stop : Verdict::skip;
+  if (!finite && config_.non_finite == GuardConfig::NonFinite::stop) return Verdict::stop;
+  if (history_.skips_in_a_row <= config_.max_skips) return Verdict::skip;
+  return config_.on_repeat == GuardConfig::OnRepeat::rollback ? Verdict::go_back : Verdict::stop;
 }
 
 std::optional<double> StepGuard::spike_of(double loss) const {

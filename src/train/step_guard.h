@@ -15,8 +15,9 @@ class StepGuard {
 
   enum class Verdict {
     update,
-    skip,  // the batch is used up, weights stay
-    stop,  // there were too many of these in a row, or the user wants none that is not finite
+    skip,     // the batch is used up, weights stay
+    stop,     // there were too many of these in a row, or the user wants none that is not finite
+    go_back,  // there were too many, and the user wants to leave them out
   };
   Verdict judge(double loss, double gradient_norm);
 

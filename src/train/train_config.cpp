@@ -52,10 +52,9 @@ void GuardConfig::describe(config::Section& section) {
            "judged")
       .above(0);
   section.key("max_skips", max_skips, "so many skipped steps in a row are allowed").at_least(0);
-  section
-      .key("on_repeat", on_repeat, {{"stop", OnRepeat::stop}, {"rollback", OnRepeat::rollback}},
-           "what more of them do: stop with exit code 78, or go back to an earlier checkpoint")
-      .later({"rollback"});
+  section.key("on_repeat", on_repeat, {{"stop", OnRepeat::stop}, {"rollback", OnRepeat::rollback}},
+              "what more of them do: stop with exit code 78, or go back to the checkpoint before them and use up their "
+              "batches without an update");
   section.key("digest_every", digest_every,
               "how often the weights that every trainer holds whole are compared (none with full_shard); null = never");
   section.key("hang_timeout", hang_timeout,

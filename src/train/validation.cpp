@@ -1,10 +1,45 @@
 #include "millrace/train/validation.h"
 
 #include <algorithm>
+#include <array>
 
 #include "millrace/core/error.h"
 
 namespace millrace {
+namespace {
+
+// Sums of losses, by the tenth of the range in which a sample's timestep lies.
+class TimestepSums {
+ public:
+  explicit TimestepSums(std::int64_t steps) : steps_(steps) {}
+
+  void add(std::span<const std::int64_t> timesteps, const torch::Tensor& losses) {
+    for (std::size_t i = 0; i < timesteps.size(); ++i) {
+      const auto bucket = static_cast<std::size_t>(timesteps[i] * buckets / steps_);
+      sums_[bucket] += losses.data_ptr<double>()[i];
+      sums_[buckets + bucket] += 1;
+    }
+  }
+
+  // Of all trainers. Collective.
+  ValidationLoss over(const Group& trainers, std::int64_t samples) {
+    trainers.all_reduce_sum(std::span<double>(sums_));
+    ValidationLoss loss;
+    for (std::int64_t b = 0; b < buckets; ++b) {
+      const auto first_of = [&](std::int64_t bucket) { return (bucket * steps_ + buckets - 1) / buckets; };
+      loss.by_timestep.push_back({first_of(b), first_of(b + 1) - 1, sums_[b] / sums_[buckets + b]});
+      loss.mean += sums_[b] / static_cast<double>(samples);
+    }
+    return loss;
+  }
+
+ private:
+  static constexpr std::int64_t buckets = 10;
+  const std::int64_t steps_;
+  std::array<double, 2 * buckets> sums_{};  // then counts
+};
+
+}  // namespace
 
 Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches,
                        Options options)
@@ -16,7 +51,7 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
   options_.objective.input_perturbation = 0;
 }
 
-double Validation::loss(const Group& trainers) {
+ValidationLoss Validation::loss(const Group& trainers) {
   const torch::NoGradGuard no_grad;
   std::vector<Turn> turns;
   for (const auto& batch : batches_) {
@@ -27,24 +62,30 @@ double Validation::loss(const Group& trainers) {
   auto most = static_cast<std::int64_t>(turns.size());
   trainers.all_reduce_max(std::span(&most, 1));
   ensure(!turns.empty(), "a trainer without samples for validation");
-  double sum = 0;
-  for (const auto& turn : turns) sum += sum_of_losses(turn);
-  for (auto turn = std::ssize(turns); turn < most; ++turn) sum_of_losses(turns.back());
-  trainers.all_reduce_sum(std::span(&sum, 1));
-  return sum / static_cast<double>(options_.samples);
+  TimestepSums sums(schedule_.size());
+  for (const auto& turn : turns) {
+    const auto timesteps = timesteps_of(turn);
+    sums.add(timesteps, losses(turn, timesteps));
+  }
+  for (auto turn = std::ssize(turns); turn < most; ++turn) losses(turns.back(), timesteps_of(turns.back()));
+  return sums.over(trainers, options_.samples);
 }
 
-double Validation::sum_of_losses(const Turn& turn) {
+// The same in every validation.
+std::vector<std::int64_t> Validation::timesteps_of(const Turn& turn) const {
+  return uniform_timesteps(turn.keys(), schedule_.size());
+}
+
+torch::Tensor Validation::losses(const Turn& turn, std::span<const std::int64_t> timesteps) {
   const auto& [samples, begin, end] = turn;
-  const EncodedBatch& batch = *samples;
-  const auto keys = rng_keys(validation_seed, std::span(batch.refs).subspan(begin, end - begin));
-  const auto text = batch.text.slice(0, begin, end);
-  const auto input =
-      make_step_input(batch.moments.slice(0, begin, end), text, /*null_text, never used=*/text[0], keys,
-                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+  auto text = samples->text.slice(0, begin, end);
+  if (options_.text_encoder) text = options_.text_encoder->encode(text);
+  const auto input = make_step_input(samples->moments.slice(0, begin, end), text, /*null_text, never used=*/text[0],
+                                     turn.keys(), timesteps, options_.scaling_factor, options_.shift_factor, schedule_,
+                                     options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
-  return diffusion_loss(prediction, input).sum(torch::kFloat64).item<double>();
+  return diffusion_loss(prediction, input).to(torch::kCPU, torch::kFloat64);
 }
 
 }  // namespace millrace

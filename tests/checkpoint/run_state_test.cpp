@@ -17,6 +17,7 @@ TEST(RunState, ComesBackFromJson) {
   state.cursors[0] = {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4};
   state.cursors[11] = {};
   state.losses = {.steps = 7, .mean = 1.0 / 3, .variance = 1e-300, .skips_in_a_row = 2};
+  state.used_up = {{.first = 5, .last = 6, .checkpoint = 4}, {.first = 90, .last = 99, .checkpoint = 88}};
 
   const auto back = RunState::from_json(nlohmann::json::parse(state.to_json().dump()));
   EXPECT_EQ(back.step, state.step);
@@ -27,6 +28,7 @@ TEST(RunState, ComesBackFromJson) {
   EXPECT_EQ(back.seconds, state.seconds);
   EXPECT_EQ(back.cursors, state.cursors);
   EXPECT_EQ(back.losses, state.losses);
+  EXPECT_EQ(back.used_up, state.used_up);
 }
 
 TEST(RunState, AMissingPartIsAnError) {
@@ -34,8 +36,9 @@ TEST(RunState, AMissingPartIsAnError) {
   for (const auto& [key, value] : whole.items()) {
     auto json = whole;
     json.erase(key);
-    if (key == "losses") {  // which the first checkpoints of this format lack
+    if (key == "losses" || key == "used_up") {  // which the first checkpoints of this format lack
       EXPECT_EQ(RunState::from_json(json).losses, LossHistory{});
+      EXPECT_TRUE(RunState::from_json(json).used_up.empty());
     } else {
       EXPECT_THROW(RunState::from_json(json), nlohmann::json::exception) << key;
     }

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "millrace/core/error.h"
@@ -29,8 +31,9 @@ struct Encoded {
 StepInput step_input(const Encoded& e, const ObjectiveConfig& objective, std::size_t first = 0, std::size_t count = 6) {
   const auto from = static_cast<std::int64_t>(first), to = static_cast<std::int64_t>(first + count);
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
-  return make_step_input(e.moments.slice(0, from, to), e.text.slice(0, from, to), e.null_text,
-                         std::span(e.keys).subspan(first, count), 0.18215, 0.5, schedule, objective, torch::kCPU);
+  const auto keys = std::span(e.keys).subspan(first, count);
+  return make_step_input(e.moments.slice(0, from, to), e.text.slice(0, from, to), e.null_text, keys,
+                         uniform_timesteps(keys, schedule.size()), 0.18215, 0.5, schedule, objective, torch::kCPU);
 }
 
 torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<std::int64_t> shape) {
@@ -166,6 +169,57 @@ TEST(Objective, LossIsTheWeightedMeanSquarePerSample) {
   const torch::Tensor loss = diffusion_loss(prediction, input);
   EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
   EXPECT_TRUE(torch::equal(loss, torch::tensor({4.0f, 4.5f})));
+}
+
+std::vector<RngKey> keys_of_batch(std::int64_t size) {
+  std::vector<RngKey> keys;
+  for (std::int64_t i = 0; i < size; ++i) keys.push_back({420, 77 + 31 * static_cast<std::uint64_t>(i), 1});
+  return keys;
+}
+
+// Parts are p/G <= x < (p+1)/G of the range, whether or not G divides it, and more of them than timesteps.
+TEST(Objective, AStratifiedStepDrawsOnceFromEachPartOfTheTimesteps) {
+  for (const auto& [batch, steps] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+           {1, 1000}, {7, 10}, {10, 1000}, {64, 1000}, {300, 1000}, {2048, 1000}, {5000, 1000}}) {
+    const auto keys = keys_of_batch(batch);
+    auto timesteps = stratified_timesteps(keys, 420, {3, batch, 0}, steps);
+    if (batch > 1) {
+      EXPECT_NE(timesteps, stratified_timesteps(keys, 420, {4, batch, 0}, steps));
+      EXPECT_NE(timesteps, stratified_timesteps(keys, 421, {3, batch, 0}, steps));
+      EXPECT_FALSE(std::ranges::is_sorted(timesteps));
+    }
+    std::ranges::sort(timesteps);
+    for (std::int64_t part = 0; part < batch; ++part) {
+      const auto first = part * steps / batch, end = ((part + 1) * steps + batch - 1) / batch;
+      EXPECT_GE(timesteps[static_cast<std::size_t>(part)], first) << batch << " samples, part " << part;
+      EXPECT_LT(timesteps[static_cast<std::size_t>(part)], end) << batch << " samples, part " << part;
+    }
+  }
+}
+
+TEST(Objective, StratifiedTimestepsDoNotDependOnWhoDrawsThem) {
+  const auto keys = keys_of_batch(12);
+  const auto whole = stratified_timesteps(keys, 420, {3, 12, 0}, 1000);
+  for (std::int64_t i = 0; i < 12; ++i)
+    EXPECT_EQ(stratified_timesteps(std::span(keys).subspan(static_cast<std::size_t>(i), 1), 420, {3, 12, i}, 1000)[0],
+              whole[static_cast<std::size_t>(i)]);
+}
+
+// Over many visits every sample's timestep is uniform: of 20,000 each twentieth of the range gets 1,000 (standard
+// deviation 31) at any place of the batch, and neighbours know nothing of each other but that they share no part.
+TEST(Objective, AStratifiedTimestepIsUniformOverSteps) {
+  std::array<int, 20> counts{};
+  double products = 0;
+  for (std::uint32_t visit = 1; visit <= 20000; ++visit) {
+    const RngKey keys[] = {{420, 77, visit}, {420, 78, visit}};
+    const auto drawn = stratified_timesteps(keys, 5, {visit, 10, 3}, 1000);
+    ++counts[static_cast<std::size_t>(drawn[0] / 50)];
+    products += (static_cast<double>(drawn[0]) - 499.5) * (static_cast<double>(drawn[1]) - 499.5);
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 4 * 31);
+  // Ten parts without replacement: the covariance is -1/9 of their variance, 100^2 x (10^2 - 1) / 12.
+  const double variance = 82500;
+  EXPECT_NEAR(products / 20000, -variance / 9, 4 * variance / std::sqrt(20000));
 }
 
 TEST(Objective, TrainedSchedulerGoesWithTheWeights) {

@@ -120,5 +120,12 @@ TEST(LatentsInParquet, OfAnotherSizeThanTheModelEndTheRun) {
   EXPECT_THAT(outcome.output, HasSubstr("sized.parquet: column image_latents_32"));
 }
 
+TEST(LatentsInParquet, HoldTextEmbeddingsOnly) {
+  write_table("embedded.parquet", 0);
+  const auto outcome = shell(train_on("embedded", "embedded.parquet", "encode.text_on=trainer"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.output, HasSubstr("encode.text_on=trainer: " + path_of("embedded.parquet")));
+}
+
 }  // namespace
 }  // namespace millrace::e2e

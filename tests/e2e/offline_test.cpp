@@ -60,8 +60,8 @@ const std::string& complete_cache() {
   return cache;
 }
 
-void expect_same_as_online(const std::string& run) {
-  const auto a = workshop() / online(), b = workshop() / run;
+void expect_same(const std::string& wanted, const std::string& run) {
+  const auto a = workshop() / wanted, b = workshop() / run;
   EXPECT_EQ(read(a / "ids.jsonl"), read(b / "ids.jsonl"));
   for (const char* step : {"step-00000001", "step-00000005", "step-00000008"}) {
     const auto name = std::string("records/") + step + ".safetensors";
@@ -69,6 +69,10 @@ void expect_same_as_online(const std::string& run) {
     ASSERT_TRUE(left.contains("latents") && left.contains("text"));
     EXPECT_EQ(left, right) << run << " " << step;
   }
+}
+
+void expect_same_as_online(const std::string& run) {
+  expect_same(online(), run);
 }
 
 std::set<std::string> json_files(const std::string& cache) {
@@ -248,6 +252,117 @@ TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
                              " model.pipeline=" + cache_path("tiny") + " data.train.path=" + cache_path("shapes"));
   EXPECT_EQ(without.exit_code, 2);
   EXPECT_NE(without.output.find("encode.cache"), std::string::npos) << without.output;
+}
+
+// ---- encode.text_on=trainer: parcels and caches hold tokens ------------------------------------------------------
+
+const std::string on_trainer = "encode.text_on=trainer ";
+
+const std::string& online_with_tokens() {
+  static const std::string run = [] {
+    expect_success(train("tokens-online", steps + on_trainer));
+    return std::string("tokens-online");
+  }();
+  return run;
+}
+
+const std::string& cache_of_tokens() {
+  static const std::string cache = [] {
+    expect_success(preprocess("tokens-filled", "tokens", on_trainer));
+    return std::string("tokens");
+  }();
+  return cache;
+}
+
+// Encoder batches differ, and with them the last bits before embeddings are rounded to half precision.
+TEST(TextOnTrainer, TrainsAsWithTextOnProducers) {
+  const auto on_three = [](const std::string& run, const std::string& settings) {
+    expect_success(mpirun(3) + train(run, steps + ("roles.producers=1 validation.batches=2 'validation.every=4 steps' "
+                                                   "data.validation.path=" +
+                                                   (workshop() / "shapes").string() + " " + settings)));
+    return lines(workshop() / run / "metrics.jsonl");
+  };
+  const auto expected = on_three("text-by-producer", ""), found = on_three("text-by-trainers", on_trainer);
+  EXPECT_EQ(read(workshop() / "text-by-producer/ids.jsonl"), read(workshop() / "text-by-trainers/ids.jsonl"));
+  ASSERT_EQ(expected.size(), 8u);
+  ASSERT_EQ(found.size(), 8u);
+  int validations = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    for (const char* name : {"loss", "validation_loss"}) {
+      if (!expected[i].contains(name)) continue;
+      const double loss = expected[i][name];
+      EXPECT_NEAR(found[i][name].get<double>(), loss, 1e-5 * loss) << name << " of step " << i + 1;
+    }
+    validations += expected[i].contains("validation_loss");
+  }
+  EXPECT_EQ(validations, 2);
+  const auto record = "records/step-00000001.safetensors";
+  EXPECT_LT(largest_difference(read_weights(workshop() / "text-by-producer" / record),
+                               read_weights(workshop() / "text-by-trainers" / record)),
+            1e-3);
+}
+
+TEST(TextOnTrainer, FromACacheOfTokensAsOnline) {
+  const auto report = inspect(cache_of_tokens());
+  EXPECT_EQ(report["tokens"], nlohmann::json({77}));
+  EXPECT_EQ(report["accepted"], 96);
+  EXPECT_FALSE(fs::exists(cache_path(cache_of_tokens()) + "/null_caption.h5"));
+  expect_success(train("tokens-cache", steps + on_trainer + "encode.cache=" + cache_path(cache_of_tokens())));
+  expect_same(online_with_tokens(), "tokens-cache");
+  expect_success(train(
+      "tokens-alone", steps + on_trainer + "data.train.type=latents data.train.path=" + cache_path(cache_of_tokens())));
+  expect_same(online_with_tokens(), "tokens-alone");
+  expect_success(train("tokens-filling", steps + on_trainer + "encode.cache=" + cache_path("tokens-filling-cache")));
+  expect_same(online_with_tokens(), "tokens-filling");
+  EXPECT_GE(inspect("tokens-filling-cache")["rows"], 64);
+}
+
+TEST(TextOnTrainer, ResumesToTheSameBits) {
+  const auto command = train("tokens-resumed", steps + on_trainer);
+  expect_success(command + "'duration=4 steps'");
+  expect_success(command);
+  expect_same(online_with_tokens(), "tokens-resumed");
+}
+
+// A cache of tokens fits any text encoder, and whoever fills it needs none.
+TEST(TextOnTrainer, ProducersNeedNoTextEncoder) {
+  const auto pipeline = workshop() / "no-text";
+  fs::copy(workshop() / "tiny", pipeline, fs::copy_options::recursive);
+  ASSERT_TRUE(fs::remove(pipeline / "text_encoder/model.safetensors"));
+  const auto settings = "model.pipeline=" + pipeline.string() + " ";
+  expect_success(preprocess("tokens-without", "tokens-without-text", on_trainer + settings));
+  EXPECT_EQ(shell(preprocess("text-without", "text-without-text", settings)).exit_code, 74);
+  expect_success(train("tokens-without-alone", steps + on_trainer + "data.train.type=latents data.train.path=" +
+                                                   cache_path("tokens-without-text")));
+  expect_same(online_with_tokens(), "tokens-without-alone");
+  const auto refused = shell(
+      train("tokens-untrained",
+            on_trainer + settings + "data.train.type=latents data.train.path=" + cache_path("tokens-without-text")));
+  EXPECT_EQ(refused.exit_code, 74) << refused.output;
+  EXPECT_FALSE(fs::exists(workshop() / "tokens-untrained"));
+}
+
+TEST(TextOnTrainer, ACacheOfTheOtherKindIsRefused) {
+  const auto expect_refused = [](const std::string& command, const std::string& advice) {
+    const auto outcome = shell(command);
+    EXPECT_EQ(outcome.exit_code, 2) << command << "\n" << outcome.output;
+    EXPECT_NE(outcome.output.find("set encode.text_on=" + advice), std::string::npos) << outcome.output;
+  };
+  for (const bool of_tokens : {false, true}) {
+    const auto cache = cache_path(of_tokens ? cache_of_tokens() : complete_cache());
+    const std::string text_on = (of_tokens ? "" : on_trainer) + "'duration=1 steps' ",
+                      advice = of_tokens ? "trainer" : "producer";
+    expect_refused(train("other-kind", text_on + "encode.cache=" + cache), advice);
+    expect_refused(train("other-kind", text_on + "data.train.type=latents data.train.path=" + cache), advice);
+    expect_refused(train("other-kind", text_on + "data.validation.type=latents data.validation.path=" + cache), advice);
+    expect_refused(preprocess("other-kind", of_tokens ? cache_of_tokens() : complete_cache(), text_on), advice);
+  }
+  EXPECT_FALSE(fs::exists(workshop() / "other-kind"));
+}
+
+TEST(TextOnTrainer, TheStartSaysSo) {
+  const auto outcome = expect_success(train("tokens-dry", on_trainer + "--dry-run"));
+  EXPECT_NE(outcome.output.find("and tokens 77, made while training"), std::string::npos) << outcome.output;
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ inline const fs::path& workshop() {
     ~Workshop() {
       std::error_code ignored;
       fs::remove_all(path, ignored);
+      fs::remove_all(path.string() + ".mpirun", ignored);
     }
   };
   static const Workshop workshop;
@@ -60,7 +61,7 @@ inline std::string mpirun(int ranks) {
   static std::atomic<int> commands = 0;
   return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 900 mpirun --oversubscribe --bind-to none "
          "--mca orte_tmpdir_base " +
-         (workshop() / "mpirun").string() + std::to_string(commands++) + " -n " + std::to_string(ranks) + " ";
+         workshop().string() + ".mpirun/" + std::to_string(commands++) + " -n " + std::to_string(ranks) + " ";
 }
 
 // A training command on the workshop's images: 8 samples a step, everything recorded that comparisons need.

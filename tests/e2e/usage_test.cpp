@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"resolution_not_multiple", base + "transform.resolution=33", 2, "transform.resolution"},
         Mistake{"no_gpu", base + "run.device=cuda", 2, "cuda"},
         Mistake{"zero_terminal_epsilon", base + "objective.zero_terminal_snr=true", 2, "objective.zero_terminal_snr"},
-        Mistake{"text_on_later", base + "encode.text_on=trainer", 2, "encode.text_on"},
+        Mistake{"text_on_nobody", base + "encode.text_on=nobody", 2, "encode.text_on"},
         Mistake{"parquet_without_files", base + "data.train.type=parquet", 74, "parquet"},
         Mistake{"validation_missing", base + "data.validation.path=@/no.tar", 74, "data.validation"},
         Mistake{"validation_without_path", base + "data.validation.limit=3", 2, "data.validation.path"},
@@ -150,7 +150,7 @@ TEST(Report, HoldsEveryKindOfFindingWithItsPlace) {
   std::ofstream(file) << "run:\n  dir: ???\n  device: cpu\nbatch: {global: 10, micro: 4}\ndata:\n  stripes: 3\n"
                          "  train:\n    path: []\n    filters: {width: '>>3', height: '<9'}\n  validation: {limit: 3}\n"
                          "samples:\n  prompts: p.txt\noptim:\n  lrr: 1\n  warmup: 3 min\n";
-  EXPECT_EQ(findings(m + " train --config " + file + " encode.text_on=trainer guard.hang_timeout='5 steps'"),
+  EXPECT_EQ(findings(m + " train --config " + file + " encode.text_on=nobody guard.hang_timeout='5 steps'"),
             (Findings{file + ":2: run.dir", "model.pipeline", file + ":4: batch.global", file + ":6: data.stripes",
                       file + ":8: data.train.path", file + ":9: data.train.filters.width", "data.validation.path",
                       file + ":12: samples.prompts", file + ":14: optim.lrr", file + ":15: optim.warmup",

@@ -105,6 +105,32 @@ TEST_F(CacheTest, WhatIsEncodedCanBeReadBackBitForBit) {
   EXPECT_EQ(cached.find(3), nullptr);
 }
 
+// encode.text_on=trainer
+TEST_F(CacheTest, TokensTakeTheWayOfTextEmbeddings) {
+  Encoder without_text(make_vae(preset_configs(Preset::tiny).vae, 1), CLIPTextModel(nullptr), torch::kCPU,
+                       torch::kFloat32, cache_batch);
+  const EncodingShape with_tokens{shape.moments, {token_count}};
+  const auto cache = folder / "of-tokens";
+  write_cache_description(cache, {{{"made_with", "tiny"}}, with_tokens, {}});
+  CachedEncoder writing(&without_text, std::make_unique<CacheWriter>(cache, manifest, 100, 8), CacheUse::beside,
+                        with_tokens, cache_batch);
+  const auto batch = writing.encode({sample(0, 7), sample(0, 2), sample(0, 3)}).batch;
+  EXPECT_EQ(batch.text.sizes(), at::IntArrayRef({3, token_count}));
+  writing.finish();
+
+  const CachedArchive cached(cache, manifest.archives[0], with_tokens);
+  CachedArchive::Opened opened;
+  auto known = sample(0, 7);
+  known.encoding = cached.load(*cached.find(7), opened).encoding;
+  EXPECT_EQ(known.encoding->tokens, known.tokens);
+  EXPECT_TRUE(known.encoding->text.empty());
+  known.image = {};
+  CachedEncoder mixed(&without_text, nullptr, CacheUse::beside, with_tokens, cache_batch);
+  const auto again = mixed.encode({known, sample(0, 2), sample(0, 3)}).batch;
+  EXPECT_TRUE(torch::equal(again.moments, batch.moments));
+  EXPECT_TRUE(torch::equal(again.text, batch.text));
+}
+
 TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
   auto encoder = writing(2, 2);
   encoder.encode({sample(0, 0), sample(1, 0), sample(0, 1), sample(0, 2)});

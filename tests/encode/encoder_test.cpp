@@ -57,7 +57,7 @@ TEST(Encoder, IsTheTwoNetworks) {
   EXPECT_EQ(batch.refs[2].id, "archive.tar/6");
   EXPECT_EQ(encoder.images(), 3);
   // The null caption goes the same way.
-  EXPECT_TRUE(torch::equal(encoder.encode_text(samples[1].tokens), batch.text[1]));
+  EXPECT_TRUE(torch::equal(encoder.text().encode(samples[1].tokens), batch.text[1]));
 }
 
 // What bit-equal resume rests on: after a restart a sample meets other neighbours, at another place in the batch.
@@ -98,9 +98,53 @@ TEST(Encoder, AShortBatchGivesWhatAFullOneGives) {
   EXPECT_EQ(encoder.images(), 7 + 1 + 2 + 3 + 4 + 5 + 6);
 }
 
+TEST(Encoder, WithoutATextEncoderCaptionsStayTokens) {
+  const auto configs = preset_configs(Preset::tiny);
+  Encoder encoder(make_vae(configs.vae, 1), CLIPTextModel(nullptr), torch::kCPU, torch::kFloat32, batch_size);
+  const auto samples = noise_samples({4, 5, 6}, 64);
+  const auto batch = encoder.encode(samples);
+  EXPECT_TRUE(torch::equal(batch.text, stack_tokens(samples).to(torch::kInt32)));
+  EXPECT_THAT(finite_rows(batch), ElementsAre(true, true, true));
+  // Whoever has the text encoder makes of them what encoders with one have made.
+  auto with_text = make_encoder();
+  const auto expected = with_text.encode(samples);
+  EXPECT_TRUE(torch::equal(batch.moments, expected.moments));
+  EXPECT_TRUE(torch::equal(with_text.text().encode(batch.text), expected.text));
+}
+
 TEST(Encoder, MoreThanABatchIsAMistakeOfOurs) {
   auto encoder = make_encoder(torch::kFloat32, 1);
   EXPECT_THROW(encoder.encode(noise_samples({0, 1}, 32)), Error);
+}
+
+TEST(TextEncoder, ACaptionDoesNotDependOnHowManyThereAre) {
+  const auto configs = preset_configs(Preset::tiny);
+  TextEncoder encoder(make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std), torch::kCPU,
+                      torch::kFloat32, /*batch_size=*/3);
+  const auto samples = noise_samples({0, 1, 2, 3, 4, 5, 6, 7}, 2);
+  const auto tokens = stack_tokens(samples);
+  const auto all = encoder.encode(tokens);
+  EXPECT_EQ(all.scalar_type(), torch::kHalf);
+  EXPECT_FALSE(all.requires_grad());
+  for (int count = 1; count < 8; ++count)
+    EXPECT_TRUE(torch::equal(encoder.encode(tokens.slice(0, 8 - count)), all.slice(0, 8 - count))) << count;
+  EXPECT_TRUE(torch::equal(encoder.encode(samples[5].tokens), all[5]));
+}
+
+TEST(TextEncoder, TokensOfAnotherVocabularyAreNamed) {
+  const auto configs = preset_configs(Preset::tiny);
+  TextEncoder encoder(make_text_encoder(configs.text_encoder, 1), torch::kCPU, torch::kFloat32, 2);
+  for (const int id : {-1, 49408}) {
+    auto tokens = noise_sample(1, 2).tokens;
+    tokens[40] = id;
+    try {
+      encoder.encode(tokens);
+      ADD_FAILURE() << id << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_THAT(error.what(), testing::HasSubstr("token id " + std::to_string(id)));
+    }
+  }
 }
 
 TEST(FiniteRows, LeavesOutEveryRowWithANonFiniteNumber) {

@@ -1,14 +1,23 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
 
+#include "core/temp_dir.h"
 #include "handoff/parcels.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "mpi_world.h"
 
 namespace millrace {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t longest = 300000;  // beyond what MPI sends without asking
 constexpr double limit_seconds = 30;
@@ -90,6 +99,40 @@ TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
     EXPECT_EQ(more, me() == 0 ? producers.size() : 0);
     in->finish(limit_seconds);
   }
+}
+
+// The slots that a trainer gives back are granted, and filled, while it calls nothing of MPI.
+TEST_F(MpiHandoff, ParcelsMoveWhileTheTrainerComputes) {
+  constexpr int slots = 2;
+  std::optional<test::TempDir> made;
+  if (group.rank() == 0) made.emplace();
+  const fs::path folder = group.broadcast(made ? made->path().string() : "", 0);
+  const auto flag_of = [&](int producer) { return folder / std::to_string(producer); };
+  if (produces()) {
+    const auto out = sender(slots);
+    const auto parcel = make_parcel(me(), 11, longest);
+    for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
+      for (int n = 0; n < 2 * slots; ++n) EXPECT_TRUE(out->send(trainer, 0, parcel));
+    std::ofstream(flag_of(me())) << "all sent";
+    out->finish(std::nullopt, limit_seconds);
+  } else {
+    const auto in = receiver(slots);
+    std::vector<Parcel> held;
+    while (held.size() < slots * producers.size()) held.push_back(in->receive(limit_seconds).value());
+    held.clear();
+    const Stopwatch computing;
+    const auto all_sent = [&] {
+      for (int producer = 0; producer < std::ssize(producers); ++producer)
+        if (!fs::exists(flag_of(producer))) return false;
+      return true;
+    };
+    while (!all_sent() && computing.seconds() < limit_seconds)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(all_sent());
+    for (std::size_t n = 0; n < slots * producers.size(); ++n) EXPECT_TRUE(in->receive(limit_seconds).has_value());
+    in->finish(limit_seconds);
+  }
+  group.barrier();  // the folder goes
 }
 
 TEST_F(MpiHandoff, ATrainerThatStopsEarlyEndsItsProducers) {

@@ -154,6 +154,37 @@ TEST_F(LatentCache, KeepsItsDescription) {
   EXPECT_FALSE(try_read_cache_manifest(cache).has_value());
 }
 
+// encode.text_on=trainer
+TEST_F(LatentCache, MayHoldTokensInPlaceOfTextEmbeddings) {
+  const auto folder = scratch / "of-tokens";
+  const CacheDescription with_tokens{{{"made_with", "a test"}}, {shape.moments, {6}}, {}};
+  write_cache_description(folder, with_tokens);
+  EXPECT_EQ(read_cache_description(folder).shape, with_tokens.shape);
+  EXPECT_TRUE(read_cache_description(folder).null_text.empty());
+
+  const std::vector<std::int32_t> tokens{49406, 320, 1125, -1, 1 << 30, 49407};
+  const auto encoding = encoding_of("000/0");
+  LatentFileWriter writer(folder, source.manifest().archives[0], with_tokens);
+  writer.add({0, "000/0", "a caption", encoding.moments, {}, true, tokens});
+  EXPECT_THROW(writer.add({1, "000/1", "", encoding.moments, encoding.text, true}), Error);
+  writer.publish();
+  const auto cached = make_cached_source(folder, source.manifest(), nullptr, CachedValues::full);
+  const auto read = std::get<EncodedSample>(*cached->open({0, 0, 1}, 0)->next()).encoding;
+  EXPECT_EQ(read.moments, encoding.moments);
+  EXPECT_EQ(read.tokens, tokens);
+  EXPECT_TRUE(read.text.empty());
+  EXPECT_EQ(read.bytes(), encoding_bytes(with_tokens.shape));
+
+  const auto report = inspect_latent_cache(folder);
+  EXPECT_TRUE(report["problems"].empty()) << report["problems"];
+  EXPECT_EQ(report["tokens"], nlohmann::json({6}));
+  EXPECT_FALSE(report.contains("text"));
+  // One kind is not read as the other.
+  const CachedArchive wrong(folder, source.manifest().archives[0], shape);
+  CachedArchive::Opened opened;
+  EXPECT_THAT(refusal([&] { wrong.load(*wrong.find(0), opened); }), HasSubstr("text"));
+}
+
 TEST_F(LatentCache, MixesCachedAndOriginalRowsInPlace) {
   store(cache, source, 1, {0, 1, 2, 6});
   store(cache, source, 1, {8, 9});

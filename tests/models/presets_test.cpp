@@ -128,6 +128,28 @@ TEST(Initialize, RulesAreThoseOfTheLayers) {
   EXPECT_EQ(rules.at("q.weight"), (InitRule{InitRule::Kind::uniform, 0.25}));
 }
 
+// Whatever goes in, nothing comes out at first; and the residual and attention blocks inside add nothing.
+TEST(Initialize, ZeroOutputsLeaveTheStreamAsItIs) {
+  auto unet = make_unet(preset_configs(Preset::tiny).unet, 1);
+  initialize(*unet, with_zero_outputs(plan_pytorch_init(parameter_shapes(*unet))), 1);
+  const auto run = [&] {
+    const torch::NoGradGuard no_grad;
+    return unet->forward(torch::randn({2, 4, 8, 8}), torch::tensor({3, 900}), torch::randn({2, 77, 64}));
+  };
+  EXPECT_EQ(run().abs().max().item<float>(), 0);
+
+  const torch::NoGradGuard no_grad;
+  const auto parameters = unet->named_parameters();
+  parameters["conv_out.weight"].fill_(1);
+  const auto before = (torch::manual_seed(5), run());
+  EXPECT_GT(before.abs().max().item<float>(), 0);
+  for (const auto& parameter : parameters) {  // everything in front of these zeros makes no difference
+    const auto& name = parameter.key();
+    if (name.find(".conv1.") != name.npos || name.find(".transformer_blocks.") != name.npos) parameter.value().mul_(3);
+  }
+  EXPECT_TRUE(torch::equal((torch::manual_seed(5), run()), before));
+}
+
 TEST(Initialize, DependsOnSeedAndNameOnly) {
   const json config = preset_configs(Preset::tiny).vae;
   const Tensors first = tensors_of(*make_vae(config, 1));

@@ -31,6 +31,13 @@ ParcelContent small_parcel() {
   return content;
 }
 
+// encode.text_on=trainer
+ParcelContent small_parcel_of_tokens() {
+  auto content = small_parcel();
+  content.batch.text = torch::arange(3 * 4, torch::kInt32).view({3, 4}) * 4000;
+  return content;
+}
+
 void expect_equal(const ParcelContent& a, const ParcelContent& b) {
   EXPECT_EQ(a.stripe, b.stripe);
   EXPECT_EQ(a.ledger_delta, b.ledger_delta);
@@ -67,7 +74,16 @@ TEST(Parcel, ComesOutAsItWentIn) {
   const auto content = small_parcel();
   const auto bytes = pack_parcel(content);
   expect_equal(unpack_parcel(bytes), content);
-  EXPECT_LE(bytes.size(), parcel_capacity_bytes(3, {8, 2, 3}, {4, 5}, 32, content.ledger_delta.size()));
+  EXPECT_LE(bytes.size(), parcel_capacity_bytes(3, {{8, 2, 3}, {4, 5}}, 32, content.ledger_delta.size()));
+}
+
+TEST(Parcel, MayHoldTokensInPlaceOfTextEmbeddings) {
+  const auto content = small_parcel_of_tokens();
+  const auto bytes = pack_parcel(content);
+  expect_equal(unpack_parcel(bytes), content);
+  EXPECT_EQ(pack_parcel(small_parcel()).size() - bytes.size(),
+            3 * (4 * 5 * sizeof(std::uint16_t) - 4 * sizeof(std::int32_t)));
+  EXPECT_LE(bytes.size(), parcel_capacity_bytes(3, {{8, 2, 3}, {4}}, 32, content.ledger_delta.size()));
 }
 
 TEST(Parcel, OwnsItsMemoryWhereverTheBytesLay) {
@@ -93,28 +109,29 @@ TEST(Parcel, MayHoldNoSample) {
 }
 
 TEST(Parcel, EveryTruncationIsRefused) {
-  const auto bytes = pack_parcel(small_parcel());
-  for (std::size_t size = 0; size < bytes.size(); ++size) {
-    try {
-      unpack_parcel(std::span(bytes).first(size));
-      ADD_FAILURE() << size << " of " << bytes.size() << " bytes were taken for a parcel";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.exit(), Exit::io) << error.what();
+  for (const auto& bytes : {pack_parcel(small_parcel()), pack_parcel(small_parcel_of_tokens())}) {
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      try {
+        unpack_parcel(std::span(bytes).first(size));
+        ADD_FAILURE() << size << " of " << bytes.size() << " bytes were taken for a parcel";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.exit(), Exit::io) << error.what();
+      }
     }
+    auto longer = bytes;
+    longer.push_back(std::byte{0});
+    EXPECT_THROW(unpack_parcel(longer), Error);
   }
-  auto longer = bytes;
-  longer.push_back(std::byte{0});
-  EXPECT_THROW(unpack_parcel(longer), Error);
 }
 
 TEST(Parcel, NoSingleWrongByteBreaksTheReader) {
-  const auto bytes = pack_parcel(small_parcel());
-  for (std::size_t at = 0; at < bytes.size(); ++at)
-    for (const std::byte flip : {std::byte{0x01}, std::byte{0x80}, std::byte{0xff}}) {
-      auto damaged = bytes;
-      damaged[at] ^= flip;
-      expect_refused_or_sound(damaged);
-    }
+  for (const auto& bytes : {pack_parcel(small_parcel()), pack_parcel(small_parcel_of_tokens())})
+    for (std::size_t at = 0; at < bytes.size(); ++at)
+      for (const std::byte flip : {std::byte{0x01}, std::byte{0x80}, std::byte{0xff}}) {
+        auto damaged = bytes;
+        damaged[at] ^= flip;
+        expect_refused_or_sound(damaged);
+      }
 }
 
 }  // namespace

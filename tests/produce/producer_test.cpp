@@ -63,8 +63,7 @@ TEST(Producer, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
   for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
   constexpr ParcelSize size{.samples_per_step = 2, .steps = 2};
-  auto ends =
-      make_in_process_handoff({plan_parcel_bytes(size.samples(), tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  auto ends = make_in_process_handoff({plan_parcel_bytes(size.samples(), tiny_shape), /*slots=*/2});
 
   std::map<std::uint32_t, std::vector<std::string>> ids;
   LedgerDelta delta;
@@ -110,7 +109,7 @@ TEST(Producer, EndsWhenNothingIsFinite) {
   StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
-  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
   try {
     run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}});
     FAIL();
@@ -127,7 +126,7 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
   StripeStream stream(order, rows, {}, {.threads = 1, .block = 2});
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
-  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape.moments, tiny_shape.text), /*slots=*/2});
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
   EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}}), Error);
   EXPECT_THROW(ends.receiver->receive(20), Error);
 }
@@ -174,9 +173,12 @@ TEST(PlanParcelBytes, IsTheLargestParcelOfThatManySamples) {
   content.batch.refs.resize(samples);
   for (auto& ref : content.batch.refs) ref.id = std::string(id, 'x');
   content.ledger_delta = std::string(ledger, 'x');
-  const auto bytes = plan_parcel_bytes(samples, {8, 4, 4}, {77, 16});
+  const auto bytes = plan_parcel_bytes(samples, {{8, 4, 4}, {77, 16}});
   EXPECT_EQ(bytes, header + samples * (of_sample + id + 2 * values) + ledger);
   EXPECT_EQ(pack_parcel(content).size(), bytes);
+
+  content.batch.text = torch::zeros({samples, 77}, torch::kInt32);
+  EXPECT_EQ(pack_parcel(content).size(), plan_parcel_bytes(samples, {{8, 4, 4}, {77}}));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // One trainer's batch of a step, against the same objective and U-Net on all samples at once.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <csignal>
 
 #include "millrace/diffusion/noise_schedule.h"
@@ -13,7 +14,7 @@ namespace {
 
 using test::make_batch;
 
-constexpr int share_size = 6, global_batch = 12;
+constexpr int share_size = 6, global_batch = 12, first_place = 4, steps_before = 8;
 constexpr std::uint64_t seed = 420;
 
 EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
@@ -28,6 +29,8 @@ struct Fixture {
     options.objective = objective;
     options.seed = seed;
     options.global_batch = global_batch;
+    options.first_place = first_place;
+    options.step = steps_before;
     options.scaling_factor = 0.5;
     options.shift_factor = 0.25;
     options.null_text = torch::full({test::text_tokens, test::text_width}, 7, torch::kHalf);
@@ -45,8 +48,8 @@ struct Fixture {
   StepInput whole_input() const {
     std::vector<RngKey> keys;
     for (const auto& ref : batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
-    return make_step_input(batch.moments, batch.text, options.null_text, keys, 0.5, 0.25, schedule, options.objective,
-                           torch::kCPU);
+    return make_step_input(batch.moments, batch.text, options.null_text, keys, uniform_timesteps(keys, schedule.size()),
+                           0.5, 0.25, schedule, options.objective, torch::kCPU);
   }
 
   UNet2DConditionModel unet = test::make_small_unet();
@@ -91,6 +94,16 @@ TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
                 1e-4 * expected_gradients[i].abs().max().item<double>() + 1e-7)
           << "micro-batches of " << micro << ", parameter " << i;
   }
+}
+
+TEST(DiffusionTask, StratifiedTimestepsKnowTheStepAndThePlaceInTheGlobalBatch) {
+  Fixture fixture({.timesteps = ObjectiveConfig::Timesteps::stratified});
+  fixture.task->start_record();
+  for (int begin = 0; begin < share_size; begin += 4) fixture.task->loss(begin, std::min(begin + 4, share_size));
+  std::vector<RngKey> keys;
+  for (const auto& ref : fixture.batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
+  const auto expected = stratified_timesteps(keys, seed, {steps_before + 1, global_batch, first_place}, 1000);
+  EXPECT_TRUE(torch::equal(fixture.task->take_record().at("timesteps"), torch::tensor(expected)));
 }
 
 // The samples whose caption is the empty one in the U-Net's input.
@@ -142,6 +155,41 @@ TEST(DiffusionTask, ARecordHoldsWhatTheStepWasMadeOf) {
   const auto prediction = fixture.unet->forward(record.at("noisy"), record.at("timesteps"), record.at("text"));
   EXPECT_LT((record.at("prediction") - prediction).abs().max().item<double>(), 1e-5);
   EXPECT_FALSE(record.at("prediction").requires_grad());
+}
+
+// The loss of three samples with this text, or with what `text_encoder` makes of it.
+double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encoder) {
+  auto content = test::make_content(2, 0, 3);
+  content.batch.text = text;
+  test::ScriptedReceiver receiver;
+  receiver.put(0, content);
+  DiffusionTask::Options options;
+  options.objective.caption_dropout = 0;
+  options.null_text = torch::zeros({test::text_tokens, test::text_width}, torch::kHalf);
+  options.text_encoder = std::move(text_encoder);
+  options.producers = {0};
+  DiffusionTask task(test::make_small_unet(), NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
+                     BatchReceiver(receiver, {{2, 0}}, 3), receiver, options);
+  EXPECT_TRUE(task.next_batch(1));
+  const auto loss = task.loss(0, 3);
+  loss.backward();
+  return loss.item<double>();
+}
+
+// encode.text_on=trainer
+TEST(DiffusionTask, TokensBecomeTextEmbeddings) {
+  auto config = preset_configs(Preset::tiny).text_encoder;
+  config.update({{"hidden_size", test::text_width}, {"num_attention_heads", 2}});
+  auto network = make_text_encoder(config, /*seed=*/1);
+  TextEncoder encoder(network, torch::kCPU, torch::kFloat32, /*batch_size=*/2);
+  const auto tokens = torch::arange(3 * test::text_tokens, torch::kInt32).view({3, test::text_tokens});
+  const auto loss = loss_of(tokens, encoder);
+  EXPECT_EQ(loss, loss_of(encoder.encode(tokens), std::nullopt));
+  EXPECT_NE(loss, loss_of(tokens + 1, encoder));
+
+  // What half precision cannot hold must reach the guard.
+  network->parameters().back().data().fill_(1e6);  // the last norm's bias
+  EXPECT_FALSE(std::isfinite(loss_of(tokens, encoder)));
 }
 
 TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {

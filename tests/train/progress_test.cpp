@@ -71,8 +71,7 @@ TEST(Progress, WritesALineOfMetricsAndOfIds) {
 TEST(Progress, TellsTheValidationLossWhereItWasMeasured) {
   test::TempDir run;
   Metrics measured{.step = 2, .loss = 0.5};
-  measured.validation_loss = 0.25;
-  measured.validated_ema = true;
+  measured.validation = ValidationLosses{{0.25, {{0, 499, 0.5}, {500, 999, std::nan("")}}}, ValidationLoss{0.125, {}}};
   {
     Progress progress({.run_dir = run.path(), .tensorboard = false});
     progress.metrics({.step = 1, .loss = 0.5});
@@ -82,6 +81,8 @@ TEST(Progress, TellsTheValidationLossWhereItWasMeasured) {
   EXPECT_FALSE(metrics[0].contains("validation_loss"));
   EXPECT_EQ(metrics[1].at("validation_loss"), 0.25);
   EXPECT_EQ(metrics[1].at("validation_weights"), "ema");
+  EXPECT_EQ(metrics[1].at("validation_loss_raw"), 0.125);
+  EXPECT_EQ(metrics[1].at("validation_loss_by_timestep"), (nlohmann::json{{"0-499", 0.5}, {"500-999", nullptr}}));
   EXPECT_THAT(describe(measured, 0), testing::HasSubstr(" val 0.2500"));
 }
 

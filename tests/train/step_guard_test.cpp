@@ -45,6 +45,20 @@ TEST(StepGuard, StopsAtOneSkipInARowMoreThanAllowed) {
   }
 }
 
+TEST(StepGuard, GoesBackWhereItWouldStopIfTheUserWantsThat) {
+  GuardConfig config;
+  config.max_skips = 2;
+  config.on_repeat = GuardConfig::OnRepeat::rollback;
+  StepGuard guard(config, {});
+  EXPECT_EQ(guard.judge(nan, 1), Verdict::skip);
+  EXPECT_EQ(guard.judge(nan, 1), Verdict::skip);
+  EXPECT_EQ(guard.judge(nan, 1), Verdict::go_back);
+
+  config.non_finite = GuardConfig::NonFinite::stop;
+  StepGuard strict(config, {});
+  EXPECT_EQ(strict.judge(nan, 1), Verdict::stop);
+}
+
 TEST(StepGuard, StopsAtOnceWhenTheUserWantsNoSkips) {
   GuardConfig config;
   config.non_finite = GuardConfig::NonFinite::stop;

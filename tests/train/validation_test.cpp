@@ -1,6 +1,10 @@
 // The loss on a fixed set, split over the ranks of the test, against the objective computed sample by sample.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <numeric>
+
 #include "millrace/train/validation.h"
 #include "mpi_world.h"
 #include "parcels/encodings.h"
@@ -38,21 +42,30 @@ std::vector<EncodedBatch> own_share() {
 }
 
 double loss(UNet2DConditionModel& unet, int micro_batch, const ObjectiveConfig& objective) {
-  return Validation(unet, schedule(), own_share(), options(micro_batch, objective)).loss(test_world().group());
+  return Validation(unet, schedule(), own_share(), options(micro_batch, objective)).loss(test_world().group()).mean;
 }
 
-double reference(UNet2DConditionModel& unet) {
+// Timestep and loss of each sample.
+std::vector<std::pair<std::int64_t, double>> reference_losses(UNet2DConditionModel& unet) {
   const torch::NoGradGuard no_grad;
-  double sum = 0;
+  std::vector<std::pair<std::int64_t, double>> losses;
   for (const auto& [stripe, first, count] : std::vector<std::array<int, 3>>{{0, 0, 2}, {1, 98, 5}, {2, 0, 3}})
     for (int n = first; n < first + count; ++n) {
       const auto sample = test::make_batch(static_cast<std::uint32_t>(stripe), n, 1);
       const RngKey key{validation_seed, sample.refs[0].hash, sample.refs[0].epoch};
-      const auto input = make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1), 0.5, 0.25,
-                                         schedule(), objective(), torch::kCPU);
+      const auto input =
+          make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1),
+                          uniform_timesteps(std::span(&key, 1), 1000), 0.5, 0.25, schedule(), objective(), torch::kCPU);
       const auto prediction = unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
-      sum += input.weight.item<double>() * (prediction - input.target).square().mean().item<double>();
+      losses.emplace_back(input.timesteps.item<std::int64_t>(),
+                          input.weight.item<double>() * (prediction - input.target).square().mean().item<double>());
     }
+  return losses;
+}
+
+double reference(UNet2DConditionModel& unet) {
+  double sum = 0;
+  for (const auto& [timestep, loss] : reference_losses(unet)) sum += loss;
   return sum / samples;
 }
 
@@ -60,6 +73,26 @@ TEST(Validation, IsTheMeanOverAllSamplesHoweverTheyAreSplit) {
   auto unet = test::make_small_unet();
   const double expected = reference(unet);
   for (const int micro : {1, 2, 3, 10}) EXPECT_NEAR(loss(unet, micro, objective()), expected, 1e-6 * expected) << micro;
+}
+
+TEST(Validation, TellsTheMeanOfEachTenthOfTheTimesteps) {
+  auto unet = test::make_small_unet();
+  const auto loss = Validation(unet, schedule(), own_share(), options(2, objective())).loss(test_world().group());
+  ASSERT_EQ(loss.by_timestep.size(), 10u);
+  EXPECT_EQ(loss.by_timestep[0].name(), "0-99");
+  EXPECT_EQ(loss.by_timestep[9].name(), "900-999");
+  std::map<std::int64_t, std::vector<double>> expected;
+  for (const auto& [timestep, value] : reference_losses(unet)) expected[timestep / 100].push_back(value);
+  for (std::int64_t tenth = 0; tenth < 10; ++tenth) {
+    const double mean = loss.by_timestep[static_cast<std::size_t>(tenth)].mean;
+    const auto& values = expected[tenth];
+    if (values.empty()) {
+      EXPECT_TRUE(std::isnan(mean)) << tenth;
+    } else {
+      const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+      EXPECT_NEAR(mean, sum / static_cast<double>(values.size()), 1e-6 * mean) << tenth;
+    }
+  }
 }
 
 TEST(Validation, KnowsNeitherCaptionDropNorInputPerturbation) {
@@ -76,8 +109,8 @@ TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
   std::vector<torch::Tensor> before;
   for (const auto& parameter : unet->parameters()) before.push_back(parameter.detach().clone());
   Validation validation(unet, schedule(), own_share(), options(2, objective()));
-  const double first = validation.loss(test_world().group());
-  EXPECT_EQ(validation.loss(test_world().group()), first);
+  const double first = validation.loss(test_world().group()).mean;
+  EXPECT_EQ(validation.loss(test_world().group()).mean, first);
   EXPECT_TRUE(unet->is_training());
   const auto parameters = unet->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -89,12 +122,12 @@ TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
 TEST(Validation, SeesTheWeightsOfTheMoment) {
   auto unet = test::make_small_unet();
   Validation validation(unet, schedule(), own_share(), options(2, objective()));
-  const double before = validation.loss(test_world().group());
+  const double before = validation.loss(test_world().group()).mean;
   {
     const torch::NoGradGuard no_grad;
     for (auto& parameter : unet->parameters()) parameter.mul_(1.1);
   }
-  const double after = validation.loss(test_world().group());
+  const double after = validation.loss(test_world().group()).mean;
   EXPECT_NE(after, before);
   const double expected = reference(unet);
   EXPECT_NEAR(after, expected, 1e-6 * expected);

@@ -66,9 +66,10 @@ struct CheckpointName {
 };
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir);
 
-// The newest valid checkpoint of a run, verified by all ranks of a group together; broken ones are reported and passed
-// over. Nothing when the run has none; Error(io) when directories exist and none is valid, UnreadableCheckpoint when
-// storage is away. Collective.
-std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group);
+// The newest valid checkpoint of a run, of a step before `before` where that is given, verified by all ranks of a group
+// together; broken ones are reported and passed over. Nothing when the run has none; Error(io) when directories exist
+// and none is valid, UnreadableCheckpoint when storage is away. Collective.
+std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group,
+                                                std::optional<std::int64_t> before = {});
 
 }  // namespace millrace

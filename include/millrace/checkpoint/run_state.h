@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/dataset/sample.h"
@@ -19,6 +20,15 @@ struct LossHistory {
   bool operator==(const LossHistory&) const = default;
 };
 
+// Steps whose batches are used up without an update, because they were bad the first time.
+struct UsedUpSteps {
+  std::int64_t first = 0, last = 0;
+  std::int64_t checkpoint = 0;  // step of the one that training went back to for it
+
+  bool contains(std::int64_t step) const { return first <= step && step <= last; }
+  bool operator==(const UsedUpSteps&) const = default;
+};
+
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
 struct RunState {
   std::int64_t step = 0;     // optimizer steps taken
@@ -28,6 +38,7 @@ struct RunState {
   std::int64_t ema_updates = 0;
   double seconds = 0;  // spent in training, over all restarts
   LossHistory losses;
+  std::vector<UsedUpSteps> used_up;
   StripeCursors cursors;  // of all stripes; empty at step 0
   std::string ledger;     // of all producers: Ledger::state_json, on rank 0 of the trainers, and apart from to_json
 
@@ -35,7 +46,11 @@ struct RunState {
 
   nlohmann::json to_json() const;
   static RunState from_json(const nlohmann::json& json);
+  bool is_used_up(std::int64_t step) const;
 };
+
+nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up);
+std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json);
 
 // For the way from trainers to rank 0.
 std::string to_bytes(const StripeCursors& cursors);

@@ -27,6 +27,7 @@ enum class Purpose : std::uint32_t {
   input_perturbation = 10,
   weights = 11,
   initial_latents = 12,
+  timestep_part = 13,
 };
 
 // Key = (seed low, seed high); counter = (block, purpose << 24 | epoch (24 bits), id low, id high).

@@ -94,7 +94,12 @@ struct Encoding {
   // Whoever only fills a cache does not load what it holds (CachedValues::keys_only).
   enum class Values { here, left_in_cache, left_not_finite };
   std::vector<std::uint16_t> moments, text;
+  std::vector<std::int32_t> tokens = {};  // in place of `text`, where trainers have the text encoder
   Values values = Values::here;
+
+  std::size_t bytes() const {
+    return (moments.size() + text.size()) * sizeof(std::uint16_t) + tokens.size() * sizeof(std::int32_t);
+  }
 };
 
 // A row whose encoding is known, so that nothing has to be read from its archive. Where finite values were left in the

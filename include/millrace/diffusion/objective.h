@@ -1,8 +1,10 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "millrace/config/config.h"
 #include "millrace/core/philox.h"
@@ -12,7 +14,9 @@
 namespace millrace {
 
 struct ObjectiveConfig {
+  enum class Timesteps { uniform, stratified };
   Prediction prediction = Prediction::epsilon;
+  Timesteps timesteps = Timesteps::uniform;
   double caption_dropout = 0.1;
   std::optional<double> snr_gamma = std::nullopt;
   double noise_offset = 0;
@@ -49,13 +53,29 @@ struct StepInput {
   torch::Tensor weight;     // (B) weight of each sample's mean squared error
 };
 
-// Draws everything random about B samples from their keys alone: results depend neither on the batch's size nor on who
-// computes it. `moments` (B, 8, h, w) = mean and log-variance of the posterior, `text` (B, 77, C), `null_text` (77, C)
-// = the text embeddings of the empty caption; f16 or f32, on any device. The numbers are made on the host and reach a
-// GPU by one asynchronous copy.
+// Timesteps of samples, each 0 <= t < steps: uniform, from a sample's key alone.
+std::vector<std::int64_t> uniform_timesteps(std::span<const RngKey> keys, std::int64_t steps);
+
+// Where samples stand among all of an optimizer step.
+struct BatchPlace {
+  std::int64_t step = 0;          // 1, 2, ...
+  std::int64_t global_batch = 1;  // samples
+  std::int64_t first = 0;         // of the samples in question: its place in the global batch
+};
+// One draw in each of `global_batch` equal parts of the timesteps, so that every step sees the whole range: which part
+// a place draws from is a permutation keyed by seed and step, where in the part comes from the sample's key.
+// Consecutive samples of the batch -> 0 <= t < steps.
+std::vector<std::int64_t> stratified_timesteps(std::span<const RngKey> keys, std::uint64_t seed,
+                                               const BatchPlace& place, std::int64_t steps);
+
+// Draws everything else that is random about B samples from their keys alone: results depend neither on the batch's
+// size nor on who computes it. `timesteps` (B). `moments` (B, 8, h, w) = mean and log-variance of the posterior, `text`
+// (B, 77, C), `null_text` (77, C) = the text embeddings of the empty caption; f16 or f32, on any device. The numbers
+// are made on the host and reach a GPU by one asynchronous copy.
 StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
-                          std::span<const RngKey> keys, double scaling_factor, double shift_factor,
-                          const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device);
+                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, double scaling_factor,
+                          double shift_factor, const NoiseSchedule& schedule, const ObjectiveConfig& objective,
+                          torch::Device device);
 
 // Weight of a sample's squared error at this timestep: 1, or min-SNR (Hang et al., "Efficient Diffusion Training via
 // Min-SNR Weighting Strategy").

@@ -11,7 +11,9 @@ namespace millrace {
 struct EncodedBatch {
   std::vector<SampleRef> refs;  // B
   torch::Tensor moments;        // f16 (B, 8, h, w): mean and log-variance of the posterior, not scaled
-  torch::Tensor text;           // f16 (B, 77, C): text embeddings of the true caption
+  // f16 (B, 77, C): text embeddings of the true caption; or its tokens, i32 (B, 77), where trainers have the text
+  // encoder.
+  torch::Tensor text;
 };
 
 // A batch as it leaves the encoders, where an overflow shows as infinity or NaN.

@@ -9,8 +9,8 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/sample.h"
 #include "millrace/encode/batch.h"
+#include "millrace/encode/text_encoder.h"
 #include "millrace/models/autoencoder_kl.h"
-#include "millrace/models/clip_text.h"
 #include "millrace/text/tokenizer.h"
 
 namespace millrace {
@@ -29,24 +29,23 @@ struct EncodeConfig {
 // The frozen half of Stable Diffusion: VAE encoder and text encoder on one device.
 class Encoder {
  public:
+  // Without `text` (null) captions stay tokens.
   Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size);
 
-  // At most `batch_size` samples -> moments f16 (B, 8, h, w), text f16 (B, 77, C) on the host, refs in the same order.
+  // At most `batch_size` samples -> their moments and text on the host, refs in the same order.
   // NOTE [Fixed shape]: the networks always see exactly `batch_size` rows, a short batch is filled with its last
   // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
   EncodedBatch encode(std::span<const TransformedSample> samples);
 
-  // Text embeddings of one caption's 77 tokens: f16 (77, C), host.
-  torch::Tensor encode_text(std::span<const std::int32_t> tokens);
+  // Where it has one.
+  TextEncoder& text() { return text_.value(); }
 
   int batch_size() const { return batch_size_; }
   std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
  private:
-  torch::Tensor run_text(const torch::Tensor& ids);
-
   AutoencoderKL vae_;
-  CLIPTextModel text_;
+  std::optional<TextEncoder> text_;
   torch::Device device_;
   torch::Dtype dtype_;
   int batch_size_;

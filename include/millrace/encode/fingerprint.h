@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "millrace/dataset/data_config.h"
+#include "millrace/encode/encoder.h"
 #include "millrace/image/transform.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
@@ -11,11 +12,13 @@
 
 namespace millrace {
 
-// Everything that encodings depend on: digests of both networks' weights and settings and of the tokenizer's files,
+// Everything that encodings depend on: digests of the networks' weights and settings and of the tokenizer's files,
 // `transform`, `tokenizer`, `encode.dtype`, what chooses rows and captions (filters, columns, idx_to_prompt), and those
-// keys of data.images that are not at their defaults (older caches know nothing of them). Reads all weights once.
+// keys of data.images that are not at their defaults (older caches know nothing of them). Tokens do not depend on the
+// text encoder. Reads all weights once.
 nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
-                                const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype);
+                                const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
+                                EncodeConfig::TextOn text_on);
 
 // "transform.resolution: 256 -> 512", one text per difference.
 std::vector<std::string> fingerprint_differences(const nlohmann::json& before, const nlohmann::json& now);

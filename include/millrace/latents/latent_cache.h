@@ -19,23 +19,27 @@
 // file by the same file. A killed writer loses what it had not published, and nothing has to be repaired.
 namespace millrace {
 
-// Of one sample's encoding.
+// Of one sample's encoding: moments in half precision, and what is kept of its caption.
 struct EncodingShape {
   std::vector<std::int64_t> moments;  // (channels, h, w)
-  std::vector<std::int64_t> text;     // (77, C)
+  std::vector<std::int64_t> text;     // (77, C): text embeddings in half precision; (77): tokens, i32
   bool operator==(const EncodingShape&) const = default;
+
+  // Text embeddings are made by trainers.
+  bool has_tokens() const { return text.size() == 1; }
+  // In files.
+  const char* text_name() const { return has_tokens() ? "tokens" : "text"; }
 };
 
 // The numbers in a tensor of this shape.
 std::size_t count_of(const std::vector<std::int64_t>& shape);
-// Of one sample's moments and text in half precision.
 std::size_t encoding_bytes(const EncodingShape& shape);
 
 // What all rows of a cache have in common: CACHE.json, which is written first and never changes.
 struct CacheDescription {
   nlohmann::json fingerprint;  // of everything that encodings depend on
   EncodingShape shape;
-  std::vector<std::uint16_t> null_text;  // text embeddings of the empty caption, half precision
+  std::vector<std::uint16_t> null_text;  // text embeddings of the empty caption, half precision; none with tokens
 };
 
 bool is_latent_cache(const fs::path& folder);

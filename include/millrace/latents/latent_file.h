@@ -43,6 +43,7 @@ class LatentFileWriter {
     std::string id, caption;
     std::span<const std::uint16_t> moments, text;
     bool finite = true;
+    std::span<const std::int32_t> tokens = {};  // in place of `text`, by the description's shape
   };
   void add(const Row& row);
   void reject(std::uint64_t row, RejectReason reason);
@@ -63,6 +64,7 @@ class LatentFileWriter {
   std::vector<std::string> ids_, captions_;
   std::vector<std::int64_t> numbers_;
   std::vector<std::uint16_t> moments_, text_;
+  std::vector<std::int32_t> tokens_;
 };
 
 // An opened NAME.h5. Safe to use from several threads.

@@ -32,6 +32,11 @@ Shapes parameter_shapes(const torch::nn::Module& module);
 // nothing else.
 InitRules plan_pytorch_init(const Shapes& shapes);
 
+// The rules of a U-Net with 0 for what each residual block, each attention block and the whole network end in, as the
+// U-Nets of Stable Diffusion were trained (`zero_module` of Dhariwal and Nichol, "Diffusion Models Beat GANs on Image
+// Synthesis").
+InitRules with_zero_outputs(InitRules rules);
+
 // The rules of transformers' CLIPTextModel for a text encoder with this config.json. `token_embedding_std` replaces
 // that of the token embeddings (0.02 x initializer_factor) where it is above zero.
 InitRules plan_clip_init(const Shapes& shapes, const nlohmann::json& config, double token_embedding_std = 0);

@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <string>
 
 namespace millrace::nn {
 
@@ -9,5 +10,9 @@ namespace millrace::nn {
 // `causal` a row sees only its own and earlier columns (Vaswani et al., "Attention is all you need").
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal = false);
+
+// The kernels that did it in this process until the first call of this function, as "LibTorch flash, small images by
+// our own"; from then on nobody asks which it is. Empty: there was no attention.
+std::string attention_kernels();
 
 }  // namespace millrace::nn

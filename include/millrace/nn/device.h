@@ -23,12 +23,20 @@ int gpu_count();
 std::string cuda_versions();
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
+// Gives back the GPU's memory that LibTorch keeps for the next tensors; nothing on the CPU.
+void release_cached_memory(torch::Device device);
 // The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.
 void* compute_stream(int device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
 // step asks for the same sizes again and again, and fresh pages cost time.
 // Once, at the start of a program.
 void keep_freed_host_memory();
+// Host tensors from 2 MiB on lie in pages of 2 MiB where the system has them: they are touched for the first time in
+// half the time. Before the first tensor.
+void ask_for_huge_pages();
+// With several threads MKL's AVX2 code may give a row other last digits by its place in the batch. Makes it keep to one
+// order of sums, on processors that run that code and unless the user has set MKL_CBWR. Before the first arithmetic.
+void keep_mkl_exact();
 // The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
 std::uint64_t peak_memory_bytes(torch::Device device);
 // "NVIDIA A100-SXM4-80GB", or the processor's name.

@@ -34,6 +34,10 @@ class ShardedAdamW {
   // Starts the masters and the EMA from the float32 weights that the model had before it was cast, by name and equal on
   // all ranks; lets go of them.
   void start_from(std::map<std::string, torch::Tensor> originals);
+  // Starts the EMA from other weights than the model's, likewise. They are an average already: it goes on as after
+  // `ema_updates_of_given_weights` updates, behind any warm-up.
+  static constexpr std::int64_t ema_updates_of_given_weights = std::int64_t{1} << 40;
+  void start_ema_from(std::map<std::string, torch::Tensor> weights);
   // Puts the elements of a slice (flat_layout.h), float32, into host memory.
   using ReadSlice = std::function<void(const Slice& slice, std::span<float> elements)>;
   // Fills one kind of state. Of replicas each reads a part of their shard, and they share it. `publish_weights` makes

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/encode/batch.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/parcels/producer_report.h"
 
 namespace millrace {
@@ -18,10 +19,10 @@ struct ParcelContent {
 };
 
 // Bytes of a parcel of at most `samples` samples with ids of at most `id_bytes` and `ledger_bytes` of ledger.
-std::size_t parcel_capacity_bytes(int samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape,
-                                  std::size_t id_bytes, std::size_t ledger_bytes);
+std::size_t parcel_capacity_bytes(int samples, const EncodingShape& shape, std::size_t id_bytes,
+                                  std::size_t ledger_bytes);
 
-// docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16.
+// docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16 or tokens i32.
 std::vector<std::byte> pack_parcel(const ParcelContent& content);
 
 // Checks every length against the bytes given; Error(io) when they do not fit. The tensors own their memory.

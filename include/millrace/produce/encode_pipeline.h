@@ -20,21 +20,22 @@ namespace millrace {
 
 // What every rank knows about the encodings before the first one is made.
 struct EncodingPlan {
-  EncodingShape shape;
+  EncodingShape shape;                         // of what producers make, or read
+  std::int64_t text_width = 0;                 // C of the text embeddings, whoever makes them
   bool encodes = true;                         // false: data.train.type=latents, all encodings are read
   std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
   nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
 };
 
-// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, or
-// when Parquet files do not hold what the model takes. Collective.
+// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when
+// it holds what encode.text_on has no use for, or when Parquet files do not hold what the model takes. Collective.
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype);
 
 // The frozen networks, loaded once in a process: copies share the weights.
 struct EncoderNetworks {
   AutoencoderKL vae{nullptr};
-  CLIPTextModel text{nullptr};
+  CLIPTextModel text{nullptr};  // null where trainers make the text embeddings
 };
 
 // "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
@@ -55,7 +56,7 @@ class EncodePipeline {
 
   // Empty where nothing is encoded.
   const EncoderNetworks& networks() const { return networks_; }
-  // The text embeddings of the empty caption, f16 (77, C).
+  // The text embeddings of the empty caption, f16 (77, C); undefined where trainers make them.
   torch::Tensor null_text();
   // Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
   void begin_cache(const torch::Tensor& null_text);

@@ -23,8 +23,8 @@ struct ProducerPlan {
 // does not wait for far more than its first step needs. `samples_per_step`: of one stripe.
 ParcelSize plan_parcel_size(int samples_per_step);
 
-// Upper bound of a parcel's bytes for these shapes.
-std::size_t plan_parcel_bytes(int parcel_samples, at::IntArrayRef moments_shape, at::IntArrayRef text_shape);
+// Upper bound of a parcel's bytes for encodings of this shape.
+std::size_t plan_parcel_bytes(int parcel_samples, const EncodingShape& shape);
 
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. All of it runs at the
 // same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made

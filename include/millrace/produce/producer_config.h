@@ -20,7 +20,7 @@ struct RunConfig {
 };
 
 struct ModelConfig {
-  enum class Init { random, pretrained };
+  enum class Init { random, zero_out, pretrained };
   config::Required pipeline;
   struct Unet {
     Init init = Init::random;

@@ -1,7 +1,9 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "millrace/diffusion/objective.h"
+#include "millrace/encode/text_encoder.h"
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/train/record.h"
@@ -16,8 +18,11 @@ class DiffusionTask : public Task {
     ObjectiveConfig objective;
     std::uint64_t seed = 0;
     int global_batch = 1;
+    int first_place = 0;    // of this trainer's samples in the global batch
+    std::int64_t step = 0;  // taken before; each batch that comes belongs to the next one
     double scaling_factor = 0.18215, shift_factor = 0;
-    torch::Tensor null_text;  // f16 (77, C)
+    torch::Tensor null_text;                  // f16 (77, C)
+    std::optional<TextEncoder> text_encoder;  // where samples bring tokens: batch.micro rows at a time
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
     std::vector<int> producers;  // rank among the producers, by position in the receiver's list
@@ -39,12 +44,16 @@ class DiffusionTask : public Task {
   int producer_signal() override { return receiver_.signal_number(); }
 
  private:
+  torch::Tensor text_embeddings(std::int64_t begin, std::int64_t end);
+  std::vector<std::int64_t> draw_timesteps() const;
+
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;
   BatchReceiver source_;
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch local_batch_;
+  std::vector<std::int64_t> timesteps_;  // of its samples
   RecordPieces record_;
 };
 

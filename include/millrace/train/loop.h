@@ -41,8 +41,10 @@ struct TrainerContext {
 };
 
 struct LoopResult {
-  bool finished = false;         // the duration was reached
-  std::string reason;            // else: what asked for the stop
+  bool finished = false;  // the duration was reached
+  std::string reason;     // else: what asked for the stop
+  // Too many in a row: training is to go back to before them; `checkpoint` is not known yet.
+  std::optional<UsedUpSteps> bad;
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one, when there is one
@@ -50,8 +52,9 @@ struct LoopResult {
 };
 
 // Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or
-// falls silent; either way the last step is saved. The order of a step: agreement that all have their batch, forward
-// and backward per micro-batch, which reduces gradients, totals over all ranks, update or skip, account, save.
+// falls silent; either way the last step is saved. Steps that make it go back are not, and the result says which. The
+// order of a step: agreement that all have their batch, forward and backward per micro-batch, which reduces gradients,
+// totals over all ranks, update or skip, account, save.
 LoopResult run_loop(TrainerContext context, RunState state);
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include "millrace/core/units.h"
 #include "millrace/train/stages.h"
 #include "millrace/train/tensorboard.h"
+#include "millrace/train/validation_loss.h"
 
 namespace millrace {
 
@@ -18,13 +19,12 @@ struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
-  double encode_images_per_second = 0;      // of all producers, while they encode
-  double queue_fill = 0;                    // 0..1
-  double straggler = 1;                     // the slowest trainer's own time a step / the median's; 1 = even
-  int slowest_rank = 0;                     // the former, in the world
-  std::optional<double> validation_loss{};  // where it was measured at this step
-  bool validated_ema = false;               // with the average of the weights, not the weights themselves
-  StageShares stages{};                     // of the producers
+  double encode_images_per_second = 0;           // of all producers, while they encode
+  double queue_fill = 0;                         // 0..1
+  double straggler = 1;                          // the slowest trainer's own time a step / the median's; 1 = even
+  int slowest_rank = 0;                          // the former, in the world
+  std::optional<ValidationLosses> validation{};  // where they were measured at this step
+  StageShares stages{};                          // of the producers
   double memory_gib = 0;
   double elapsed_seconds = 0;
 };
@@ -50,6 +50,8 @@ class Progress {
   void flush();
 
  private:
+  void write_validation(std::int64_t step, const ValidationLosses& losses);
+
   Options options_;
   std::optional<AppendFile> metrics_, ids_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;

@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "millrace/comm/group.h"
 #include "millrace/core/units.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/batch.h"
+#include "millrace/encode/text_encoder.h"
 #include "millrace/models/unet_2d_condition.h"
+#include "millrace/train/validation_loss.h"
 
 namespace millrace {
 
@@ -23,6 +26,7 @@ class Validation {
     ObjectiveConfig objective;
     std::int64_t samples = 0;  // of all trainers together
     int micro_batch = 1;
+    std::optional<TextEncoder> text_encoder;  // where the samples have tokens
     double scaling_factor = 0.18215, shift_factor = 0;
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
@@ -30,16 +34,21 @@ class Validation {
   Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches, Options options);
 
   const Duration& every() const { return options_.every; }
-  // Mean over all samples with the U-Net's present weights, which it leaves as they are. Collective; every trainer
-  // takes as many turns as the one with the most samples, because where parameters are split each turn is collective.
-  double loss(const Group& trainers);
+  // With the U-Net's present weights, which it leaves as they are. Collective; every trainer takes as many turns as the
+  // one with the most samples, because where parameters are split each turn is collective.
+  ValidationLoss loss(const Group& trainers);
 
  private:
   struct Turn {
     const EncodedBatch* batch;
     std::int64_t begin, end;
+
+    std::vector<RngKey> keys() const {
+      return rng_keys(validation_seed, std::span(batch->refs).subspan(begin, end - begin));
+    }
   };
-  double sum_of_losses(const Turn& turn);
+  torch::Tensor losses(const Turn& turn, std::span<const std::int64_t> timesteps);
+  std::vector<std::int64_t> timesteps_of(const Turn& turn) const;
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;

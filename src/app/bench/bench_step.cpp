@@ -40,8 +40,9 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
         total += watch.lap();
       };
       for (auto& key : keys) ++key.epoch;
-      const auto step = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
-                                        schedule, c.objective, device);
+      const auto step =
+          make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
+                          vae.shift_factor.value_or(0), schedule, c.objective, device);
       model.begin_gradients(1);
       lap(input);
       const auto loss =

@@ -25,8 +25,7 @@ std::unique_ptr<SampleSource> open_source(const TrainPlan& plan) {
 std::size_t bytes_of(const RawRow& row) {
   if (const auto* sample = std::get_if<RawSample>(&row))
     return sample->image.size() + sample->caption.size() + sample->json.size();
-  if (const auto* encoded = std::get_if<EncodedSample>(&row))
-    return 2 * (encoded->encoding.moments.size() + encoded->encoding.text.size());
+  if (const auto* encoded = std::get_if<EncodedSample>(&row)) return encoded->encoding.bytes();
   return 0;
 }
 

@@ -23,12 +23,13 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
     shape.insert(shape.begin(), c.batch.micro);
     return torch::randn(shape, generator).to(torch::kHalf);
   };
-  const auto moments = random(plan.encoding.shape.moments), text = random(plan.encoding.shape.text);
+  const auto moments = random(plan.encoding.shape.moments), text = random({token_count, plan.encoding.text_width});
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
-  const auto input = make_step_input(moments, text, text[0], keys, vae.scaling_factor, vae.shift_factor.value_or(0),
-                                     NoiseSchedule(trained_scheduler(plan.pipeline.scheduler(), c.objective)),
-                                     c.objective, session.device);
+  const NoiseSchedule schedule(trained_scheduler(plan.pipeline.scheduler(), c.objective));
+  const auto input =
+      make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
+                      vae.shift_factor.value_or(0), schedule, c.objective, session.device);
   const auto dtype = parse_dtype(c.model.dtype, session.device);
   const auto prediction = unet->forward(input.noisy.to(dtype), input.timesteps, input.text.to(dtype));
   return diffusion_loss(prediction, input).mean();

@@ -92,6 +92,7 @@ RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& 
   if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
     log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
     state.cursors.clear();
+    state.used_up.clear();
   }
   return state;
 }

@@ -10,6 +10,7 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
+#include "run/rollback.h"
 
 // Where a run begins: at which checkpoint, and what may not have changed since that was written.
 namespace millrace {
@@ -56,6 +57,7 @@ Start plan_start(const Group& world, const Config& config, const nlohmann::json&
     check_resume(*start.checkpoint, changes, identity, archives, config.checkpoint.allow_changes);
   });
   start.state = resume_state(*start.checkpoint, identity);
+  read_used_up(world, config.run.dir.value, start);
   return start;
 }
 

@@ -87,6 +87,7 @@ Session start_session(World& world, const std::string& device, const config::Aut
   log::init({"", world.rank(), world.rank() == 0, ""});
   on_all(world.group(), [&] { world.group().set_time_limit(5 * hang_seconds(hang_timeout)); });
   const int threads = count_threads(world);
+  if (threads > 1) keep_mkl_exact();
   at::set_num_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};
 }

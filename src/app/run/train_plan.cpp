@@ -7,15 +7,16 @@
 
 namespace millrace {
 
-static void check_shapes(const UNet2DConditionConfig& unet, const EncodingShape& encoding, config::Report& report) {
-  if (2 * unet.in_channels != encoding.moments[0])
-    report.problem("model.pipeline", fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels,
-                                                 encoding.moments[0] / 2));
+static void check_shapes(const UNet2DConditionConfig& unet, const EncodingPlan& encoding, config::Report& report) {
+  const auto channels = encoding.shape.moments[0];
+  if (2 * unet.in_channels != channels)
+    report.problem("model.pipeline",
+                   fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, channels / 2));
   for (const auto width : unet.cross_attention_dim)
-    if (width != encoding.text[1]) {
+    if (width != encoding.text_width) {
       report.problem("model.pipeline",
                      fmt::format("the U-Net attends to embeddings of width {}, the text encoder makes {}", width,
-                                 encoding.text[1]));
+                                 encoding.text_width));
       break;
     }
   report.throw_if_problems();
@@ -55,12 +56,12 @@ void plan_samples(const Session& session, TrainPlan& plan, config::Report& repor
   const auto& shape = plan.encoding.shape;
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   on_all(world, [&] {
-    check_shapes(UNet2DConditionConfig::from_json(plan.unet), shape, report);
+    check_shapes(UNet2DConditionConfig::from_json(plan.unet), plan.encoding, report);
     plan.routing = plan_routing(plan.roles, stripes, c.batch.global, c.batch.micro);
   });
   plan.samples_per_stripe = c.batch.global / stripes;
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
-  plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape.moments, shape.text);
+  plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);
   plan.validation = plan_validation(session, c, plan.pipeline, plan.roles, shape);
   startup::done("plan");
 }

@@ -56,7 +56,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
 }  // namespace
 
 std::size_t ValidationPlan::parcel_bytes() const {
-  return plan_parcel_bytes(parcel.samples(), encoding.shape.moments, encoding.shape.text);
+  return plan_parcel_bytes(parcel.samples(), encoding.shape);
 }
 
 std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,

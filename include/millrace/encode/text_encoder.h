@@ -1,0 +1,29 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <span>
+
+#include "millrace/models/clip_text.h"
+
+namespace millrace {
+
+// From tokens to text embeddings, on one device: on that of producers or, with encode.text_on=trainer, of trainers.
+class TextEncoder {
+ public:
+  // The network sees `batch_size` captions at a time: NOTE [Fixed shape] in encoder.h.
+  TextEncoder(CLIPTextModel network, torch::Device device, torch::Dtype dtype, int batch_size);
+
+  // Tokens of any number of captions, i32 or i64 (B, 77) on the host -> f16 (B, 77, C) on the device, without a graph.
+  // Error(io) for an id that the network does not know.
+  torch::Tensor encode(const torch::Tensor& tokens);
+  // Of one caption: f16 (77, C), host.
+  torch::Tensor encode(std::span<const std::int32_t> tokens);
+
+ private:
+  CLIPTextModel network_;
+  torch::Device device_;
+  int batch_size_;
+};
+
+}  // namespace millrace

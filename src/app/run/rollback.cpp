@@ -1,0 +1,90 @@
+#include "run/rollback.h"
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/log.h"
+#include "millrace/io/json.h"
+#include "millrace/train/state_file.h"
+#include "run/resume.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* file_name = "rollback.json";
+
+// A later checkpoint of the same step is another one.
+std::string digest_of(const CheckpointReader& checkpoint) {
+  return hash128(checkpoint.manifest().dump()).hex();
+}
+
+std::string describe(const UsedUpSteps& steps) {
+  return steps.first == steps.last ? fmt::format("step {}", steps.first)
+                                   : fmt::format("steps {} to {}", steps.first, steps.last);
+}
+
+constexpr const char* cure = "a lower optim.lr or float32 (model.dtype) are the usual cures";
+
+// Training from there has been tried, or would begin with the weights that could not go on.
+void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps& bad, std::int64_t checkpoint) {
+  if (before.empty()) return;
+  const auto& last = before.back();
+  if (checkpoint > last.checkpoint && bad.first > last.last + 1) return;
+  throw Error(Exit::numerics,
+              fmt::format("{} are bad, after training had gone back to {} and left out {}: once more would not help",
+                          describe(bad), step_name(last.checkpoint), describe(last)),
+              cure);
+}
+
+// For a restart from there; it matters until the next checkpoint.
+void remember(const std::filesystem::path& run_dir, const CheckpointReader& checkpoint,
+              const std::vector<UsedUpSteps>& used_up) {
+  const nlohmann::json json = {{"checkpoint", step_name(checkpoint.state().step)},
+                               {"digest", digest_of(checkpoint)},
+                               {"used_up", to_json(used_up)}};
+  try {
+    write_file_atomically(run_dir / file_name, json.dump(2) + "\n");
+  } catch (const Error& failed) {
+    log::warning("a restart before the next checkpoint would meet the bad steps again: {}", failed.what());
+  }
+}
+
+}  // namespace
+
+void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
+  if (start.state.cursors.empty()) return;  // other data: their steps are others
+  std::string known;
+  on_root(world, [&] {
+    if (!std::filesystem::exists(run_dir / file_name)) return;
+    const auto json = read_json_object(run_dir / file_name);
+    if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
+  });
+  known = world.broadcast(known);
+  if (!known.empty()) start.state.used_up = used_up_from_json(nlohmann::json::parse(known));
+}
+
+Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
+                bool has_saved) {
+  Start start{.identity = from.identity,
+              .checkpoint = has_saved ? find_checkpoint(run.path, world, bad.first) : from.checkpoint};
+  std::string used_up;
+  on_root(world, [&] {
+    if (!start.checkpoint)
+      throw Error(Exit::numerics,
+                  fmt::format("{} were bad, and there is no checkpoint from before them", describe(bad)), cure);
+    if (!run.lease->is_ours()) fail(Exit::requeue, "{}: another instance has taken it over", run.path.string());
+    const auto state = start.checkpoint->state();
+    refuse_same_place(from.state.used_up, bad, state.step);
+    auto steps = resume_state(*start.checkpoint, start.identity).used_up;
+    steps.push_back({bad.first, bad.last, state.step});
+    used_up = to_json(steps).dump();
+    log::warning("going back to {}; {} will be left out", start.checkpoint->path().string(), describe(bad));
+    remember(run.path, *start.checkpoint, steps);
+    StateFile(run.path, run.lease).update("running", state.point(), start.path(), "");
+  });
+  start.state = resume_state(*start.checkpoint, start.identity);
+  start.state.used_up = used_up_from_json(nlohmann::json::parse(world.broadcast(used_up)));
+  return start;
+}
+
+}  // namespace millrace

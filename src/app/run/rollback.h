@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+
+#include "millrace/checkpoint/run_lease.h"
+#include "millrace/checkpoint/run_state.h"
+#include "millrace/comm/group.h"
+
+// guard.on_repeat=rollback: a run goes back, in the same processes, to before steps that were bad, and leaves them out.
+namespace millrace {
+
+struct Start;
+
+struct OwnedRunFolder {
+  const std::filesystem::path& path;
+  const RunLease* lease;
+};
+
+// The start from the newest good checkpoint before the `bad` steps, with these among its state's used-up ones, which
+// RUN/rollback.json keeps for a restart from that checkpoint. `from`: the start of the training that met them; it is
+// gone back to itself where that training `has_saved` nothing, because newer checkpoints there are not of this run.
+// Error(numerics) on all ranks where there is nothing to go back to, or where `from` had gone back to the same place
+// before; Error(requeue) where another instance has taken the folder. Collective over `world`.
+Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
+                bool has_saved);
+
+// Replaces the used-up steps of a start by those that RUN/rollback.json has for this very checkpoint, if it has any.
+// Collective over `world`.
+void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start);
+
+}  // namespace millrace

@@ -1,0 +1,40 @@
+#include "millrace/encode/text_encoder.h"
+
+#include <vector>
+
+#include "millrace/core/error.h"
+#include "pad_rows.h"
+
+namespace millrace {
+
+TextEncoder::TextEncoder(CLIPTextModel network, torch::Device device, torch::Dtype dtype, int batch_size)
+    : network_(std::move(network)), device_(device), batch_size_(batch_size) {
+  network_->to(device, dtype);
+  network_->eval();
+}
+
+// A GPU would not say which id it was, and ends the process.
+static void check_ids(const torch::Tensor& tokens, std::int64_t vocabulary) {
+  for (const auto id : {tokens.min().item<std::int64_t>(), tokens.max().item<std::int64_t>()})
+    if (id < 0 || id >= vocabulary)
+      throw Error(Exit::io, fmt::format("token id {}: the text encoder of model.pipeline knows {}", id, vocabulary),
+                  "the tokenizer that made it belongs to another text encoder");
+}
+
+torch::Tensor TextEncoder::encode(const torch::Tensor& tokens) {
+  check_ids(tokens, network_->config().vocab_size);
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> parts;
+  for (const auto& ids : tokens.to(torch::kInt64).split(batch_size_)) {
+    const auto text = network_->forward(pad_rows(ids, batch_size_).to(device_));  // (batch_size, 77, C)
+    parts.push_back(text.slice(0, 0, ids.size(0)).to(torch::kHalf));
+  }
+  return torch::cat(parts);
+}
+
+torch::Tensor TextEncoder::encode(std::span<const std::int32_t> tokens) {
+  const auto ids = torch::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), torch::kInt32);
+  return encode(ids.unsqueeze(0))[0].cpu();
+}
+
+}  // namespace millrace

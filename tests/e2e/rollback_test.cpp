@@ -1,0 +1,111 @@
+// guard.on_repeat=rollback through the real binary, with NaNs in the sums of steps: the run goes back and leaves the
+// bad steps out. The reference is a run that may skip as many as it likes.
+#include <gtest/gtest.h>
+
+#include "e2e/runs.h"
+#include "e2e/weights.h"
+
+namespace millrace::e2e {
+namespace {
+
+// The same training with a fault in each of these steps, in the program made for that.
+std::string with_nans(const std::string& command, int first, int last, const std::string& more = "") {
+  std::string faults = more;
+  for (int step = first; step <= last; ++step) faults += " nan@0:" + std::to_string(step) + ":mpi-reduce";
+  return "env MILLRACE_INJECT='" + faults + "' " + std::string(MILLRACE_INJECT_BINARY) +
+         command.substr(millrace.size());
+}
+
+const std::string apart = "'duration=12 steps' roles.producers=1 ";
+const std::string back = "guard.max_skips=2 guard.on_repeat=rollback ";
+
+// Steps 6 to 8 are skipped.
+const std::string& reference() {
+  static const std::string run = [] {
+    expect_success(mpirun(3) + with_nans(train("skipping", apart + "guard.max_skips=10"), 6, 8));
+    return std::string("skipping");
+  }();
+  return run;
+}
+
+void expect_as_reference(const std::string& run) {
+  EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / reference() / "ids.jsonl")) << run;
+  EXPECT_EQ(largest_difference(read_weights(weights_of(run)), read_weights(weights_of(reference()))), 0.0) << run;
+  const auto metrics = lines(workshop() / run / "metrics.jsonl"),
+             expected = lines(workshop() / reference() / "metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i)
+    for (const char* key : {"step", "samples", "skipped", "loss", "grad_norm", "lr"})
+      EXPECT_EQ(metrics[i][key], expected[i][key]) << run << ": " << key << " of step " << i + 1;
+}
+
+TEST(Rollback, LeavesOutWhatWasBadAndTrainsTheRestAsAlways) {
+  const auto outcome = shell(mpirun(3) + with_nans(train("back", apart + back), 6, 8));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "step-00000004; steps 6 to 8 will be left out");
+  expect_as_reference("back");
+  const auto state = nlohmann::json::parse(read(checkpoint("back", 8) / "MANIFEST.json"))["state"];
+  EXPECT_EQ(state["used_up"], nlohmann::json::parse(R"([{"first": 6, "last": 8, "checkpoint": 4}])"));
+  EXPECT_EQ(state["skipped"], 3);
+}
+
+// One rank does all; its sums are its own.
+TEST(Rollback, OfRanksThatDoBoth) {
+  expect_success(mpirun(2) + with_nans(train("both-skipping", "'duration=12 steps'"), 6, 8));
+  expect_success(mpirun(2) + with_nans(train("both-back", "'duration=12 steps' " + back), 6, 8));
+  EXPECT_EQ(read(workshop() / "both-back/ids.jsonl"), read(workshop() / "both-skipping/ids.jsonl"));
+  EXPECT_EQ(largest_difference(read_weights(weights_of("both-back")), read_weights(weights_of("both-skipping"))), 0.0);
+}
+
+// Killed in step 9, when the run had gone back from step 8 to 5 and written nothing since.
+TEST(Rollback, SurvivesADeathBeforeTheNextCheckpoint) {
+  const std::string settings = apart + back + "'checkpoint.every=5 steps'";
+  const auto killed = shell(mpirun(3) + with_nans(train("killed", settings), 6, 8, "kill@0:9:*"));
+  EXPECT_NE(killed.exit_code, 0);
+  expect_mentions(killed, "step-00000005; steps 6 to 8 will be left out");
+  EXPECT_EQ(*checkpoints("killed").rbegin(), "step-00000005");
+  expect_success(mpirun(3) + train("killed", settings));
+  expect_as_reference("killed");
+}
+
+TEST(Rollback, ASecondTimeAtTheSamePlaceEndsTheRun) {
+  const auto outcome = shell(mpirun(3) + with_nans(train("again", apart + back), 6, 12));
+  EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
+  expect_mentions(outcome, "steps 9 to 11 are bad, after training had gone back to step-00000004");
+  EXPECT_FALSE(fs::exists(workshop() / "again/DONE"));
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "again/STATE"))["state"], "failed");
+}
+
+TEST(Rollback, ALaterPlaceIsAnotherOne) {
+  const auto command = with_nans(train("twice", "'duration=20 steps' roles.producers=1 " + back), 6, 8,
+                                 "nan@0:14:mpi-reduce nan@0:15:mpi-reduce nan@0:16:mpi-reduce");
+  expect_success(mpirun(3) + command);
+  const auto state = nlohmann::json::parse(read(checkpoint("twice", 20) / "MANIFEST.json"))["state"];
+  EXPECT_EQ(state["skipped"], 6);
+  EXPECT_EQ(state["used_up"].size(), 2u);
+  EXPECT_EQ(state["used_up"][1]["checkpoint"], 12);
+}
+
+// An older checkpoint was chosen: the newer ones are not of this run, though they are there until it saves.
+TEST(Rollback, GoesBackToTheCheckpointThatTheUserChose) {
+  expect_success(mpirun(3) + train("chosen", apart));
+  const auto from = "checkpoint.resume=" + checkpoint("chosen", 4).string() + " 'checkpoint.every=20 steps' ";
+  const auto outcome = shell(mpirun(3) + with_nans(train("chosen", apart + back + from), 10, 12));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "step-00000004; steps 10 to 12 will be left out");
+}
+
+TEST(Rollback, NeedsCheckpoints) {
+  const auto outcome = shell(train("none", apart + back + "checkpoint.every=null"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  expect_mentions(outcome, "guard.on_repeat");
+}
+
+TEST(Rollback, WithoutACheckpointFromBeforeEndsTheRun) {
+  const auto outcome = shell(mpirun(3) + with_nans(train("nowhere", apart + back), 2, 4));
+  EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
+  expect_mentions(outcome, "no checkpoint from before");
+}
+
+}  // namespace
+}  // namespace millrace::e2e
