@@ -1,6 +1,9 @@
 // MPI's calls that the program makes, before the library's: MPI has a second name for each, PMPI_, for just this.
 #include <mpi.h>
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "faults.h"
@@ -9,8 +12,23 @@ namespace {
 
 using namespace millrace::inject;
 
+// The program has promised MPI that one thread at a time calls it (MPI_THREAD_SERIALIZED). This build holds it to that.
+class Turn {
+ public:
+  Turn() {
+    if (inside_.fetch_add(1) == 0) return;
+    std::fputs("millrace_inject: two threads are in MPI at once\n", stderr);
+    std::abort();
+  }
+  ~Turn() { --inside_; }
+
+ private:
+  static inline std::atomic<int> inside_ = 0;
+};
+
 template <class Real>
 int guarded(Call call, Real real) {
+  const Turn turn;
   return at(call, {}).error ? MPI_ERR_OTHER : real();
 }
 
@@ -49,6 +67,7 @@ int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Status* statuse
 // Only sums of doubles can be poisoned, so only they count where a NaN is asked for.
 int MPI_Iallreduce(const void* data, void* result, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                    MPI_Request* request) {
+  const Turn turn;
   const bool is_sum = type == MPI_DOUBLE && op == MPI_SUM && data == MPI_IN_PLACE && count > 0;
   const Verdict verdict = at(is_sum ? Call::mpi_reduce : Call::mpi_collective, {});
   if (verdict.error) return MPI_ERR_OTHER;
