@@ -55,23 +55,26 @@ std::string digest_of_tokenizer(const fs::path& folder) {
 
 }  // namespace
 
+json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer) {
+  return {{"model.pipeline", {{"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}}},
+          {"tokenizer", json::parse(config::print_json(tokenizer))}};
+}
+
 json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
                       const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
                       EncodeConfig::TextOn text_on) {
   const json source = json::parse(config::print_json(data.train));
   json prompts = nullptr;
   if (data.train.idx_to_prompt) prompts = hash_file(*data.train.idx_to_prompt).hex();
-  json components = {{"vae", digest_of_network(pipeline, "vae", diffusers_stem)},
-                     {"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}};
+  json fingerprint = tokenizer_fingerprint(pipeline, tokenizer);
+  json& components = fingerprint["model.pipeline"];
+  components["vae"] = digest_of_network(pipeline, "vae", diffusers_stem);
   if (text_on == EncodeConfig::TextOn::producer)
     components["text_encoder"] = digest_of_network(pipeline, "text_encoder", transformers_stem);
-  json fingerprint = {
-      {"model.pipeline", components},
-      {"transform", json::parse(config::print_json(transform))},
-      {"tokenizer", json::parse(config::print_json(tokenizer))},
-      {"encode.dtype", dtype_name(dtype)},
-      {"data.train",
-       {{"filters", source.at("filters")}, {"columns", source.at("columns")}, {"idx_to_prompt", prompts}}}};
+  fingerprint["transform"] = json::parse(config::print_json(transform));
+  fingerprint["encode.dtype"] = dtype_name(dtype);
+  fingerprint["data.train"] = {
+      {"filters", source.at("filters")}, {"columns", source.at("columns")}, {"idx_to_prompt", prompts}};
   const json images = json::parse(config::print_json(data.images));
   for (const auto& change : config::diff(config::dump_yaml(ImageConfig{}), data.images))
     fingerprint["data.images"][change.key] = images.at(change.key);

@@ -13,16 +13,16 @@ TextEncoder::TextEncoder(CLIPTextModel network, torch::Device device, torch::Dty
   network_->eval();
 }
 
-// A GPU would not say which id it was, and ends the process.
-static void check_ids(const torch::Tensor& tokens, std::int64_t vocabulary) {
+void TextEncoder::check(const torch::Tensor& tokens, const std::string& what) const {
+  const auto vocabulary = network_->config().vocab_size;
   for (const auto id : {tokens.min().item<std::int64_t>(), tokens.max().item<std::int64_t>()})
     if (id < 0 || id >= vocabulary)
-      throw Error(Exit::io, fmt::format("token id {}: the text encoder of model.pipeline knows {}", id, vocabulary),
+      throw Error(Exit::io,
+                  fmt::format("{}: token id {}; the text encoder of model.pipeline knows {}", what, id, vocabulary),
                   "the tokenizer that made it belongs to another text encoder");
 }
 
 torch::Tensor TextEncoder::encode(const torch::Tensor& tokens) {
-  check_ids(tokens, network_->config().vocab_size);
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parts;
   for (const auto& ids : tokens.to(torch::kInt64).split(batch_size_)) {
@@ -34,6 +34,7 @@ torch::Tensor TextEncoder::encode(const torch::Tensor& tokens) {
 
 torch::Tensor TextEncoder::encode(std::span<const std::int32_t> tokens) {
   const auto ids = torch::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), torch::kInt32);
+  check(ids, "the empty caption");
   return encode(ids.unsqueeze(0))[0].cpu();
 }
 

@@ -48,9 +48,9 @@ void note_own_kernel() {
   if (is_asked) taken_kernels |= 1u << own_kernel;
 }
 
-void note_kernel(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal) {
+void note_kernel(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
   if (!is_asked) return;
-  const auto kernel = at::_fused_sdp_choice(q, k, v, {}, 0.0, causal);
+  const auto kernel = at::_fused_sdp_choice(q, k, v);
   if (kernel >= 0 && static_cast<std::size_t>(kernel) < own_kernel) taken_kernels |= 1u << kernel;
 }
 
@@ -63,7 +63,7 @@ torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const to
     return small_attention(q, k, v, heads);
   }
   const auto queries = split_heads(q, heads), keys = split_heads(k, heads), values = split_heads(v, heads);
-  note_kernel(queries, keys, values, causal);
+  if (!causal) note_kernel(queries, keys, values);  // causal ones are a text encoder's
   return merge_heads(at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, causal));
 }
 

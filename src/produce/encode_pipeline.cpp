@@ -58,6 +58,23 @@ void check_fingerprint(const std::filesystem::path& cache, const json& made_with
               "set these back, or choose another encode.cache");
 }
 
+// Trainers make the empty caption's tokens themselves, so these must come from the tokenizer that made the others.
+void check_tokenizer(const std::string& cache, const json& made_with, const ProducerConfig& config,
+                     const PipelineFolder& pipeline) {
+  const auto present = tokenizer_fingerprint(pipeline, config.tokenizer);
+  const json keys = present.flatten();
+  auto before = present;
+  for (const auto& [pointer, value] : keys.items()) {
+    const json::json_pointer place(pointer);
+    before[place] = made_with.contains(place) ? made_with.at(place) : json();
+  }
+  const auto differences = fingerprint_differences(before, present);
+  if (differences.empty()) return;
+  throw Error(Exit::usage,
+              fmt::format("{} holds token ids of another tokenizer:\n  {}", cache, fmt::join(differences, "\n  ")),
+              "set these back, or encode.text_on=producer with another cache");
+}
+
 // Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
 void warn_of_other_encoders(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
                             torch::Dtype dtype) {
@@ -97,6 +114,7 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
     const auto description = read_cache_description(*plan.cache);
     plan.shape = description.shape;
     check_text_on(plan.cache->string(), plan.shape.has_tokens(), text_on);
+    if (plan.shape.has_tokens()) check_tokenizer(plan.cache->string(), description.fingerprint, config, pipeline);
     warn_of_other_encoders(description.fingerprint, config, pipeline, dtype);
     return plan;
   }

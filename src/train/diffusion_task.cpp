@@ -14,9 +14,17 @@ bool DiffusionTask::next_batch(double seconds) {
   auto batch = source_.next(seconds);
   if (!batch) return false;
   local_batch_ = std::move(*batch);
+  check_tokens();
   ++options_.step;
   timesteps_ = draw_timesteps();
   return true;
+}
+
+// Here, where an error lets all trainers save what they have reached.
+void DiffusionTask::check_tokens() const {
+  if (!options_.text_encoder) return;
+  for (std::size_t i = 0; i < local_batch_.refs.size(); ++i)
+    options_.text_encoder->check(local_batch_.text[static_cast<std::int64_t>(i)], local_batch_.refs[i].id);
 }
 
 std::optional<Overdue> DiffusionTask::overdue(double seconds) const {

@@ -49,6 +49,8 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
       options_(std::move(options)) {
   options_.objective.caption_dropout = 0;
   options_.objective.input_perturbation = 0;
+  if (!options_.text_encoder) return;
+  for (const auto& batch : batches_) options_.text_encoder->check(batch.text, "data.validation");
 }
 
 ValidationLoss Validation::loss(const Group& trainers) {

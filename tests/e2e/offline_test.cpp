@@ -360,6 +360,17 @@ TEST(TextOnTrainer, ACacheOfTheOtherKindIsRefused) {
   EXPECT_FALSE(fs::exists(workshop() / "other-kind"));
 }
 
+// The empty caption's tokens are made now: they must be padded as the cache's are.
+TEST(TextOnTrainer, TokensOfAnotherTokenizerAreRefused) {
+  const auto outcome =
+      shell(train("other-tokenizer", on_trainer +
+                                         "'duration=1 steps' tokenizer.pad_id=0 data.train.type=latents "
+                                         "data.train.path=" +
+                                         cache_path(cache_of_tokens())));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_NE(outcome.output.find("tokenizer.pad_id"), std::string::npos) << outcome.output;
+}
+
 TEST(TextOnTrainer, TheStartSaysSo) {
   const auto outcome = expect_success(train("tokens-dry", on_trainer + "--dry-run"));
   EXPECT_NE(outcome.output.find("and tokens 77, made while training"), std::string::npos) << outcome.output;

@@ -24,7 +24,7 @@ TEST(Train, WritesWhatAUserLooksFor) {
   for (const char* file :
        {"config.yaml", "metrics.jsonl", "ids.jsonl", "ledger.json", "DONE", "STATE", "log/rank-00000.log"})
     EXPECT_TRUE(fs::exists(run / file)) << file;
-  EXPECT_NE(read(run / "log/rank-00000.log").find("attention: small images by our own"), std::string::npos);
+  EXPECT_NE(read(run / "log/rank-00000.log").find("small images by our own"), std::string::npos);
   const auto metrics = lines(run / "metrics.jsonl");
   ASSERT_EQ(metrics.size(), 12u);
   for (const char* key : {"step", "samples", "loss", "grad_norm", "lr", "images_per_second", "step_ms", "data_wait_ms",

@@ -137,13 +137,15 @@ TEST(TextEncoder, TokensOfAnotherVocabularyAreNamed) {
   for (const int id : {-1, 49408}) {
     auto tokens = noise_sample(1, 2).tokens;
     tokens[40] = id;
+    const auto ids = torch::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), torch::kInt32);
     try {
-      encoder.encode(tokens);
+      encoder.check(ids, "a.tar/7");
       ADD_FAILURE() << id << " was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.exit(), Exit::io);
-      EXPECT_THAT(error.what(), testing::HasSubstr("token id " + std::to_string(id)));
+      EXPECT_THAT(error.what(), testing::HasSubstr("a.tar/7: token id " + std::to_string(id)));
     }
+    EXPECT_THROW(encoder.encode(tokens), Error);
   }
 }
 

@@ -20,6 +20,9 @@ nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformC
                                 const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
                                 EncodeConfig::TextOn text_on);
 
+// The part of it that token ids depend on.
+nlohmann::json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer);
+
 // "transform.resolution: 256 -> 512", one text per difference.
 std::vector<std::string> fingerprint_differences(const nlohmann::json& before, const nlohmann::json& now);
 

@@ -14,8 +14,11 @@ class TextEncoder {
   // The network sees `batch_size` captions at a time: NOTE [Fixed shape] in encoder.h.
   TextEncoder(CLIPTextModel network, torch::Device device, torch::Dtype dtype, int batch_size);
 
+  // Error(io) for an id that the network does not know; a GPU would not say which, and ends the process. `what`: whose
+  // tokens they are.
+  void check(const torch::Tensor& tokens, const std::string& what) const;
   // Tokens of any number of captions, i32 or i64 (B, 77) on the host -> f16 (B, 77, C) on the device, without a graph.
-  // Error(io) for an id that the network does not know.
+  // `check` them first.
   torch::Tensor encode(const torch::Tensor& tokens);
   // Of one caption: f16 (77, C), host.
   torch::Tensor encode(std::span<const std::int32_t> tokens);

@@ -46,6 +46,7 @@ class DiffusionTask : public Task {
  private:
   torch::Tensor text_embeddings(std::int64_t begin, std::int64_t end);
   std::vector<std::int64_t> draw_timesteps() const;
+  void check_tokens() const;
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;
