@@ -14,7 +14,9 @@
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/models/unet_memory.h"
 #include "millrace/nn/device.h"
+#include "millrace/parallel/state_memory.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/producer.h"
 #include "millrace/produce/producer_thread.h"
@@ -184,6 +186,19 @@ void accuse(const Session& session, const TrainPlan& plan, const Overdue& overdu
   fault::write_about({plan.config.run.dir.value, rank, session.world.hosts()[rank], "producer"}, error, "silent");
 }
 
+// As it follows from the shapes, for the size of micro-batches and the choice of machines.
+void tell_memory(const TrainPlan& plan, const ShardedModel& model, torch::Dtype dtype) {
+  const auto& c = plan.config;
+  const auto& moments = plan.encoding.shape.moments;
+  const auto state = plan_state_memory(model.layout(), model.plan(), dtype, c.ema.enabled);
+  const auto activations =
+      unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet),
+                            {c.batch.micro, moments[1], moments[2], dtype, c.model.gradient_checkpointing});
+  log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
+            format_bytes(state.lasting()), format_bytes(activations), c.batch.micro,
+            format_bytes(state.peak(activations)));
+}
+
 LoopResult train(const Session& session, const TrainPlan& plan, Networks& networks, const Group& trainers,
                  ParcelReceiver& receiver, std::vector<EncodedBatch> validation_batches, const RunLease& lease) {
   const auto& c = plan.config;
@@ -199,6 +214,8 @@ LoopResult train(const Session& session, const TrainPlan& plan, Networks& networ
     optimizer.start_from(std::move(originals));
     if (!networks.ema.empty()) optimizer.start_ema_from(std::exchange(networks.ema, {}));
   }
+
+  if (trainers.rank() == 0) tell_memory(plan, model, parse_dtype(c.model.dtype, session.device));
 
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   DiffusionTask::Options options;

@@ -1,0 +1,32 @@
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+
+#include "millrace/parallel/flat_layout.h"
+#include "millrace/parallel/shard_plan.h"
+
+namespace millrace {
+
+// Bytes of the tensors that a trainer holds, but for its activations.
+struct StateMemory {
+  // From step to step.
+  std::int64_t parameters;
+  std::int64_t gradients;
+  std::int64_t masters;  // 0 where the parameters are float32 themselves
+  std::int64_t moments;
+  std::int64_t ema;
+  // Beside the activations, where parameters are split: two buckets of parameters and one of gradients.
+  std::int64_t whole_buckets;
+  // After them: a bucket's gradients in double precision, while the norm is computed.
+  std::int64_t norm;
+
+  std::int64_t lasting() const { return parameters + gradients + masters + moments + ema; }
+  // The most in a step whose activations take this much.
+  std::int64_t peak(std::int64_t activations) const;
+};
+
+// Of each trainer, from shapes alone; gradients travel in float32.
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema);
+
+}  // namespace millrace

@@ -1,0 +1,211 @@
+#include "millrace/models/unet_memory.h"
+
+#include <utility>
+
+#include "memory_tape.h"
+
+namespace millrace {
+
+namespace {
+
+// The forward pass of UNet2DConditionModel on sizes: statement by statement that of the classes named here, so that
+// what is let go of early is let go of early here. What each layer keeps for its backward stands in the first part.
+// Left out: whatever is no feature map, as the timestep's embedding and the statistics of norms, and most of what
+// kernels need for themselves.
+class UNetWalk {
+ public:
+  UNetWalk(const UNet2DConditionConfig& config, const UNetPass& pass)
+      : config_(config),
+        pass_(pass),
+        element_bytes_(c10::elementSize(pass.dtype)),
+        tape_(pass.batch * element_bytes_) {}
+
+  std::int64_t peak_bytes() {
+    tape_.backward(forward());
+    return tape_.peak();
+  }
+
+ private:
+  // ---- layers ----------------------------------------------------------------------------------------------------
+
+  // Norms and activations.
+  FeatureMap pointwise(const FeatureMap& x) { return tape_.apply(x.channels, x.size, {x}, {x.memory}); }
+
+  FeatureMap norm(const FeatureMap& x) { return pointwise(x); }
+  FeatureMap activate(const FeatureMap& x) { return pointwise(x); }
+
+  // Scratch: the gradient of the weights, which leaves for its bucket at once.
+  FeatureMap linear(const FeatureMap& x, std::int64_t channels) {
+    return tape_.apply(channels, x.size, {x}, {x.memory}, channels * x.channels * element_bytes_);
+  }
+
+  // More scratch: both maps once more, in the order that the kernel wants.
+  FeatureMap conv(const FeatureMap& x, std::int64_t channels, std::int64_t kernel, std::int64_t stride,
+                  std::int64_t padding) {
+    const auto out = [&](std::int64_t in) { return (in + 2 * padding - kernel) / stride + 1; };
+    const Extent size{out(x.size.height), out(x.size.width)};
+    const auto copies = kernel > 1 ? *x.memory + tape_.map_bytes(channels, size) : 0;
+    return tape_.apply(channels, size, {x}, {x.memory},
+                       channels * x.channels * kernel * kernel * element_bytes_ + copies);
+  }
+  FeatureMap conv_3x3(const FeatureMap& x, std::int64_t channels) { return conv(x, channels, 3, 1, 1); }
+
+  FeatureMap add(const FeatureMap& x, const FeatureMap& y) { return tape_.join(x.channels, x.size, {x, y}); }
+  FeatureMap add_vector(const FeatureMap& x) { return tape_.join(x.channels, x.size, {x}); }
+  FeatureMap concatenate(const FeatureMap& x, const FeatureMap& y) {
+    return tape_.join(x.channels + y.channels, x.size, {x, y});
+  }
+  FeatureMap copy(const FeatureMap& x, Extent size) { return tape_.apply(x.channels, size, {x}); }
+
+  // nn::attention. It keeps its output, too, as the layer behind it does anyway.
+  FeatureMap attention(const FeatureMap& q, const FeatureMap& k, const FeatureMap& v, std::int64_t heads) {
+    const auto scores = tape_.allocate(pass_.batch * heads * scores_kept(tokens(q), tokens(k), q.channels / heads) *
+                                       static_cast<std::int64_t>(sizeof(float)));
+    return tape_.apply(q.channels, q.size, {q, k, v}, {q.memory, k.memory, v.memory, scores});
+  }
+  // Floats of a head: the logarithm of each row's sum or, by NOTE [Attention on the CPU] in nn/attention.cpp, all
+  // probabilities.
+  std::int64_t scores_kept(std::int64_t queries, std::int64_t keys, std::int64_t dim) const {
+    const bool is_small = pass_.dtype == torch::kFloat32 && dim % 8 == 0 && queries * keys * dim <= 1 << 21;
+    return is_small ? queries * keys : queries;
+  }
+  static std::int64_t tokens(const FeatureMap& x) { return x.size.height * x.size.width; }
+
+  // nn::geglu. Scratch: the gradient of gelu(gate).
+  FeatureMap geglu(const FeatureMap& x) {
+    const auto gate = tape_.allocate(*x.memory / 2);
+    return tape_.apply(x.channels / 2, x.size, {x}, {x.memory, gate}, *gate);
+  }
+
+  // ---- parts of blocks -------------------------------------------------------------------------------------------
+
+  // ResnetBlock2D.
+  FeatureMap resnet(const FeatureMap& x, std::int64_t channels) {
+    auto hidden = conv_3x3(activate(norm(x)), channels);
+    hidden = activate(config_.scale_shift ? add_vector(pointwise(norm(hidden))) : norm(add_vector(hidden)));
+    const auto mask = config_.dropout > 0 ? tape_.allocate(*hidden.memory) : nullptr;
+    if (mask) hidden = tape_.apply(channels, hidden.size, {hidden}, {mask});
+    hidden = conv_3x3(hidden, channels);
+    return add(hidden, x.channels != channels ? conv(x, channels, 1, 1, 0) : x);
+  }
+
+  // Attention.
+  FeatureMap attend(const FeatureMap& x, const FeatureMap& context, std::int64_t heads) {
+    const auto q = linear(x, x.channels), k = linear(context, x.channels), v = linear(context, x.channels);
+    return linear(attention(q, k, v, heads), x.channels);
+  }
+
+  // FeedForward.
+  FeatureMap feed_forward(const FeatureMap& x) { return linear(geglu(linear(x, 8 * x.channels)), x.channels); }
+
+  // BasicTransformerBlock.
+  FeatureMap transformer_block(FeatureMap x, const FeatureMap& context, std::int64_t heads, bool only_cross_attention) {
+    const auto normed = norm(x);
+    x = add(attend(normed, only_cross_attention ? context : normed, heads), x);
+    x = add(attend(norm(x), context, heads), x);
+    return add(feed_forward(norm(x)), x);
+  }
+
+  // Transformer2DModel.
+  FeatureMap transformer(const FeatureMap& x, const FeatureMap& context, std::int64_t heads, std::int64_t layers,
+                         bool only_cross_attention) {
+    auto tokens = linear(copy(norm(x), x.size), x.channels / heads * heads);
+    for (std::int64_t i = 0; i < layers; ++i) tokens = transformer_block(tokens, context, heads, only_cross_attention);
+    return add(x, linear(tokens, x.channels));
+  }
+
+  // ---- blocks ----------------------------------------------------------------------------------------------------
+
+  // DownBlock2D: x and context -> the skip connections.
+  FeatureMaps down_block(std::size_t level, const FeatureMaps& inputs) {
+    auto x = inputs[0];
+    FeatureMaps maps;
+    for (std::int64_t i = 0; i < config_.layers_per_block[level]; ++i) {
+      x = resnet(x, config_.block_out_channels[level]);
+      if (config_.down_cross_attention[level])
+        x = transformer(x, inputs[1], config_.heads[level], config_.down_transformer_layers[level][i],
+                        config_.only_cross_attention[level]);
+      maps.push_back(x);
+    }
+    if (level + 1 == config_.levels()) return maps;
+    if (config_.downsample_padding == 0) x = copy(x, {x.size.height + 1, x.size.width + 1});
+    maps.push_back(conv(x, x.channels, 3, 2, config_.downsample_padding));
+    return maps;
+  }
+
+  // UNetMidBlock2D: x and context.
+  FeatureMaps mid_block(const FeatureMaps& inputs) {
+    const std::size_t last = config_.levels() - 1;
+    const auto x = resnet(inputs[0], inputs[0].channels);
+    if (config_.mid == UNet2DConditionConfig::Mid::resnet) return {x};
+    const auto layers = config_.down_transformer_layers[last].front();
+    return {resnet(transformer(x, inputs[1], config_.heads[last], layers, false), x.channels)};
+  }
+
+  // UpBlock2D: x, context and the skip connections, the last one first.
+  FeatureMaps up_block(std::size_t i, Extent next_size, const FeatureMaps& inputs) {
+    const std::size_t level = config_.levels() - 1 - i;
+    auto x = inputs[0];
+    for (std::int64_t j = 0; j <= config_.layers_per_block[level]; ++j) {
+      x = resnet(concatenate(x, inputs[inputs.size() - 1 - j]), config_.block_out_channels[level]);
+      if (config_.up_cross_attention[i])
+        x = transformer(x, inputs[1], config_.heads[level], config_.up_transformer_layers[i][j],
+                        config_.only_cross_attention[level]);
+    }
+    return {level > 0 ? conv_3x3(copy(x, next_size), x.channels) : x};
+  }
+
+  // ---- UNet2DConditionModel --------------------------------------------------------------------------------------
+
+  FeatureMaps run_block(const MemoryTape::Segment& block, const FeatureMaps& inputs) {
+    return pass_.gradient_checkpointing ? tape_.checkpoint(block, inputs) : block(inputs);
+  }
+
+  FeatureMap input(std::int64_t channels, Extent size) {
+    auto map = tape_.make_map(channels, size);
+    map.gradient = nullptr;
+    return map;
+  }
+
+  FeatureMap forward() {
+    const auto sample = input(config_.in_channels, {pass_.height, pass_.width});
+    const auto context = input(config_.cross_attention_dim.front(), {pass_.tokens, 1});
+    auto x =
+        conv(sample, config_.block_out_channels.front(), config_.conv_in_kernel, 1, (config_.conv_in_kernel - 1) / 2);
+
+    FeatureMaps skips = {x};
+    for (std::size_t level = 0; level < config_.levels(); ++level) {
+      const auto run = [this, level](const FeatureMaps& in) { return down_block(level, in); };
+      const auto maps = run_block(run, {x, context});
+      skips.insert(skips.end(), maps.begin(), maps.end());
+      x = maps.back();
+    }
+
+    if (config_.mid != UNet2DConditionConfig::Mid::none)
+      x = run_block([this](const FeatureMaps& in) { return mid_block(in); }, {x, context}).front();
+
+    for (std::size_t i = 0; i < config_.levels(); ++i) {
+      const auto first = skips.end() - (config_.layers_per_block[config_.levels() - 1 - i] + 1);
+      FeatureMaps inputs = {x, context};
+      inputs.insert(inputs.end(), first, skips.end());
+      skips.erase(first, skips.end());
+      const auto next_size = skips.empty() ? x.size : skips.back().size;
+      const auto run = [this, i, next_size](const FeatureMaps& in) { return up_block(i, next_size, in); };
+      x = run_block(run, inputs).front();
+    }
+    return conv(activate(norm(x)), config_.out_channels, config_.conv_out_kernel, 1, (config_.conv_out_kernel - 1) / 2);
+  }
+
+  const UNet2DConditionConfig& config_;
+  const UNetPass pass_;
+  const std::int64_t element_bytes_;
+  MemoryTape tape_;
+};
+
+}  // namespace
+
+std::int64_t unet_activation_bytes(const UNet2DConditionConfig& config, const UNetPass& pass) {
+  return UNetWalk(config, pass).peak_bytes();
+}
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+#include "millrace/parallel/state_memory.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+namespace millrace {
+
+std::int64_t StateMemory::peak(std::int64_t activations) const {
+  return lasting() + std::max(whole_buckets + activations, norm);
+}
+
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema) {
+  std::vector<std::int64_t> buckets;  // elements, the largest first
+  for (const auto& bucket : layout.buckets) buckets.push_back(bucket.elements);
+  std::ranges::sort(buckets, std::greater<>());
+  const auto all = std::accumulate(buckets.begin(), buckets.end(), std::int64_t{0}), shard = all / plan.shards;
+  const auto held = plan.splits_parameters() ? shard : all;
+
+  constexpr std::int64_t float_bytes = sizeof(float);
+  const auto parameter_bytes = static_cast<std::int64_t>(c10::elementSize(dtype));
+  StateMemory memory{};
+  memory.parameters = parameter_bytes * held;
+  memory.gradients = float_bytes * held;
+  memory.masters = dtype == torch::kFloat32 ? 0 : float_bytes * shard;
+  memory.moments = 2 * float_bytes * shard;
+  memory.ema = has_ema ? float_bytes * shard : 0;
+  if (plan.splits_parameters()) {
+    const auto second = buckets.size() > 1 ? buckets[1] : 0;
+    memory.whole_buckets = parameter_bytes * (buckets[0] + second) + float_bytes * buckets[0];
+  }
+  memory.norm = static_cast<std::int64_t>(sizeof(double)) * buckets[0] / plan.shards;
+  return memory;
+}
+
+}  // namespace millrace
