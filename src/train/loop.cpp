@@ -213,9 +213,9 @@ class Loop {
     const auto complaint = complaint_about(totals, ids);
     if (verdict == StepGuard::Verdict::stop)
       on_root(context_.trainers, [&] {
-        throw Error(
-            Exit::numerics, fmt::format("{} ({} in a row)", complaint, guard_.history().skips_in_a_row),
-            "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype, encode.dtype) are the usual cures");
+        throw Error(Exit::numerics, fmt::format("{} ({} in a row)", complaint, guard_.history().skips_in_a_row),
+                    "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype, encode.dtype) are "
+                    "the usual cures");
       });
     const bool goes_back = verdict == StepGuard::Verdict::go_back;
     if (goes_back) bad_ = UsedUpSteps{state_.step + 2 - guard_.history().skips_in_a_row, state_.step + 1, 0};
