@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
 """Replays the first steps of a millrace training run in PyTorch, from the tensors that `record.steps` wrote.
 
-    scripts/check_replay.py --millrace build/release/bin/millrace [--steps 4] [-- OVERRIDE...]
+    scripts/check_replay.py --millrace build/release/bin/millrace [--steps 4] [--ranks 1] [-- OVERRIDE...]
     scripts/check_replay.py --millrace ... -- objective.prediction=v_prediction objective.snr_gamma=5
 
 Trains a tiny U-Net on archives (--archives, else made by millrace_shapes beside the program), every step recorded. Then
 diffusers' U-Net with the same initial weights goes through the same inputs with torch.optim.AdamW, clip_grad_norm_ and
 diffusers' EMAModel, and each recorded number and the exported weights must agree. The inputs are checked too: text and
-latents against the archives' captions and images through transformers, Pillow and diffusers.
+latents against the archives' captions and images through transformers, Pillow and diffusers, and what was drawn at random
+against its distribution. scripts/check_layouts.py does this for many combinations of keys.
 Needs Python with torch, diffusers, transformers, safetensors, PyYAML and Pillow.
 """
 import argparse
+import collections
+import contextlib
+import copy
 import io
+import itertools
 import json
 import math
+import os
 import subprocess
 import sys
 import tarfile
@@ -32,21 +38,27 @@ from safetensors import safe_open
 
 RESOLUTION = 32
 LIMIT = 1e-4
-HALF_LIMIT = 2e-3  # what comes from the encoders travels as float16
+WEIGHT_LIMIT = 1e-5  # absolute
+HALF_LIMIT = 2e-3    # what comes from the encoders travels as float16
+SIGMAS = 4           # a statistic of what was drawn at random, in its standard deviations
+
+Row = collections.namedtuple("Row", "where what difference limit")
 
 
 class Table:
-    """Prints comparisons as they are made and remembers whether all held."""
+    """Prints comparisons as they are made, or only those that fail, and remembers them."""
 
-    def __init__(self):
-        self.rows = self.failures = 0
-        print(f"{'where':10} {'compared':34} {'difference':>10} {'limit':>8}")
+    def __init__(self, only_failures=False):
+        self.rows, self.failures, self.only_failures = [], 0, only_failures
+        if not only_failures:
+            print(f"{'where':10} {'compared':38} {'difference':>10} {'limit':>8}")
 
-    def add(self, where, what, difference, limit=LIMIT):
+    def add(self, where, what, difference, limit=LIMIT, note=""):
         good = difference <= limit  # NaN is not
-        self.rows += 1
+        self.rows.append(Row(where, what, difference, limit))
         self.failures += not good
-        print(f"{where:10} {what:34} {difference:10.2e} {limit:8.0e}{'' if good else '  <- too far'}", flush=True)
+        if not good or not self.only_failures:
+            print(f"{where:10} {what + note:38} {difference:10.2e} {limit:8.0e}{'' if good else '  <- too far'}", flush=True)
 
 
 def parse_arguments():
@@ -54,6 +66,7 @@ def parse_arguments():
     parser.add_argument("--millrace", required=True, type=Path, help="the program")
     parser.add_argument("--archives", type=Path, help="folder of WebDataset archives with jpg or png, and txt")
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="work here and leave the files")
     parser.add_argument("overrides", nargs="*", help="further keys for millrace train")
     return parser.parse_args()
@@ -61,23 +74,36 @@ def parse_arguments():
 
 def run(*command):
     command = [str(word) for word in command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
-def train(millrace, archives, steps, overrides, folder):
+def make_pipeline(millrace, folder):
     run(millrace, "init", "--preset", "tiny", "--out", folder / "pipeline", "seed=11")
-    if archives is None:
-        archives = folder / "archives"
-        run(millrace.with_name("millrace_shapes"), "make", "--out", archives, "--count", 64, "--per-archive", 32, "--side", 64)
-    run(millrace, "train", f"run.dir={folder / 'run'}", f"model.pipeline={folder / 'pipeline'}", "model.unet.init=pretrained",
+    return folder / "pipeline"
+
+
+def make_archives(millrace, folder):
+    archives = folder / "archives"
+    run(millrace.with_name("millrace_shapes"), "make", "--out", archives, "--count", 64, "--per-archive", 32, "--side", 64)
+    return archives
+
+
+def train(millrace, pipeline, archives, steps, overrides, folder, ranks=1):
+    """Into folder/run, with the weights exported to folder/raw and folder/ema."""
+    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
+    # With the default eps of 1e-8, a weight whose gradient is little more than rounding moves by up to lr, and PyTorch with
+    # other micro-batches disagrees with itself by as much as with us.
+    run(*launcher, millrace, "train", f"run.dir={folder / 'run'}", f"model.pipeline={pipeline}", "model.unet.init=pretrained",
         "run.device=cpu", f"data.train.path={archives}", f"transform.resolution={RESOLUTION}", "encode.batch_size=8",
         "batch.global=8", "batch.micro=4", f"duration={steps} steps", f"record.steps={list(range(1, steps + 1))}",
-        "optim.lr=1e-3", "optim.warmup=2 steps", "optim.weight_decay=0.3", "log.ids=true", "log.every=1 steps", *overrides)
+        "optim.lr=1e-3", "optim.eps=1e-5", "optim.warmup=2 steps", "optim.weight_decay=0.3", "log.ids=true",
+        "log.every=1 steps", *overrides)
     for weights in ("raw", "ema"):
         run(millrace, "export", "--run", folder / "run", "--out", folder / weights, f"weights={weights}")
-    return archives
 
 
 def read_record(run_dir, step):
@@ -103,6 +129,18 @@ def weights_difference(mine, reference):
         return math.inf
     squares = sum((mine[name] - tensor).double().square().sum() for name, tensor in reference.items())
     return (squares / sum(tensor.double().square().sum() for tensor in reference.values())).sqrt().item()
+
+
+def largest_difference(mine, reference):
+    """Of a weight, over all tensors of a network."""
+    if mine.keys() != reference.keys():
+        return math.inf
+    return torch.stack([(mine[name] - tensor).abs().max() for name, tensor in reference.items()]).max().item()
+
+
+def exported_weights(folder, name):
+    unet = diffusers.UNet2DConditionModel.from_pretrained(folder / name / "unet")
+    return {key: tensor.detach() for key, tensor in unet.named_parameters()}
 
 
 def learning_rate(optim, step, steps):
@@ -156,8 +194,8 @@ def to_tensor(image):
 
 
 @torch.no_grad()
-def check_inputs(table, pipeline, samples, records):
-    """Text is a caption's states or the empty caption's; latents are a draw from their image's posterior."""
+def check_inputs(table, pipeline, samples, objective, records):
+    """Text is a caption's states or the empty caption's; latents are a draw from their image's posterior: returns all draws."""
     def states(captions):
         ids = pipeline.tokenizer(captions, padding="max_length", max_length=77, truncation=True, return_tensors="pt").input_ids
         return pipeline.text_encoder(ids).last_hidden_state
@@ -172,14 +210,53 @@ def check_inputs(table, pipeline, samples, records):
             text_error = max(text_error, min(errors))
             dropped += errors[1] < errors[0]
     draws = torch.cat(draws)
-    count = draws.numel()
-    table.add("inputs", f"text ({dropped} of {len(draws)} captions dropped)", text_error, HALF_LIMIT)
-    table.add("inputs", "posterior draws: |mean|, in sigmas", abs(draws.mean().item()) * count**0.5, 4)
-    table.add("inputs", "posterior draws: |variance - 1|, same", abs(draws.var().item() - 1) * (count / 2)**0.5, 4)
-    table.add("inputs", "posterior draws: largest", draws.abs().max().item(), 6)
+    table.add("inputs", "text", text_error, HALF_LIMIT)
+    share, count = objective["caption_dropout"], len(draws)
+    sigma = (count * share * (1 - share))**0.5 or 1e-9
+    table.add("draws", "captions dropped", abs(dropped - count * share) / sigma, SIGMAS, f": {dropped} of {count}")
+    return draws
 
 
-def check_steps(table, folder, config, unet, records):
+def check_timesteps(table, objective, records, steps):
+    """Uniform, or one in each of as many parts of the range as the batch has samples."""
+    timesteps = torch.stack([record["timesteps"] for record, _ in records])
+    table.add("draws", "timesteps out of range", ((timesteps < 0) | (timesteps >= steps)).sum().item(), 0)
+    mean, sigma = (steps - 1) / 2, steps / (12 * timesteps.numel())**0.5
+    table.add("draws", "timesteps: mean", abs(timesteps.double().mean().item() - mean) / sigma, SIGMAS)
+    if objective.get("timesteps") == "stratified":
+        count = timesteps.shape[1]
+        bounds = steps * torch.arange(count + 1) / count  # the sorted timesteps lie in one part each
+        ordered = timesteps.sort(dim=1).values
+        outside = (ordered < bounds[:-1].floor()) | (ordered >= bounds[1:].ceil())
+        table.add("draws", "timesteps outside of their parts", outside.sum().item(), 0)
+
+
+def check_noise(table, objective, scheduler, records, posterior):
+    """What was drawn has the moments of unit normals, and two draws have nothing to do with each other."""
+    def column(name):
+        return torch.cat([record[name] for record, _ in records])
+
+    noise, offset = column("noise"), objective["noise_offset"]
+    channel_means = noise.mean(dim=(2, 3), keepdim=True)
+    pixels = noise[0, 0].numel()
+    # The offset adds to the means of channels alone; without it their variance is 1 / pixels.
+    normals = {"posterior": posterior, "noise": noise - channel_means + channel_means / (1 + pixels * offset**2)**0.5,
+               "noise's channel means": channel_means / (1 / pixels + offset**2)**0.5}
+    if objective["input_perturbation"] > 0:
+        signal = scheduler.alphas_cumprod[column("timesteps")].view(-1, 1, 1, 1)
+        added = (column("noisy") - signal.sqrt() * column("latents")) / (1 - signal).sqrt() - noise
+        normals["input perturbation"] = added / objective["input_perturbation"]
+    for name, draws in normals.items():
+        count = draws.numel()
+        table.add("draws", f"{name}: |mean|", abs(draws.mean().item()) * count**0.5, SIGMAS)
+        table.add("draws", f"{name}: |variance - 1|", abs(draws.var().item() - 1) * (count / 2)**0.5, SIGMAS)
+        table.add("draws", f"{name}: largest", draws.abs().max().item(), 6)
+    del normals["noise's channel means"]
+    for (one, first), (other, second) in itertools.combinations(normals.items(), 2):
+        table.add("draws", f"{one} x {other}", abs((first * second).mean().item()) * first.numel()**0.5, SIGMAS)
+
+
+def check_steps(table, folder, config, scheduler, unet, records):
     optim, clip, steps = config["optim"], config["optim"]["clip"], len(records)
     optimizer = torch.optim.AdamW(unet.parameters(), betas=tuple(optim["betas"]), eps=optim["eps"],
                                   weight_decay=optim["weight_decay"])
@@ -187,7 +264,6 @@ def check_steps(table, folder, config, unet, records):
     if not config["ema"]["warmup"]:
         ema.optimization_step = 10**9  # EMAModel always warms up: long past it, its decay is the given one
     metrics, ids = read_json_lines(folder / "run/metrics.jsonl"), read_json_lines(folder / "run/ids.jsonl")
-    scheduler = diffusers.DDPMScheduler.from_pretrained(folder / "raw/scheduler")
     for step, (record, metadata) in enumerate(records, start=1):
         where, rate = f"step {step}", learning_rate(optim, step, steps)
         check_objective(table, where, scheduler, config["objective"], record)
@@ -201,11 +277,11 @@ def check_steps(table, folder, config, unet, records):
             group["lr"] = rate
         optimizer.step()
         ema.step(unet.parameters())
-        table.add(where, f"loss {loss.item():.6f}", abs(record["loss"].item() / loss.item() - 1))
-        table.add(where, f"grad_norm {norm:.6f}", abs(record["grad_norm"].item() / norm - 1))
+        table.add(where, "loss", abs(record["loss"].item() / loss.item() - 1), note=f" {loss.item():.6f}")
+        table.add(where, "grad_norm", abs(record["grad_norm"].item() / norm - 1), note=f" {norm:.6f}")
         line = metrics[step - 1]
-        table.add(where, "metrics: loss, grad_norm, lr", max(abs(line["loss"] / loss.item() - 1), abs(line["grad_norm"] / norm - 1),
-                                                             abs(line["lr"] - rate) / (rate or 1)))
+        errors = abs(line["loss"] / loss.item() - 1), abs(line["grad_norm"] / norm - 1), abs(line["lr"] - rate) / (rate or 1)
+        table.add(where, "metrics: loss, grad_norm, lr", max(errors))
         same = ids[step - 1] == {"step": step, "ids": json.loads(metadata["ids"])} and metadata["step"] == str(step)
         table.add(where, "ids of record and ids.jsonl", float(not same), 0)
     return ema
@@ -215,41 +291,66 @@ def check_weights(table, folder, initial, unet, ema):
     expected = {"raw": dict(unet.named_parameters())}
     expected["ema"] = dict(zip(expected["raw"], ema.shadow_params))
     for name, weights in expected.items():
-        exported = diffusers.UNet2DConditionModel.from_pretrained(folder / name / "unet")
-        mine = {key: tensor.detach() for key, tensor in exported.named_parameters()}
+        mine = exported_weights(folder, name)
         reference = {key: tensor.detach() for key, tensor in weights.items()}
         table.add("export", f"{name} weights", weights_difference(mine, reference))
+        table.add("export", f"{name} weights: largest", largest_difference(mine, reference), WEIGHT_LIMIT)
         change = {key: tensor - initial[key] for key, tensor in reference.items()}
         table.add("export", f"{name} weights' change since step 0",
                   weights_difference({key: tensor - initial[key] for key, tensor in mine.items()}, change), 1e-2)
 
 
-def replay(arguments, folder):
-    archives = train(arguments.millrace.resolve(), arguments.archives, arguments.steps, arguments.overrides, folder)
+def replay(table, folder, pipeline, samples):
+    """The training in folder/run; the pipeline's U-Net is left as it is."""
     config = yaml.safe_load((folder / "run/config.yaml").read_text())
     config["optim"]["eps"], config["optim"]["lr"] = float(config["optim"]["eps"]), float(config["optim"]["lr"])
-    records = [read_record(folder / "run", step) for step in range(1, arguments.steps + 1)]
-    pipeline = diffusers.StableDiffusionPipeline.from_pretrained(folder / "pipeline")
+    records = [read_record(folder / "run", step) for step in config["record"]["steps"]]
+    scheduler = diffusers.DDPMScheduler.from_pretrained(folder / "raw/scheduler")
+    posterior = check_inputs(table, pipeline, samples, config["objective"], records)
+    check_timesteps(table, config["objective"], records, scheduler.config.num_train_timesteps)
+    check_noise(table, config["objective"], scheduler, records, posterior)
+    initial = {key: tensor.detach() for key, tensor in pipeline.unet.named_parameters()}
+    unet = copy.deepcopy(pipeline.unet)
+    ema = check_steps(table, folder, config, scheduler, unet, records)
+    check_weights(table, folder, initial, unet, ema)
+
+
+def check(arguments, folder):
+    millrace = arguments.millrace.resolve()
+    pipeline, archives = make_pipeline(millrace, folder), arguments.archives or make_archives(millrace, folder)
+    train(millrace, pipeline, archives, arguments.steps, arguments.overrides, folder, arguments.ranks)
     table = Table()
-    check_inputs(table, pipeline, read_samples(archives), records)
-    initial = {key: tensor.detach().clone() for key, tensor in pipeline.unet.named_parameters()}
-    ema = check_steps(table, folder, config, pipeline.unet, records)
-    check_weights(table, folder, initial, pipeline.unet, ema)
-    print(f"{table.rows} comparisons, {table.failures} beyond their limits: {'ok' if table.failures == 0 else 'FAILED'}")
+    replay(table, folder, diffusers.StableDiffusionPipeline.from_pretrained(pipeline), read_samples(archives))
+    print(f"{len(table.rows)} comparisons, {table.failures} beyond their limits: {'ok' if table.failures == 0 else 'FAILED'}")
     return 0 if table.failures == 0 else 1
 
 
-def main():
-    arguments = parse_arguments()
+def silence():
     warnings.filterwarnings("ignore")
     for library in (diffusers, transformers):
         library.utils.logging.set_verbosity_error()
         library.utils.logging.disable_progress_bar()
-    if arguments.keep:
-        arguments.keep.mkdir(parents=True)
-        return replay(arguments, arguments.keep)
-    with tempfile.TemporaryDirectory() as folder:
-        return replay(arguments, Path(folder))
+
+
+@contextlib.contextmanager
+def workshop(keep):
+    """The folder `keep`, which must be new, or else one that goes away afterwards."""
+    if keep:
+        keep.mkdir(parents=True)
+        yield keep
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+
+
+def main():
+    arguments = parse_arguments()
+    silence()
+    with workshop(arguments.keep) as folder:
+        try:
+            return check(arguments, folder)
+        except RuntimeError as error:
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":
