@@ -79,7 +79,7 @@ if(MILLRACE_TORCH)
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.
   target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed ${torch_libs} -Wl,--as-needed)
   if(MILLRACE_WITH_CUDA)
-    target_link_libraries(Torch::torch INTERFACE CUDA::cudart)
+    target_link_libraries(Torch::torch INTERFACE $<LINK_ONLY:CUDA::cudart>)  # its headers only where GPU code is: all other objects serve both builds
   endif()
 endif()
 

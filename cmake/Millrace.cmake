@@ -4,16 +4,20 @@
 #   One GoogleTest program; with RANKS, one ctest entry per number of MPI ranks.
 set(MILLRACE_TEST_DATA ${CMAKE_SOURCE_DIR}/tests/golden)
 
-# The torch header is compiled once and reused by every file that needs it (25 s a file otherwise).
+# LibTorch's headers are compiled once and reused by every file that needs them (25 s a file otherwise). Only those of tensors,
+# autograd and modules: templates that a header leaves pending are instantiated again in every file, 10 s for <torch/torch.h>.
 function(millrace_use_torch target)
   target_link_libraries(${target} PUBLIC Torch::torch)
   if(NOT TARGET torch_header)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_header.cpp "// Carries the precompiled torch header.\n")
     add_library(torch_header OBJECT ${CMAKE_BINARY_DIR}/torch_header.cpp)
     target_link_libraries(torch_header PUBLIC Torch::torch)
-    target_precompile_headers(torch_header PRIVATE <torch/torch.h>)
+    target_precompile_headers(torch_header PRIVATE <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h>
+      <torch/nn/pimpl.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM torch_header)
+  # Loading them costs more than compiling most files: a few of them share it.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   # Programs would be compiled with -fPIE, and the precompiled header refused.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
@@ -30,8 +34,6 @@ function(millrace_module name)
   target_link_libraries(millrace_${name} PUBLIC ${ARG_LINK})
   if(ARG_TORCH)
     millrace_use_torch(millrace_${name})
-    # Loading the torch header costs more than compiling most files: a few of them share it.
-    set_target_properties(millrace_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endif()
 endfunction()
 
@@ -61,6 +63,7 @@ function(millrace_test name)
     list(APPEND ARG_LABELS torch)  # what scripts/test_processors repeats
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # what is tested is in libraries; compiles a third faster
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME module)  # tests of a module see its private headers
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/src/${module})
   target_compile_definitions(${name} PRIVATE MILLRACE_TEST_DATA="${MILLRACE_TEST_DATA}")

@@ -1,6 +1,6 @@
 #pragma once
 #include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,13 +1,16 @@
 #include "app_config.h"
 
+#include "millrace/core/hash.h"
+
 #include "sections.h"
 
 namespace millrace {
 namespace {
 
-template <class Config>
-LoopConfig loop_of(const Config& c) {
-  return {c.run.dir, c.duration, c.batch, c.checkpoint, c.log, c.record, c.guard};
+template <class Config, class... Sections>
+LoopConfig loop_of(const Config& c, const Sections&... of_losses) {
+  const auto settings = (config::dump_yaml(of_losses) + ...);
+  return {c.run.dir, c.duration, c.batch, c.checkpoint, c.log, c.record, c.guard, hash128(settings).hex()};
 }
 
 void check_guard(const GuardConfig& guard, config::Report& report) {
@@ -56,7 +59,7 @@ void check_encoding(const ProducerConfig& c, config::Report& report) {
 
 void PreprocessConfig::describe(config::Section& section) {
   ProducerConfig::describe(section);
-  section.at("model").ignore({"unet", "gradient_checkpointing", "dtype"});
+  section.at("model").ignore({"unet", "gradient_checkpointing", "channels_last", "fused_kernels", "dtype"});
   section.at("data").ignore({"validation", "stripes", "shuffle_block"});
   section.section("guard", guard, "what to do when a rank hangs")
       .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
@@ -82,7 +85,7 @@ void TrainConfig::describe(config::Section& section) {
 }
 
 LoopConfig TrainConfig::loop() const {
-  return loop_of(*this);
+  return loop_of(*this, objective, model, data.train, transform);
 }
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {
@@ -95,6 +98,8 @@ void AutoencoderTrainConfig::Model::describe(config::Section& section) {
   section.key("init", init, {{"random", ModelConfig::Init::random}, {"pretrained", ModelConfig::Init::pretrained}},
               "fresh weights, or those of model.pipeline");
   describe_dtype(section, dtype);
+  describe_channels_last(section, channels_last);
+  describe_fused_kernels(section, fused_kernels);
   section.ignore({"unet", "gradient_checkpointing"});
 }
 
@@ -117,7 +122,7 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
 }
 
 LoopConfig AutoencoderTrainConfig::loop() const {
-  return loop_of(*this);
+  return loop_of(*this, autoencoder, model, data.train, transform);
 }
 
 void check(const PreprocessConfig& c, config::Report& report) {
@@ -154,6 +159,8 @@ void check(const AutoencoderTrainConfig& c, config::Report& report) {
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
   if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback)
     report.problem("guard.on_repeat", "rollback is for train alone");
+  if (!c.checkpoint.every)
+    report.problem("checkpoint.every", "cannot be null: the exported VAE comes from a checkpoint");
 }
 
 }  // namespace millrace

@@ -46,6 +46,7 @@ struct AutoencoderTrainConfig {
     config::Required pipeline;
     ModelConfig::Init init = ModelConfig::Init::random;
     std::string dtype = "auto";
+    config::Auto<bool> channels_last{}, fused_kernels{};
     void describe(config::Section& section);
   } model;
   AutoencoderConfig autoencoder;

@@ -1,5 +1,5 @@
 // env: versions and hardware, for bug reports.
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <torch/version.h>
 
 #include <fstream>
@@ -26,7 +26,7 @@ std::string first_line(const char* path, const std::string& prefix) {
 int run_env(const CommandLine&) {
   auto row = [](const char* name, const std::string& text) { fmt::print("{:<12} {}\n", name, text); };
   row("millrace", MILLRACE_VERSION);
-  row("build", fmt::format("{}, {}", MILLRACE_BUILD, __VERSION__));
+  row("build", fmt::format("{}, CUDA {}, {}", MILLRACE_BUILD_TYPE, built_with_cuda() ? "ON" : "OFF", __VERSION__));
   row("system", first_line("/etc/os-release", "PRETTY_NAME="));
   row("processor", fmt::format("{}, {} threads", device_name(torch::kCPU), std::thread::hardware_concurrency()));
   row("memory", first_line("/proc/meminfo", "MemTotal"));

@@ -24,8 +24,9 @@ struct GenerateRoot {
   GenerateConfig generate;
 
   void describe(config::Section& section) {
-    section.section("run", run, "where it runs").ignore({"dir", "seed"});
-    section.section("model", model, "arithmetic").ignore({"pipeline", "unet", "gradient_checkpointing"});
+    section.section("run", run, "where it runs").ignore({"dir", "seed", "deterministic"});
+    section.section("model", model, "arithmetic")
+        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels"});
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how images are made");
     ignore_other_sections(section);

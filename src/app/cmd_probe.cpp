@@ -1,4 +1,5 @@
 // probe: one part of the program on given tensors, so that anyone can compare it with a reference.
+#include <torch/utils.h>
 #include "app_config.h"
 #include "command.h"
 #include "millrace/core/files.h"

@@ -5,7 +5,6 @@
 #include "app_config.h"
 #include "command.h"
 #include "export.h"
-#include "millrace/checkpoint/restore.h"
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/loader/data_plan.h"
@@ -19,6 +18,7 @@
 #include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
+#include "run/sharded_training.h"
 
 namespace millrace {
 namespace {
@@ -128,17 +128,11 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
           const RunLease& lease) {
   const auto& c = plan.config;
   const fs::path dir = c.run.dir.value;
-  auto originals = plan.start.checkpoint ? std::map<std::string, torch::Tensor>() : weights_of(*vae);
-  vae->to(session.device, parse_dtype(c.model.dtype, session.device));
-  ShardedModel model(*vae, parameter_names(*vae), plan.shards, c.parallel, group,
-                     plan.start.checkpoint ? ShardedModel::Start::restored : ShardedModel::Start::of_rank_0);
-  ShardedAdamW optimizer(model, c.optim, c.ema);
-  if (plan.start.checkpoint) {
-    restore(*plan.start.checkpoint, optimizer);
-  } else {
-    optimizer.start_from(std::move(originals));
-  }
-
+  const auto dtype = parse_dtype(c.model.dtype, session.device);
+  ShardedTraining training(
+      *vae, parameter_names(*vae),
+      {plan.shards, c.parallel, c.optim, c.ema, session.device, dtype, c.model.channels_last.value}, group,
+      plan.start.checkpoint);
   startup::done(plan.start.checkpoint ? "restore" : "shards");
   SampleLoader loader(c.data, c.transform, plan.data,
                       {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
@@ -147,12 +141,12 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
   auto stream = loader.start(*source, own, stream_options(c.data, session.threads), plan.start.state.cursors);
 
   AutoencoderTask task(vae, stream,
-                       {c.autoencoder, c.run.seed, c.batch.global, own, c.batch.global / plan.stripes(), session.device,
-                        parse_dtype(c.model.dtype, session.device)});
+                       {c.autoencoder, c.run.seed, c.batch.global, c.batch.micro, own, c.batch.global / plan.stripes(),
+                        session.device, dtype});
   const auto loop = c.loop();
   const auto result = run_loop({.task = task,
-                                .model = model,
-                                .optimizer = optimizer,
+                                .model = training.model,
+                                .optimizer = training.optimizer,
                                 .trainers = group,
                                 .config = loop,
                                 .optim = c.optim,
@@ -160,12 +154,12 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .max_bad_share = c.data.max_bad_share,
                                 .device = session.device,
                                 .manifest_extra = plan.start.identity,
-                                .max_wait_seconds = hang_seconds(c.guard.hang_timeout),
+                                .hang_seconds = hang_seconds(c.guard.hang_timeout),
                                 .trainer_ranks = on_hosts(session, plan.roles.trainers),
                                 .lease = &lease,
                                 .resumed_from = plan.start.path()},
                                state_with_ledger(plan.start, group));
-  return finish(session, dir, lease, result, task, optimizer, group);
+  return finish(session, dir, lease, result, task, training.optimizer, group);
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
@@ -195,6 +189,7 @@ int run_train_autoencoder(const CommandLine& line) {
     const auto& c = loaded.root;
     startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
+    choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return say_nothing_is_left(session, plan);

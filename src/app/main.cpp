@@ -5,9 +5,11 @@
 
 #include "command.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/foreign_errors.h"
 #include "millrace/core/stop.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/torch_error.h"
 #include "report.h"
 
 namespace millrace {
@@ -115,6 +117,7 @@ int main(int argc, char** argv) {
   using namespace millrace;
   keep_freed_host_memory();
   ask_for_huge_pages();
+  translate_foreign_errors(present_torch_error);
   const S3Closer s3_closer;
   try {
     return run({argv + 1, argv + argc});

@@ -23,7 +23,9 @@ nlohmann::json RunState::to_json() const {
            {{"steps", losses.steps},
             {"mean", losses.mean},
             {"variance", losses.variance},
-            {"skips_in_a_row", losses.skips_in_a_row}}},
+            {"skips_in_a_row", losses.skips_in_a_row},
+            {"first_skip", losses.first_skip},
+            {"of", losses.of}}},
           {"used_up", millrace::to_json(used_up)},
           {"cursors", places}};
 }
@@ -36,8 +38,15 @@ RunState RunState::from_json(const nlohmann::json& json) {
   state.updates = json.at("updates");
   state.ema_updates = json.at("ema_updates");
   state.seconds = json.at("seconds");
-  if (const auto losses = json.find("losses"); losses != json.end())  // not in the first checkpoints of format 2
-    state.losses = {losses->at("steps"), losses->at("mean"), losses->at("variance"), losses->at("skips_in_a_row")};
+  if (const auto losses = json.find("losses"); losses != json.end()) {  // not in the first checkpoints of format 2
+    const int skips = losses->at("skips_in_a_row");
+    state.losses = {losses->at("steps"),
+                    losses->at("mean"),
+                    losses->at("variance"),
+                    skips,
+                    losses->value("first_skip", skips > 0 ? state.step + 1 - skips : 0),
+                    losses->value("of", "")};
+  }
   if (const auto used_up = json.find("used_up"); used_up != json.end()) state.used_up = used_up_from_json(*used_up);
   for (const auto& [stripe, place] : json.at("cursors").items())
     state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),

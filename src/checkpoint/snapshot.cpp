@@ -1,5 +1,6 @@
 #include "snapshot.h"
 
+#include <torch/utils.h>
 #include <algorithm>
 #include <bit>
 

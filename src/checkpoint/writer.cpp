@@ -58,6 +58,7 @@ struct CheckpointWriter::Job {
 
   std::filesystem::path temporary, final_name;
   RunPoint point;
+  bool replaces_older = true;
   nlohmann::json manifest;  // rank 0
   std::string ledger;       // rank 0
   std::string own_file;     // of the tensors
@@ -110,6 +111,7 @@ struct CheckpointWriter::Job {
 // Files of a published checkpoint that this rank reads back, and what was wrong with one.
 struct CheckpointWriter::ReadBack {
   std::filesystem::path checkpoint;
+  bool replaces_older = true;
   std::vector<CheckpointFile> files;
   std::atomic<bool> done{false};
   std::string problem;
@@ -201,6 +203,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   plan_files(model, optimizer);
   auto job = std::make_unique<Job>();
   job->point = state.point();
+  job->replaces_older = !options_.goes_back || state.losses.skips_in_a_row == 0;
   job->final_name = run_dir_ / "checkpoints" / step_name(state.step);
   job->temporary = job->final_name.string() + ".tmp" + (options_.lease ? "-" + options_.lease->nonce() : "");
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());
@@ -258,6 +261,7 @@ bool CheckpointWriter::commit() {
 
   read_back_ = std::make_unique<ReadBack>();
   read_back_->checkpoint = job->final_name;
+  read_back_->replaces_older = job->replaces_older;
   for (const auto& file : nlohmann::json::parse(trainers_.broadcast(std::move(read_back))))
     if (file["reader"] == trainers_.rank())
       read_back_->files.push_back({file["name"], file["bytes"], file["xxh3_128"]});
@@ -363,7 +367,7 @@ bool CheckpointWriter::settle() {
   const auto problem = std::ranges::find_if(problems, [](const std::string& text) { return !text.empty(); });
   const bool is_root = trainers_.rank() == 0;
   if (problem == problems.end()) {
-    if (is_root) delete_old(run_dir_, last_step_, options_.keep);
+    if (is_root && read_back->replaces_older) delete_old(run_dir_, last_step_, options_.keep);
     return true;
   }
   last_step_ = step_before_;

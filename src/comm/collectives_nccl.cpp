@@ -6,18 +6,21 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/collectives.h"
+#include "millrace/comm/fault.h"
 #include "wait_for_others.h"
 
 namespace millrace {
 namespace {
 
-// As check_mpi: with arguments that are right, a failure means that a GPU, the network or another rank broke.
+// With arguments that are right, a failure means that the GPU broke.
 void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (code == cudaSuccess) return;
+  fault::blame_this_rank();
   throw Error(Exit::timeout, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
               "the kernel's log tells of a broken GPU, `millrace env` of the driver");
 }
 
+// As check_mpi: the network or another rank broke, or the GPU.
 void check(ncclResult_t code, const char* what, int rank) {
   if (code == ncclSuccess || code == ncclInProgress) return;
   throw Error(

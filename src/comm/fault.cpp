@@ -16,7 +16,7 @@ namespace {
 constexpr double unwinding_seconds = 60;
 
 std::optional<Reporter> self;  // set once, before any other thread may ask
-std::atomic<bool> written{false};
+std::atomic<bool> written{false}, is_to_blame{false};
 
 }  // namespace
 
@@ -43,6 +43,10 @@ void write(const Error& error) {
   if (self) write_about(*self, error, phase::current);
 }
 
+void blame_this_rank() {
+  is_to_blame = true;
+}
+
 bool leaving() {
   const Error error = present_error();
   bool own = true, speaks = true;
@@ -57,7 +61,8 @@ bool leaving() {
   }
   if (!self) return speaks;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
-  if (own && error.exit() != Exit::timeout) write(error);       // who waited in vain is not to blame
+  // Who waited in vain is not to blame.
+  if (own && (error.exit() != Exit::timeout || is_to_blame)) write(error);
   return speaks;
 }
 

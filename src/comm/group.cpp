@@ -5,6 +5,8 @@
 
 #include "group_backend.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
+#include "millrace/comm/foreign_errors.h"
 
 namespace millrace {
 
@@ -97,6 +99,12 @@ void agree(const Group& group, const std::optional<Error>& error) {
   }
 }
 
+static ForeignError foreign_error = nullptr;
+
+void translate_foreign_errors(ForeignError translate) {
+  foreign_error = translate;
+}
+
 Error present_error() {
   try {
     throw;
@@ -105,6 +113,9 @@ Error present_error() {
   } catch (const std::filesystem::filesystem_error& error) {
     return {Exit::io, error.what()};
   } catch (const std::exception& error) {
+    const auto known = foreign_error ? foreign_error() : std::nullopt;
+    if (known && known->exit() == Exit::timeout) fault::blame_this_rank();
+    if (known) return *known;
     return {Exit::bug, error.what(), "please report this with the output of `millrace env`"};
   }
 }

@@ -60,13 +60,16 @@ void MpiGroup::wait(MPI_Request request, const char* what) const {
   wait_all(std::span(&request, 1), limit_seconds(), what, rank_);
 }
 
+// A communicator is made without a time limit, so all ranks are waited for before.
 std::shared_ptr<GroupBackend> MpiGroup::split(int color, int key) const {
+  barrier();
   MPI_Comm part;
   call_mpi([&] { return MPI_Comm_split(comm_, color, key, &part); });
   return std::make_shared<MpiGroup>(part, limit_seconds_);
 }
 
 std::shared_ptr<GroupBackend> MpiGroup::duplicate() const {
+  barrier();
   MPI_Comm copy;
   call_mpi([&] { return MPI_Comm_dup(comm_, &copy); });
   return std::make_shared<MpiGroup>(copy, limit_seconds_);

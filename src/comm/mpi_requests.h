@@ -9,7 +9,7 @@ namespace millrace {
 
 // NOTE [Turns] One thread at a time may be in MPI (MPI_THREAD_SERIALIZED); whoever calls it has the turn. Waits
 // for other ranks look, give the turn away, and look again, so that a thread that moves parcels along gets in between.
-// The exceptions are the making of groups, which happens before there are parcels, and giving up a message.
+// The exceptions are the making of groups, which begins when all ranks are there, and giving up a message.
 std::mutex& mpi_turn();
 
 // Turns what MPI returns into Error(timeout): with errors returned, a failure means that another rank or the network

@@ -1,5 +1,6 @@
 #include "millrace/diffusion/objective.h"
 
+#include <torch/utils.h>
 #include <algorithm>
 #include <cmath>
 #include <functional>

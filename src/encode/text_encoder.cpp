@@ -1,8 +1,10 @@
 #include "millrace/encode/text_encoder.h"
 
+#include <torch/utils.h>
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/nn/device.h"
 #include "pad_rows.h"
 
 namespace millrace {
@@ -26,7 +28,7 @@ torch::Tensor TextEncoder::encode(const torch::Tensor& tokens) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parts;
   for (const auto& ids : tokens.to(torch::kInt64).split(batch_size_)) {
-    const auto text = network_->forward(pad_rows(ids, batch_size_).to(device_));  // (batch_size, 77, C)
+    const auto text = network_->forward(upload(pad_rows(ids, batch_size_), device_));  // (batch_size, 77, C)
     parts.push_back(text.slice(0, 0, ids.size(0)).to(torch::kHalf));
   }
   return torch::cat(parts);

@@ -1,6 +1,7 @@
 #include "millrace/generate/generate.h"
 
 #include <fmt/ranges.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 

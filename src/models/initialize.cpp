@@ -1,6 +1,7 @@
 #include "millrace/models/initialize.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>

@@ -5,6 +5,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/json.h"
+#include "millrace/nn/layers.h"
 #include "staged_folder.h"
 
 namespace millrace {
@@ -86,7 +87,7 @@ Module PipelineFolder::load(std::string_view name, std::string_view stem, std::s
                             torch::Device device, torch::Dtype dtype) const {
   const fs::path& folder = component(name);
   Module module(Config::from_json(config(name), (folder / "config.json").string()));
-  module->to(device, dtype);
+  nn::place(*module, device, dtype);
   load_weights(*module, folder, stem, variant);
   module->eval();
   return module;

@@ -156,7 +156,7 @@ torch::Tensor UNet2DConditionModelImpl::forward(torch::Tensor sample, const torc
     };
     x = run_block(run, inputs).front();
   }
-  return conv_out(nn::activate(config_.act_fn, conv_norm_out(x)));
+  return conv_out(conv_norm_out->activated(config_.act_fn, x));
 }
 
 // Within a resnet, a transformer and whatever else has no parts of these kinds, registration is in order of execution.

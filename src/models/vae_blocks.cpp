@@ -110,7 +110,8 @@ VaeEncoderImpl::VaeEncoderImpl(const CoderOptions& options, std::int64_t in_chan
 torch::Tensor VaeEncoderImpl::forward(torch::Tensor x) {
   x = conv_in(x);
   for (auto& block : *down_blocks) x = block(x);
-  return conv_out(at::silu(conv_norm_out(mid_block(x))));  // SiLU whatever the activation of the resnets
+  return conv_out(
+      conv_norm_out->activated(nn::Activation::silu, mid_block(x)));  // SiLU whatever the activation of the resnets
 }
 
 VaeDecoderImpl::VaeDecoderImpl(const CoderOptions& options, std::int64_t in_channels, std::int64_t out_channels)
@@ -134,7 +135,7 @@ VaeDecoderImpl::VaeDecoderImpl(const CoderOptions& options, std::int64_t in_chan
 torch::Tensor VaeDecoderImpl::forward(torch::Tensor x) {
   x = mid_block(conv_in(x));
   for (auto& block : *up_blocks) x = block(x);
-  return conv_out(at::silu(conv_norm_out(x)));
+  return conv_out(conv_norm_out->activated(nn::Activation::silu, x));
 }
 
 }  // namespace millrace

@@ -1,8 +1,12 @@
 #include "millrace/nn/activation.h"
 
+#include <torch/autograd.h>
 #include <array>
 #include <utility>
 #include <vector>
+
+#include "millrace/kernels/ops.h"
+#include "millrace/nn/fused.h"
 
 namespace millrace::nn {
 
@@ -69,6 +73,7 @@ struct Geglu : torch::autograd::Function<Geglu> {
 }  // namespace
 
 torch::Tensor geglu(const torch::Tensor& x) {
+  if (fused_kernels_on(x.device()) && x.is_contiguous()) return kernels::geglu(x);
   return Geglu::apply(x);
 }
 

@@ -36,6 +36,8 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   const int gpus = word == "cpu" ? 0 : gpu::count();
   if (gpus > 0) {
     at::globalContext().setAllowTF32CuDNN(false);  // float32 means float32, in convolutions too
+    at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
+    at::globalContext().setBenchmarkCuDNN(true);  // shapes stay the same for the whole run
     return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
   }
   if (word == "cuda") {
@@ -69,16 +71,29 @@ int gpu_count() {
   return gpu::count();
 }
 
+bool built_with_cuda() {
+  return at::Context::hasCUDART();
+}
+
 std::string cuda_versions() {
   return gpu::versions();
 }
 
-void synchronize(torch::Device device) {
-  if (device.is_cuda()) gpu::synchronize(device.index());
+void compute_deterministically() {
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // without it cuBLAS may add in another order
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
 }
 
-void release_cached_memory(torch::Device device) {
-  if (device.is_cuda()) gpu::release_cached_memory();
+torch::Tensor upload(const torch::Tensor& tensor, torch::Device device) {
+  if (!device.is_cuda() || !tensor.is_cpu()) return tensor.to(device);
+  const auto pinned = torch::empty(tensor.sizes(), tensor.options().pinned_memory(true));
+  return pinned.copy_(tensor).to(device, /*non_blocking=*/true);
+}
+
+void synchronize(torch::Device device) {
+  if (device.is_cuda()) gpu::synchronize(device.index());
 }
 
 void* compute_stream(int device) {

@@ -13,8 +13,6 @@ std::string versions() {
   return "not in this build";
 }
 
-void release_cached_memory() {}
-
 void synchronize(int) {
   ensure(false, "no GPU in this build");
 }

@@ -49,10 +49,6 @@ std::string versions() {
                      nccl_version());
 }
 
-void release_cached_memory() {
-  c10::cuda::CUDACachingAllocator::emptyCache();
-}
-
 void synchronize(int index) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
   c10::cuda::device_synchronize();

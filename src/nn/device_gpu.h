@@ -13,7 +13,6 @@ std::string why_none();
 // Of CUDA, its driver, cuDNN and NCCL, as they are in this process.
 std::string versions();
 void synchronize(int index);
-void release_cached_memory();
 void* compute_stream(int index);
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);

@@ -1,5 +1,6 @@
 #include "millrace/nn/gradient_checkpoint.h"
 
+#include <torch/autograd.h>
 #include <utility>
 
 namespace millrace::nn {

@@ -1,5 +1,8 @@
 #include "millrace/nn/layers.h"
 
+#include "millrace/kernels/ops.h"
+#include "millrace/nn/fused.h"
+
 namespace millrace::nn {
 
 LinearImpl::LinearImpl(std::int64_t in, std::int64_t out, bool with_bias) {
@@ -19,16 +22,44 @@ GroupNormImpl::GroupNormImpl(std::int64_t groups, std::int64_t channels, double 
   bias = register_parameter("bias", torch::empty({channels}));
 }
 
+static bool fits_group_norm_kernel(const torch::Tensor& x) {
+  return fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+torch::Tensor GroupNormImpl::forward(const torch::Tensor& x) {
+  if (!fits_group_norm_kernel(x))
+    return with_parameters({weight}, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
+  return with_parameters({weight, bias}, [&] {  // the kernel's backward reads both
+    return kernels::group_norm_silu(x, /*time=*/{}, weight, bias, groups_, eps_, /*with_silu=*/false);
+  });
+}
+
+torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift) {
+  if (activation == Activation::silu && fits_group_norm_kernel(x))
+    return with_parameters({weight, bias},
+                           [&] { return kernels::group_norm_silu(x, shift, weight, bias, groups_, eps_); });
+  return activate(activation, forward(shift.defined() ? x + shift.unsqueeze(-1).unsqueeze(-1) : x));
+}
+
 LayerNormImpl::LayerNormImpl(std::int64_t channels, double eps) : eps_(eps) {
   weight = register_parameter("weight", torch::empty({channels}));
   bias = register_parameter("bias", torch::empty({channels}));
+}
+
+torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) {
+  return with_parameters({weight}, [&] {
+    if (fused_kernels_on(x.device()) && x.is_contiguous()) return kernels::layer_norm(x, weight, bias, eps_);
+    return at::layer_norm(x, weight.sizes(), weight, bias, eps_);
+  });
 }
 
 EmbeddingImpl::EmbeddingImpl(std::int64_t rows, std::int64_t channels) {
   weight = register_parameter("weight", torch::empty({rows, channels}));
 }
 
-void to_channels_last(torch::nn::Module& module) {
+void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype, std::optional<bool> channels_last) {
+  module.to(device, dtype);
+  if (!channels_last.value_or(device.is_cuda())) return;
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() == 4) parameter.set_data(parameter.data().contiguous(at::MemoryFormat::ChannelsLast));
   }

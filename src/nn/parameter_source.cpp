@@ -1,5 +1,7 @@
 #include "millrace/nn/parameter_source.h"
 
+#include <torch/autograd.h>
+
 #include "millrace/core/error.h"
 
 namespace millrace::nn {
@@ -8,9 +10,10 @@ namespace {
 
 // What the backward pass has to ask for. A capsule, because an autograd context stores only IValues.
 struct Request : torch::CustomClassHolder {
-  Request(ParameterSource* source, torch::Tensor parameter) : source(source), parameter(std::move(parameter)) {}
+  Request(ParameterSource* source, std::vector<torch::Tensor> parameters)
+      : source(source), parameters(std::move(parameters)) {}
   ParameterSource* source;
-  torch::Tensor parameter;
+  std::vector<torch::Tensor> parameters;
 };
 
 // The output as it is. Autograd comes through here right before the nodes that made it: the engine takes the newest
@@ -25,16 +28,17 @@ struct ProvideInBackward : torch::autograd::Function<ProvideInBackward> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto request = c10::static_intrusive_pointer_cast<Request>(context->saved_data["request"].toCapsule());
-    request->source->provide(request->parameter);
+    for (const auto& parameter : request->parameters) request->source->provide(parameter);
     return {gradients[0], torch::Tensor()};
   }
 };
 
 }  // namespace
 
-torch::Tensor Layer::provided_before_backward(const torch::Tensor& weight, const torch::Tensor& output) const {
+torch::Tensor Layer::provided_before_backward(const std::vector<torch::Tensor>& parameters,
+                                              const torch::Tensor& output) const {
   if (!output.requires_grad()) return output;
-  return ProvideInBackward::apply(output, c10::make_intrusive<Request>(source_, weight));
+  return ProvideInBackward::apply(output, c10::make_intrusive<Request>(source_, parameters));
 }
 
 void set_parameter_source(torch::nn::Module& model, ParameterSource* source) {

@@ -1,8 +1,10 @@
 #include "millrace/parallel/sharded_model.h"
 
 #include <fmt/ranges.h>
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +13,9 @@
 #include "gradient_buckets.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
+#include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/fused.h"
 #include "millrace/parallel/storage_order.h"
 #include "transient_memory.h"
 
@@ -196,6 +200,11 @@ void ShardedModel::finish_gradients(double factor) {
 
 double ShardedModel::gradient_square_sum() const {
   if (plan().replica_of(trainers_.rank()) != 0) return 0;
+  if (nn::fused_kernels_on(gradients_->shard(0).device())) {
+    const auto sums = torch::empty({buckets()}, gradients_->shard(0).options().dtype(torch::kFloat64));
+    for (int b = 0; b < buckets(); ++b) kernels::square_sum(gradients_->shard(b), sums.narrow(0, b, 1));
+    return sums.sum().item<double>();
+  }
   auto sum = torch::zeros({}, gradients_->shard(0).options().dtype(torch::kFloat64));
   for (const auto& shard : gradients_->shards())
     sum += at::linalg_vector_norm(shard, 2, {}, false, torch::kFloat64).square();

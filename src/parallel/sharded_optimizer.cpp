@@ -1,9 +1,12 @@
 #include "millrace/parallel/sharded_optimizer.h"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <torch/utils.h>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
+#include "millrace/kernels/ops.h"
+#include "millrace/nn/fused.h"
 #include "millrace/parallel/storage_order.h"
 
 namespace millrace {
@@ -22,6 +25,42 @@ ShardedAdamW::ShardedAdamW(ShardedModel& model, const OptimConfig& config, const
 void ShardedAdamW::step(double lr, double gradient_scale) {
   const torch::NoGradGuard no_grad;
   ++updates_;
+  if (has_ema()) ++ema_updates_;
+  if (nn::fused_kernels_on(state_.at("weights")[0].device())) {
+    update_fused(lr, gradient_scale);
+    model_.publish_parameters();
+  } else {
+    update(lr, gradient_scale);
+    update_ema();
+    publish_weights();
+  }
+}
+
+// Weights, moments, EMA and the model's own copy in one pass.
+void ShardedAdamW::update_fused(double lr, double gradient_scale) {
+  const auto device = state_.at("weights")[0].device();
+  const auto settings = kernels::make_adamw_settings({.lr = lr,
+                                                      .beta1 = config_.betas.at(0),
+                                                      .beta2 = config_.betas.at(1),
+                                                      .eps = config_.eps,
+                                                      .weight_decay = config_.weight_decay,
+                                                      .ema_decay = has_ema() ? ema_decay(ema_, ema_updates_) : 0,
+                                                      .gradient_factor = gradient_scale},
+                                                     device);
+  const auto state = kernels::make_adamw_state(updates_ - 1, device);
+  const auto judged_before = torch::zeros({1}, torch::dtype(torch::kFloat64).device(device));
+  kernels::prepare_adamw(settings, judged_before, /*loss=*/{}, state);
+  for (int b = 0; b < model_.buckets(); ++b)
+    kernels::adamw_step({.gradient = model_.gradient_shard(b),
+                         .weights = state_.at("weights")[b],
+                         .exp_avg = state_.at("exp_avg")[b],
+                         .exp_avg_sq = state_.at("exp_avg_sq")[b],
+                         .ema = has_ema() ? state_.at("ema")[b] : torch::Tensor(),
+                         .published = has_separate_masters() ? model_.parameter_shard(b) : torch::Tensor()},
+                        state);
+}
+
+void ShardedAdamW::update(double lr, double gradient_scale) {
   std::vector<torch::Tensor> gradients;
   for (int b = 0; b < model_.buckets(); ++b) gradients.push_back(model_.gradient_shard(b));
   const auto scalar = [&](double value) { return torch::full({}, value, gradients[0].options()); };
@@ -32,13 +71,10 @@ void ShardedAdamW::step(double lr, double gradient_scale) {
                     /*max_exp_avg_sqs=*/{}, count, lr, config_.betas.at(0), config_.betas.at(1), config_.weight_decay,
                     config_.eps,
                     /*amsgrad=*/false, /*maximize=*/false, divisor);
-  update_ema();
-  publish_weights();
 }
 
 void ShardedAdamW::update_ema() {
   if (!has_ema()) return;
-  ++ema_updates_;
   const double decay = ema_decay(ema_, ema_updates_);
   for (int b = 0; b < model_.buckets(); ++b) state_.at("ema")[b].lerp_(state_.at("weights")[b], 1 - decay);
 }

@@ -114,7 +114,12 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
     const auto description = read_cache_description(*plan.cache);
     plan.shape = description.shape;
     check_text_on(plan.cache->string(), plan.shape.has_tokens(), text_on);
-    if (plan.shape.has_tokens()) check_tokenizer(plan.cache->string(), description.fingerprint, config, pipeline);
+    if (plan.shape.has_tokens()) {
+      if (plan.shape.text[0] != token_count)
+        fail(Exit::usage, "{} holds {} token ids a caption, the text encoder takes {}", plan.cache->string(),
+             plan.shape.text[0], token_count);
+      check_tokenizer(plan.cache->string(), description.fingerprint, config, pipeline);
+    }
     warn_of_other_encoders(description.fingerprint, config, pipeline, dtype);
     return plan;
   }

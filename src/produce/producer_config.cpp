@@ -9,11 +9,24 @@ void describe_dtype(config::Section& section, std::string& dtype) {
       .one_of({"auto", "float32", "bfloat16"});
 }
 
+void describe_channels_last(config::Section& section, config::Auto<bool>& channels_last) {
+  section.key("channels_last", channels_last,
+              "images of the trained model lie in memory pixel by pixel, as tensor cores want them; auto = on CUDA");
+}
+
+void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels) {
+  section.key("fused_kernels", fused_kernels,
+              "norms, GEGLU and the optimizer's step by kernels of the program's own in place of LibTorch's; auto = on "
+              "CUDA (on CPUs they are slow, and good for comparisons)");
+}
+
 void RunConfig::describe(config::Section& section) {
   section.key("dir", dir, "folder of the run: checkpoints, metrics, logs");
   section.key("seed", seed, "of everything random");
   section.key("device", device, "where tensors live; auto = CUDA where there is one, else the CPU")
       .one_of({"auto", "cpu", "cuda"});
+  section.key("deterministic", deterministic,
+              "only GPU kernels that give the same bits each time, which are slower; on CPUs all do");
 }
 
 void ModelConfig::Unet::describe(config::Section& section) {
@@ -32,6 +45,8 @@ void ModelConfig::describe(config::Section& section) {
   section.section("unet", unet, "the trained network");
   section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
   describe_dtype(section, dtype);
+  describe_channels_last(section, channels_last);
+  describe_fused_kernels(section, fused_kernels);
 }
 
 void ProducerConfig::describe(config::Section& section) {

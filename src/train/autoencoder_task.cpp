@@ -1,5 +1,6 @@
 #include "millrace/train/autoencoder_task.h"
 
+#include <torch/utils.h>
 #include <cmath>
 #include <span>
 
@@ -61,15 +62,21 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
 
 double AutoencoderTask::latent_deviation(const Group& trainers) {
   torch::NoGradGuard guard;
-  const auto images = images_to_tensor(local_batch_).to(options_.device, options_.dtype);
-  const Posterior posterior(vae_->encode(images).to(torch::kFloat32));
-  const auto latents = posterior.sample(rng_keys(options_.seed, refs_)).to(torch::kCPU, torch::kFloat64);
-  // Sums, because local batches may differ in size.
-  double sums[] = {static_cast<double>(latents.numel()), latents.sum().item<double>(),
-                   latents.square().sum().item<double>()};
+  double sums[] = {0, 0, 0};  // because local batches may differ in size
+  const std::span samples(local_batch_);
+  for (std::size_t begin = 0; begin < samples.size(); begin += options_.micro_batch) {
+    const auto count = std::min<std::size_t>(options_.micro_batch, samples.size() - begin);
+    const auto images = images_to_tensor(samples.subspan(begin, count)).to(options_.device, options_.dtype);
+    const Posterior posterior(vae_->encode(images).to(torch::kFloat32));
+    const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, count));
+    const auto latents = posterior.sample(keys).to(torch::kCPU, torch::kFloat64);
+    sums[0] += static_cast<double>(latents.numel());
+    sums[1] += latents.sum().item<double>();
+    sums[2] += latents.square().sum().item<double>();
+  }
   trainers.all_reduce_sum(std::span<double>(sums));
-  const auto [count, sum, squares] = sums;
-  return std::sqrt((squares - sum * sum / count) / (count - 1));
+  const auto [elements, sum, squares] = sums;
+  return std::sqrt((squares - sum * sum / elements) / (elements - 1));
 }
 
 }  // namespace millrace

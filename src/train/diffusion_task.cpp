@@ -1,5 +1,10 @@
 #include "millrace/train/diffusion_task.h"
 
+#include <torch/utils.h>
+
+#include "millrace/core/hash.h"
+#include "millrace/nn/device.h"
+
 namespace millrace {
 
 DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source,
@@ -8,14 +13,17 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
       schedule_(std::move(schedule)),
       source_(std::move(source)),
       receiver_(receiver),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      step_(options_.step) {
+  options_.null_text = options_.null_text.to(options_.device);
+}
 
 bool DiffusionTask::next_batch(double seconds) {
   auto batch = source_.next(seconds);
   if (!batch) return false;
   local_batch_ = std::move(*batch);
   check_tokens();
-  ++options_.step;
+  ++step_;
   timesteps_ = draw_timesteps();
   return true;
 }
@@ -39,23 +47,32 @@ std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
 // A caption whose embeddings are not finite makes the loss of the step so, which the guard sees.
 torch::Tensor DiffusionTask::text_embeddings(std::int64_t begin, std::int64_t end) {
   const auto text = local_batch_.text.slice(0, begin, end);
-  return options_.text_encoder ? options_.text_encoder->encode(text) : text;
+  return options_.text_encoder ? options_.text_encoder->encode(text) : upload(text, options_.device);
 }
 
 std::vector<std::int64_t> DiffusionTask::draw_timesteps() const {
   const auto keys = rng_keys(options_.seed, local_batch_.refs);
   if (options_.objective.timesteps == ObjectiveConfig::Timesteps::uniform)
     return uniform_timesteps(keys, schedule_.size());
-  return stratified_timesteps(keys, options_.seed, {options_.step, options_.global_batch, options_.first_place},
+  return stratified_timesteps(keys, options_.seed, {step_, options_.global_batch, options_.first_place},
                               schedule_.size());
+}
+
+// What is dropped depends on the step and the place in the batch, so that a run that goes on drops the same.
+void DiffusionTask::seed_dropout(std::int64_t begin) const {
+  if (unet_->config().dropout == 0) return;
+  const auto first = options_.first_place + begin;
+  torch::manual_seed(options_.seed ^ hash64(fmt::format("dropout in step {} from place {}", step_, first)));
 }
 
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   const auto keys = rng_keys(options_.seed, std::span(local_batch_.refs).subspan(begin, end - begin));
   const auto timesteps = std::span(timesteps_).subspan(begin, end - begin);
-  const auto input = make_step_input(local_batch_.moments.slice(0, begin, end), text_embeddings(begin, end),
-                                     options_.null_text, keys, timesteps, options_.scaling_factor,
-                                     options_.shift_factor, schedule_, options_.objective, options_.device);
+  const auto moments = upload(local_batch_.moments.slice(0, begin, end), options_.device);
+  const auto input =
+      make_step_input(moments, text_embeddings(begin, end), options_.null_text, keys, timesteps,
+                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+  seed_dropout(begin);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
   record_.keep("latents", input.latents);

@@ -74,7 +74,7 @@ bool Leaving::next_batch(double seconds, double waited) {
 }
 
 void Leaving::look_for_silence(double waited) {
-  const double limit = context_.max_wait_seconds * (is_first_ ? 5 : 1);
+  const double limit = context_.hang_seconds * (is_first_ ? phase::slow_factor : 1);
   if (waited < limit) return;
   const auto overdue = context_.task.overdue(limit);
   if (!overdue) return;

@@ -50,7 +50,7 @@ class Loop {
         start_(state_.point()),
         before_(start_),
         schedule_(plan_lr_schedule(context_.optim, context_.config.duration, context_.config.batch.global)),
-        guard_(context_.config.guard, state_.losses),
+        guard_(context_.config.guard, usual_losses()),
         progress_(open_progress()),
         leaving_(context_),
         data_(context_, std::exchange(state_.ledger, {})),
@@ -58,7 +58,7 @@ class Loop {
         saves_(context_, state_, data_, progress_.get()) {}
 
   LoopResult run() try {
-    set_wait_limit(context_, 5);  // until the first step is done
+    set_wait_limit(context_, phase::slow_factor);  // until the first step is done
     while (!is_finished() && step()) {
     }
     enter_slow(context_, phase::saving);
@@ -72,6 +72,11 @@ class Loop {
     saves_.save_last();
     if (is_root()) data_.write_report();
     return result();
+  } catch (const AgreedError& error) {
+    // Numbers or samples are bad; the checkpoint that is being written is from before.
+    if (error.exit() == Exit::numerics || error.exit() == Exit::bad_data) saves_.finish_begun();
+    fault::leaving();
+    throw;
   } catch (...) {
     fault::leaving();
     throw;
@@ -83,6 +88,12 @@ class Loop {
   double seconds() const { return start_.seconds + since_start_.seconds(); }
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
+
+  // What was usual before tells nothing once the objective, the data or the model are others.
+  LossHistory usual_losses() const {
+    const auto& of = context_.config.losses_of;
+    return state_.losses.of == of ? state_.losses : LossHistory{.of = of};
+  }
 
   std::unique_ptr<Progress> open_progress() const {
     if (!is_root()) return nullptr;
@@ -203,7 +214,7 @@ class Loop {
   }
 
   void update(const StepTotals& totals) {
-    const auto verdict = guard_.judge(totals.loss, totals.norm());
+    const auto verdict = guard_.judge(state_.step + 1, totals.loss, totals.norm());
     if (verdict == StepGuard::Verdict::update) {
       context_.optimizer.step(lr_, clip_factor(context_.optim.clip, totals.norm()));
       return;
@@ -218,7 +229,7 @@ class Loop {
                     "the usual cures");
       });
     const bool goes_back = verdict == StepGuard::Verdict::go_back;
-    if (goes_back) bad_ = UsedUpSteps{state_.step + 2 - guard_.history().skips_in_a_row, state_.step + 1, 0};
+    if (goes_back) bad_ = UsedUpSteps{guard_.history().first_skip, state_.step + 1, 0};
     if (!is_root()) return;
     log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
     log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
@@ -236,7 +247,8 @@ class Loop {
 
   // What every trainer holds whole can only differ if a machine is damaged. Collective.
   void compare_weights_if_due() {
-    if (!is_due(context_.config.guard.digest_every) || context_.model.plan().splits_parameters()) return;
+    if (!is_due(context_.config.guard.digest_every) || context_.trainers.size() == 1) return;
+    if (context_.model.plan().splits_parameters()) return;
     const auto differing = context_.model.differing_trainers();
     if (differing.empty()) return;
     std::vector<std::string> names;

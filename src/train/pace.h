@@ -2,18 +2,18 @@
 #include "millrace/core/phase.h"
 #include "millrace/train/loop.h"
 
-// How long trainers may wait for each other: guard.hang_timeout, which is for the steady state, or five times as long
-// in what takes longer: loading, the first step, validation, saves. A little more than the watchdog waits, which knows
+// How long trainers may wait for each other: guard.hang_timeout, which is for the steady state, or slow_factor times
+// as long in what takes longer. A little more than the watchdog waits, which knows
 // who hangs and never waits longer than guard.hang_timeout, and for the stacks after it.
 namespace millrace {
 
 inline void set_wait_limit(const TrainerContext& context, double times) {
-  context.trainers.set_time_limit(times * context.max_wait_seconds + 15);
+  context.trainers.set_time_limit(times * context.hang_seconds + 15);
 }
 
 // Slow phases last until the end of the step, which calls `steady`.
 inline void enter_slow(const TrainerContext& context, const char* phase) {
-  set_wait_limit(context, 5);
+  set_wait_limit(context, phase::slow_factor);
   phase::current = phase;
 }
 inline void steady(const TrainerContext& context) {

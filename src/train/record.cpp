@@ -17,18 +17,29 @@ DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kInt64 ? DType::i64 : DType::f32;
 }
 
-// All trainers' parts of one tensor, joined along the samples; whole on rank 0 only.
+// All trainers' parts of one tensor, joined along the samples; whole on rank 0 only. One message holds the same share
+// of every part, and less than the 1 GiB that a message may.
 torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
+  constexpr std::int64_t message_bytes = 1 << 28;
   const auto mine = part.contiguous();
-  const auto parts = trainers.gather_strings(std::string(static_cast<const char*>(mine.data_ptr()), mine.nbytes()));
+  const auto row_bytes = static_cast<std::int64_t>(mine.nbytes()) / mine.size(0);
+  std::int64_t most = mine.size(0);  // rows of a trainer
+  trainers.all_reduce_max(std::span(&most, 1));
+  const auto at_once = std::max<std::int64_t>(1, message_bytes / row_bytes / trainers.size());
+  std::vector<std::string> bytes_of_trainer(static_cast<std::size_t>(trainers.size()));
+  for (std::int64_t begin = 0; begin < most; begin += at_once) {
+    const auto count = std::clamp<std::int64_t>(mine.size(0) - begin, 0, at_once);
+    const auto* first = static_cast<const char*>(mine.data_ptr()) + std::min(begin, mine.size(0)) * row_bytes;
+    const auto parts = trainers.gather_strings({first, static_cast<std::size_t>(count * row_bytes)});
+    for (std::size_t t = 0; t < parts.size(); ++t) bytes_of_trainer[t] += parts[t];
+  }
   if (trainers.rank() != 0) return {};
   auto shape = mine.sizes().vec();
   shape[0] = 0;
-  const auto row_bytes = mine.nbytes() / mine.size(0);
-  for (const auto& bytes : parts) shape[0] += static_cast<std::int64_t>(bytes.size() / row_bytes);
+  for (const auto& bytes : bytes_of_trainer) shape[0] += static_cast<std::int64_t>(bytes.size()) / row_bytes;
   auto whole = torch::empty(shape, mine.options());
   auto* target = static_cast<char*>(whole.data_ptr());
-  for (const auto& bytes : parts) target = std::copy(bytes.begin(), bytes.end(), target);
+  for (const auto& bytes : bytes_of_trainer) target = std::copy(bytes.begin(), bytes.end(), target);
   return whole;
 }
 
@@ -72,9 +83,15 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
   for (const auto& [name, tensor] : whole)
     contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
   const auto path = run_dir / "records" / fmt::format("step-{:08d}.safetensors", step);
-  std::filesystem::create_directories(path.parent_path());
-  save_safetensors(path, contents, {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", all_ids.dump()}});
-  log::info("record {}", path.string());
+  try {
+    std::error_code code;
+    std::filesystem::create_directories(path.parent_path(), code);
+    if (code) fail(Exit::io, "cannot make {}: {}", path.parent_path().string(), code.message());
+    save_safetensors(path, contents, {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", all_ids.dump()}});
+    log::info("record {}", path.string());
+  } catch (const Error& error) {
+    log::warning("no record of step {}, training continues: {}", step, error.what());
+  }
 }
 
 }  // namespace millrace

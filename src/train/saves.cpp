@@ -19,6 +19,7 @@ CheckpointWriter::Options writer_options(const TrainerContext& context) {
   std::vector<std::string> hosts;
   for (const auto& [rank, host] : context.trainer_ranks) hosts.push_back(host);
   return {.keep = context.config.checkpoint.keep,
+          .goes_back = context.config.guard.on_repeat == GuardConfig::OnRepeat::rollback,
           .keep_every = context.config.checkpoint.keep_every,
           .hosts = std::move(hosts),
           .lease = context.lease};

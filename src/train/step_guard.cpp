@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-StepGuard::Verdict StepGuard::judge(double loss, double gradient_norm) {
+StepGuard::Verdict StepGuard::judge(std::int64_t step, double loss, double gradient_norm) {
   const bool finite = std::isfinite(loss) && std::isfinite(gradient_norm);
   spike_ = finite ? spike_of(loss) : std::nullopt;
   if (finite && !spike_) {
@@ -13,7 +13,7 @@ StepGuard::Verdict StepGuard::judge(double loss, double gradient_norm) {
     history_.skips_in_a_row = 0;
     return Verdict::update;
   }
-  ++history_.skips_in_a_row;
+  if (++history_.skips_in_a_row == 1) history_.first_skip = step;
   if (!finite && config_.non_finite == GuardConfig::NonFinite::stop) return Verdict::stop;
   if (history_.skips_in_a_row <= config_.max_skips) return Verdict::skip;
   return config_.on_repeat == GuardConfig::OnRepeat::rollback ? Verdict::go_back : Verdict::stop;

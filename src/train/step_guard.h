@@ -19,7 +19,7 @@ class StepGuard {
     stop,     // there were too many of these in a row, or the user wants none that is not finite
     go_back,  // there were too many, and the user wants to leave them out
   };
-  Verdict judge(double loss, double gradient_norm);
+  Verdict judge(std::int64_t step, double loss, double gradient_norm);
 
   // Of the step judged last: by how many standard deviations a finite loss was above the mean, where that was too much.
   const std::optional<double>& spike() const { return spike_; }

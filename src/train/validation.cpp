@@ -1,9 +1,11 @@
 #include "millrace/train/validation.h"
 
+#include <torch/utils.h>
 #include <algorithm>
 #include <array>
 
 #include "millrace/core/error.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -39,6 +41,16 @@ class TimestepSums {
   std::array<double, 2 * buckets> sums_{};  // then counts
 };
 
+// Without dropout, for the length of a scope.
+class Evaluating {
+ public:
+  explicit Evaluating(torch::nn::Module& network) : network_(network) { network_.eval(); }
+  ~Evaluating() { network_.train(); }
+
+ private:
+  torch::nn::Module& network_;
+};
+
 }  // namespace
 
 Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::vector<EncodedBatch> batches,
@@ -55,6 +67,7 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
 
 ValidationLoss Validation::loss(const Group& trainers) {
   const torch::NoGradGuard no_grad;
+  const Evaluating evaluating(*unet_);
   std::vector<Turn> turns;
   for (const auto& batch : batches_) {
     const auto count = static_cast<std::int64_t>(batch.refs.size());
@@ -81,10 +94,11 @@ std::vector<std::int64_t> Validation::timesteps_of(const Turn& turn) const {
 torch::Tensor Validation::losses(const Turn& turn, std::span<const std::int64_t> timesteps) {
   const auto& [samples, begin, end] = turn;
   auto text = samples->text.slice(0, begin, end);
-  if (options_.text_encoder) text = options_.text_encoder->encode(text);
-  const auto input = make_step_input(samples->moments.slice(0, begin, end), text, /*null_text, never used=*/text[0],
-                                     turn.keys(), timesteps, options_.scaling_factor, options_.shift_factor, schedule_,
-                                     options_.objective, options_.device);
+  text = options_.text_encoder ? options_.text_encoder->encode(text) : upload(text, options_.device);
+  const auto moments = upload(samples->moments.slice(0, begin, end), options_.device);
+  const auto input =
+      make_step_input(moments, text, /*null_text, never used=*/text[0], turn.keys(), timesteps, options_.scaling_factor,
+                      options_.shift_factor, schedule_, options_.objective, options_.device);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
   return diffusion_loss(prediction, input).to(torch::kCPU, torch::kFloat64);

@@ -1,5 +1,7 @@
 // Checkpoints written by all ranks of the test, read by all and by each rank on its own.
 #include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/utils.h>
 
 #include <cstdlib>
 #include <fstream>

@@ -16,7 +16,8 @@ TEST(RunState, ComesBackFromJson) {
   state.seconds = 0.1;
   state.cursors[0] = {.epoch = 1, .split = 2, .row = 1ull << 50, .given = 4};
   state.cursors[11] = {};
-  state.losses = {.steps = 7, .mean = 1.0 / 3, .variance = 1e-300, .skips_in_a_row = 2};
+  state.losses = {
+      .steps = 7, .mean = 1.0 / 3, .variance = 1e-300, .skips_in_a_row = 2, .first_skip = 90, .of = "0123abcd"};
   state.used_up = {{.first = 5, .last = 6, .checkpoint = 4}, {.first = 90, .last = 99, .checkpoint = 88}};
 
   const auto back = RunState::from_json(nlohmann::json::parse(state.to_json().dump()));

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/group.h"
 #include "mpi_world.h"
 
@@ -128,12 +129,38 @@ TEST(Agree, OnRootRunsOnceAndFailsEverywhere) {
   EXPECT_NE(failed.find("/no/such/file"), failed.npos) << failed;
 }
 
+TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
+  struct Damaged : std::exception {};
+  translate_foreign_errors([]() -> std::optional<Error> {
+    try {
+      throw;
+    } catch (const Damaged&) {
+      return Error(Exit::timeout, "damaged");
+    } catch (...) {
+      return std::nullopt;
+    }
+  });
+  const auto exit_of = [](auto exception) {
+    try {
+      throw exception;
+    } catch (...) {
+      return present_error().exit();
+    }
+  };
+  EXPECT_EQ(exit_of(Damaged()), Exit::timeout);
+  EXPECT_EQ(exit_of(std::runtime_error("x")), Exit::bug);
+  EXPECT_EQ(exit_of(Error(Exit::io, "x")), Exit::io);
+  translate_foreign_errors(nullptr);
+  EXPECT_EQ(exit_of(Damaged()), Exit::bug);
+}
+
 TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {
   const auto world = test_world().group();
   const auto group = world.duplicate();
   if (group.size() == 1) GTEST_SKIP() << "needs another rank";
   std::string message;
   if (group.rank() == 0) {
+    const double usual = group.time_limit();
     group.set_time_limit(0.05);
     try {
       group.barrier();
@@ -141,6 +168,7 @@ TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {
       message = error.what();
       EXPECT_EQ(error.exit(), Exit::timeout);
     }
+    group.set_time_limit(usual);  // which the world's other groups share
   }
   world.barrier();
   if (group.rank() == 0) {

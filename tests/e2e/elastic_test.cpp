@@ -212,6 +212,9 @@ TEST(Elastic, AnAutoencoderToo) {
   };
   EXPECT_LT(relative_difference(weights("vae-one"), weights("vae-three")), 1e-4);
   EXPECT_NEAR(scaling_factor("vae-three"), scaling_factor("vae-one"), 1e-3 * scaling_factor("vae-one"));
+  const auto unsaved = shell(autoencoder("vae-unsaved", until(1) + "checkpoint.every=null"));
+  EXPECT_EQ(unsaved.exit_code, 2) << unsaved.output;
+  expect_mentions(unsaved, "checkpoint.every");
 }
 
 }  // namespace

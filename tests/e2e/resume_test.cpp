@@ -81,6 +81,46 @@ TEST(Settings, GradientCheckpointingTrainsTheSame) {
   EXPECT_LT(relative_difference(read_weights(weights_of("recomputed")), read_weights(weights_of(straight()))), 1e-6);
 }
 
+// Other kernels, and another order of the same weights in the checkpoint, from which either goes on.
+TEST(Settings, ChannelsLastTrainsTheSame) {
+  expect_success(train("pixelwise", "'duration=2 steps' 'checkpoint.every=2 steps' model.channels_last=true"));
+  expect_success(train("pixelwise", four_steps + "model.channels_last=false"));
+  EXPECT_LT(relative_difference(read_weights(weights_of("pixelwise")), read_weights(weights_of(straight()))), 1e-5);
+}
+
+// The kernels for GPUs, by their twins.
+TEST(Settings, FusedKernelsTrainTheSame) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    const auto settings = four_steps + "model.channels_last=true model.dtype=" + dtype + " ";
+    expect_success(train("fused-" + dtype, settings + "model.fused_kernels=true"));
+    expect_success(train("not-fused-" + dtype, settings + "model.fused_kernels=false"));
+    EXPECT_LT(
+        relative_difference(read_weights(weights_of("fused-" + dtype)), read_weights(weights_of("not-fused-" + dtype))),
+        dtype == "float32" ? 1e-5 : 1e-2);
+  }
+  // Every parameter in a bucket of its own: backward finds what it reads only if it asks for it.
+  const auto whole = "parallel.strategy=full_shard parallel.bucket_mb=1e-6 model.channels_last=true " + four_steps;
+  expect_success(mpirun(2) + train("fused-shards", whole + "model.fused_kernels=true"));
+  EXPECT_LT(relative_difference(read_weights(weights_of("fused-shards")), read_weights(weights_of("fused-float32"))),
+            1e-5);
+}
+
+// Dropout draws from a generator that no checkpoint holds, and validation draws nothing from it.
+TEST(Settings, ARunThatGoesOnDropsTheSame) {
+  auto config = nlohmann::json::parse(read(workshop() / "tiny/unet/config.json"));
+  config["dropout"] = 0.1;
+  const auto path = workshop() / "dropout.json";
+  std::ofstream(path) << config;
+  const std::string dropping = "model.unet.config=" + path.string() + " ";
+  const std::string validated = "'validation.every=1 steps' validation.batches=1 data.validation.path=" +
+                                (workshop() / "shapes/00003.tar").string() + " ";
+  expect_success(train("dropping-straight", four_steps + dropping + validated));
+  expect_success(train("dropping", "'duration=2 steps' 'checkpoint.every=1 steps' " + dropping));
+  expect_success(train("dropping", four_steps + dropping));
+  EXPECT_EQ(read(weights_of("dropping")), read(weights_of("dropping-straight")));
+  EXPECT_NE(read(weights_of("dropping")), read(weights_of(straight())));
+}
+
 // In bfloat16 the network computes, in float32 the optimizer: the weights move, stay close to those of float32, and
 // have digits that bfloat16 has not.
 TEST(Settings, ABfloat16ModelKeepsFloat32Weights) {

@@ -95,6 +95,33 @@ TEST(Rollback, GoesBackToTheCheckpointThatTheUserChose) {
   expect_mentions(outcome, "step-00000004; steps 10 to 12 will be left out");
 }
 
+// The first life ends after two bad steps, and keeps what the second one goes back to.
+TEST(Rollback, AStopInTheMiddleOfBadStepsIsNotGoneBackTo) {
+  const std::string settings = "roles.producers=1 checkpoint.keep=1 " + back;
+  expect_success(mpirun(3) + with_nans(train("middle", "'duration=7 steps' " + settings), 6, 7));
+  EXPECT_EQ(checkpoints("middle"), (std::set<std::string>{"step-00000004", "step-00000007"}));
+  const auto outcome = shell(mpirun(3) + with_nans(train("middle", "'duration=12 steps' " + settings), 8, 8));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "step-00000004; steps 6 to 8 will be left out");
+  expect_as_reference("middle");
+  EXPECT_TRUE(checkpoints("middle").contains("step-00000012"));
+  EXPECT_FALSE(checkpoints("middle").contains("step-00000004"));
+  EXPECT_FALSE(checkpoints("middle").contains("step-00000007")) << "is set aside";
+}
+
+// Odd numbers of trainers and micro-batches, everything that a life holds in a shape of its own.
+TEST(Rollback, OfShardedBfloat16WithStratifiedTimestepsAndValidation) {
+  const std::string settings =
+      "'duration=12 steps' roles.producers=1 parallel.strategy=full_shard model.dtype=bfloat16 "
+      "objective.timesteps=stratified batch.micro=1 data.validation.path=" +
+      (workshop() / "shapes/00003.tar").string() + " 'validation.every=5 steps' validation.batches=1 ";
+  expect_success(mpirun(4) + with_nans(train("sharded-skipping", settings), 6, 8));
+  expect_success(mpirun(4) + with_nans(train("sharded-back", settings + back), 6, 8));
+  EXPECT_EQ(read(workshop() / "sharded-back/ids.jsonl"), read(workshop() / "sharded-skipping/ids.jsonl"));
+  EXPECT_EQ(largest_difference(read_weights(weights_of("sharded-back")), read_weights(weights_of("sharded-skipping"))),
+            0.0);
+}
+
 TEST(Rollback, NeedsCheckpoints) {
   const auto outcome = shell(train("none", apart + back + "checkpoint.every=null"));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;

@@ -53,6 +53,23 @@ TEST(Stop, ATrainerThatWaitsForSamplesLeavesAtTheStepsBorder) {
   expect_no_trace_of_the_stop("waiting", state("waiting")["step"]);
 }
 
+// The set is larger than can be encoded; a trainer is told, or the producer.
+TEST(Stop, WhileTheValidationSetIsEncoded) {
+  const std::string validation = "'validation.every=1 steps' validation.batches=1000000 data.validation.path=" +
+                                 (workshop() / "shapes/00003.tar").string() + " ";
+  for (const std::string rank : {"0", "2"}) {
+    const auto run = "validating-" + rank;
+    const auto outcome = shell(start(run, validation) + wait_for(workshop() / run / "STATE", "running") +
+                               "; sleep 2; rank " + rank + " TERM; wait $run");
+    EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+    EXPECT_EQ(state(run)["state"], "requeue");
+    EXPECT_EQ(state(run)["step"], 0);
+  }
+  const auto alone = signal_once(train("validating-alone", settings + "roles.producers=auto " + validation), "TERM",
+                                 workshop() / "validating-alone/STATE", "running");
+  EXPECT_EQ(shell(alone).exit_code, 75);
+}
+
 TEST(Stop, ASilentProducerIsNamedAndCostsNoStep) {
   const auto outcome =
       shell(start("silent", "'guard.hang_timeout=4 s'") + at_step("silent", 3) + "rank 2 STOP; wait $run");

@@ -1,5 +1,5 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <functional>
 

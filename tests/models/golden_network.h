@@ -1,6 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <fstream>

@@ -2,8 +2,10 @@
 
 #include <ATen/cpu/Utils.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/utils.h>
 
 #include <cstdlib>
 #include <memory>

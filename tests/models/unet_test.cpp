@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <map>
@@ -60,7 +61,7 @@ TEST_P(UNetGolden, CheckpointingChangesNothing) {
 
 TEST_P(UNetGolden, ChannelsLastChangesNothing) {
   Case c(GetParam());
-  nn::to_channels_last(*c.unet);
+  nn::place(*c.unet, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
   c.sample = c.sample.contiguous(torch::MemoryFormat::ChannelsLast);
   const auto output = c.run();
   EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);

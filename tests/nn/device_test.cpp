@@ -44,7 +44,7 @@ TEST(Device, GpusAreDealtRoundRobin) {
 TEST(Device, TheCudaProductHasLibTorchsCudaInTheProcess) {
   std::ifstream maps("/proc/self/maps");
   const std::string loaded{std::istreambuf_iterator<char>(maps), {}};
-  EXPECT_EQ(at::Context::hasCUDART(), bool{MILLRACE_WITH_CUDA});
+  EXPECT_EQ(built_with_cuda(), bool{MILLRACE_WITH_CUDA});
   EXPECT_EQ(loaded.find("/libtorch_cuda.so") != std::string::npos, bool{MILLRACE_WITH_CUDA});
   EXPECT_THAT(cuda_versions(),
               testing::ContainsRegex(MILLRACE_WITH_CUDA ? "^1[0-9][.][0-9]+ .*, cuDNN 9[.][0-9.]+, NCCL 2[.][0-9.]+$"

@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

@@ -1,5 +1,7 @@
 // What the ranks of a training move, when, and in which order.
 #include <fmt/ranges.h>
+#include <torch/nn.h>
+#include <torch/utils.h>
 
 #include <random>
 

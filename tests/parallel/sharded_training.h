@@ -1,6 +1,8 @@
 #pragma once
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/utils.h>
 
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_optimizer.h"

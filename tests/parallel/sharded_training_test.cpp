@@ -1,6 +1,9 @@
 // Training on shards against torch::optim::AdamW on whole tensors, with the same data split over the ranks.
 #include "sharded_training.h"
 
+#include <torch/nn.h>
+#include <torch/optim.h>
+
 namespace millrace {
 namespace {
 

@@ -2,6 +2,7 @@
 #include "millrace/parallel/state_memory.h"
 
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include <map>
 #include <nlohmann/json.hpp>

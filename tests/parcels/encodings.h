@@ -1,4 +1,5 @@
 #pragma once
+#include <torch/utils.h>
 #include <deque>
 #include <set>
 

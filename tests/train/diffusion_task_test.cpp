@@ -1,5 +1,6 @@
 // One trainer's batch of a step, against the same objective and U-Net on all samples at once.
 #include <gmock/gmock.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <csignal>
@@ -14,7 +15,7 @@ namespace {
 
 using test::make_batch;
 
-constexpr int share_size = 6, global_batch = 12, first_place = 4, steps_before = 8;
+constexpr int share_size = 6, whole_batch = 12, first_place = 4, steps_before = 8;
 constexpr std::uint64_t seed = 420;
 
 EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
@@ -28,7 +29,7 @@ struct Fixture {
   explicit Fixture(const ObjectiveConfig& objective) {
     options.objective = objective;
     options.seed = seed;
-    options.global_batch = global_batch;
+    options.global_batch = whole_batch;
     options.first_place = first_place;
     options.step = steps_before;
     options.scaling_factor = 0.5;
@@ -76,7 +77,7 @@ TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
   const auto prediction = fixture.unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
   auto expected = torch::zeros({});
   for (int i = 0; i < share_size; ++i)
-    expected = expected + input.weight[i] * (prediction[i] - input.target[i]).square().mean() / global_batch;
+    expected = expected + input.weight[i] * (prediction[i] - input.target[i]).square().mean() / whole_batch;
   expected.backward();
   const auto expected_gradients = gradients(fixture.unet);
 
@@ -102,7 +103,7 @@ TEST(DiffusionTask, StratifiedTimestepsKnowTheStepAndThePlaceInTheGlobalBatch) {
   for (int begin = 0; begin < share_size; begin += 4) fixture.task->loss(begin, std::min(begin + 4, share_size));
   std::vector<RngKey> keys;
   for (const auto& ref : fixture.batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
-  const auto expected = stratified_timesteps(keys, seed, {steps_before + 1, global_batch, first_place}, 1000);
+  const auto expected = stratified_timesteps(keys, seed, {steps_before + 1, whole_batch, first_place}, 1000);
   EXPECT_TRUE(torch::equal(fixture.task->take_record().at("timesteps"), torch::tensor(expected)));
 }
 

@@ -1,6 +1,8 @@
 // The loop with a small task in place of the U-Net's, on 1 and 2 ranks: what a skipped step leaves as it was, when the
 // guards end a run, when checkpoints are due.
 #include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/utils.h>
 
 #include <fstream>
 #include <set>
@@ -162,7 +164,7 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .max_bad_share = 1,
                              .device = torch::kCPU,
                              .manifest_extra = {{"kind", "unet"}},
-                             .max_wait_seconds = 20,
+                             .hang_seconds = 20,
                              .trainer_ranks = ranks_on_n1(trainers.size()),
                              .producer_ranks = ranks_on_n1(1)},
                             start);
@@ -316,6 +318,22 @@ TEST(Guard, ASpikeIsSkippedAlsoAfterARestart) {
   if (test_world().rank() != 0) return;
   const auto metrics = folder.lines("metrics.jsonl");
   EXPECT_GT(metrics.at(110)["loss"].get<double>(), 10 * metrics.at(109)["loss"].get<double>()) << "logged as it was";
+}
+
+TEST(Guard, LossesOfOtherSettingsAreNoMeasure) {
+  for (const std::string now : {"these settings", "others"}) {
+    const RunFolder folder;
+    Regression::Script script{count_up(122)};
+    script.spikes = {121};
+    auto config = quick(folder, Duration::steps(120));
+    config.losses_of = "these settings";
+    run(config, script);
+    config.duration = Duration::steps(122);
+    config.losses_of = now;
+    const auto state = run(config, script, /*resume=*/true).result.state;
+    EXPECT_EQ(state.skipped, now == "others" ? 0 : 1);
+    EXPECT_EQ(state.losses.steps, now == "others" ? 2 : 121);
+  }
 }
 
 TEST(Guard, TooManySpikesInARowEndTheRun) {

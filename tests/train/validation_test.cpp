@@ -1,5 +1,6 @@
 // The loss on a fixed set, split over the ranks of the test, against the objective computed sample by sample.
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <map>

@@ -16,6 +16,8 @@ struct LossHistory {
   std::int64_t steps = 0;  // that were judged and not skipped
   double mean = 0, variance = 0;
   int skips_in_a_row = 0;
+  std::int64_t first_skip = 0;  // step of the first of these
+  std::string of;               // digest of the settings that decide what a usual loss is
 
   bool operator==(const LossHistory&) const = default;
 };

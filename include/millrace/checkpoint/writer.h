@@ -26,7 +26,9 @@ class Snapshot;
 class CheckpointWriter {
  public:
   struct Options {
-    int keep = 3;                          // newest checkpoints that stay
+    int keep = 3;  // newest checkpoints that stay
+    // Where true, one whose step is in a row of bad ones replaces none: training may go back to before them.
+    bool goes_back = false;
     std::optional<Duration> keep_every{};  // and for good the first one at or after each multiple of this
     int max_files = 64;                    // of tensors in a checkpoint
     std::vector<std::string> hosts{};      // of the trainers; empty: all are on one

@@ -22,6 +22,9 @@ void write(const Error& error);
 // The same about another rank, which cannot do so itself; `phase`: where it stood.
 void write_about(const Reporter& rank, const Error& error, const char* phase);
 
+// An error of Exit::timeout here is about this rank's own node, a GPU that failed for one.
+void blame_this_rank();
+
 // To be called in a catch block before anything unwinds: writes the exception that is being handled, unless all ranks
 // agreed on it, another rank has thrown it first, or this one has only waited in vain, and sees to it that the process
 // is gone in a minute, even if a destructor on the way out waits for a rank or a file system that does not answer. True

@@ -12,11 +12,14 @@ inline constexpr const char* loading = "loading";
 inline constexpr const char* waiting_for_samples = "waiting for samples";
 inline constexpr const char* first_step = "first step";  // may compile and tune for a while
 inline constexpr const char* training = "training";
-inline constexpr const char* accounting = "accounting";  // between steps: metrics, ids, the ledger, a save's beginning
+inline constexpr const char* accounting = "accounting";  // between steps: metrics, ids, the ledger
 inline constexpr const char* producing = "producing";
 inline constexpr const char* validating = "validating";
 inline constexpr const char* saving = "saving";
 inline constexpr const char* ending = "ending";
+
+// Loading, the first step, validation and saves may take so many times guard.hang_timeout.
+inline constexpr double slow_factor = 5;
 
 inline std::atomic<const char*> current{starting};
 inline std::atomic<std::int64_t> step{0};          // of the phase and of log lines (log::set_step); 0 = none

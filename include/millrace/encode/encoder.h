@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <optional>
 #include <span>
@@ -44,6 +44,8 @@ class Encoder {
   std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
  private:
+  torch::Tensor encode_images(const torch::Tensor& images);
+
   AutoencoderKL vae_;
   std::optional<TextEncoder> text_;
   torch::Device device_;

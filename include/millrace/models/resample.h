@@ -1,5 +1,6 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 
 #include <cstdint>
 #include <optional>

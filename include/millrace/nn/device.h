@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@ namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
 // word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node,
-// and float32 is computed as such (LibTorch would take TF32 for convolutions).
+// and float32 is computed as such (LibTorch would take TF32 for convolutions). cuDNN tries its kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
 
 // "auto" (bfloat16 on CUDA, float32 on the CPU), "float32", "bfloat16" or "float16"; Error(usage) for any other word.
@@ -18,13 +18,19 @@ std::string dtype_name(torch::Dtype dtype);
 
 // Number of GPUs this process can use; 0 in a build without CUDA.
 int gpu_count();
+// Whether this program is linked with LibTorch's CUDA half; there may be no GPU nevertheless.
+bool built_with_cuda();
 // "13.0 (driver 13.0), cuDNN 9.19.0, NCCL 2.28.9": the libraries in this process, not those it was built with; or that
 // this build has no CUDA.
 std::string cuda_versions();
+// From now on only GPU kernels that give the same bits each time; those that lack such a form throw. Before the first
+// arithmetic.
+void compute_deterministically();
+// A host tensor on the device, by way of pinned memory where that is a GPU: from pageable memory the copy would wait
+// for all that the GPU has to do before it.
+torch::Tensor upload(const torch::Tensor& tensor, torch::Device device);
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
-// Gives back the GPU's memory that LibTorch keeps for the next tensors; nothing on the CPU.
-void release_cached_memory(torch::Device device);
 // The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.
 void* compute_stream(int device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training

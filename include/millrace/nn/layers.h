@@ -1,9 +1,12 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "millrace/nn/activation.h"
 #include "millrace/nn/convolution.h"
 #include "millrace/nn/parameter_source.h"
 
@@ -16,7 +19,7 @@ class LinearImpl : public Layer {
  public:
   LinearImpl(std::int64_t in, std::int64_t out, bool with_bias = true);
   torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters(weight, [&] { return at::linear(x, weight, bias); });
+    return with_parameters({weight}, [&] { return at::linear(x, weight, bias); });
   }
 
   torch::Tensor weight, bias;
@@ -28,7 +31,7 @@ class Conv2dImpl : public Layer {
  public:
   Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
   torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters(weight, [&] { return conv2d(x, weight, bias, stride_, padding_); });
+    return with_parameters({weight}, [&] { return conv2d(x, weight, bias, stride_, padding_); });
   }
 
   torch::Tensor weight, bias;
@@ -42,9 +45,9 @@ TORCH_MODULE(Conv2d);
 class GroupNormImpl : public Layer {
  public:
   GroupNormImpl(std::int64_t groups, std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters(weight, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
-  }
+  torch::Tensor forward(const torch::Tensor& x);
+  // activation(norm(x + shift)); shift (B, C) or undefined.
+  torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift = {});
 
   torch::Tensor weight, bias;
 
@@ -58,9 +61,7 @@ TORCH_MODULE(GroupNorm);
 class LayerNormImpl : public Layer {
  public:
   LayerNormImpl(std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters(weight, [&] { return at::layer_norm(x, weight.sizes(), weight, bias, eps_); });
-  }
+  torch::Tensor forward(const torch::Tensor& x);
 
   torch::Tensor weight, bias;
 
@@ -74,7 +75,7 @@ class EmbeddingImpl : public Layer {
  public:
   EmbeddingImpl(std::int64_t rows, std::int64_t channels);
   torch::Tensor forward(const torch::Tensor& ids) {
-    return with_parameters(weight, [&] { return at::embedding(weight, ids); });
+    return with_parameters({weight}, [&] { return at::embedding(weight, ids); });
   }
 
   torch::Tensor weight;
@@ -101,7 +102,9 @@ List<Holder> make_list() {
   return std::make_shared<ListImpl<Holder>>();
 }
 
-// Convolution weights to NHWC, the layout of the tensor cores; a model so prepared wants NHWC inputs.
-void to_channels_last(torch::nn::Module& module);
+// Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores,
+// for inputs that lie so too; as nothing, on a GPU.
+void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,
+           std::optional<bool> channels_last = std::nullopt);
 
 }  // namespace millrace::nn

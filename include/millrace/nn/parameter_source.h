@@ -1,5 +1,7 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+
+#include <vector>
 
 namespace millrace::nn {
 
@@ -13,23 +15,24 @@ class ParameterSource {
 };
 
 // A layer that owns one or two parameters, and asks for them before each use if it was given a source. Its output must
-// not be changed in place, and its backward may need `weight`, but no other parameter.
+// not be changed in place.
 class Layer : public torch::nn::Module {
  public:
   // The source must outlive the layer's use. Null: the parameters are always there.
   void set_parameter_source(ParameterSource* source) { source_ = source; }
 
  protected:
-  // `compute`() with all parameters there, and `weight`, which its backward needs, there again right before that.
+  // `compute`() with all parameters there, and those that its backward needs there again right before that.
   template <class Compute>
-  torch::Tensor with_parameters(const torch::Tensor& weight, Compute&& compute) {
+  torch::Tensor with_parameters(const std::vector<torch::Tensor>& in_backward, Compute&& compute) {
     if (source_ == nullptr) return compute();
     for (const auto& parameter : parameters(/*recurse=*/false)) source_->provide(parameter);
-    return provided_before_backward(weight, compute());
+    return provided_before_backward(in_backward, compute());
   }
 
  private:
-  torch::Tensor provided_before_backward(const torch::Tensor& weight, const torch::Tensor& output) const;
+  torch::Tensor provided_before_backward(const std::vector<torch::Tensor>& parameters,
+                                         const torch::Tensor& output) const;
 
   ParameterSource* source_ = nullptr;
 };

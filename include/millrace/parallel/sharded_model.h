@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <functional>
 #include <map>

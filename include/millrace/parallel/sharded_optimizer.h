@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -67,7 +67,9 @@ class ShardedAdamW {
   void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors);
   void publish_ema();
   void restore_weights();
+  void update(double lr, double gradient_scale);
   void update_ema();
+  void update_fused(double lr, double gradient_scale);
 
   bool has_separate_masters() const;
 

@@ -47,9 +47,9 @@ class BatchReceiver {
   const int samples_per_stripe_;
   std::map<std::uint32_t, IncomingStripe> stripes_;  // own stripes, in order
   std::map<int, int> short_stripes_;                 // per producer: its stripes with less than the next step needs
-  // NOTE [Held parcels] A parcel of a producer that lacks nothing stays in its slot: a producer that runs ahead is then
-  // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as its
-  // producer lacks something, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in
+  // NOTE [Held parcels] A parcel of a producer of whom nothing is lacked stays in its slot: one that runs ahead is then
+  // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as
+  // something of its producer is lacked, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in
   // producer.cpp.
   std::map<int, std::deque<Parcel>> held_;
   std::map<int, ProducerReport> reports_;

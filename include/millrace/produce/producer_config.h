@@ -15,6 +15,7 @@ struct RunConfig {
   config::Required dir;
   std::uint64_t seed = 420;
   std::string device = "auto";
+  bool deterministic = false;
 
   void describe(config::Section& section);
 };
@@ -29,6 +30,7 @@ struct ModelConfig {
   } unet;
   bool gradient_checkpointing = false;
   std::string dtype = "auto";
+  config::Auto<bool> channels_last{}, fused_kernels{};
 
   void describe(config::Section& section);
 };
@@ -47,5 +49,7 @@ struct ProducerConfig {
 
 // `model.dtype` and the like, of every trained network.
 void describe_dtype(config::Section& section, std::string& dtype);
+void describe_channels_last(config::Section& section, config::Auto<bool>& channels_last);
+void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels);
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ class AutoencoderTask : public Task {
   struct Options {
     AutoencoderConfig loss;
     std::uint64_t seed = 0;
-    int global_batch = 1;
+    int global_batch = 1, micro_batch = 1;
     std::vector<std::uint32_t> stripes;
     int samples_per_stripe = 1;
     torch::Device device = torch::kCPU;

@@ -18,11 +18,11 @@ class DiffusionTask : public Task {
     ObjectiveConfig objective;
     std::uint64_t seed = 0;
     int global_batch = 1;
-    int first_place = 0;    // of this trainer's samples in the global batch
-    std::int64_t step = 0;  // taken before; each batch that comes belongs to the next one
-    double scaling_factor = 0.18215, shift_factor = 0;
-    torch::Tensor null_text;                  // f16 (77, C)
-    std::optional<TextEncoder> text_encoder;  // where samples bring tokens: batch.micro rows at a time
+    int first_place = 0;                          // of this trainer's samples in the global batch
+    std::int64_t step = 0;                        // taken before
+    double scaling_factor = 1, shift_factor = 0;  // of the VAE
+    torch::Tensor null_text;                      // f16 (77, C)
+    std::optional<TextEncoder> text_encoder;      // where samples bring tokens: batch.micro rows at a time
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
     std::vector<int> producers;  // rank among the producers, by position in the receiver's list
@@ -47,6 +47,7 @@ class DiffusionTask : public Task {
   torch::Tensor text_embeddings(std::int64_t begin, std::int64_t end);
   std::vector<std::int64_t> draw_timesteps() const;
   void check_tokens() const;
+  void seed_dropout(std::int64_t begin) const;
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;
@@ -54,6 +55,7 @@ class DiffusionTask : public Task {
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch local_batch_;
+  std::int64_t step_;                    // that the local batch belongs to
   std::vector<std::int64_t> timesteps_;  // of its samples
   RecordPieces record_;
 };

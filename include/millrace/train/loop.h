@@ -20,7 +20,7 @@
 
 namespace millrace {
 
-// Everything the loop works with; the same on every trainer but for the shards.
+// Everything the loop works with; the same on every trainer but for the shards and the samples.
 struct TrainerContext {
   Task& task;
   ShardedModel& model;
@@ -32,7 +32,7 @@ struct TrainerContext {
   double max_bad_share;
   torch::Device device;
   nlohmann::json manifest_extra;  // goes into every checkpoint's manifest
-  double max_wait_seconds;        // for samples, after the first step; five times as long before it
+  double hang_seconds;            // guard.hang_timeout: for samples, and of trainers for each other (pace.h)
   std::function<void(const Overdue&, const Error&)> on_silent_producer = {};
   std::vector<RankOnHost> trainer_ranks = {}, producer_ranks = {};  // of the whole run
   const RunLease* lease = nullptr;
@@ -48,7 +48,7 @@ struct LoopResult {
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one, when there is one
-  Metrics totals;                         // means over this process's steps
+  Metrics totals;  // of this process: means over its steps, loss and gradient norm over its last interval
 };
 
 // Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or

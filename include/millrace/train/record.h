@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <map>
@@ -27,7 +27,8 @@ class RecordPieces {
 };
 
 // Writes RUN/records/step-00000007.safetensors: the tensors of every trainer's local batch one after the other, which
-// is the order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes.
+// is the order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes,
+// and warns where it cannot.
 void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
                   const std::vector<SampleRef>& refs, const std::map<std::string, torch::Tensor>& tensors, double loss,
                   double grad_norm);

@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <map>
 #include <optional>
@@ -32,14 +32,15 @@ class Task {
   virtual void stop_producers() = 0;
   // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
-  // Sum of the losses of samples [begin, end) of the local batch: a scalar with its graph.
+  // Sum of the losses of samples [begin, end) of the local batch over the size of the global batch: all parts of all
+  // trainers add up to the mean. A scalar with its graph.
   virtual torch::Tensor loss(std::int64_t begin, std::int64_t end) = 0;
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
   // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32
   // or i64.
   virtual std::map<std::string, torch::Tensor> take_record() = 0;
-  // What one of this trainer's producers has reported, by its rank among the producers.
+  // The newest report of each of this trainer's producers, by its rank among the producers.
   virtual std::map<int, ProducerReport> producer_reports() = 0;
   // Parcels that wait / slots, 0..1.
   virtual double queue_fill() = 0;

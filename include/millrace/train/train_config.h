@@ -79,6 +79,7 @@ struct LoopConfig {
   LogConfig log;
   RecordConfig record;
   GuardConfig guard;
+  std::string losses_of;  // digest of the settings that decide what a usual loss is
 };
 
 }  // namespace millrace

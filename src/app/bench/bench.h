@@ -25,6 +25,7 @@ struct BenchConfig {
     std::string pipeline;
     std::string dtype = "auto";
     bool gradient_checkpointing = false;
+    config::Auto<bool> channels_last{}, fused_kernels{};
     void describe(config::Section& section);
   } model;
   DataConfig data;

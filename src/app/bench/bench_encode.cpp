@@ -1,4 +1,5 @@
 // bench encode: made-up images and captions through both encoders, as a producer does it.
+#include <torch/utils.h>
 #include <algorithm>
 #include <functional>
 

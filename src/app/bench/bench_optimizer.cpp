@@ -5,6 +5,7 @@
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 
@@ -52,7 +53,7 @@ BenchResult bench_optimizer(const BenchConfig& c, World& world) {
   const auto device = resolve_device(c.run.device, world.local_rank());
   const auto group = world.group().duplicate();
   auto unet = make_unet(PipelineFolder::open(c.model.pipeline).config("unet"), /*seed=*/0);
-  unet->to(device, parse_dtype(c.model.dtype, device));
+  nn::place(*unet, device, parse_dtype(c.model.dtype, device), c.model.channels_last.value);
   ShardedModel model(*unet, execution_order(*unet), plan_shards(c.parallel, world.hosts()), c.parallel, group);
   ShardedAdamW optimizer(model, c.optim, c.ema);
   double elements = 0;

@@ -5,6 +5,7 @@
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 
@@ -16,7 +17,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto folder = PipelineFolder::open(c.model.pipeline);
   const auto vae = AutoencoderKLConfig::from_json(folder.config("vae"));
   auto unet = make_unet(folder.config("unet"), /*seed=*/0);
-  unet->to(device, dtype);
+  nn::place(*unet, device, dtype, c.model.channels_last.value);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   const auto group = world.group().duplicate();
   ShardedModel model(*unet, execution_order(*unet), plan_shards(c.parallel, world.hosts()), c.parallel, group);

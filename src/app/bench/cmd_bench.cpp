@@ -7,6 +7,7 @@
 #include "bench/bench.h"
 #include "bench/bench_handoff.h"
 #include "command.h"
+#include "millrace/nn/device.h"
 #include "run/session.h"
 
 namespace millrace {
@@ -22,13 +23,15 @@ void BenchConfig::Model::describe(config::Section& section) {
   section.key("pipeline", pipeline, "diffusers folder: shapes, tokenizer; its weights for encode and generate");
   section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU").one_of({"auto", "float32", "bfloat16"});
   section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
+  describe_channels_last(section, channels_last);
+  describe_fused_kernels(section, fused_kernels);
   section.ignore({"unet"});
 }
 
 void BenchConfig::describe(config::Section& section) {
   section.key("threads", threads, "of this process").at_least(1);
   section.section("bench", bench, "how long to measure");
-  section.section("run", run, "device").ignore({"dir", "seed"});
+  section.section("run", run, "device").ignore({"dir", "seed", "deterministic"});
   section.section("model", model, "pipeline");
   section.section("data", data, "for transform and loader").ignore({"validation", "max_bad_share"});
   section.section("transform", transform, "resolution and policy");
@@ -66,6 +69,7 @@ void check(const BenchConfig& c, const std::string& name, config::Report& report
 }
 
 BenchResult run_benchmark(const BenchConfig& c, const std::string& name, World& world) {
+  choose_kernels(resolve_device(c.run.device, world.local_rank()), /*deterministic=*/false, c.model.fused_kernels);
   if (name == "transform") return bench_transform(c);
   if (name == "loader") return bench_loader(c);
   if (name == "encode") return bench_encode(c);

@@ -11,6 +11,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "preflight/checks.h"
+#include "run/session.h"
 #include "run/threads.h"
 
 namespace millrace::preflight {
@@ -42,8 +43,9 @@ json facts_of_program() {
   uname(&names);
   json libraries = json::object();
   dl_iterate_phdr(add_library, &libraries);
-  return {{"versions", fmt::format("millrace {} ({}), LibTorch {}, {}, glibc {}", MILLRACE_VERSION, MILLRACE_BUILD,
-                                   TORCH_VERSION, mpi_version(), gnu_get_libc_version())},
+  return {{"versions",
+           fmt::format("millrace {} ({}, CUDA {}), LibTorch {}, {}, glibc {}", MILLRACE_VERSION, MILLRACE_BUILD_TYPE,
+                       built_with_cuda() ? "ON" : "OFF", TORCH_VERSION, mpi_version(), gnu_get_libc_version())},
           {"binary", hash_file("/proc/self/exe").hex()},
           {"libraries", libraries},
           {"kernel", fmt::format("{} {}", names.sysname, names.release)}};
@@ -163,6 +165,7 @@ void check_machines(Checkup& checkup, Session& session, TrainPlan& plan) {
     session.threads = count_threads(session.world);
     at::set_num_threads(session.threads);
     session.device = resolve_device(plan.config.run.device, session.world.local_rank());
+    choose_kernels(session.device, plan.config.run.deterministic, plan.config.model.fused_kernels);
     return facts_of_machine(session);
   });
   checkup.conclude([&] { return judge_machines(checkup, machines); });

@@ -3,6 +3,7 @@
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "preflight/checks.h"
@@ -15,7 +16,8 @@ namespace {
 using nlohmann::json;
 
 // The loss of a micro-batch of random samples, the same on every trainer, with its graph.
-torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2DConditionModel& unet) {
+torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2DConditionModel& unet,
+                           std::optional<TextEncoder>& text_encoder) {
   const auto& c = plan.config;
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   auto generator = at::detail::createCPUGenerator(c.run.seed);
@@ -23,7 +25,9 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
     shape.insert(shape.begin(), c.batch.micro);
     return torch::randn(shape, generator).to(torch::kHalf);
   };
-  const auto moments = random(plan.encoding.shape.moments), text = random({token_count, plan.encoding.text_width});
+  const auto moments = random(plan.encoding.shape.moments);
+  const auto text = text_encoder ? null_text_of(*text_encoder, plan).expand({c.batch.micro, -1, -1})
+                                 : random({token_count, plan.encoding.text_width});
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
   const NoiseSchedule schedule(trained_scheduler(plan.pipeline.scheduler(), c.objective));
@@ -77,11 +81,15 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
                           [&] { return plan.roles.trains(checkup.rank()) ? work() : json(); });
   };
   UNet2DConditionModel unet{nullptr};
+  std::optional<TextEncoder> text_encoder;
   std::map<std::string, torch::Tensor> originals;
   const auto built = demand([&]() -> json {
     unet = make_unet_for_run(plan);
     originals = weights_of(*unet);
-    unet->to(session.device, parse_dtype(c.model.dtype, session.device));  // here, where nobody waits for a full GPU
+    nn::place(*unet, session.device,
+              parse_dtype(c.model.dtype, session.device),  // here, where nobody waits for a full GPU
+              c.model.channels_last.value);
+    text_encoder = load_trainers_text_encoder(session, plan);
     return {{"checkpoint", checkpoint_bytes(*unet, c.ema.enabled)}};
   });
   std::optional<ShardedModel> model;
@@ -95,7 +103,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
   // backward() reduces gradients: where it fails on one rank the others wait until the time limit.
   const auto computed = demand([&]() -> json {
     model->begin_gradients(1);
-    const auto loss = compute_loss(session, plan, unet);
+    const auto loss = compute_loss(session, plan, unet, text_encoder);
     loss.backward();
     return {{"loss", fmt::format("{}", loss.item<double>())}};
   });

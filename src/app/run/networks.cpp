@@ -1,6 +1,7 @@
 #include "run/networks.h"
 
 #include "millrace/models/initialize.h"
+#include "millrace/nn/device.h"
 #include "millrace/parallel/sharded_model.h"
 
 namespace millrace {
@@ -26,7 +27,8 @@ UNet2DConditionModel make_unet_for_run(const TrainPlan& plan) {
   return unet;
 }
 
-std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan) {
+// Empty where model.unet.ema_start is null.
+static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan) {
   const auto& path = plan.config.model.unet.ema_start;
   if (!path || plan.start.checkpoint) return {};
   const fs::path where = *path;
@@ -37,6 +39,31 @@ std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan) {
     load_weights(*unet, PipelineFolder::open(where).component("unet"), diffusers_stem);
   }
   return weights_of(*unet);
+}
+
+std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan) {
+  if (!plan.encoding.shape.has_tokens()) return std::nullopt;
+  const auto dtype = parse_dtype(plan.config.encode.dtype, session.device);
+  return TextEncoder(plan.pipeline.load_text_encoder(session.device, dtype), session.device, dtype,
+                     plan.config.batch.micro);
+}
+
+torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
+  const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), plan.config.tokenizer);
+  return encoder.encode(tokenizer.encode(""));
+}
+
+LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
+  const int rank = session.world.rank();
+  on_all(session.world.group(), [&] {
+    if (plan.roles.produces(rank))
+      encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank);
+    if (!plan.roles.trains(rank)) return;
+    unet = make_unet_for_run(plan);
+    ema = load_ema_start(plan);
+    text_encoder = load_trainers_text_encoder(session, plan);
+    if (text_encoder) null_text = null_text_of(*text_encoder, plan);
+  });
 }
 
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, const Start& start) {

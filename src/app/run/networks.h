@@ -1,21 +1,39 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "app_config.h"
+#include "millrace/encode/text_encoder.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/encode_pipeline.h"
 #include "run/resume.h"
+#include "run/session.h"
 #include "run/train_plan.h"
 
-// The networks that a run trains, in float32 on the host. Weights that a checkpoint replaces are neither made nor read.
+// The networks of a run. Those that it trains are made in float32 on the host, in training mode; weights that a
+// checkpoint replaces are neither made nor read.
 namespace millrace {
 
+// What a rank of `train` has loaded for its roles.
+struct LoadedNetworks {
+  // Errors reach all ranks: Error(io) names what is missing or broken. Collective.
+  LoadedNetworks(const Session& session, const TrainPlan& plan);
+
+  std::optional<EncodePipeline> encode_pipeline;  // of a producer
+  UNet2DConditionModel unet{nullptr};             // of a trainer, as the next
+  std::map<std::string, torch::Tensor> ema;       // what its EMA starts from, by name, unless that is the U-Net
+  std::optional<TextEncoder> text_encoder;        // where trainers make text embeddings
+  torch::Tensor null_text;                        // which it has made of the empty caption, f16 (77, C) on the host
+};
+
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan);
-// The weights that the EMA starts from, by name; empty where model.unet.ema_start is null. Error(io) names what is
-// missing there.
-std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan);
+// What trainers make text embeddings with; nothing with encode.text_on=producer. `null_text`: those of the empty
+// caption, f16 (77, C) on the host.
+std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan);
+torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan);
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& config, const PipelineFolder& pipeline,
                                const Start& start);
 

@@ -65,8 +65,10 @@ void read_used_up(const Group& world, const std::filesystem::path& run_dir, Star
 
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
                 bool has_saved) {
-  Start start{.identity = from.identity,
-              .checkpoint = has_saved ? find_checkpoint(run.path, world, bad.first) : from.checkpoint};
+  const bool was_bad_already = from.state.step >= bad.first;  // it stopped there, and saved
+  Start start{
+      .identity = from.identity,
+      .checkpoint = has_saved || was_bad_already ? find_checkpoint(run.path, world, bad.first) : from.checkpoint};
   std::string used_up;
   on_root(world, [&] {
     if (!start.checkpoint)

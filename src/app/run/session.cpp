@@ -5,11 +5,13 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/dataset/source.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sources.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/fused.h"
 #include "report.h"
 #include "run/threads.h"
 
@@ -85,11 +87,16 @@ double hang_seconds(const config::Auto<Duration>& hang_timeout) {
 
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout) {
   log::init({"", world.rank(), world.rank() == 0, ""});
-  on_all(world.group(), [&] { world.group().set_time_limit(5 * hang_seconds(hang_timeout)); });
+  on_all(world.group(), [&] { world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout)); });
   const int threads = count_threads(world);
   if (threads > 1) keep_mkl_exact();
   at::set_num_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};
+}
+
+void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused) {
+  if (deterministic && device.is_cuda()) compute_deterministically();
+  if (fused.value) nn::use_fused_kernels(*fused.value ? nn::FusedKernels::everywhere : nn::FusedKernels::nowhere);
 }
 
 void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console) {

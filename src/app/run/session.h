@@ -1,5 +1,5 @@
 #pragma once
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <filesystem>
 #include <functional>
@@ -40,6 +40,9 @@ struct Session {
 
 // Threads (the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout);
+
+// How this process computes: run.deterministic and model.fused_kernels.
+void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused);
 
 double hang_seconds(const config::Auto<Duration>& hang_timeout);
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "app_config.h"
+#include "millrace/handoff/parcel.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/parallel/shard_plan.h"
@@ -35,6 +36,8 @@ struct TrainPlan {
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
   Start start = {};  // step 0 until `train` has looked for a checkpoint
+
+  HandoffConfig handoff() const { return {parcel_bytes, /*slots=*/4}; }
 };
 
 // The parts of a plan, each from those before it.

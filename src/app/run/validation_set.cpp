@@ -1,13 +1,13 @@
 #include "run/validation_set.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <thread>
 
 #include "millrace/core/error.h"
-#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
 #include "millrace/handoff/parcel_receiver.h"
-#include "millrace/latents/cached_source.h"
 #include "millrace/nn/device.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/produce/encode_pipeline.h"
@@ -37,11 +37,21 @@ void produce(const Session& session, const ValidationPlan& plan, const PipelineF
   encodings.produce(sender, {plan.routing.stripes_of_producer(producer), trainer_of, plan.parcel}, unshuffled);
 }
 
+// In rounds of a second, in which all trainers learn of a signal that any rank was sent.
 std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std::uint32_t, int>& producer_of,
-                                  ParcelReceiver& receiver, double limit_seconds) {
+                                  ParcelReceiver& receiver, const Group& trainers, double limit_seconds) {
   BatchReceiver source(receiver, producer_of, plan.samples_per_stripe());
   std::vector<EncodedBatch> batches;
-  while (static_cast<int>(batches.size()) < plan.batches) {
+  for (;;) {
+    const bool is_whole = std::ssize(batches) == plan.batches;
+    std::int64_t facts[] = {stop::requested() || receiver.signal_number() != 0 ? 1 : 0, is_whole ? 0 : 1};
+    trainers.all_reduce_max(facts);
+    const auto [is_stopped, any_lacks] = facts;
+    if (is_stopped || !any_lacks) break;
+    if (is_whole) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      continue;
+    }
     if (auto batch = source.next(/*seconds=*/1)) batches.push_back(std::move(*batch));
     if (const auto stripe = source.overdue_stripe(limit_seconds))
       throw Error(Exit::timeout,
@@ -49,7 +59,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
                               receiver.producer_name(source.producer_of(*stripe)), limit_seconds),
                   "look at that rank's log; guard.hang_timeout sets the limit");
   }
-  receiver.finish();
+  receiver.finish(limit_seconds);
   return batches;
 }
 
@@ -100,30 +110,42 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
                      format_bytes(samples * encoding_bytes(plan.encoding.shape)));
 }
 
-void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
-                        const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
+static void produce_for_trainers(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
+                                 const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
   const int self = position_in(roles.producers, session.world.rank());
   const auto trainers = pick(roles.trainers, plan.routing.trainers_of(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
   produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender);
 }
 
-std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
-                                             const Group& handoff, double limit_seconds) {
+static std::vector<EncodedBatch> collect_from_producers(const Session& session, const ValidationPlan& plan,
+                                                        const Roles& roles, const Group& handoff, const Group& trainers,
+                                                        double limit_seconds) {
   const int self = position_in(roles.trainers, session.world.rank());
   const auto producers = pick(roles.producers, plan.routing.producers_of(self));
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes(), slots});
-  return collect(plan, plan.routing.producer_places(self), *receiver, limit_seconds);
+  return collect(plan, plan.routing.producer_places(self), *receiver, trainers, limit_seconds);
 }
 
-std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
-                                          const PipelineFolder& pipeline, const EncoderNetworks& networks,
-                                          double limit_seconds) {
+static std::vector<EncodedBatch> produce_and_collect(const Session& session, const ValidationPlan& plan,
+                                                     const PipelineFolder& pipeline, const EncoderNetworks& networks,
+                                                     const Group& trainers, double limit_seconds) {
   const int self = session.world.rank();
   ProducerThread producer({plan.parcel_bytes(), slots}, session.threads, "data.validation", [&](ParcelSender& sender) {
     produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), sender);
   });
-  return collect(plan, plan.routing.producer_places(self), producer.receiver(), limit_seconds);
+  return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
+}
+
+std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
+                                           const PipelineFolder& pipeline, const EncoderNetworks& networks,
+                                           const Roles& roles, const Group& handoff, const Group& of_role,
+                                           double limit_seconds) {
+  if (roles.all_in_one) return produce_and_collect(session, plan, pipeline, networks, of_role, limit_seconds);
+  if (roles.trains(session.world.rank()))
+    return collect_from_producers(session, plan, roles, handoff, of_role, limit_seconds);
+  produce_for_trainers(session, plan, pipeline, networks, roles, handoff);
+  return {};
 }
 
 }  // namespace millrace

@@ -36,15 +36,13 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 // "8 batches of 2048 samples of 4 archives, 2.5 GiB in memory, every 1000 steps": for the start-up table.
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
 
-// What this rank does with it: the first makes its stripes' samples, the second collects its local batches, the
-// third does both. `networks`: those of training, if it has any. `handoff` is for this alone. Collective over all ranks
-// of the run.
-void produce_validation(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
-                        const EncoderNetworks& networks, const Roles& roles, const Group& handoff);
-std::vector<EncodedBatch> collect_validation(const Session& session, const ValidationPlan& plan, const Roles& roles,
-                                             const Group& handoff, double limit_seconds);
-std::vector<EncodedBatch> make_validation(const Session& session, const ValidationPlan& plan,
-                                          const PipelineFolder& pipeline, const EncoderNetworks& networks,
-                                          double limit_seconds);
+// Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank
+// that does both does so by itself. `networks`: a producer's encoders, if training has any. `handoff` is not in use
+// meanwhile. Error(timeout) when a producer sends nothing for `limit_seconds`. Fewer batches when a signal told any
+// rank to stop. Collective over all ranks of the run; `of_role`: the trainers, or the producers.
+std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
+                                           const PipelineFolder& pipeline, const EncoderNetworks& networks,
+                                           const Roles& roles, const Group& handoff, const Group& of_role,
+                                           double limit_seconds);
 
 }  // namespace millrace

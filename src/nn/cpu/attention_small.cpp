@@ -1,5 +1,6 @@
 #include "cpu/attention_small.h"
 
+#include <torch/autograd.h>
 #include <vector>
 
 #include "millrace/core/error.h"

@@ -1,5 +1,6 @@
 #include "cpu/convolution_by_columns.h"
 
+#include <torch/autograd.h>
 #include <vector>
 
 namespace millrace::nn {

@@ -1,0 +1,50 @@
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "millrace/kernels/adamw.h"
+
+// The kernels on tensors, with gradients. Tensors on a GPU go to the CUDA kernels and LibTorch's current stream,
+// tensors of the host to their twins, which are there for tests. Types are float32, bfloat16 and float16; parameters
+// need not have the type of x. A tensor that may be left out is undefined then. What does not fit is an error
+// (c10::Error) that names the argument. There are no second derivatives.
+namespace millrace::kernels {
+
+// x (B, C, h, w) channels-last -> the same: silu(group_norm(x + time) weight + bias); time (B, C) or undefined, SiLU if
+// `with_silu`. For backward it keeps x and two float32 numbers per group.
+torch::Tensor group_norm_silu(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
+                              const torch::Tensor& bias, std::int64_t groups, double eps, bool with_silu = true);
+
+// value * gelu(gate) of x + bias = (..., [value | gate]), gelu by erf; bias (2 C) or undefined. It keeps x.
+torch::Tensor geglu(const torch::Tensor& x, const torch::Tensor& bias = {});
+
+// (..., C) -> the same.
+torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, double eps);
+// s = x + residual and its layer_norm.
+std::pair<torch::Tensor, torch::Tensor> add_layer_norm(const torch::Tensor& x, const torch::Tensor& residual,
+                                                       const torch::Tensor& weight, const torch::Tensor& bias,
+                                                       double eps);
+
+// A step of AdamW: square_sum of each shard's gradient (and their sums over ranks), prepare_adamw, adamw_step of each
+// shard. Settings and state are structs of adamw.h in tensors of bytes. None of these waits for a GPU.
+torch::Tensor make_adamw_settings(const AdamwSettings& settings, torch::Device device);
+torch::Tensor make_adamw_state(std::int64_t step, torch::Device device);
+AdamwState read_adamw_state(const torch::Tensor& state);  // waits
+
+// sum, float64 of one element, = sum of the squares of a flat gradient, float32 or bfloat16.
+void square_sum(const torch::Tensor& gradient, const torch::Tensor& sum);
+// square_sums float64 (n), loss float32 of one element or undefined.
+void prepare_adamw(const torch::Tensor& settings, const torch::Tensor& square_sums, const torch::Tensor& loss,
+                   const torch::Tensor& state);
+
+struct AdamwShard {                            // flat, of one length
+  torch::Tensor gradient;                      // float32 or bfloat16
+  torch::Tensor weights, exp_avg, exp_avg_sq;  // float32
+  torch::Tensor ema;                           // float32 or undefined
+  torch::Tensor published;                     // any of the three types, or undefined
+};
+void adamw_step(const AdamwShard& shard, const torch::Tensor& state);
+
+}  // namespace millrace::kernels

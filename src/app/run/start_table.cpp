@@ -1,0 +1,63 @@
+#include "run/start_table.h"
+
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "millrace/core/log.h"
+#include "millrace/models/unet_memory.h"
+#include "millrace/nn/device.h"
+#include "millrace/parallel/state_memory.h"
+
+namespace millrace {
+
+static std::string describe_batch(const BatchConfig& batch, const Routing& routing) {
+  if (routing.is_even())
+    return fmt::format("{} = {} x {} trainers x {} accumulated", batch.global, batch.micro, routing.trainers(),
+                       batch.global / (batch.micro * routing.trainers()));
+  return fmt::format("{} on {} trainers ({}), micro-batches of at most {}", batch.global, routing.trainers(),
+                     describe_shares(routing), batch.micro);
+}
+
+void print_start_table(const Session& session, const TrainPlan& plan) {
+  const auto& c = plan.config;
+  auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
+  log::info("millrace {} train", MILLRACE_VERSION);
+  row("ranks",
+      fmt::format("{} on {}: {}", session.world.size(),
+                  fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
+                  describe(plan.roles)));
+  row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads,
+                            dtype_name(parse_dtype(c.model.dtype, session.device))));
+  row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
+                              plan.start.checkpoint                                ? "from a checkpoint"
+                              : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
+                                                                                   : "with fresh weights"));
+  row("data", describe(plan.data));
+  row("shuffle", describe(plan.shuffle));
+  row("batch", describe_batch(c.batch, plan.routing));
+  row("encodings", describe(plan.encoding));
+  row("handoff",
+      fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(), format_bytes(plan.parcel_bytes)));
+  row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
+  row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
+                               to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
+  if (plan.validation) row("validation", describe(*plan.validation, c.validation));
+  row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
+  row("run", c.run.dir.value);
+  for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
+}
+
+void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Dtype dtype) {
+  const auto& c = plan.config;
+  const auto& moments = plan.encoding.shape.moments;
+  const auto state = plan_state_memory(model.layout(), model.plan(), dtype, c.ema.enabled);
+  const auto activations =
+      unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet),
+                            {c.batch.micro, moments[1], moments[2], dtype, c.model.gradient_checkpointing});
+  log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
+            format_bytes(state.lasting()), format_bytes(activations), c.batch.micro,
+            format_bytes(state.peak(activations)));
+}
+
+}  // namespace millrace

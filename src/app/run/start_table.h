@@ -1,0 +1,18 @@
+#pragma once
+#include <torch/types.h>
+
+#include "millrace/parallel/sharded_model.h"
+#include "run/session.h"
+#include "run/train_plan.h"
+
+// What a run says of itself before its first step.
+namespace millrace {
+
+// One line for each part of the plan, and warnings about memory.
+void print_start_table(const Session& session, const TrainPlan& plan);
+
+// The memory of a trainer's tensors as it follows from the shapes, for the size of micro-batches and the choice of
+// machines. `dtype`: that the model computes in.
+void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Dtype dtype);
+
+}  // namespace millrace

@@ -1,0 +1,207 @@
+#include "run/train_rounds.h"
+
+#include <cstring>
+
+#include "millrace/comm/fault.h"
+#include "millrace/core/deadline.h"
+#include "millrace/core/log.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/startup.h"
+#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/produce/producer_thread.h"
+#include "millrace/train/state_file.h"
+#include "run/finish.h"
+#include "run/rollback.h"
+#include "run/trainer.h"
+
+namespace millrace {
+namespace {
+
+constexpr double last_seconds = 600;       // for producers to end whom nobody needs any more
+constexpr double save_seconds = 4 * 3600;  // for trainers to write the last checkpoint, with limits of their own
+
+// How a round ended: with an exit code, or because training has to go back to before these steps.
+struct RoundEnd {
+  int exit = 0;
+  std::optional<UsedUpSteps> bad = {};
+  bool has_saved = false;  // a checkpoint, before
+};
+
+// What every rank works with from the first round to the last.
+struct Rounds {
+  const Session& session;
+  const TrainPlan& plan;
+  LoadedNetworks& networks;
+  const RunLease& lease;
+  Group handoff;                   // of parcels; alone where every rank does both
+  std::optional<Trainer> trainer;  // on trainers
+
+  int rank() const { return session.world.rank(); }
+  // For the first samples to come, and for a producer to end, which may have an encoder batch in work.
+  double slow_seconds() const { return phase::slow_factor * hang_seconds(plan.config.guard.hang_timeout); }
+  bool trains() const { return plan.roles.trains(rank()); }
+};
+
+// The text embeddings of the empty caption, f16 (77, C), which the first producer makes for everybody, unless trainers
+// make their own. From then on the cache is there for the other producers.
+torch::Tensor share_null_text(const Rounds& rounds) {
+  const auto& [session, plan, networks, lease, handoff, trainer] = rounds;
+  const int maker = plan.roles.producers.front();
+  std::string bytes;
+  if (rounds.rank() == maker) {
+    const auto text = networks.encode_pipeline->null_text();
+    networks.encode_pipeline->begin_cache(text);
+    if (text.defined()) bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
+  }
+  bytes = session.world.group().broadcast(bytes, maker);
+  if (plan.encoding.shape.has_tokens()) return networks.null_text;
+  const auto text = torch::empty(plan.encoding.shape.text, torch::kHalf);
+  ensure(bytes.size() == text.nbytes(), "the empty caption's embeddings have the text encoder's shape");
+  std::memcpy(text.data_ptr(), bytes.data(), bytes.size());
+  return text;
+}
+
+// Of this rank's trainer, if it has one.
+std::vector<EncodedBatch> share_validation(const Rounds& rounds, const Group& of_role) {
+  const auto& plan = rounds.plan;
+  if (!plan.validation) return {};
+  const auto& pipeline = rounds.networks.encode_pipeline;
+  return share_validation(rounds.session, *plan.validation, plan.pipeline,
+                          pipeline ? pipeline->networks() : EncoderNetworks(), plan.roles, rounds.handoff, of_role,
+                          rounds.slow_seconds());
+}
+
+// ---- producer ----------------------------------------------------------------------------------------------------
+
+// Until every trainer has said stop.
+void produce(const Rounds& rounds, const Start& start, ParcelSender& sender) {
+  const auto& plan = rounds.plan;
+  const int self = position_in(plan.roles.producers, rounds.rank());
+  rounds.networks.encode_pipeline->produce(
+      sender, {plan.routing.stripes_of_producer(self), plan.routing.trainer_places(self), plan.parcel},
+      stream_options(plan.config.data, rounds.session.threads), start.state.cursors);
+}
+
+RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
+  const auto& plan = rounds.plan;
+  const int self = position_in(plan.roles.producers, rounds.rank());
+  const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
+  const auto sender = make_mpi_sender(rounds.handoff, trainers, plan.handoff());
+  phase::current = phase::producing;
+  try {
+    produce(rounds, start, *sender);
+  } catch (...) {
+    // The trainers have been told. They save what they have trained, print this and end all ranks, unless they have
+    // ended in order meanwhile.
+    const Error error = present_error();
+    fault::write(error);
+    log::error("{}", error.what());
+    log::flush();
+  }
+  phase::current = phase::ending;
+  rounds.handoff.set_time_limit(save_seconds);
+  rounds.handoff.barrier();
+  return {};
+}
+
+// ---- trainer -----------------------------------------------------------------------------------------------------
+
+// What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
+RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& result, ParcelReceiver& receiver) {
+  const auto& dir = rounds.plan.config.run.dir.value;
+  const int exit = finish_run(trainers, dir, rounds.lease, result, true,
+                              fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
+  phase::current = phase::ending;
+  leave_within(2 * last_seconds, static_cast<Exit>(exit), "the producers have not ended");
+  try {
+    receiver.finish(last_seconds);
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+  }
+  rounds.handoff.barrier();  // no rank leaves while another one still needs it
+  return {exit};
+}
+
+RoundEnd train(Rounds& rounds, const Group& trainers, const Start& start, ParcelReceiver& receiver) {
+  const auto result = rounds.trainer->train(start, receiver);
+  if (!result.bad || result.failure) return end_run(rounds, trainers, result, receiver);
+  receiver.finish(rounds.slow_seconds());
+  rounds.handoff.barrier();
+  return {0, result.bad, result.checkpoint != start.path()};
+}
+
+RoundEnd train_on_parcels(Rounds& rounds, const Group& trainers, const Start& start) {
+  const auto& plan = rounds.plan;
+  const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
+  const auto receiver = make_mpi_receiver(rounds.handoff, producers, plan.handoff());
+  return train(rounds, trainers, start, *receiver);
+}
+
+// One rank does both, with the same parcels in between.
+RoundEnd produce_and_train(Rounds& rounds, const Group& trainers, const Start& start) {
+  ProducerThread producer(rounds.plan.handoff(), rounds.session.threads, "producer",
+                          [&](ParcelSender& sender) { produce(rounds, start, sender); });
+  try {
+    return train(rounds, trainers, start, producer.receiver());
+  } catch (...) {
+    fault::leaving();  // before the producer's thread is waited for
+    throw;
+  }
+}
+
+// ---- the whole ---------------------------------------------------------------------------------------------------
+
+RoundEnd take_role(Rounds& rounds, const Group& of_role, const Start& start) {
+  if (rounds.plan.roles.all_in_one) return produce_and_train(rounds, of_role, start);
+  if (rounds.trains()) return train_on_parcels(rounds, of_role, start);
+  return produce_for_trainers(rounds, start);
+}
+
+// Lets producers know what the trainers know. Collective.
+RoundEnd share_end(const Group& world, RoundEnd end, int trainer) {
+  std::int64_t facts[] = {0, 0, 0};
+  if (world.rank() == trainer && end.bad) {
+    facts[0] = end.bad->first;
+    facts[1] = end.bad->last;
+    facts[2] = end.has_saved ? 1 : 0;
+  }
+  world.all_reduce_max(facts);
+  if (facts[1] > 0) end.bad = UsedUpSteps{facts[0], facts[1], 0};
+  end.has_saved = facts[2] > 0;
+  return end;
+}
+
+// Before a round.
+int stopped(const Rounds& rounds, const Start& start) {
+  if (rounds.session.is_root())
+    StateFile(rounds.plan.config.run.dir.value, &rounds.lease)
+        .update("requeue", start.state.point(), start.path(), "told to stop");
+  return static_cast<int>(Exit::requeue);
+}
+
+}  // namespace
+
+int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetworks& networks, const RunLease& lease) {
+  const auto& world = session.world.group();
+  Rounds rounds{session, plan, networks, lease, plan.roles.all_in_one ? Group() : world.duplicate(), std::nullopt};
+  const auto of_role = world.split(rounds.trains() ? 0 : 1, world.rank());
+  auto validation = share_validation(rounds, of_role);
+  if (told_to_stop(world)) return stopped(rounds, plan.start);
+  startup::done("validation");
+  const auto null_text = share_null_text(rounds);
+  if (rounds.trains())
+    rounds.trainer.emplace(session, plan, networks, null_text, std::move(validation), of_role, lease);
+
+  Start start = plan.start;
+  for (;;) {
+    const auto end = share_end(world, take_role(rounds, of_role, start), plan.roles.trainers.front());
+    if (!end.bad) return end.exit;
+    startup::begin();
+    phase::current = phase::loading;
+    start = roll_back(world, {plan.config.run.dir.value, &lease}, start, *end.bad, end.has_saved);
+    if (told_to_stop(world)) return stopped(rounds, start);
+    startup::done("checkpoint");
+  }
+}
+
+}  // namespace millrace

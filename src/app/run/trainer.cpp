@@ -1,0 +1,111 @@
+#include "run/trainer.h"
+
+#include "millrace/checkpoint/restore.h"
+#include "millrace/comm/fault.h"
+#include "millrace/core/startup.h"
+#include "millrace/nn/device.h"
+#include "run/start_table.h"
+
+namespace millrace {
+
+Trainer::Trainer(const Session& session, const TrainPlan& plan, LoadedNetworks& networks, torch::Tensor null_text,
+                 std::vector<EncodedBatch> validation, const Group& trainers, const RunLease& lease)
+    : session_(session),
+      plan_(plan),
+      trainers_(trainers),
+      lease_(lease),
+      vae_(AutoencoderKLConfig::from_json(plan.pipeline.config("vae"))),
+      schedule_(trained_scheduler(plan.pipeline.scheduler(), plan.config.objective)),
+      dtype_(parse_dtype(plan.config.model.dtype, session.device)),
+      unet_(networks.unet),
+      ema_start_(std::move(networks.ema)),
+      text_encoder_(std::move(networks.text_encoder)),
+      null_text_(std::move(null_text)),
+      validation_batches_(std::move(validation)) {}
+
+LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
+  load(start);
+  startup::done(start.checkpoint ? "restore" : "shards");
+  const auto& c = plan_.config;
+  const auto loop = c.loop();
+  auto task = make_task(start, receiver);
+  return run_loop({.task = task,
+                   .model = training_->model,
+                   .optimizer = training_->optimizer,
+                   .trainers = trainers_,
+                   .config = loop,
+                   .optim = c.optim,
+                   .data = plan_.data,
+                   .max_bad_share = c.data.max_bad_share,
+                   .device = session_.device,
+                   .manifest_extra = start.identity,
+                   .hang_seconds = hang_seconds(c.guard.hang_timeout),
+                   .on_silent_producer = [this](const Overdue& overdue, const Error& error) { accuse(overdue, error); },
+                   .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
+                   .producer_ranks = on_hosts(session_, plan_.roles.producers),
+                   .lease = &lease_,
+                   .resumed_from = start.path(),
+                   .validation = validation_ ? &*validation_ : nullptr},
+                  state_with_ledger(start, trainers_));
+}
+
+void Trainer::load(const Start& start) {
+  if (training_) {
+    restore(*start.checkpoint, training_->optimizer);
+  } else {
+    build(start);
+  }
+}
+
+void Trainer::build(const Start& start) {
+  const auto& c = plan_.config;
+  training_.emplace(*unet_, execution_order(*unet_),
+                    ShardedTraining::Options{plan_.shards, c.parallel, c.optim, c.ema, session_.device, dtype_,
+                                             c.model.channels_last.value},
+                    trainers_, start.checkpoint);
+  if (!ema_start_.empty()) training_->optimizer.start_ema_from(std::exchange(ema_start_, {}));
+  if (plan_.validation) validation_ = make_validation();
+  if (trainers_.rank() == 0) log_planned_memory(plan_, training_->model, dtype_);
+}
+
+DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) const {
+  const int self = trainers_.rank();
+  DiffusionTask::Options options;
+  options.objective = plan_.config.objective;
+  options.seed = plan_.config.run.seed;
+  options.global_batch = plan_.config.batch.global;
+  options.first_place = static_cast<int>(plan_.routing.stripes_of_trainer(self).front()) * plan_.samples_per_stripe;
+  options.step = start.state.step;
+  options.scaling_factor = vae_.scaling_factor;
+  options.shift_factor = vae_.shift_factor.value_or(0);
+  options.null_text = null_text_;
+  options.text_encoder = text_encoder_;
+  options.device = session_.device;
+  options.dtype = dtype_;
+  options.producers = plan_.routing.producers_of(self);
+  options.slots = plan_.handoff().slots;
+  return {unet_, schedule_, BatchReceiver(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe),
+          receiver, options};
+}
+
+Validation Trainer::make_validation() {
+  Validation::Options options;
+  options.every = plan_.config.validation.every;
+  options.objective = plan_.config.objective;
+  options.samples = std::int64_t{plan_.validation->batches} * plan_.validation->global_batch;
+  options.micro_batch = plan_.config.batch.micro;
+  options.text_encoder = text_encoder_;
+  options.scaling_factor = vae_.scaling_factor;
+  options.shift_factor = vae_.shift_factor.value_or(0);
+  options.device = session_.device;
+  options.dtype = dtype_;
+  return {unet_, schedule_, std::move(validation_batches_), options};
+}
+
+// A producer that sends nothing may be unable to say so itself.
+void Trainer::accuse(const Overdue& overdue, const Error& error) const {
+  const int rank = plan_.roles.producers[overdue.producer];
+  fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent");
+}
+
+}  // namespace millrace

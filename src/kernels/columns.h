@@ -1,0 +1,129 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "frame.h"
+#include "millrace/kernels/element.h"
+
+namespace millrace::kernels {
+
+// Where the rows of a matrix (pixels or tokens x channels) go in a grid (splits, tiles, images): a thread owns a column
+// of `width` neighbouring channels and goes through the rows of its split in steps of `row_step`, so that a block reads
+// whole runs of memory.
+struct Columns {
+  static constexpr int threads = 256;
+
+  std::int64_t rows, rows_per_split;
+  int channels, columns_per_tile, row_step;
+  unsigned splits, tiles;
+
+  struct Place {
+    std::int64_t first, last;  // rows; none for a thread without a column
+    int channel;
+  };
+  template <int width>
+  MILLRACE_HOST_DEVICE Place place(unsigned split, unsigned tile, int thread) const {
+    const int channel = (static_cast<int>(tile) * columns_per_tile + thread % columns_per_tile) * width;
+    const int row = thread / columns_per_tile;
+    const std::int64_t begin = split * rows_per_split;
+    const std::int64_t end = begin + rows_per_split < rows ? begin + rows_per_split : rows;
+    const bool is_idle = row >= row_step || channel >= channels;
+    return {begin + row, is_idle ? begin : end, channel};
+  }
+};
+
+// `blocks`: how many are wanted, so that a GPU has enough to do. It does not depend on the GPU, so that sums do not
+// either.
+inline Columns plan_columns(std::int64_t rows, std::int64_t channels, int width, std::int64_t images,
+                            std::int64_t blocks) {
+  constexpr std::int64_t most_columns = 128, least_rows = 4;  // of a tile; of a thread
+  const std::int64_t columns = channels / width;
+  const std::int64_t tiles = (columns + most_columns - 1) / most_columns;
+  const std::int64_t per_tile = (columns + tiles - 1) / tiles, row_step = Columns::threads / per_tile;
+  const std::int64_t most_splits = std::max<std::int64_t>(1, rows / (least_rows * row_step));
+  const std::int64_t wanted = std::clamp<std::int64_t>(blocks / (tiles * images), 1, most_splits);
+  const std::int64_t rows_per_split = (rows + wanted - 1) / wanted;
+  return {rows,
+          rows_per_split,
+          static_cast<int>(channels),
+          static_cast<int>(per_tile),
+          static_cast<int>(row_step),
+          static_cast<unsigned>((rows + rows_per_split - 1) / rows_per_split),
+          static_cast<unsigned>(tiles)};
+}
+inline constexpr std::int64_t blocks_of_sums = 1024, blocks_of_maps = 4096;
+
+// 16 bytes at a time where channels and addresses allow it, else one element.
+template <class T>
+constexpr int full_width = 16 / sizeof(T);
+
+// Of sums, whichever width is chosen.
+inline std::int64_t most_splits(std::int64_t rows, std::int64_t channels, std::int64_t images = 1) {
+  std::int64_t most = 0;
+  for (const int width : {1, 4, 8})
+    if (channels % width == 0)
+      most = std::max<std::int64_t>(most, plan_columns(rows, channels, width, images, blocks_of_sums).splits);
+  return most;
+}
+
+inline Grid grid_of(const Columns& columns, std::int64_t images = 1) {
+  return {columns.splits, columns.tiles, static_cast<unsigned>(images)};
+}
+
+// Sums of `count` quantities per channel over the rows of a block: each thread leaves its own, then `finish` hands each
+// channel's sums, added up in a fixed order, to write(channel, sums).
+template <int count, int width>
+struct ColumnSums {
+  float sums[count][width][Columns::threads];
+
+  MILLRACE_HOST_DEVICE void leave(int thread, const float (&own)[count][width]) {
+    for (int k = 0; k < count; ++k)
+      for (int i = 0; i < width; ++i) sums[k][i][thread] = own[k][i];
+  }
+
+  template <class Block, class Write>
+  MILLRACE_HOST_DEVICE void finish(Block& block, const Columns& columns, const Write& write) {
+    block.phase([&](int thread) {
+      for (int at = thread; at < columns.columns_per_tile * width; at += Columns::threads) {
+        const int column = at / width, i = at % width;
+        const int channel = static_cast<int>(block.y) * columns.columns_per_tile * width + at;
+        if (channel >= columns.channels) break;
+        float total[count] = {};
+        for (int row = 0; row < columns.row_step; ++row)
+          for (int k = 0; k < count; ++k) total[k] += sums[k][i][row * columns.columns_per_tile + column];
+        write(channel, total);
+      }
+    });
+  }
+};
+
+// out[c] = sum of `count` rows of partials, `stride` apart, in their order.
+struct SumOfRows {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  const float* partials;
+  std::int64_t count, stride;
+  int channels;
+  Target out;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    block.phase([&](int thread) {
+      const int channel = static_cast<int>(block.x) * threads + thread;
+      if (channel >= channels) return;
+      float sum = 0;
+      for (std::int64_t row = 0; row < count; ++row) sum += partials[row * stride + channel];
+      out.write(channel, sum);
+    });
+  }
+};
+
+template <class Launcher>
+void sum_rows(const float* partials, std::int64_t count, std::int64_t stride, std::int64_t channels, Target out,
+              const Launcher& launch) {
+  if (out.data == nullptr) return;
+  launch(SumOfRows{partials, count, stride, static_cast<int>(channels), out},
+         {static_cast<unsigned>((channels + SumOfRows::threads - 1) / SumOfRows::threads)});
+}
+
+}  // namespace millrace::kernels

@@ -1,0 +1,145 @@
+#pragma once
+#include <type_traits>
+#include "columns.h"
+
+#include "geglu.h"
+#include "scalar_math.h"
+
+namespace millrace::kernels {
+
+template <class T, int width>
+struct GegluKernel {
+  static constexpr int threads = Columns::threads;
+  using Shared = NoShared;
+  Geglu arguments;
+  Columns columns;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      if (place.first < place.last) go_through_rows(place);
+    });
+  }
+
+  MILLRACE_HOST_DEVICE void go_through_rows(const Columns::Place& place) const {
+    const int channels = arguments.channels;
+    const T* x = static_cast<const T*>(arguments.x) + place.channel;
+    T* y = static_cast<T*>(arguments.y) + place.channel;
+    float value_bias[width] = {}, gate_bias[width] = {};
+    if (arguments.bias.data != nullptr) {
+      arguments.bias.read(place.channel, value_bias);
+      arguments.bias.read(channels + place.channel, gate_bias);
+    }
+    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+      float values[width], gates[width];
+      load(x + row * 2 * channels, values);
+      load(x + row * 2 * channels + channels, gates);
+      for (int i = 0; i < width; ++i) {
+        const float gate = gates[i] + gate_bias[i];
+        values[i] = (values[i] + value_bias[i]) * (gate * normal_distribution(gate));
+      }
+      store(y + row * channels, values);
+    }
+  }
+};
+
+template <class T, int width, bool with_bias_grad>
+struct GegluBackwardKernel {
+  static constexpr int threads = Columns::threads;
+  using Sums = ColumnSums<2, width>;
+  using Shared = std::conditional_t<with_bias_grad, Sums, NoShared>;
+  GegluBackward arguments;
+  Columns columns;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      float sums[2][width] = {};
+      if (place.first < place.last) go_through_rows(place, sums);
+      if constexpr (with_bias_grad) shared.leave(thread, sums);
+    });
+    if constexpr (with_bias_grad) {
+      float* partials = static_cast<float*>(arguments.workspace) + std::int64_t{block.x} * 2 * arguments.channels;
+      shared.finish(block, columns, [&](int channel, const float(&sums)[2]) {
+        partials[channel] = sums[0];
+        partials[arguments.channels + channel] = sums[1];
+      });
+    }
+  }
+
+  // sums: of the gradients of value and gate.
+  MILLRACE_HOST_DEVICE void go_through_rows(const Columns::Place& place, float (&sums)[2][width]) const {
+    const int channels = arguments.channels;
+    const T* x = static_cast<const T*>(arguments.x) + place.channel;
+    const T* y_grad = static_cast<const T*>(arguments.y_grad) + place.channel;
+    T* x_grad = static_cast<T*>(arguments.x_grad) + place.channel;
+    float value_bias[width] = {}, gate_bias[width] = {};
+    if (arguments.bias.data != nullptr) {
+      arguments.bias.read(place.channel, value_bias);
+      arguments.bias.read(channels + place.channel, gate_bias);
+    }
+    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+      float values[width], gates[width], gradients[width];
+      load(x + row * 2 * channels, values);
+      load(x + row * 2 * channels + channels, gates);
+      load(y_grad + row * channels, gradients);
+      for (int i = 0; i < width; ++i) {
+        const float value = values[i] + value_bias[i], gate = gates[i] + gate_bias[i];
+        const float distribution = normal_distribution(gate);
+        values[i] = gradients[i] * (gate * distribution);
+        gates[i] = gradients[i] * value * (distribution + gate * normal_density(gate));
+        sums[0][i] += values[i];
+        sums[1][i] += gates[i];
+      }
+      store(x_grad + row * 2 * channels, values);
+      store(x_grad + row * 2 * channels + channels, gates);
+    }
+  }
+};
+
+template <class T, int width, class Launcher>
+void run_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
+  if (a.bias_grad.data == nullptr) {
+    const auto maps = plan_columns(a.rows, a.channels, width, 1, blocks_of_maps);
+    launch(GegluBackwardKernel<T, width, false>{a, maps}, grid_of(maps));
+    return;
+  }
+  const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
+  launch(GegluBackwardKernel<T, width, true>{a, sums}, grid_of(sums));
+  sum_rows(static_cast<const float*>(a.workspace), sums.splits, 2 * a.channels, 2 * a.channels, a.bias_grad, launch);
+}
+
+template <class T, int width, class Launcher>
+void run_geglu_of(const Geglu& a, const Launcher& launch) {
+  const auto maps = plan_columns(a.rows, a.channels, width, 1, blocks_of_maps);
+  launch(GegluKernel<T, width>{a, maps}, grid_of(maps));
+}
+
+template <class Launcher>
+void run_geglu(const Geglu& a, const Launcher& launch) {
+  with_type(a.element, [&](auto zero) {
+    using T = decltype(zero);
+    if (a.channels % full_width<T> == 0 && is_aligned(a.x) && is_aligned(a.y) && is_aligned(a.bias.data)) {
+      run_geglu_of<T, full_width<T>>(a, launch);
+    } else {
+      run_geglu_of<T, 1>(a, launch);
+    }
+  });
+}
+
+template <class Launcher>
+void run_geglu_backward(const GegluBackward& a, const Launcher& launch) {
+  with_type(a.element, [&](auto zero) {
+    using T = decltype(zero);
+    const bool aligned = is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad) && is_aligned(a.bias.data);
+    if (a.channels % full_width<T> == 0 && aligned) {
+      run_geglu_backward_of<T, full_width<T>>(a, launch);
+    } else {
+      run_geglu_backward_of<T, 1>(a, launch);
+    }
+  });
+}
+
+}  // namespace millrace::kernels

@@ -1,0 +1,53 @@
+#include <stdexcept>
+
+#include "geglu.h"
+#include "gpu.h"
+#include "group_norm_silu.h"
+#include "layer_norm.h"
+#include "millrace/kernels/adamw.h"
+
+namespace millrace::kernels {
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw std::logic_error("a tensor on a GPU, but this build has no CUDA kernels");
+}
+
+}  // namespace
+
+void* current_stream(int) {
+  refuse();
+}
+void check_launches() {
+  refuse();
+}
+void square_sum_cuda(const SquareSum&, void*) {
+  refuse();
+}
+void prepare_adamw_cuda(const PrepareAdamw&, void*) {
+  refuse();
+}
+void adamw_cuda(const Adamw&, void*) {
+  refuse();
+}
+void group_norm_silu_cuda(const GroupNormSilu&, void*) {
+  refuse();
+}
+void group_norm_silu_backward_cuda(const GroupNormSiluBackward&, void*) {
+  refuse();
+}
+void geglu_cuda(const Geglu&, void*) {
+  refuse();
+}
+void geglu_backward_cuda(const GegluBackward&, void*) {
+  refuse();
+}
+void layer_norm_cuda(const LayerNorm&, void*) {
+  refuse();
+}
+void layer_norm_backward_cuda(const LayerNormBackward&, void*) {
+  refuse();
+}
+
+}  // namespace millrace::kernels

@@ -1,0 +1,449 @@
+#pragma once
+#include "columns.h"
+#include "group_norm_silu.h"
+#include "scalar_math.h"
+
+// Forward: sums of each channel over splits of the pixels -> statistics of the groups -> y, in two passes over x.
+// Backward: the same with the sums of the gradients. Between the passes small kernels fold the splits; what they find
+// out is spread to one number per image and channel, so that the passes know nothing of groups, whose borders lie
+// anywhere in a vector of 8 channels.
+namespace millrace::kernels {
+
+// v = (x - shift) scale + beta, each (B, C): shift = mean - time, scale = rstd gamma.
+struct Normalization {
+  float *shift, *scale, *beta;
+};
+
+// (B, splits, C) each. Forward: mean of a channel over a split, sum of squared deviations from it. Backward: sums of
+// dv, dv (x - shift) and x - shift.
+struct ChannelPartials {
+  float* of[3];
+};
+
+// What the pointer `workspace` is cut into.
+struct GroupNormWorkspace {
+  Normalization normalization;
+  ChannelPartials partials;
+  float *dv_sums, *dv_x_sums;  // (B, C): over the pixels, of dv and of dv times the normalized x
+  float *x_factor, *offset;    // (B, C), dx = dv scale + (x - shift) x_factor + offset
+};
+
+inline std::int64_t floats_of_workspace(const GroupNormShape& shape) {
+  return shape.batch * shape.channels * (7 + 3 * most_splits(shape.pixels, shape.channels, shape.batch));
+}
+
+inline GroupNormWorkspace cut_workspace(const GroupNormShape& shape, void* workspace) {
+  auto* next = static_cast<float*>(workspace);
+  const auto take = [&](std::int64_t rows) {
+    auto* taken = next;
+    next += rows * shape.batch * shape.channels;
+    return taken;
+  };
+  const auto splits = most_splits(shape.pixels, shape.channels, shape.batch);
+  return {
+      {take(1), take(1), take(1)}, {{take(splits), take(splits), take(splits)}}, take(1), take(1), take(1), take(1)};
+}
+
+template <class T, int width>
+struct MomentsKernel {
+  static constexpr int threads = Columns::threads;
+  using Shared = ColumnSums<2, width>;
+  const T* x;
+  Columns columns;
+  ChannelPartials partials;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    const T* image = x + block.z * columns.rows * columns.channels;
+    const T* origin = image + block.x * columns.rows_per_split * columns.channels;  // the split's first pixel
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      float sums[2][width] = {};
+      if (place.first < place.last) add_pixels(image, origin, place, sums);
+      shared.leave(thread, sums);
+    });
+    const std::int64_t begin = block.x * columns.rows_per_split;
+    const std::int64_t rest = columns.rows - begin;
+    const auto count = static_cast<float>(rest < columns.rows_per_split ? rest : columns.rows_per_split);
+    const std::int64_t row = (std::int64_t{block.z} * columns.splits + block.x) * columns.channels;
+    shared.finish(block, columns, [&](int channel, const float(&sums)[2]) {
+      const float mean = sums[0] / count, squares = sums[1] - sums[0] * mean;
+      partials.of[0][row + channel] = to_float(origin[channel]) + mean;
+      partials.of[1][row + channel] = squares < 0 ? 0 : squares;  // NaN stays
+    });
+  }
+
+  // Sums of x - origin and of its square.
+  MILLRACE_HOST_DEVICE void add_pixels(const T* image, const T* origin, const Columns::Place& place,
+                                       float (&sums)[2][width]) const {
+    float center[width];
+    load(origin + place.channel, center);
+    MILLRACE_UNROLL_ROWS
+    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+      float values[width];
+      load(image + row * columns.channels + place.channel, values);
+      for (int i = 0; i < width; ++i) {
+        const float deviation = values[i] - center[i];
+        sums[0][i] += deviation;
+        sums[1][i] += deviation * deviation;
+      }
+    }
+  }
+};
+
+MILLRACE_HOST_DEVICE inline void write_normalization(const Normalization& to, std::int64_t at, float mean, float rstd,
+                                                     float time, float gamma, float beta) {
+  to.shift[at] = mean - time;
+  to.scale[at] = rstd * gamma;
+  to.beta[at] = beta;
+}
+
+// Mean and rstd of a group from the moments of its channels in the splits, each (b, c) moved by its time. Grid (groups,
+// B).
+struct StatisticsKernel {
+  static constexpr int threads = 128;
+  struct Shared {
+    float sums[threads];
+    float mean, rstd;
+  };
+  GroupNormSilu arguments;
+  Columns columns;
+  ChannelPartials partials;
+  Normalization normalization;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    const auto& shape = arguments.shape;
+    const int group = static_cast<int>(block.x), per_group = shape.channels / shape.groups;
+    const std::int64_t first = block.y * std::int64_t{shape.channels} + group * per_group;  // in (B, C)
+    const auto count = static_cast<float>(per_group * shape.pixels);
+    const float center = moved_mean(block.y, 0, first);
+    block.phase([&](int thread) {
+      shared.sums[thread] = 0;
+      each_partial(thread, per_group, [&](unsigned split, int channel, float pixels) {
+        shared.sums[thread] += pixels * (moved_mean(block.y, split, first + channel) - center);
+      });
+    });
+    fold(block, shared.sums);
+    block.phase([&](int thread) {
+      if (thread == 0) shared.mean = center + shared.sums[0] / count;
+    });
+    block.phase([&](int thread) {
+      shared.sums[thread] = 0;
+      each_partial(thread, per_group, [&](unsigned split, int channel, float pixels) {
+        const float deviation = moved_mean(block.y, split, first + channel) - shared.mean;
+        shared.sums[thread] += partials.of[1][at(block.y, split, first + channel)] + pixels * deviation * deviation;
+      });
+    });
+    fold(block, shared.sums);
+    block.phase([&](int thread) {
+      if (thread != 0) return;
+      shared.rstd = 1 / sqrtf(shared.sums[0] / count + arguments.eps);
+      arguments.mean[block.y * shape.groups + group] = shared.mean;
+      arguments.rstd[block.y * shape.groups + group] = shared.rstd;
+    });
+    block.phase([&](int thread) {
+      for (int i = thread; i < per_group; i += threads) {
+        const int channel = group * per_group + i;
+        write_normalization(normalization, first + i, shared.mean, shared.rstd, arguments.time.at_or(first + i, 0),
+                            arguments.gamma[channel], arguments.beta[channel]);
+      }
+    });
+  }
+
+  // Of an element of (B, C) in a split.
+  MILLRACE_HOST_DEVICE std::int64_t at(unsigned image, unsigned split, std::int64_t element) const {
+    const std::int64_t channels = columns.channels;
+    return element - image * channels + (std::int64_t{image} * columns.splits + split) * channels;
+  }
+  MILLRACE_HOST_DEVICE float moved_mean(unsigned image, unsigned split, std::int64_t element) const {
+    return partials.of[0][at(image, split, element)] + arguments.time.at_or(element, 0);
+  }
+  template <class Use>
+  MILLRACE_HOST_DEVICE void each_partial(int thread, int per_group, const Use& use) const {
+    for (int i = thread; i < per_group * static_cast<int>(columns.splits); i += threads) {
+      const unsigned split = i / per_group;
+      const std::int64_t rest = columns.rows - split * columns.rows_per_split;
+      use(split, i % per_group, static_cast<float>(rest < columns.rows_per_split ? rest : columns.rows_per_split));
+    }
+  }
+};
+
+// The numbers of a column's channels out of (B, C).
+template <int width>
+struct ColumnNormalization {
+  float shift[width], scale[width], beta[width];
+
+  MILLRACE_HOST_DEVICE ColumnNormalization(const Normalization& from, std::int64_t at) {
+    load(from.shift + at, shift);
+    load(from.scale + at, scale);
+    load(from.beta + at, beta);
+  }
+};
+
+inline constexpr int rows_in_flight = 2;  // whose loads a thread waits for together
+
+template <class T, int width>
+struct NormalizeKernel {
+  static constexpr int threads = Columns::threads;
+  using Shared = NoShared;
+  const T* x;
+  T* y;
+  Columns columns;
+  Normalization normalization;
+  bool with_silu;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      if (place.first >= place.last) return;
+      const ColumnNormalization<width> norm(normalization, std::int64_t{block.z} * columns.channels + place.channel);
+      const std::int64_t image = block.z * columns.rows * columns.channels + place.channel;
+      for (std::int64_t row = place.first; row < place.last; row += rows_in_flight * columns.row_step) {
+        Pack<T, width> input[rows_in_flight];
+        for (int k = 0; k < rows_in_flight; ++k) {
+          const std::int64_t at = row + k * columns.row_step;
+          if (at < place.last) input[k] = load_pack<width>(x + image + at * columns.channels);
+        }
+        for (int k = 0; k < rows_in_flight; ++k) {
+          const std::int64_t at = row + k * columns.row_step;
+          if (at < place.last) normalize(input[k], norm, y + image + at * columns.channels);
+        }
+      }
+    });
+  }
+
+  MILLRACE_HOST_DEVICE void normalize(const Pack<T, width>& input, const ColumnNormalization<width>& norm,
+                                      T* to) const {
+    float values[width];
+    unpack(input, values);
+    for (int i = 0; i < width; ++i) {
+      const float v = (values[i] - norm.shift[i]) * norm.scale[i] + norm.beta[i];
+      values[i] = with_silu ? silu(v) : v;
+    }
+    store(to, values);
+  }
+};
+
+// The normalization from the saved statistics. Grid (C / 128, B).
+struct RestoreNormalizationKernel {
+  static constexpr int threads = 128;
+  using Shared = NoShared;
+  GroupNormSiluBackward arguments;
+  Normalization normalization;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    block.phase([&](int thread) {
+      const auto& shape = arguments.shape;
+      const int channel = static_cast<int>(block.x) * threads + thread;
+      if (channel >= shape.channels) return;
+      const std::int64_t at = std::int64_t{block.y} * shape.channels + channel;
+      const std::int64_t group = std::int64_t{block.y} * shape.groups + channel / (shape.channels / shape.groups);
+      write_normalization(normalization, at, arguments.mean[group], arguments.rstd[group], arguments.time.at_or(at, 0),
+                          arguments.gamma[channel], arguments.beta[channel]);
+    });
+  }
+};
+
+// dv of one element: the gradient before SiLU.
+MILLRACE_HOST_DEVICE inline float before_silu(float y_grad, float v, bool with_silu) {
+  return with_silu ? y_grad * silu_derivative(v) : y_grad;
+}
+
+template <class T, int width>
+struct GradientSumsKernel {
+  static constexpr int threads = Columns::threads;
+  using Shared = ColumnSums<3, width>;
+  const T *x, *y_grad;
+  Columns columns;
+  Normalization normalization;
+  ChannelPartials partials;
+  bool with_silu;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      float sums[3][width] = {};
+      if (place.first < place.last) add_pixels(block.z, place, sums);
+      shared.leave(thread, sums);
+    });
+    const std::int64_t row = (std::int64_t{block.z} * columns.splits + block.x) * columns.channels;
+    shared.finish(block, columns, [&](int channel, const float(&sums)[3]) {
+      for (int k = 0; k < 3; ++k) partials.of[k][row + channel] = sums[k];
+    });
+  }
+
+  MILLRACE_HOST_DEVICE void add_pixels(unsigned image, const Columns::Place& place, float (&sums)[3][width]) const {
+    const ColumnNormalization<width> norm(normalization, std::int64_t{image} * columns.channels + place.channel);
+    const std::int64_t first = image * columns.rows * columns.channels + place.channel;
+    MILLRACE_UNROLL_ROWS
+    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+      float values[width], gradients[width];
+      load(x + first + row * columns.channels, values);
+      load(y_grad + first + row * columns.channels, gradients);
+      for (int i = 0; i < width; ++i) {
+        const float deviation = values[i] - norm.shift[i];
+        const float dv = before_silu(gradients[i], deviation * norm.scale[i] + norm.beta[i], with_silu);
+        sums[0][i] += dv;
+        sums[1][i] += dv * deviation;
+        sums[2][i] += deviation;
+      }
+    }
+  }
+};
+
+// With n elements in a group, z = (x - shift) rstd, s1 = sum of gamma dv, s2 = sum of gamma dv z:
+// dx = rstd (gamma dv - s1 / n - z s2 / n). Grid (groups, B).
+struct GroupGradientKernel {
+  static constexpr int threads = 128;
+  struct Shared {
+    float sums1[threads], sums2[threads];
+  };
+  GroupNormSiluBackward arguments;
+  Columns columns;
+  GroupNormWorkspace workspace;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    const auto& shape = arguments.shape;
+    const int group = static_cast<int>(block.x), per_group = shape.channels / shape.groups;
+    const std::int64_t first = block.y * std::int64_t{shape.channels} + group * per_group;  // in (B, C)
+    const float rstd = arguments.rstd[block.y * shape.groups + group];
+    block.phase([&](int thread) {
+      shared.sums1[thread] = shared.sums2[thread] = 0;
+      for (int i = thread; i < per_group; i += threads) {
+        const float gamma = arguments.gamma[group * per_group + i];
+        const float dv_sum = over_splits(0, block.y, first + i), dv_x_sum = rstd * over_splits(1, block.y, first + i);
+        workspace.dv_sums[first + i] = dv_sum;
+        workspace.dv_x_sums[first + i] = dv_x_sum;
+        shared.sums1[thread] += gamma * dv_sum;
+        shared.sums2[thread] += gamma * dv_x_sum;
+      }
+    });
+    fold(block, shared.sums1);
+    fold(block, shared.sums2);
+    const auto count = static_cast<float>(per_group * shape.pixels);
+    block.phase([&](int thread) {
+      const float offset = -rstd * shared.sums1[0] / count, x_factor = -rstd * rstd * shared.sums2[0] / count;
+      for (int i = thread; i < per_group; i += threads) {
+        workspace.offset[first + i] = offset;
+        workspace.x_factor[first + i] = x_factor;
+        if (arguments.time_grad.data == nullptr) continue;
+        const float scale = workspace.normalization.scale[first + i];  // the sum of dx over the pixels
+        arguments.time_grad.write(first + i, scale * workspace.dv_sums[first + i] +
+                                                 x_factor * over_splits(2, block.y, first + i) +
+                                                 offset * static_cast<float>(shape.pixels));
+      }
+    });
+  }
+
+  // Sum number k of an element of (B, C).
+  MILLRACE_HOST_DEVICE float over_splits(int k, unsigned image, std::int64_t element) const {
+    const std::int64_t channels = columns.channels;
+    const float* of_image = workspace.partials.of[k] + image * columns.splits * channels;
+    float sum = 0;
+    for (unsigned split = 0; split < columns.splits; ++split)
+      sum += of_image[split * channels + element - image * channels];
+    return sum;
+  }
+};
+
+template <class T, int width>
+struct InputGradientKernel {
+  static constexpr int threads = Columns::threads;
+  using Shared = NoShared;
+  const T *x, *y_grad;
+  T* x_grad;
+  Columns columns;
+  GroupNormWorkspace workspace;
+  bool with_silu;
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    block.phase([&](int thread) {
+      const auto place = columns.place<width>(block.x, block.y, thread);
+      if (place.first >= place.last) return;
+      const std::int64_t channel = std::int64_t{block.z} * columns.channels + place.channel;
+      const ColumnNormalization<width> norm(workspace.normalization, channel);
+      float x_factor[width], offset[width];
+      load(workspace.x_factor + channel, x_factor);
+      load(workspace.offset + channel, offset);
+      const std::int64_t image = block.z * columns.rows * columns.channels + place.channel;
+      for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+        const std::int64_t at = image + row * columns.channels;
+        float values[width], gradients[width];
+        load(x + at, values);
+        load(y_grad + at, gradients);
+        for (int i = 0; i < width; ++i) {
+          const float deviation = values[i] - norm.shift[i];
+          const float dv = before_silu(gradients[i], deviation * norm.scale[i] + norm.beta[i], with_silu);
+          values[i] = dv * norm.scale[i] + deviation * x_factor[i] + offset[i];
+        }
+        store(x_grad + at, values);
+      }
+    });
+  }
+};
+
+template <class T, int width, class Launcher>
+void run_forward(const GroupNormSilu& a, const Launcher& launch) {
+  const auto& s = a.shape;
+  const auto workspace = cut_workspace(s, a.workspace);
+  const auto sums = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_sums);
+  const auto maps = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_maps);
+  const auto* x = static_cast<const T*>(a.x);
+  launch(MomentsKernel<T, width>{x, sums, workspace.partials}, grid_of(sums, s.batch));
+  launch(StatisticsKernel{a, sums, workspace.partials, workspace.normalization},
+         {static_cast<unsigned>(s.groups), static_cast<unsigned>(s.batch)});
+  launch(NormalizeKernel<T, width>{x, static_cast<T*>(a.y), maps, workspace.normalization, a.with_silu},
+         grid_of(maps, s.batch));
+}
+
+template <class T, int width, class Launcher>
+void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
+  const auto& s = a.shape;
+  const auto workspace = cut_workspace(s, a.workspace);
+  const auto sums = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_sums);
+  const auto maps = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_maps);
+  const auto *x = static_cast<const T*>(a.x), *y_grad = static_cast<const T*>(a.y_grad);
+  constexpr int threads = RestoreNormalizationKernel::threads;
+  launch(RestoreNormalizationKernel{a, workspace.normalization},
+         {static_cast<unsigned>((s.channels + threads - 1) / threads), static_cast<unsigned>(s.batch)});
+  launch(GradientSumsKernel<T, width>{x, y_grad, sums, workspace.normalization, workspace.partials, a.with_silu},
+         grid_of(sums, s.batch));
+  launch(GroupGradientKernel{a, sums, workspace}, {static_cast<unsigned>(s.groups), static_cast<unsigned>(s.batch)});
+  launch(InputGradientKernel<T, width>{x, y_grad, static_cast<T*>(a.x_grad), maps, workspace, a.with_silu},
+         grid_of(maps, s.batch));
+  sum_rows(workspace.dv_x_sums, s.batch, s.channels, s.channels, a.gamma_grad, launch);
+  sum_rows(workspace.dv_sums, s.batch, s.channels, s.channels, a.beta_grad, launch);
+}
+
+template <class Launcher>
+void run_group_norm_silu(const GroupNormSilu& a, const Launcher& launch) {
+  with_type(a.element, [&](auto zero) {
+    using T = decltype(zero);
+    if (a.shape.channels % full_width<T> == 0 && is_aligned(a.x) && is_aligned(a.y)) {
+      run_forward<T, full_width<T>>(a, launch);
+    } else {
+      run_forward<T, 1>(a, launch);
+    }
+  });
+}
+
+template <class Launcher>
+void run_group_norm_silu_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
+  with_type(a.element, [&](auto zero) {
+    using T = decltype(zero);
+    const bool aligned = is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad);
+    if (a.shape.channels % full_width<T> == 0 && aligned) {
+      run_backward<T, full_width<T>>(a, launch);
+    } else {
+      run_backward<T, 1>(a, launch);
+    }
+  });
+}
+
+}  // namespace millrace::kernels

@@ -1,0 +1,415 @@
+#include "millrace/kernels/ops.h"
+
+#include <torch/autograd.h>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "geglu.h"
+#include "gpu.h"
+#include "group_norm_silu.h"
+#include "layer_norm.h"
+
+namespace millrace::kernels {
+
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+
+Element element_of(const Tensor& tensor, const char* name) {
+  switch (tensor.scalar_type()) {
+    case torch::kFloat32:
+      return Element::f32;
+    case torch::kBFloat16:
+      return Element::bf16;
+    case torch::kFloat16:
+      return Element::f16;
+    default:
+      TORCH_CHECK(false, name, " has type ", tensor.scalar_type(), ", not float32, bfloat16 or float16");
+  }
+}
+
+void check_device(const Tensor& tensor, const char* name, const Tensor& x) {
+  TORCH_CHECK(tensor.device() == x.device(), name, " is on ", tensor.device(), ", not on ", x.device());
+}
+
+void check_shape(const Tensor& tensor, const char* name, at::IntArrayRef sizes) {
+  TORCH_CHECK(tensor.sizes() == sizes, name, " has shape ", tensor.sizes(), ", not ", sizes);
+}
+
+void check_contiguous(const Tensor& tensor, const char* name) {
+  TORCH_CHECK(tensor.is_contiguous(), name, " is not contiguous");
+}
+
+// Before autograd sees it.
+void check_defined(const Tensor& tensor, const char* name) {
+  TORCH_CHECK(tensor.defined(), name, " is undefined");
+}
+
+// A small input beside x; a reader of nothing where it is undefined.
+Values values_of(const Tensor& tensor, const char* name, at::IntArrayRef sizes, const Tensor& x) {
+  if (!tensor.defined()) return {};
+  check_shape(tensor, name, sizes);
+  check_contiguous(tensor, name);
+  check_device(tensor, name, x);
+  return {tensor.const_data_ptr(), element_of(tensor, name)};
+}
+
+Values parameter_of(const Tensor& tensor, const char* name, std::int64_t channels, const Tensor& x) {
+  return values_of(tensor, name, {channels}, x);
+}
+
+Target target_of(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.mutable_data_ptr(), element_of(tensor, "a gradient")};
+}
+
+// For the gradient of an input, if it is wanted.
+Tensor gradient_for(const Tensor& input) {
+  return input.defined() && input.requires_grad() ? at::empty_like(input) : Tensor();
+}
+
+// Autograd wants inputs that are left out as an empty optional.
+std::optional<Tensor> if_defined(const Tensor& input) {
+  return input.defined() ? std::optional(input) : std::nullopt;
+}
+
+Tensor make_workspace(std::int64_t bytes, const Tensor& x) {
+  return at::empty({bytes}, x.options().dtype(torch::kByte));
+}
+
+Tensor make_statistics(at::IntArrayRef sizes, const Tensor& x) {
+  return at::empty(sizes, x.options().dtype(torch::kFloat32).memory_format(torch::MemoryFormat::Contiguous));
+}
+
+void check_first_derivative() {
+  TORCH_CHECK(!torch::GradMode::is_enabled(), "the kernels have no second derivatives");
+}
+
+// The twin of the host, or the kernel on LibTorch's stream.
+template <class Arguments>
+void run(const Tensor& x, void (*cpu)(const Arguments&), void (*cuda)(const Arguments&, void*),
+         const Arguments& arguments) {
+  TORCH_CHECK(x.is_cpu() || x.is_cuda(), "tensors are on ", x.device(), ", not on a CPU or a CUDA GPU");
+  if (x.is_cpu()) return cpu(arguments);
+  const c10::DeviceGuard guard(x.device());
+  cuda(arguments, current_stream(x.device().index()));
+  check_launches();
+}
+
+// Group norm -------------------------------------------------------------------------------------------------------
+
+constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
+
+GroupNormShape group_norm_shape(const Tensor& x, std::int64_t groups) {
+  TORCH_CHECK(x.dim() == 4 && x.numel() > 0, "x has shape ", x.sizes(), ", not (B, C, h, w)");
+  TORCH_CHECK(x.is_contiguous(channels_last), "x is not channels-last: strides ", x.strides());
+  TORCH_CHECK(groups > 0 && x.size(1) % groups == 0, "groups is ", groups, ", which does not divide ", x.size(1),
+              " channels");
+  TORCH_CHECK(x.size(0) <= 65535 && groups <= 65535, "x has more than 65535 images, or there are as many groups");
+  return {x.size(0), x.size(2) * x.size(3), static_cast<int>(x.size(1)), static_cast<int>(groups)};
+}
+
+struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& optional_time,
+                        const Tensor& weight, const Tensor& bias, std::int64_t groups, double eps, bool with_silu) {
+    const auto time = optional_time.value_or(Tensor());
+    const auto shape = group_norm_shape(x, groups);
+    const auto y = at::empty_like(x, channels_last);
+    const auto mean = make_statistics({shape.batch, groups}, x), rstd = make_statistics({shape.batch, groups}, x);
+    const auto workspace = make_workspace(group_norm_silu_workspace(shape), x);
+    run(x, group_norm_silu_cpu, group_norm_silu_cuda,
+        {.shape = shape,
+         .element = element_of(x, "x"),
+         .with_silu = with_silu,
+         .eps = static_cast<float>(eps),
+         .x = x.const_data_ptr(),
+         .time = values_of(time, "time", {shape.batch, shape.channels}, x),
+         .gamma = parameter_of(weight, "weight", shape.channels, x),
+         .beta = parameter_of(bias, "bias", shape.channels, x),
+         .y = y.mutable_data_ptr(),
+         .mean = mean.mutable_data_ptr<float>(),
+         .rstd = rstd.mutable_data_ptr<float>(),
+         .workspace = workspace.mutable_data_ptr()});
+    context->save_for_backward({x, time, weight, bias, mean, rstd});
+    context->saved_data["groups"] = groups;
+    context->saved_data["with_silu"] = with_silu;
+    return y;
+  }
+
+  static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> y_grads) {
+    check_first_derivative();
+    const auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &time = saved[1], &weight = saved[2], &bias = saved[3];
+    const auto y_grad = y_grads[0].contiguous(channels_last);
+    const auto shape = group_norm_shape(x, context->saved_data["groups"].toInt());
+    const auto x_grad = at::empty_like(x, channels_last);
+    const auto time_grad = gradient_for(time);
+    const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
+    const auto workspace = make_workspace(group_norm_silu_workspace(shape), x);
+    run(x, group_norm_silu_backward_cpu, group_norm_silu_backward_cuda,
+        {.shape = shape,
+         .element = element_of(x, "x"),
+         .with_silu = context->saved_data["with_silu"].toBool(),
+         .x = x.const_data_ptr(),
+         .y_grad = y_grad.const_data_ptr(),
+         .time = values_of(time, "time", {shape.batch, shape.channels}, x),
+         .gamma = parameter_of(weight, "weight", shape.channels, x),
+         .beta = parameter_of(bias, "bias", shape.channels, x),
+         .mean = saved[4].const_data_ptr<float>(),
+         .rstd = saved[5].const_data_ptr<float>(),
+         .x_grad = x_grad.mutable_data_ptr(),
+         .time_grad = target_of(time_grad),
+         .gamma_grad = target_of(weight_grad),
+         .beta_grad = target_of(bias_grad),
+         .workspace = workspace.mutable_data_ptr()});
+    return {x_grad, time_grad, weight_grad, bias_grad, {}, {}, {}};
+  }
+};
+
+// GEGLU ------------------------------------------------------------------------------------------------------------
+
+struct GegluFunction : torch::autograd::Function<GegluFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& optional_bias) {
+    const auto bias = optional_bias.value_or(Tensor());
+    TORCH_CHECK(x.dim() > 0 && x.numel() > 0 && x.size(-1) % 2 == 0, "x has shape ", x.sizes(), ", not (..., 2 C)");
+    check_contiguous(x, "x");
+    const std::int64_t channels = x.size(-1) / 2;
+    auto sizes = x.sizes().vec();
+    sizes.back() = channels;
+    const auto y = at::empty(sizes, x.options());
+    run(x, geglu_cpu, geglu_cuda,
+        {.rows = y.numel() / channels,
+         .channels = static_cast<int>(channels),
+         .element = element_of(x, "x"),
+         .x = x.const_data_ptr(),
+         .bias = values_of(bias, "bias", {2 * channels}, x),
+         .y = y.mutable_data_ptr()});
+    context->save_for_backward({x, bias});
+    return y;
+  }
+
+  static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> y_grads) {
+    check_first_derivative();
+    const auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &bias = saved[1];
+    const auto y_grad = y_grads[0].contiguous();
+    const std::int64_t channels = y_grad.size(-1), rows = y_grad.numel() / channels;
+    const auto x_grad = at::empty_like(x);
+    const auto bias_grad = gradient_for(bias);
+    const auto workspace = make_workspace(bias_grad.defined() ? geglu_workspace(rows, channels) : 0, x);
+    run(x, geglu_backward_cpu, geglu_backward_cuda,
+        {.rows = rows,
+         .channels = static_cast<int>(channels),
+         .element = element_of(x, "x"),
+         .x = x.const_data_ptr(),
+         .y_grad = y_grad.const_data_ptr(),
+         .bias = values_of(bias, "bias", {2 * channels}, x),
+         .x_grad = x_grad.mutable_data_ptr(),
+         .bias_grad = target_of(bias_grad),
+         .workspace = workspace.mutable_data_ptr()});
+    return {x_grad, bias_grad};
+  }
+};
+
+// Layer norm -------------------------------------------------------------------------------------------------------
+
+// With a residual {s, y}, without {y}.
+struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
+  static std::vector<Tensor> forward(AutogradContext* context, const Tensor& x,
+                                     const std::optional<Tensor>& optional_residual, const Tensor& weight,
+                                     const Tensor& bias, double eps) {
+    const auto residual = optional_residual.value_or(Tensor());
+    TORCH_CHECK(x.dim() > 0 && x.numel() > 0, "x has shape ", x.sizes(), ", not (..., C)");
+    check_contiguous(x, "x");
+    const auto other = values_of(residual, "residual", x.sizes(), x);
+    TORCH_CHECK(!residual.defined() || residual.dtype() == x.dtype(), "residual has not the type of x");
+    const std::int64_t channels = x.size(-1), rows = x.numel() / channels;
+    const auto sum = residual.defined() ? at::empty_like(x) : Tensor(), y = at::empty_like(x);
+    const auto mean = make_statistics({rows}, x), rstd = make_statistics({rows}, x);
+    run(x, layer_norm_cpu, layer_norm_cuda,
+        {.rows = rows,
+         .channels = static_cast<int>(channels),
+         .element = element_of(x, "x"),
+         .eps = static_cast<float>(eps),
+         .x = x.const_data_ptr(),
+         .residual = other.data,
+         .gamma = parameter_of(weight, "weight", channels, x),
+         .beta = parameter_of(bias, "bias", channels, x),
+         .sum = sum.defined() ? sum.mutable_data_ptr() : nullptr,
+         .y = y.mutable_data_ptr(),
+         .mean = mean.mutable_data_ptr<float>(),
+         .rstd = rstd.mutable_data_ptr<float>()});
+    context->save_for_backward({sum.defined() ? sum : x, weight, bias, mean, rstd});
+    context->set_materialize_grads(false);
+    return sum.defined() ? std::vector<Tensor>{sum, y} : std::vector<Tensor>{y};
+  }
+
+  static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> output_grads) {
+    check_first_derivative();
+    const auto saved = context->get_saved_variables();
+    const auto &s = saved[0], &weight = saved[1], &bias = saved[2];
+    const bool with_residual = output_grads.size() == 2;
+    const auto s_grad = with_residual && output_grads[0].defined() ? output_grads[0].contiguous() : Tensor();
+    if (!output_grads.back().defined()) return {s_grad, with_residual ? s_grad : Tensor(), {}, {}, {}};
+    const auto y_grad = output_grads.back().contiguous();
+    const std::int64_t channels = s.size(-1), rows = s.numel() / channels;
+    const auto x_grad = at::empty_like(s);
+    const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
+    const bool with_parameters = weight_grad.defined() || bias_grad.defined();
+    const auto workspace = make_workspace(with_parameters ? layer_norm_workspace(rows, channels) : 0, s);
+    run(s, layer_norm_backward_cpu, layer_norm_backward_cuda,
+        {.rows = rows,
+         .channels = static_cast<int>(channels),
+         .element = element_of(s, "x"),
+         .s = s.const_data_ptr(),
+         .y_grad = y_grad.const_data_ptr(),
+         .s_grad = s_grad.defined() ? s_grad.const_data_ptr() : nullptr,
+         .gamma = parameter_of(weight, "weight", channels, s),
+         .mean = saved[3].const_data_ptr<float>(),
+         .rstd = saved[4].const_data_ptr<float>(),
+         .x_grad = x_grad.mutable_data_ptr(),
+         .gamma_grad = target_of(weight_grad),
+         .beta_grad = target_of(bias_grad),
+         .workspace = workspace.mutable_data_ptr()});
+    return {x_grad, with_residual ? x_grad : Tensor(), weight_grad, bias_grad, {}};
+  }
+};
+
+}  // namespace
+
+Tensor group_norm_silu(const Tensor& x, const Tensor& time, const Tensor& weight, const Tensor& bias,
+                       std::int64_t groups, double eps, bool with_silu) {
+  check_defined(weight, "weight");
+  check_defined(bias, "bias");
+  return GroupNormSiluFunction::apply(x, if_defined(time), weight, bias, groups, eps, with_silu);
+}
+
+Tensor geglu(const Tensor& x, const Tensor& bias) {
+  return GegluFunction::apply(x, if_defined(bias));
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  check_defined(weight, "weight");
+  check_defined(bias, "bias");
+  return LayerNormFunction::apply(x, std::nullopt, weight, bias, eps)[0];
+}
+
+std::pair<Tensor, Tensor> add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                                         const Tensor& bias, double eps) {
+  check_defined(residual, "residual");
+  check_defined(weight, "weight");
+  check_defined(bias, "bias");
+  auto outputs = LayerNormFunction::apply(x, std::optional(residual), weight, bias, eps);
+  return {std::move(outputs[0]), std::move(outputs[1])};
+}
+
+// AdamW ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class Struct>
+Tensor to_bytes(const Struct& value, torch::Device device) {
+  const auto bytes = at::empty({sizeof(Struct)}, torch::dtype(torch::kByte).pinned_memory(device.is_cuda()));
+  std::memcpy(bytes.mutable_data_ptr(), &value, sizeof(Struct));
+  return bytes.to(device, /*non_blocking=*/true);
+}
+
+template <class Struct>
+void check_bytes(const Tensor& tensor, const char* name, const Tensor& x) {
+  TORCH_CHECK(tensor.dtype() == torch::kByte, name, " is not a tensor of bytes");
+  check_shape(tensor, name, {static_cast<std::int64_t>(sizeof(Struct))});
+  check_device(tensor, name, x);
+}
+
+void check_numbers(const Tensor& tensor, const char* name, torch::Dtype type, const Tensor& x) {
+  TORCH_CHECK(tensor.scalar_type() == type, name, " has type ", tensor.scalar_type(), ", not ", type);
+  check_contiguous(tensor, name);
+  check_device(tensor, name, x);
+}
+
+Values gradient_of(const Tensor& gradient) {
+  TORCH_CHECK(gradient.dim() == 1, "gradient has shape ", gradient.sizes(), ", not (n)");
+  TORCH_CHECK(gradient.dtype() == torch::kFloat32 || gradient.dtype() == torch::kBFloat16, "gradient has type ",
+              gradient.scalar_type(), ", not float32 or bfloat16");
+  check_contiguous(gradient, "gradient");
+  return {gradient.const_data_ptr(), element_of(gradient, "gradient")};
+}
+
+float* master_of(const Tensor& tensor, const char* name, const Tensor& gradient) {
+  check_shape(tensor, name, gradient.sizes());
+  check_numbers(tensor, name, torch::kFloat32, gradient);
+  return tensor.mutable_data_ptr<float>();
+}
+
+Target published_of(const Tensor& tensor, const Tensor& gradient) {
+  if (!tensor.defined()) return {};
+  check_shape(tensor, "published", gradient.sizes());
+  check_contiguous(tensor, "published");
+  check_device(tensor, "published", gradient);
+  return {tensor.mutable_data_ptr(), element_of(tensor, "published")};
+}
+
+}  // namespace
+
+Tensor make_adamw_settings(const AdamwSettings& settings, torch::Device device) {
+  return to_bytes(settings, device);
+}
+
+Tensor make_adamw_state(std::int64_t step, torch::Device device) {
+  AdamwState state{};
+  state.step = step;
+  return to_bytes(state, device);
+}
+
+AdamwState read_adamw_state(const Tensor& state) {
+  check_bytes<AdamwState>(state, "state", state);
+  const auto host = state.cpu();
+  AdamwState value;
+  std::memcpy(static_cast<void*>(&value), host.const_data_ptr(), sizeof value);
+  return value;
+}
+
+void square_sum(const Tensor& gradient, const Tensor& sum) {
+  TORCH_CHECK(sum.numel() == 1, "sum has ", sum.numel(), " elements, not one");
+  check_numbers(sum, "sum", torch::kFloat64, gradient);
+  const auto partials = at::empty({square_sum_partials}, sum.options());
+  run(gradient, square_sum_cpu, square_sum_cuda,
+      {.gradient = gradient_of(gradient),
+       .n = gradient.numel(),
+       .partials = partials.mutable_data_ptr<double>(),
+       .sum = sum.mutable_data_ptr<double>()});
+}
+
+void prepare_adamw(const Tensor& settings, const Tensor& square_sums, const Tensor& loss, const Tensor& state) {
+  check_bytes<AdamwSettings>(settings, "settings", state);
+  check_bytes<AdamwState>(state, "state", state);
+  check_numbers(square_sums, "square_sums", torch::kFloat64, state);
+  if (loss.defined()) {
+    check_numbers(loss, "loss", torch::kFloat32, state);
+    TORCH_CHECK(loss.numel() == 1, "loss has ", loss.numel(), " elements, not one");
+  }
+  run(state, prepare_adamw_cpu, prepare_adamw_cuda,
+      {.settings = static_cast<const AdamwSettings*>(settings.const_data_ptr()),
+       .loss = loss.defined() ? loss.const_data_ptr<float>() : nullptr,
+       .square_sum = square_sums.const_data_ptr<double>(),
+       .sums = static_cast<int>(square_sums.numel()),
+       .state = static_cast<AdamwState*>(state.mutable_data_ptr())});
+}
+
+void adamw_step(const AdamwShard& shard, const Tensor& state) {
+  const auto& gradient = shard.gradient;
+  check_bytes<AdamwState>(state, "state", gradient);
+  run(gradient, adamw_cpu, adamw_cuda,
+      {.gradient = gradient_of(gradient),
+       .n = gradient.numel(),
+       .weights = master_of(shard.weights, "weights", gradient),
+       .exp_avg = master_of(shard.exp_avg, "exp_avg", gradient),
+       .exp_avg_sq = master_of(shard.exp_avg_sq, "exp_avg_sq", gradient),
+       .ema = shard.ema.defined() ? master_of(shard.ema, "ema", gradient) : nullptr,
+       .published = published_of(shard.published, gradient),
+       .state = static_cast<const AdamwState*>(state.const_data_ptr())});
+}
+
+}  // namespace millrace::kernels

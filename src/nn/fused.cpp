@@ -1,0 +1,15 @@
+#include "millrace/nn/fused.h"
+
+namespace millrace::nn {
+
+static FusedKernels used = FusedKernels::on_gpus;
+
+void use_fused_kernels(FusedKernels where) {
+  used = where;
+}
+
+bool fused_kernels_on(torch::Device device) {
+  return used == FusedKernels::everywhere || (used == FusedKernels::on_gpus && device.is_cuda());
+}
+
+}  // namespace millrace::nn

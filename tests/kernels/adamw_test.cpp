@@ -1,0 +1,227 @@
+#include "millrace/kernels/adamw.h"
+
+#include <torch/optim.h>
+#include <cmath>
+#include <limits>
+
+#include "millrace/kernels/ops.h"
+#include "testing.h"
+
+namespace millrace::kernels {
+namespace {
+
+using torch::Tensor;
+using AdamwKernel = OnDevice;
+
+const std::vector<std::int64_t> sizes{1, 7, 8, 9, 255, 4097, 100003};
+constexpr AdamwSettings settings{
+    .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 0.05, .ema_decay = 0.9};
+
+// `offset` elements after an aligned address.
+Tensor at_offset(const Tensor& tensor, std::int64_t offset) {
+  const auto memory = torch::empty({tensor.numel() + offset}, tensor.options());
+  const auto view = memory.narrow(0, offset, tensor.numel());
+  view.copy_(tensor);
+  return view;
+}
+
+struct Shard : AdamwShard {
+  Tensor state, settings, square_sums;
+
+  Shard(const Tensor& start, torch::Dtype published_type, std::int64_t offset) {
+    weights = at_offset(start, offset);
+    exp_avg = at_offset(torch::zeros_like(start), offset);
+    exp_avg_sq = at_offset(torch::zeros_like(start), offset);
+    ema = at_offset(start, offset);
+    published = at_offset(start.to(published_type), offset);
+    state = make_adamw_state(0, start.device());
+    square_sums = torch::empty({1}, start.options().dtype(torch::kFloat64));
+  }
+  void step(const Tensor& new_gradient, const AdamwSettings& s, const Tensor& loss = {}) {
+    gradient = new_gradient;
+    square_sum(gradient, square_sums);
+    prepare_adamw(make_adamw_settings(s, gradient.device()), square_sums, loss, state);
+    adamw_step(*this, state);
+  }
+  std::vector<Tensor> tensors() const { return {weights, exp_avg, exp_avg_sq, ema, published}; }
+};
+
+// torch::optim::AdamW in float64, with an EMA.
+struct Reference {
+  Tensor weights, ema;
+  torch::optim::AdamW optimizer;
+
+  explicit Reference(const Tensor& start)
+      : weights(start.cpu().to(torch::kFloat64).requires_grad_()),
+        ema(weights.detach().clone()),
+        optimizer({weights}, torch::optim::AdamWOptions(settings.lr)
+                                 .betas({settings.beta1, settings.beta2})
+                                 .eps(settings.eps)
+                                 .weight_decay(settings.weight_decay)) {}
+  void step(const Tensor& gradient) {
+    weights.mutable_grad() = gradient.cpu().to(torch::kFloat64);
+    optimizer.step();
+    ema.lerp_(weights.detach(), 1 - settings.ema_decay);
+  }
+};
+
+// Five steps; each rounds a weight once, of about 1 to 4.
+TEST_P(AdamwKernel, IsTorchsAdamW) {
+  for (const std::int64_t n : sizes) {
+    for (const auto gradient_type : {torch::kFloat32, torch::kBFloat16}) {
+      for (const auto published_type : all_types) {
+        for (const std::int64_t offset : {0, 1, 3}) {
+          const auto start = torch::randn({n}, torch::device(device()));
+          Shard ours(start, published_type, offset);
+          Reference reference(start);
+          for (int step = 0; step < 5; ++step) {
+            const auto gradient =
+                at_offset((0.1 * torch::randn({n}, torch::device(device()))).to(gradient_type), offset);
+            ours.step(gradient, settings);
+            reference.step(gradient);
+          }
+          const auto what = ::testing::Message() << n << " elements, offset " << offset << ", " << gradient_type;
+          const double scale = largest(reference.weights);
+          ASSERT_LE(error_against(ours.weights, reference.weights.detach()), 2e-6 * scale) << what;
+          ASSERT_LE(error_against(ours.ema, reference.ema), 2e-6 * scale) << what;
+          ASSERT_TRUE(torch::equal(ours.published, ours.weights.to(published_type))) << what;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AdamwKernel, LeavesOutWhatIsNotThere) {
+  const auto start = torch::randn({1001}, torch::device(device())), gradient = torch::randn_like(start);
+  Shard with(start, torch::kBFloat16, 0), without(start, torch::kBFloat16, 0);
+  without.ema = without.published = Tensor();
+  with.step(gradient, settings);
+  without.step(gradient, settings);
+  EXPECT_TRUE(torch::equal(with.weights, without.weights));
+  EXPECT_TRUE(torch::equal(with.exp_avg_sq, without.exp_avg_sq));
+}
+
+TEST_P(AdamwKernel, ClipsTheNorm) {
+  const auto start = torch::randn({5000}, torch::device(device())), gradient = torch::randn_like(start);
+  auto s = settings;
+  s.max_norm = 2;
+  s.gradient_factor = 0.5;
+  Shard ours(start, torch::kFloat32, 0);
+  ours.step(gradient, s);
+  const double norm = 0.5 * gradient.to(torch::kFloat64).norm().item<double>();
+  const auto state = read_adamw_state(ours.state);
+  EXPECT_NEAR(state.norm, norm, 1e-9 * norm);
+  EXPECT_EQ(state.gradient_factor, static_cast<float>(0.5 * 2 / (norm + 1e-6)));
+  Reference reference(start);
+  reference.step(gradient.to(torch::kFloat64) * (0.5 * 2 / (norm + 1e-6)));
+  EXPECT_LE(error_against(ours.weights, reference.weights.detach()), 1e-6 * largest(start));
+  s.max_norm = 1e6;
+  ours.step(gradient, s);
+  EXPECT_EQ(read_adamw_state(ours.state).gradient_factor, 0.5f);
+}
+
+// Where the 1e-6 counts that torch::nn::utils::clip_grad_norm_ adds to the norm.
+TEST_P(AdamwKernel, ClipsASmallNormAsTorch) {
+  const auto start = torch::zeros({4}, torch::device(device()));
+  auto s = settings;
+  s.max_norm = 1e-7;
+  Shard ours(start, torch::kFloat32, 0);
+  ours.step(torch::full_like(start, 1e-6), s);
+  EXPECT_NEAR(read_adamw_state(ours.state).gradient_factor, 1e-7 / 3e-6, 1e-7);
+}
+
+TEST_P(AdamwKernel, AStepThatIsNotFiniteChangesNothing) {
+  const auto start = torch::randn({100}, torch::device(device())), gradient = torch::randn_like(start);
+  const auto number = [&](double value) { return torch::full({}, value, start.options()); };
+  Shard ours(start, torch::kBFloat16, 0);
+  ours.step(gradient, settings, number(0.5));
+  std::vector<Tensor> before;
+  for (const auto& tensor : ours.tensors()) before.push_back(tensor.clone());
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    auto bad_gradient = gradient.clone();
+    bad_gradient[57] = bad;
+    ours.step(bad_gradient, settings, number(0.5));
+    EXPECT_TRUE(read_adamw_state(ours.state).skip);
+    ours.step(gradient, settings, number(bad));
+    EXPECT_TRUE(read_adamw_state(ours.state).skip);
+  }
+  EXPECT_EQ(read_adamw_state(ours.state).step, 1);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(before[i], ours.tensors()[i])) << i;
+  ours.step(gradient, settings, number(0.5));
+  EXPECT_FALSE(read_adamw_state(ours.state).skip);
+  EXPECT_EQ(read_adamw_state(ours.state).step, 2);
+  EXPECT_FALSE(torch::equal(before[0], ours.weights));
+}
+
+TEST_P(AdamwKernel, BiasCorrectionsHoldAfterAMillionSteps) {
+  const auto start = torch::randn({64}, torch::device(device()));
+  Shard ours(start, torch::kFloat32, 0);
+  ours.state = make_adamw_state(999'999, device());
+  ours.step(torch::ones_like(start), settings);
+  const auto state = read_adamw_state(ours.state);
+  EXPECT_EQ(state.step, 1'000'000);
+  EXPECT_EQ(state.step_size, static_cast<float>(settings.lr));
+  EXPECT_EQ(state.inverse_root, 1.f);
+}
+
+TEST_P(AdamwKernel, GivesTheSameBitsAgain) {
+  const auto start = torch::randn({50001}, torch::device(device()));
+  const auto gradient = torch::randn_like(start).to(torch::kBFloat16);
+  expect_same_bits(is_cpu(), [&] {
+    Shard ours(start, torch::kBFloat16, 0);
+    ours.step(gradient, settings);
+    ours.step(gradient, settings);
+    return ours.tensors();
+  });
+}
+
+using SquareSum = OnDevice;
+
+// 5 million: every thread of every block has several elements.
+TEST_P(SquareSum, IsThatOfDoubles) {
+  for (const std::int64_t n : {0, 1, 7, 8, 9, 2047, 2049, 4097, 100003, 5'000'003}) {
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      const auto gradient = torch::randn({n}, torch::device(device())).to(type);
+      const auto sum = torch::empty({}, gradient.options().dtype(torch::kFloat64));
+      square_sum(gradient, sum);
+      const double exact = gradient.to(torch::kFloat64).square().sum().item<double>();
+      EXPECT_NEAR(sum.item<double>(), exact, 1e-12 * exact) << n;
+    }
+  }
+}
+
+TEST_P(SquareSum, DependsNeitherOnTheOrderOfThreadsNorOnAlignment) {
+  const auto gradient = torch::randn({300'001}, torch::device(device()));
+  const auto of = [&](const Tensor& tensor) {
+    const auto sum = torch::empty({1}, tensor.options().dtype(torch::kFloat64));
+    square_sum(tensor, sum);
+    return sum;
+  };
+  expect_same_bits(is_cpu(), [&] { return std::vector<Tensor>{of(gradient)}; });
+  EXPECT_TRUE(torch::equal(of(gradient), of(at_offset(gradient, 1))));
+}
+
+TEST_P(SquareSum, HoldsWhereSquaresOverflowFloat32) {
+  const auto gradient = torch::full({10}, 1e30, torch::device(device()));
+  const auto sum = torch::empty({}, gradient.options().dtype(torch::kFloat64));
+  square_sum(gradient, sum);
+  EXPECT_NEAR(sum.item<double>(), 1e61, 1e55);
+}
+
+TEST_P(AdamwKernel, RefusesWhatDoesNotFit) {
+  const auto start = torch::randn({10}, torch::device(device()));
+  Shard ours(start, torch::kFloat32, 0);
+  expect_error([&] { ours.step(start.to(torch::kFloat16), settings); }, "gradient has type Half");
+  expect_error([&] { ours.step(start.narrow(0, 0, 9), settings); }, "weights has shape [10], not [9]");
+  ours.ema = start.to(torch::kBFloat16);
+  expect_error([&] { ours.step(start, settings); }, "ema has type BFloat16");
+  ours.ema = Tensor();
+  ours.state = torch::zeros({3}, start.options().dtype(torch::kByte));
+  expect_error([&] { adamw_step(ours, ours.state); }, "state has shape");
+}
+
+MILLRACE_ON_DEVICES(AdamwKernel);
+MILLRACE_ON_DEVICES(SquareSum);
+
+}  // namespace
+}  // namespace millrace::kernels

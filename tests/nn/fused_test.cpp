@@ -1,0 +1,81 @@
+#include "millrace/nn/fused.h"
+
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
+
+#include "millrace/nn/activation.h"
+#include "millrace/nn/layers.h"
+
+namespace millrace::nn {
+namespace {
+
+constexpr auto channels_last = torch::MemoryFormat::ChannelsLast;
+
+// The output of `compute` and the gradients of `inputs` of the sum of its squares, by the kernels' twins or LibTorch.
+template <class Compute>
+std::vector<torch::Tensor> results(FusedKernels where, const Compute& compute,
+                                   const std::vector<torch::Tensor>& inputs) {
+  use_fused_kernels(where);
+  const auto output = compute();
+  auto all = torch::autograd::grad({output.square().sum()}, inputs);
+  all.push_back(output.detach());
+  use_fused_kernels(FusedKernels::on_gpus);
+  return all;
+}
+
+double largest(const torch::Tensor& tensor) {
+  return tensor.abs().max().item<double>();
+}
+
+template <class Compute>
+void expect_equal(const Compute& compute, const std::vector<torch::Tensor>& inputs) {
+  const auto fused = results(FusedKernels::everywhere, compute, inputs),
+             separate = results(FusedKernels::nowhere, compute, inputs);
+  for (std::size_t i = 0; i < fused.size(); ++i) {
+    EXPECT_LT(largest(fused[i] - separate[i]), 1e-5 * largest(separate[i])) << i;
+  }
+}
+
+template <class Norm>
+Norm random_weights(Norm norm) {
+  const torch::NoGradGuard no_grad;
+  norm->weight.normal_();
+  norm->bias.normal_();
+  return norm;
+}
+
+TEST(FusedKernels, OfGroupNormAsOfLibTorch) {
+  torch::manual_seed(1);
+  auto norm = random_weights(GroupNorm(5, 50, 1e-5));
+  const auto x = torch::randn({3, 50, 7, 9}).contiguous(channels_last).requires_grad_();
+  const auto shift = torch::randn({3, 50}).requires_grad_();
+  expect_equal([&] { return norm->activated(Activation::silu, x, shift); }, {x, shift, norm->weight, norm->bias});
+  expect_equal([&] { return norm->activated(Activation::silu, x); }, {x, norm->weight, norm->bias});
+  expect_equal([&] { return norm(x); }, {x, norm->weight, norm->bias});
+}
+
+TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
+  torch::manual_seed(2);
+  auto norm = random_weights(LayerNorm(70, 1e-5));
+  const auto x = torch::randn({2, 11, 70}).requires_grad_();
+  expect_equal([&] { return norm(x); }, {x, norm->weight, norm->bias});
+  expect_equal([&] { return geglu(x); }, {x});
+}
+
+// Other layouts and activations are LibTorch's; encoders run without autograd.
+TEST(FusedKernels, LeaveTheRestToLibTorch) {
+  torch::manual_seed(3);
+  auto norm = random_weights(GroupNorm(4, 8, 1e-5));
+  const auto image = torch::randn({2, 8, 5, 5}), pixelwise = image.contiguous(channels_last);
+  use_fused_kernels(FusedKernels::everywhere);
+  const torch::InferenceMode inference;
+  const auto fused = norm->activated(Activation::silu, pixelwise);
+  EXPECT_TRUE(fused.is_contiguous(channels_last));
+  EXPECT_TRUE(torch::allclose(fused, norm->activated(Activation::silu, image), 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(norm->activated(Activation::relu, pixelwise), at::relu(norm(image)), 1e-5, 1e-6));
+  use_fused_kernels(FusedKernels::on_gpus);
+}
+
+}  // namespace
+}  // namespace millrace::nn
