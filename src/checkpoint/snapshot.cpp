@@ -1,11 +1,13 @@
 #include "snapshot.h"
 
 #include <torch/utils.h>
+
 #include <algorithm>
 #include <bit>
 
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/core/error.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -19,8 +21,14 @@ torch::Tensor elements_of(const ShardedAdamW& optimizer, const std::string& kind
   return optimizer.state().at(kind)[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin);
 }
 
+// From a GPU it is only begun.
 void copy_elements(const ShardedAdamW& optimizer, const std::string& kind, const Slice& slice, std::span<float> to) {
-  torch::from_blob(to.data(), {slice.end - slice.begin}, torch::kFloat32).copy_(elements_of(optimizer, kind, slice));
+  torch::from_blob(to.data(), {slice.end - slice.begin}, torch::kFloat32)
+      .copy_(elements_of(optimizer, kind, slice), /*non_blocking=*/true);
+}
+
+torch::Device device_of(const ShardedAdamW& optimizer) {
+  return optimizer.state().at("weights").at(0).device();
 }
 
 torch::Tensor host_memory(std::int64_t elements, bool pinned) {
@@ -81,6 +89,7 @@ void Snapshot::copy(const ShardedAdamW& optimizer) {
   const torch::NoGradGuard no_grad;
   if (among_mates_) return pass_parts(optimizer);
   for (const auto& piece : pieces_of(trainer_)) copy_elements(optimizer, piece.kind, piece.slice, place_of(piece));
+  synchronize(device_of(optimizer));
 }
 
 // Each mate's part in turn goes to all of them; who writes keeps it.
@@ -93,6 +102,7 @@ void Snapshot::pass_parts(const ShardedAdamW& optimizer) {
       if (own) copy_elements(optimizer, piece.kind, piece.slice, floats_of(passed_, elements, piece.elements()));
       elements += piece.elements();
     }
+    if (own) synchronize(device_of(optimizer));
     among_mates_->broadcast(memory_of(floats_of(passed_, 0, elements)), static_cast<int>(mate));
     if (entries_.empty()) continue;
     std::int64_t begin = 0;

@@ -70,6 +70,12 @@ PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
+PhiloxWords philox_words(const RngKey& key, Purpose purpose) {
+  const auto counter = counter_of(key, purpose, 0);
+  const auto philox_key = key_of(key);
+  return {philox_key[0], philox_key[1], counter[1], counter[2], counter[3]};
+}
+
 PhiloxCounter random_block(const RngKey& key, Purpose purpose, std::uint32_t block) {
   return philox4x32(counter_of(key, purpose, block), key_of(key));
 }

@@ -1,6 +1,7 @@
 #include "millrace/diffusion/objective.h"
 
 #include <torch/utils.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -8,19 +9,32 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/kernels/ops.h"
 
 namespace millrace {
 namespace {
 
-// Unit normals, one row per sample: filled on the host, copied to the device without waiting.
+// int32 (B, 5), pinned, for kernels::unit_normals.
+torch::Tensor words_of(std::span<const RngKey> keys, Purpose purpose) {
+  const auto words = torch::empty({std::ssize(keys), std::ssize(PhiloxWords())},
+                                  torch::TensorOptions(torch::kInt32).pinned_memory(true));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto of_key = philox_words(keys[i], purpose);
+    std::ranges::copy(of_key, words.data_ptr<std::int32_t>() + i * of_key.size());
+  }
+  return words;
+}
+
+// Unit normals, one row per sample, made where they are needed: the same bits on the CPU and on a GPU.
 torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, std::vector<std::int64_t> shape,
                       torch::Device device) {
   shape.insert(shape.begin(), static_cast<std::int64_t>(keys.size()));
-  const torch::Tensor host = torch::empty(shape, torch::TensorOptions(torch::kFloat32).pinned_memory(device.is_cuda()));
-  const std::size_t per_sample = host.numel() / keys.size();
+  if (device.is_cuda()) return kernels::unit_normals(words_of(keys, purpose).to(device, /*non_blocking=*/true), shape);
+  const torch::Tensor filled = torch::empty(shape);
+  const std::size_t per_sample = filled.numel() / keys.size();
   for (std::size_t i = 0; i < keys.size(); ++i)
-    fill_normal(keys[i], purpose, {host.data_ptr<float>() + i * per_sample, per_sample});
-  return host.to(device, /*non_blocking=*/true);
+    fill_normal(keys[i], purpose, {filled.data_ptr<float>() + i * per_sample, per_sample});
+  return filled;
 }
 
 // One number per value of `of`, computed on the host.

@@ -1,6 +1,7 @@
 #include "millrace/encode/encoder.h"
 
 #include <torch/utils.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -113,9 +114,16 @@ EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows
   return selected;
 }
 
-EncodedBatch concatenate(std::vector<EncodedBatch> batches) {
+static torch::Tensor concatenated(const std::vector<torch::Tensor>& tensors, bool pinned) {
+  auto sizes = tensors.front().sizes().vec();
+  for (std::size_t i = 1; i < tensors.size(); ++i) sizes[0] += tensors[i].size(0);
+  auto whole = torch::empty(sizes, tensors.front().options().pinned_memory(pinned));
+  return torch::cat_out(whole, tensors);
+}
+
+EncodedBatch concatenate(std::vector<EncodedBatch> batches, bool pinned) {
   ensure(!batches.empty(), "a batch is made of batches");
-  if (batches.size() == 1) return std::move(batches.front());
+  if (batches.size() == 1 && !pinned) return std::move(batches.front());
   EncodedBatch whole;
   std::vector<torch::Tensor> moments, text;
   for (auto& batch : batches) {
@@ -124,8 +132,8 @@ EncodedBatch concatenate(std::vector<EncodedBatch> batches) {
     moments.push_back(batch.moments);
     text.push_back(batch.text);
   }
-  whole.moments = torch::cat(moments);
-  whole.text = torch::cat(text);
+  whole.moments = concatenated(moments, pinned);
+  whole.text = concatenated(text, pinned);
   return whole;
 }
 

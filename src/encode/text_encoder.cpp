@@ -1,6 +1,7 @@
 #include "millrace/encode/text_encoder.h"
 
 #include <torch/utils.h>
+
 #include <vector>
 
 #include "millrace/core/error.h"

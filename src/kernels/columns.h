@@ -5,6 +5,13 @@
 #include "frame.h"
 #include "millrace/kernels/element.h"
 
+// Before a loop over rows: a GPU thread waits for the loads of several rows together.
+#if defined(__CUDA_ARCH__)
+#define MILLRACE_UNROLL_ROWS _Pragma("unroll 4")
+#else
+#define MILLRACE_UNROLL_ROWS
+#endif
+
 namespace millrace::kernels {
 
 // Where the rows of a matrix (pixels or tokens x channels) go in a grid (splits, tiles, images): a thread owns a column

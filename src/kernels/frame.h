@@ -1,5 +1,5 @@
 #pragma once
-#include "millrace/kernels/host_device.h"
+#include "millrace/core/host_device.h"
 
 // NOTE [Kernels as phases]
 // A kernel is a struct of its arguments with `threads`, the size of a block; `Shared`, what a block shares; and

@@ -5,6 +5,7 @@
 #include "group_norm_silu.h"
 #include "layer_norm.h"
 #include "millrace/kernels/adamw.h"
+#include "normals.h"
 
 namespace millrace::kernels {
 
@@ -47,6 +48,10 @@ void layer_norm_cuda(const LayerNorm&, void*) {
   refuse();
 }
 void layer_norm_backward_cuda(const LayerNormBackward&, void*) {
+  refuse();
+}
+
+void normals_cuda(const Normals&, void*) {
   refuse();
 }
 

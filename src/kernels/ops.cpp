@@ -1,6 +1,7 @@
 #include "millrace/kernels/ops.h"
 
 #include <torch/autograd.h>
+
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "gpu.h"
 #include "group_norm_silu.h"
 #include "layer_norm.h"
+#include "normals.h"
 
 namespace millrace::kernels {
 
@@ -369,6 +371,22 @@ AdamwState read_adamw_state(const Tensor& state) {
   AdamwState value;
   std::memcpy(static_cast<void*>(&value), host.const_data_ptr(), sizeof value);
   return value;
+}
+
+Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
+  TORCH_CHECK(words.dim() == 2 && words.size(1) == words_per_row, "words has shape ", words.sizes(), ", not (B, ",
+              words_per_row, ")");
+  check_numbers(words, "words", torch::kInt32, words);
+  TORCH_CHECK(!sizes.empty() && sizes[0] == words.size(0), "sizes is ", sizes, " for ", words.size(0), " rows");
+  TORCH_CHECK(words.size(0) <= 65535, "words has more than 65535 rows");
+  const auto out = at::empty(sizes, words.options().dtype(torch::kFloat32));
+  if (out.numel() == 0) return out;
+  run(words, normals_cpu, normals_cuda,
+      {.rows = words.size(0),
+       .per_row = out.numel() / words.size(0),
+       .words = words.const_data_ptr<std::int32_t>(),
+       .out = out.mutable_data_ptr<float>()});
+  return out;
 }
 
 void square_sum(const Tensor& gradient, const Tensor& sum) {

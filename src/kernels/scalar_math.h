@@ -1,7 +1,7 @@
 #pragma once
 #include <cmath>
 
-#include "millrace/kernels/host_device.h"
+#include "millrace/core/host_device.h"
 
 namespace millrace::kernels {
 

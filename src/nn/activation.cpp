@@ -1,6 +1,7 @@
 #include "millrace/nn/activation.h"
 
 #include <torch/autograd.h>
+
 #include <array>
 #include <utility>
 #include <vector>

@@ -38,12 +38,17 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
     at::globalContext().setAllowTF32CuDNN(false);  // float32 means float32, in convolutions too
     at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setBenchmarkCuDNN(true);  // shapes stay the same for the whole run
+    gpu::use(local_rank % gpus);
     return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
   }
   if (word == "cuda") {
     throw Error(Exit::usage, fmt::format("run.device=cuda: {}", gpu::why_none()), "use run.device=cpu or auto");
   }
   return torch::kCPU;
+}
+
+void compute_in_own_stream(torch::Device device) {
+  if (device.is_cuda()) gpu::use_own_stream(device.index());
 }
 
 torch::Dtype parse_dtype(const std::string& word, torch::Device device) {
@@ -88,6 +93,7 @@ void compute_deterministically() {
 
 torch::Tensor upload(const torch::Tensor& tensor, torch::Device device) {
   if (!device.is_cuda() || !tensor.is_cpu()) return tensor.to(device);
+  if (tensor.is_pinned()) return tensor.to(device, /*non_blocking=*/true);
   const auto pinned = torch::empty(tensor.sizes(), tensor.options().pinned_memory(true));
   return pinned.copy_(tensor).to(device, /*non_blocking=*/true);
 }

@@ -13,6 +13,12 @@ std::string versions() {
   return "not in this build";
 }
 
+void use(int) {
+  ensure(false, "no GPU in this build");
+}
+void use_own_stream(int) {
+  ensure(false, "no GPU in this build");
+}
 void synchronize(int) {
   ensure(false, "no GPU in this build");
 }

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -47,6 +48,17 @@ std::string versions() {
   cudaDriverGetVersion(&driver);
   return fmt::format("{} (driver {}), cuDNN {}, NCCL {}", cuda_version(runtime), cuda_version(driver), cudnn_version(),
                      nccl_version());
+}
+
+void use(int index) {
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+}
+
+void use_own_stream(int index) {
+  use(index);
+  c10::cuda::device_synchronize();  // streams of the pool do not wait for the default one, which may still fill weights
+  c10::cuda::setCurrentCUDAStream(
+      c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index)));
 }
 
 void synchronize(int index) {

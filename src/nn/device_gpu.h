@@ -12,6 +12,10 @@ int count();
 std::string why_none();
 // Of CUDA, its driver, cuDNN and NCCL, as they are in this process.
 std::string versions();
+// Of the calling thread: the device that LibTorch asks when it chooses kernels.
+void use(int index);
+// Of the calling thread: a stream of its own on the device, once all work there is done.
+void use_own_stream(int index);
 void synchronize(int index);
 void* compute_stream(int index);
 std::uint64_t peak_memory_bytes(int index);

@@ -1,6 +1,7 @@
 #include "millrace/nn/gradient_checkpoint.h"
 
 #include <torch/autograd.h>
+
 #include <utility>
 
 namespace millrace::nn {

@@ -8,8 +8,8 @@
 namespace millrace {
 
 BatchReceiver::BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of,
-                             int samples_per_stripe)
-    : receiver_(receiver), samples_per_stripe_(samples_per_stripe) {
+                             int samples_per_stripe, bool pinned)
+    : receiver_(receiver), samples_per_stripe_(samples_per_stripe), pinned_(pinned) {
   for (const auto& [stripe, producer] : producer_of) {
     stripes_[stripe].producer = producer;
     ++short_stripes_[producer];
@@ -22,7 +22,7 @@ std::optional<EncodedBatch> BatchReceiver::next(double seconds) {
   std::vector<EncodedBatch> pieces;
   for (auto& [stripe, incoming] : stripes_) take(incoming, pieces);
   receiver_.poll();
-  return concatenate(std::move(pieces));
+  return concatenate(std::move(pieces), pinned_);
 }
 
 bool BatchReceiver::receive_until_nothing_lacks(double seconds) {

@@ -2,6 +2,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -41,6 +42,7 @@ EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, con
   thread_ = std::jthread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // a thread starts with the library's default
     try {
+      compute_in_own_stream(encoder_.device());
       work();
     } catch (const ReadingStopped&) {  // the run ends; whoever leads it decides when
     } catch (...) {

@@ -1,6 +1,7 @@
 #include "millrace/train/autoencoder_task.h"
 
 #include <torch/utils.h>
+
 #include <cmath>
 #include <span>
 

@@ -1,6 +1,7 @@
 #include "millrace/train/validation.h"
 
 #include <torch/utils.h>
+
 #include <algorithm>
 #include <array>
 

@@ -1,6 +1,7 @@
 #include "millrace/kernels/adamw.h"
 
 #include <torch/optim.h>
+
 #include <cmath>
 #include <limits>
 

@@ -1,6 +1,7 @@
 // Times forward + backward of a U-Net, one repetition for each line on stdin, so that another program can take turns
 // with it: unet_speed CONFIG_JSON BATCH SIDE TOKENS THREADS (scripts/bench/unet_bench.py).
 #include <torch/utils.h>
+
 #include <chrono>
 #include <cmath>
 #include <iostream>

@@ -1,5 +1,6 @@
 #pragma once
 #include <torch/utils.h>
+
 #include <deque>
 #include <set>
 

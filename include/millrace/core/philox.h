@@ -37,6 +37,10 @@ struct RngKey {
   std::uint32_t epoch = 0;
 };
 
+// What makes a key's numbers for one purpose wherever they are made: the key's two words, then the counter's last
+// three; its first is the number of the block.
+using PhiloxWords = std::array<std::uint32_t, 5>;
+PhiloxWords philox_words(const RngKey& key, Purpose purpose);
 // Four 32-bit numbers of block `block`.
 PhiloxCounter random_block(const RngKey& key, Purpose purpose, std::uint32_t block);
 // 0 <= x < 1, 24 bits: number `index` of the sequence.

@@ -2,15 +2,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "millrace/core/host_device.h"
+
 // The arithmetic of philox.h without library calls, shared by the host loops and the CUDA kernels. Only +, -, *, / and
 // sqrt, all correctly rounded: compiled without fused multiply-add (-ffp-contract=off, nvcc --fmad=false) both give the
 // same bits.
-#if defined(__CUDACC__)
-#define MILLRACE_HOST_DEVICE __host__ __device__
-#else
-#define MILLRACE_HOST_DEVICE
-#endif
-
 namespace millrace::philox_math {
 
 inline constexpr std::uint32_t multiplier_0 = 0xD2511F53, multiplier_1 = 0xCD9E8D57;

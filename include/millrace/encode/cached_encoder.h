@@ -31,6 +31,7 @@ class CachedEncoder {
   void finish();
 
   int batch_size() const { return batch_size_; }
+  torch::Device device() const { return encoder_ ? encoder_->device() : torch::kCPU; }
   std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:

@@ -40,6 +40,7 @@ class Encoder {
   // Where it has one.
   TextEncoder& text() { return text_.value(); }
 
+  torch::Device device() const { return device_; }
   int batch_size() const { return batch_size_; }
   std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
@@ -67,7 +68,8 @@ std::vector<bool> finite_rows(const EncodedBatch& batch);
 
 // Rows `rows` of `batch`, in that order.
 EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);
-// The rows of all, one batch after the other; there must be one.
-EncodedBatch concatenate(std::vector<EncodedBatch> batches);
+// The rows of all, one batch after the other; there must be one. `pinned`: in page-locked memory, which a GPU copies
+// from while the host goes on.
+EncodedBatch concatenate(std::vector<EncodedBatch> batches, bool pinned = false);
 
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "millrace/kernels/host_device.h"
+#include "millrace/core/host_device.h"
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -27,6 +27,10 @@ std::pair<torch::Tensor, torch::Tensor> add_layer_norm(const torch::Tensor& x, c
                                                        const torch::Tensor& weight, const torch::Tensor& bias,
                                                        double eps);
 
+// Unit normals, float32 of `sizes`, on the device of `words`: int32 (B, 5), the words of core/philox.h's philox_words
+// of each sample. Row i is fill_normal of its key and purpose, the same bits on every device.
+torch::Tensor unit_normals(const torch::Tensor& words, at::IntArrayRef sizes);
+
 // A step of AdamW: square_sum of each shard's gradient (and their sums over ranks), prepare_adamw, adamw_step of each
 // shard. Settings and state are structs of adamw.h in tensors of bytes. None of these waits for a GPU.
 torch::Tensor make_adamw_settings(const AdamwSettings& settings, torch::Device device);

@@ -7,9 +7,14 @@
 namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
-// word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node,
-// and float32 is computed as such (LibTorch would take TF32 for convolutions). cuDNN tries its kernels for each shape.
+// word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node, the calling thread
+// is set to its own, and float32 is computed as such (LibTorch would take TF32 for convolutions). cuDNN tries its
+// kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
+
+// At the start of a thread beside the one that has called resolve_device: on a GPU it computes in a stream of its own,
+// and waits for nothing that other threads start there later.
+void compute_in_own_stream(torch::Device device);
 
 // "auto" (bfloat16 on CUDA, float32 on the CPU), "float32", "bfloat16" or "float16"; Error(usage) for any other word.
 torch::Dtype parse_dtype(const std::string& word, torch::Device device);

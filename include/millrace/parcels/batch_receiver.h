@@ -14,8 +14,9 @@ namespace millrace {
 // A trainer's local batches, put together from the parcels of its producers.
 class BatchReceiver {
  public:
-  // `producer_of`: per own stripe, the position of its producer in the receiver's list.
-  BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe);
+  // `producer_of`: per own stripe, the position of its producer in the receiver's list. `pinned`: as in concatenate.
+  BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
+                bool pinned = false);
 
   // samples_per_stripe samples of each stripe, stripes in order; nothing when they are not all there within `seconds`.
   // Then what has arrived waits here for the next call.
@@ -45,6 +46,7 @@ class BatchReceiver {
 
   ParcelReceiver& receiver_;
   const int samples_per_stripe_;
+  const bool pinned_;
   std::map<std::uint32_t, IncomingStripe> stripes_;  // own stripes, in order
   std::map<int, int> short_stripes_;                 // per producer: its stripes with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer of whom nothing is lacked stays in its slot: one that runs ahead is then

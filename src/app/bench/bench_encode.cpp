@@ -1,5 +1,6 @@
 // bench encode: made-up images and captions through both encoders, as a producer does it.
 #include <torch/utils.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -23,12 +24,21 @@ TransformedSample make_sample(std::uint64_t number, int resolution, const ClipTo
   return sample;
 }
 
-// A sample's encoding must not depend on its neighbours: alone (the batch is filled up) it is bit for bit the same.
+// Of the norm of `of`.
+double relative_difference(const torch::Tensor& a, const torch::Tensor& of) {
+  const auto exact = of.to(torch::kFloat64);
+  return ((a.to(torch::kFloat64) - exact).norm() / exact.norm()).item<double>();
+}
+
+// A sample's encoding must not depend on its neighbours: alone (the batch is filled up) it is bit for bit the same; on
+// a GPU nearly so, because a library's kernels may split sums by the place in a batch.
 void check_alone(Encoder& encoder, std::span<const TransformedSample> samples, const EncodedBatch& batch) {
   const auto alone = encoder.encode(samples.last(1));
   const auto last = static_cast<std::int64_t>(samples.size()) - 1;
   ensure(std::ranges::all_of(finite_rows(batch), std::identity()), "encodings are finite");
-  ensure(torch::equal(alone.moments[0], batch.moments[last]) && torch::equal(alone.text[0], batch.text[last]),
+  const double most = encoder.device().is_cpu() ? 0 : 0.01;
+  ensure(relative_difference(alone.moments[0], batch.moments[last]) <= most &&
+             relative_difference(alone.text[0], batch.text[last]) <= most,
          "an encoding does not depend on its neighbours");
 }
 

@@ -84,8 +84,9 @@ DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) c
   options.dtype = dtype_;
   options.producers = plan_.routing.producers_of(self);
   options.slots = plan_.handoff().slots;
-  return {unet_, schedule_, BatchReceiver(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe),
-          receiver, options};
+  BatchReceiver batches(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe,
+                        /*pinned=*/session_.device.is_cuda());
+  return {unet_, schedule_, std::move(batches), receiver, options};
 }
 
 Validation Trainer::make_validation() {

@@ -1,6 +1,7 @@
 #include "cpu/attention_small.h"
 
 #include <torch/autograd.h>
+
 #include <vector>
 
 #include "millrace/core/error.h"

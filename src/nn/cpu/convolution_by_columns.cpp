@@ -1,6 +1,7 @@
 #include "cpu/convolution_by_columns.h"
 
 #include <torch/autograd.h>
+
 #include <vector>
 
 namespace millrace::nn {

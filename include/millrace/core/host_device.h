@@ -1,0 +1,8 @@
+#pragma once
+
+// Of functions that nvcc compiles for the host and the GPU, other compilers for the host.
+#if defined(__CUDACC__)
+#define MILLRACE_HOST_DEVICE __host__ __device__
+#else
+#define MILLRACE_HOST_DEVICE
+#endif
