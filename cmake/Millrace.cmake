@@ -9,7 +9,7 @@ set(MILLRACE_TEST_DATA ${CMAKE_SOURCE_DIR}/tests/golden)
 function(millrace_use_torch target)
   target_link_libraries(${target} PUBLIC Torch::torch)
   if(NOT TARGET torch_header)
-    file(WRITE ${CMAKE_BINARY_DIR}/torch_header.cpp "// Carries the precompiled torch header.\n")
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_header.cpp CONTENT "// Carries the precompiled torch header.\n")
     add_library(torch_header OBJECT ${CMAKE_BINARY_DIR}/torch_header.cpp)
     target_link_libraries(torch_header PUBLIC Torch::torch)
     target_precompile_headers(torch_header PRIVATE <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h>

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "core/temp_dir.h"
 #include "millrace/core/files.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/png.h"
@@ -14,10 +15,9 @@ Image plain(int width, int height, std::uint8_t level) {
 TEST(Png, ReadsBackPixelForPixel) {
   Image image = plain(7, 5, 0);
   for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * 37);
-  const auto path = std::filesystem::path(testing::TempDir()) / "millrace_png_test.png";
-  write_png(path, image);
-  const auto decoded = decode_image(read_file(path));
-  std::filesystem::remove(path);
+  const test::TempDir folder;
+  write_png(folder / "image.png", image);
+  const auto decoded = decode_image(read_file(folder / "image.png"));
   ASSERT_TRUE(std::holds_alternative<Image>(decoded));
   EXPECT_EQ(std::get<Image>(decoded).width, 7);
   EXPECT_EQ(std::get<Image>(decoded).height, 5);

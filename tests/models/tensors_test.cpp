@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/models/tensors.h"
@@ -11,7 +12,8 @@ namespace millrace {
 namespace {
 
 fs::path file(const std::string& name) {
-  return fs::path(testing::TempDir()) / name;
+  static const test::TempDir folder;
+  return folder / name;
 }
 
 TEST(Tensors, ComeBackAsTheyWereWritten) {
