@@ -10,6 +10,7 @@
 #include "gpu.h"
 #include "group_norm_silu.h"
 #include "layer_norm.h"
+#include "millrace/kernels/op_scope.h"
 #include "normals.h"
 
 namespace millrace::kernels {
@@ -116,6 +117,7 @@ GroupNormShape group_norm_shape(const Tensor& x, std::int64_t groups) {
 struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& optional_time,
                         const Tensor& weight, const Tensor& bias, std::int64_t groups, double eps, bool with_silu) {
+    const OpScope scope("millrace::group_norm_silu");
     const auto time = optional_time.value_or(Tensor());
     const auto shape = group_norm_shape(x, groups);
     const auto y = at::empty_like(x, channels_last);
@@ -141,6 +143,7 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
   }
 
   static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> y_grads) {
+    const OpScope scope("millrace::group_norm_silu_backward");
     check_first_derivative();
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &time = saved[1], &weight = saved[2], &bias = saved[3];
@@ -174,6 +177,7 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
 
 struct GegluFunction : torch::autograd::Function<GegluFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& optional_bias) {
+    const OpScope scope("millrace::geglu");
     const auto bias = optional_bias.value_or(Tensor());
     TORCH_CHECK(x.dim() > 0 && x.numel() > 0 && x.size(-1) % 2 == 0, "x has shape ", x.sizes(), ", not (..., 2 C)");
     check_contiguous(x, "x");
@@ -193,6 +197,7 @@ struct GegluFunction : torch::autograd::Function<GegluFunction> {
   }
 
   static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> y_grads) {
+    const OpScope scope("millrace::geglu_backward");
     check_first_derivative();
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &bias = saved[1];
@@ -222,6 +227,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static std::vector<Tensor> forward(AutogradContext* context, const Tensor& x,
                                      const std::optional<Tensor>& optional_residual, const Tensor& weight,
                                      const Tensor& bias, double eps) {
+    const OpScope scope("millrace::layer_norm");
     const auto residual = optional_residual.value_or(Tensor());
     TORCH_CHECK(x.dim() > 0 && x.numel() > 0, "x has shape ", x.sizes(), ", not (..., C)");
     check_contiguous(x, "x");
@@ -249,6 +255,7 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
 
   static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> output_grads) {
+    const OpScope scope("millrace::layer_norm_backward");
     check_first_derivative();
     const auto saved = context->get_saved_variables();
     const auto &s = saved[0], &weight = saved[1], &bias = saved[2];
@@ -374,6 +381,7 @@ AdamwState read_adamw_state(const Tensor& state) {
 }
 
 Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
+  const OpScope scope("millrace::unit_normals");
   TORCH_CHECK(words.dim() == 2 && words.size(1) == words_per_row, "words has shape ", words.sizes(), ", not (B, ",
               words_per_row, ")");
   check_numbers(words, "words", torch::kInt32, words);
@@ -390,6 +398,7 @@ Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
 }
 
 void square_sum(const Tensor& gradient, const Tensor& sum) {
+  const OpScope scope("millrace::square_sum");
   TORCH_CHECK(sum.numel() == 1, "sum has ", sum.numel(), " elements, not one");
   check_numbers(sum, "sum", torch::kFloat64, gradient);
   const auto partials = at::empty({square_sum_partials}, sum.options());
@@ -401,6 +410,7 @@ void square_sum(const Tensor& gradient, const Tensor& sum) {
 }
 
 void prepare_adamw(const Tensor& settings, const Tensor& square_sums, const Tensor& loss, const Tensor& state) {
+  const OpScope scope("millrace::prepare_adamw");
   check_bytes<AdamwSettings>(settings, "settings", state);
   check_bytes<AdamwState>(state, "state", state);
   check_numbers(square_sums, "square_sums", torch::kFloat64, state);
@@ -417,6 +427,7 @@ void prepare_adamw(const Tensor& settings, const Tensor& square_sums, const Tens
 }
 
 void adamw_step(const AdamwShard& shard, const Tensor& state) {
+  const OpScope scope("millrace::adamw_step");
   const auto& gradient = shard.gradient;
   check_bytes<AdamwState>(state, "state", gradient);
   run(gradient, adamw_cpu, adamw_cuda,

@@ -1,6 +1,7 @@
 #include "shard_groups.h"
 
 #include "millrace/core/error.h"
+#include "millrace/kernels/op_scope.h"
 
 namespace millrace {
 
@@ -27,19 +28,23 @@ torch::Tensor ShardGroups::shard_of(const torch::Tensor& bucket) const {
 }
 
 void ShardGroups::sum(const torch::Tensor& bucket, const torch::Tensor& own) const {
+  const kernels::OpScope scope("millrace::sum_gradients");
   if (shards) shards->reduce_scatter_sum(memory_of(bucket), memory_of(own));
   if (replicas) replicas->all_reduce_sum(memory_of(own));
 }
 
 void ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
+  const kernels::OpScope scope("millrace::gather_parameters");
   if (shards) shards->all_gather(memory_of(shard), memory_of(bucket));
 }
 
 void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
+  const kernels::OpScope scope("millrace::share_with_replicas");
   if (replicas) replicas->broadcast(memory_of(shard), from_replica);
 }
 
 void ShardGroups::wait() const {
+  const kernels::OpScope scope("millrace::wait_for_sums");
   if (shards) shards->wait();
   if (replicas) replicas->wait();
 }

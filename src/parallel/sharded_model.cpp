@@ -13,6 +13,7 @@
 #include "gradient_buckets.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
+#include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
@@ -200,6 +201,7 @@ void ShardedModel::finish_gradients(double factor) {
 
 double ShardedModel::gradient_square_sum() const {
   if (plan().replica_of(trainers_.rank()) != 0) return 0;
+  const kernels::OpScope scope("millrace::gradient_square_sum");
   if (nn::fused_kernels_on(gradients_->shard(0).device())) {
     const auto sums = torch::empty({buckets()}, gradients_->shard(0).options().dtype(torch::kFloat64));
     for (int b = 0; b < buckets(); ++b) kernels::square_sum(gradients_->shard(b), sums.narrow(0, b, 1));
@@ -213,6 +215,7 @@ double ShardedModel::gradient_square_sum() const {
 
 double ShardedModel::gradient_norm() const {
   double sum = gradient_square_sum();
+  const kernels::OpScope scope("millrace::all_reduce_gradient_norm");
   trainers_.all_reduce_sum(std::span(&sum, 1));
   return std::sqrt(sum);
 }

@@ -5,6 +5,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
+#include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
 #include "millrace/parallel/storage_order.h"
@@ -38,6 +39,7 @@ void ShardedAdamW::step(double lr, double gradient_scale) {
 
 // Weights, moments, EMA and the model's own copy in one pass.
 void ShardedAdamW::update_fused(double lr, double gradient_scale) {
+  const kernels::OpScope scope("millrace::adamw_update");
   const auto device = state_.at("weights")[0].device();
   const auto settings = kernels::make_adamw_settings({.lr = lr,
                                                       .beta1 = config_.betas.at(0),
@@ -61,6 +63,7 @@ void ShardedAdamW::update_fused(double lr, double gradient_scale) {
 }
 
 void ShardedAdamW::update(double lr, double gradient_scale) {
+  const kernels::OpScope scope("millrace::adamw_update");
   std::vector<torch::Tensor> gradients;
   for (int b = 0; b < model_.buckets(); ++b) gradients.push_back(model_.gradient_shard(b));
   const auto scalar = [&](double value) { return torch::full({}, value, gradients[0].options()); };
@@ -75,6 +78,7 @@ void ShardedAdamW::update(double lr, double gradient_scale) {
 
 void ShardedAdamW::update_ema() {
   if (!has_ema()) return;
+  const kernels::OpScope scope("millrace::ema_update");
   const double decay = ema_decay(ema_, ema_updates_);
   for (int b = 0; b < model_.buckets(); ++b) state_.at("ema")[b].lerp_(state_.at("weights")[b], 1 - decay);
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/kernels/op_scope.h"
 
 namespace millrace::nn {
 
@@ -47,6 +48,7 @@ void for_each_head(std::int64_t all_heads, const HeadShape& shape, const Work& w
 struct SmallAttention : torch::autograd::Function<SmallAttention> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& any_q,
                                const torch::Tensor& any_k, const torch::Tensor& any_v, std::int64_t heads) {
+    const kernels::OpScope scope("millrace::small_attention");
     const auto q = with_dense_rows(any_q), k = with_dense_rows(any_k), v = with_dense_rows(any_v);
     const HeadShape shape = shape_of_heads(q, k, heads);
     const std::int64_t all_heads = q.size(0) * heads;
@@ -64,6 +66,7 @@ struct SmallAttention : torch::autograd::Function<SmallAttention> {
 
   static std::vector<torch::Tensor> backward(torch::autograd::AutogradContext* context,
                                              std::vector<torch::Tensor> output_grads) {
+    const kernels::OpScope scope("millrace::small_attention_backward");
     ensure(!at::GradMode::is_enabled(), "attention of small images has no second derivative");
     const auto saved = context->get_saved_variables();
     const auto &q = saved[0], &k = saved[1], &v = saved[2], &probabilities = saved[3];

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "millrace/kernels/op_scope.h"
+
 namespace millrace::nn {
 
 namespace {
@@ -51,6 +53,7 @@ struct ConvolutionByColumns : torch::autograd::Function<ConvolutionByColumns> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
                                const torch::Tensor& weight, const torch::Tensor& bias, std::int64_t stride,
                                std::int64_t padding) {
+    const kernels::OpScope scope("millrace::convolution_by_columns");
     const Geometry g = geometry_of(x, weight, stride, padding);
     context->save_for_backward({x, weight});
     context->saved_data["stride"] = stride;
@@ -61,6 +64,7 @@ struct ConvolutionByColumns : torch::autograd::Function<ConvolutionByColumns> {
 
   static std::vector<torch::Tensor> backward(torch::autograd::AutogradContext* context,
                                              std::vector<torch::Tensor> output_grads) {
+    const kernels::OpScope scope("millrace::convolution_by_columns_backward");
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1];
     const Geometry g =
