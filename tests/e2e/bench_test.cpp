@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "e2e/program.h"
@@ -126,6 +127,44 @@ TEST(Bench, Step) {
   expect_whole(result, "steps", "steps/s", 3);
   expect_multiple(result, "images", 2);
   expect_time(result, "steps", 1, {"input", "forward", "backward", "update"});
+}
+
+// The last column, calls a step, of the row of `name` in a table of a profile.
+double calls_in(const std::string& table, const std::string& name) {
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(name + "  ")) return std::stod(line.substr(line.find_last_of(' ')));
+  ADD_FAILURE() << "no row \"" << name << "\" in " << table;
+  return NAN;
+}
+
+TEST(Bench, StepWithItsProfile) {
+  const std::string settings = "batch.micro=2 bench.steps=1 bench.profile=true";
+  auto result = bench("step", settings);
+  const auto profile = result["profile"];
+  std::erase_if(result.figures, [](const auto& figure) { return figure["figure"] == "profile"; });
+  expect_whole(result, "steps", "steps/s", 1);
+
+  double percent = 0, ms = 0;
+  std::map<std::string, double> ms_of;
+  for (const auto& row : profile["classes"]) {
+    percent += row["percent"].get<double>();
+    ms += row["ms"].get<double>();
+    ms_of[row["class"]] = row["ms"];
+  }
+  EXPECT_NEAR(percent, 100, 0.1);
+  EXPECT_NEAR(ms, profile["ms"].get<double>(), 0.001 * ms);
+  for (const char* name : {"convolution", "matrix product", "attention", "normalisation", "pointwise", "optimizer"})
+    EXPECT_GT(ms_of[name], 0) << name;
+  EXPECT_GT(profile["synchronisations"], 0);  // the gradient norm is read
+
+  // Another run of the same steps, so other times, but the same operations.
+  const auto text = shell(millrace + " bench step bench.runs=" + std::to_string(runs) +
+                          " run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
+                          " transform.resolution=32 " + settings + " 2> " + (workshop() / "stderr").string());
+  ASSERT_EQ(text.exit_code, 0) << text.output << read(workshop() / "stderr");
+  for (const auto& row : profile["classes"])
+    EXPECT_NEAR(calls_in(text.output, row["class"]), row["calls"].get<double>(), 0.051) << row;
 }
 
 TEST(Bench, StepNeedsNoWeightsAndWarmsUpAsLongAsItIsTold) {

@@ -83,6 +83,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"validation_without_path", base + "data.validation.limit=3", 2, "data.validation.path"},
         Mistake{"bench_unknown", m + " bench juggling", 2, "juggling"},
         Mistake{"bench_alone", m + " bench collectives", 2, "mpirun"},
+        Mistake{"bench_profile_of_another", m + " bench optimizer model.pipeline=@/tiny bench.profile=true", 2,
+                "bench.profile"},
         Mistake{"producers_too_many", base + "roles.producers=4", 2, "roles.producers"},
         Mistake{"resume_path_missing", base + "checkpoint.resume=@/gone", 74, "gone"},
         Mistake{"bad_filter", base + "'data.train.filters.width=>>3'", 2, "data.train.filters.width"},

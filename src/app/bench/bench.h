@@ -1,8 +1,10 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app_config.h"
+#include "bench/step_profile.h"
 #include "millrace/comm/world.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/generate/generate.h"
@@ -18,6 +20,7 @@ struct BenchConfig {
     int runs = 5;
     double seconds = 120, warm_up = 0;
     int steps = 5;
+    bool profile = false;
     void describe(config::Section& section);
   } bench;
   DeviceConfig run;
@@ -48,7 +51,9 @@ class BenchResult {
   explicit BenchResult(std::string bench) : bench_(std::move(bench)) {}
 
   void add(const std::string& name, const std::string& unit, double value);
-  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
+  void add(const StepProfile& profile) { profile_ = profile; }
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}. A profile comes last: a table
+  // of its own, or the line {"bench", "figure": "profile", ...} with what `to_json` gives.
   void print(bool json) const;
 
  private:
@@ -58,6 +63,7 @@ class BenchResult {
   };
   std::string bench_;
   std::vector<Figure> figures_;
+  std::optional<StepProfile> profile_;
 };
 
 // Warm-up runs for `bench.warm_up`, one at least, then `bench.runs` measured runs; none is started when the warm-up and

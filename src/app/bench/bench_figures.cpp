@@ -39,6 +39,11 @@ void BenchResult::print(bool json) const {
                  figure.unit, sorted.front(), sorted.back(), sorted.size());
     }
   }
+  if (!profile_) return;
+  if (!json) return print_out("\n" + to_text(*profile_));
+  nlohmann::ordered_json line = {{"bench", bench_}, {"figure", "profile"}};
+  line.update(to_json(*profile_));
+  print_out(line.dump());
 }
 
 }  // namespace millrace

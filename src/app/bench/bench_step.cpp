@@ -1,4 +1,6 @@
 // bench step: whole optimizer steps on synthetic inputs of the given resolution.
+#include <functional>
+
 #include "bench/bench.h"
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/objective.h"
@@ -10,6 +12,14 @@
 #include "millrace/parallel/sharded_optimizer.h"
 
 namespace millrace {
+
+namespace {
+
+struct StepSeconds {  // of its stages
+  double input = 0, forward = 0, backward = 0, update = 0;
+};
+
+}  // namespace
 
 BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto device = resolve_device(c.run.device, world.local_rank());
@@ -31,31 +41,35 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
 
+  // One step; `ended` is called after each of its stages.
+  const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
+    for (auto& key : keys) ++key.epoch;
+    const auto step = make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()),
+                                      vae.scaling_factor, vae.shift_factor.value_or(0), schedule, c.objective, device);
+    model.begin_gradients(1);
+    ended(&StepSeconds::input);
+    const auto loss =
+        diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
+    ended(&StepSeconds::forward);
+    loss.backward();
+    ended(&StepSeconds::backward);
+    model.finish_gradients(1.0 / group.size());
+    optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
+    ended(&StepSeconds::update);
+  };
+
   BenchResult figures("step");
   repeat(c, group, [&](bool measured) {
-    double input = 0, forward = 0, backward = 0, update = 0;
+    StepSeconds seconds;
     for (int i = 0; i < c.bench.steps; ++i) {
       Stopwatch watch;
-      const auto lap = [&](double& total) {
+      run_step([&](double StepSeconds::*stage) {
         synchronize(device);
-        total += watch.lap();
-      };
-      for (auto& key : keys) ++key.epoch;
-      const auto step =
-          make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
-                          vae.shift_factor.value_or(0), schedule, c.objective, device);
-      model.begin_gradients(1);
-      lap(input);
-      const auto loss =
-          diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
-      lap(forward);
-      loss.backward();
-      lap(backward);
-      model.finish_gradients(1.0 / group.size());
-      optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
-      lap(update);
+        seconds.*stage += watch.lap();
+      });
     }
     if (!measured) return;
+    const auto [input, forward, backward, update] = seconds;
     const double total = input + forward + backward + update;
     figures.add("steps", "steps/s", c.bench.steps / total);
     figures.add("images", "images/s", c.bench.steps * c.batch.micro * group.size() / total);
@@ -64,6 +78,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     figures.add("backward", "ms", 1000 * backward / c.bench.steps);
     figures.add("update", "ms", 1000 * update / c.bench.steps);
   });
+  if (c.bench.profile) figures.add(profile_steps(device, [&] { run_step([](double StepSeconds::*) {}); }));
   return figures;
 }
 

@@ -17,6 +17,7 @@ void BenchConfig::Bench::describe(config::Section& section) {
   section.key("seconds", seconds, "no further run is started after this and the warm-up").above(0);
   section.key("warm_up", warm_up, "seconds of load before the first measured run; 0 = one run").at_least(0);
   section.key("steps", steps, "steps in one run of `step`").at_least(1);
+  section.key("profile", profile, "after `step`: where its time goes by kinds of operations, in steps of their own");
 }
 
 void BenchConfig::Model::describe(config::Section& section) {
@@ -62,6 +63,7 @@ BenchResult bench_handoff(const BenchConfig& c, World& world) {
 void check(const BenchConfig& c, const std::string& name, config::Report& report) {
   if (name != "handoff" && name != "collectives" && c.model.pipeline.empty())
     report.problem("model.pipeline", "must be set");
+  if (name != "step" && c.bench.profile) report.problem("bench.profile", "is for `bench step` alone");
   if (name != "transform" && name != "loader") return;
   c.data.check(report);
   if (c.data.train.type == SourceConfig::Type::latents)

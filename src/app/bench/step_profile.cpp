@@ -1,0 +1,331 @@
+#include "bench/step_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+// ---- classes ----
+
+struct Pattern {
+  std::string_view name;  // with * at its end: whatever follows; else this name or its in-place form, name_
+  OpClass op_class;
+
+  constexpr bool fits(std::string_view other) const {
+    if (name.ends_with('*')) return other.starts_with(name.substr(0, name.size() - 1));
+    return other == name || (other.size() == name.size() + 1 && other.starts_with(name) && other.ends_with('_'));
+  }
+};
+
+constexpr std::array<std::string_view, op_classes> class_names = {
+    "convolution", "matrix product", "attention", "normalisation", "pointwise",
+    "optimizer",   "communication",  "copy",      "other",         "idle"};
+
+// ---- operations ----
+
+struct Operation {
+  const ProfileEvent* event;
+  std::int64_t end;  // not after that of the operation around it
+  OpClass op_class;
+  bool begins_class;       // what is around it has another class
+  std::int64_t self_time;  // ns, without the operations inside it
+};
+
+// The operations thread by thread, each after those around it.
+std::vector<Operation> nest(std::span<const ProfileEvent> events) {
+  std::vector<const ProfileEvent*> sorted;
+  for (const auto& event : events)
+    if (event.kind == ProfileEvent::Kind::operation) sorted.push_back(&event);
+  std::ranges::sort(sorted, {}, [](const ProfileEvent* event) {
+    return std::tuple(event->thread, event->begin, -event->end, event->id);
+  });
+
+  std::vector<Operation> operations;
+  std::vector<std::size_t> around;  // operations that have not ended, the innermost last
+  for (const auto* event : sorted) {
+    const auto has_ended = [&](const Operation& earlier) {
+      return earlier.event->thread != event->thread || earlier.end <= event->begin;
+    };
+    while (!around.empty() && has_ended(operations[around.back()])) around.pop_back();
+    const auto own = class_of(event->name);
+    Operation operation{event, event->end, own, true, event->end - event->begin};
+    if (!around.empty()) {
+      auto& parent = operations[around.back()];
+      const bool has_class = parent.op_class != OpClass::idle && parent.op_class != OpClass::other;
+      operation.op_class = has_class && own != OpClass::copy ? parent.op_class : own;
+      operation.begins_class = operation.op_class != parent.op_class;
+      operation.end = std::min(event->end, parent.end);
+      operation.self_time = operation.end - event->begin;
+      parent.self_time -= operation.self_time;
+    }
+    around.push_back(operations.size());
+    operations.push_back(operation);
+  }
+  return operations;
+}
+
+bool within(const ProfileEvent& event, const ProfileEvent& window) {
+  return event.begin >= window.begin && event.begin < window.end;
+}
+
+// ---- the two devices ----
+
+class PerStep {
+ public:
+  explicit PerStep(StepProfile& profile) : profile_(profile), share_(1.0 / profile.steps) {}
+
+  void add(StepProfile::Part& part, std::int64_t ns, bool is_call = true) const {
+    part.ms += to_ms(ns);
+    if (is_call) part.calls += share_;
+  }
+  void add(OpClass op_class, std::int64_t ns, bool is_call = true) const {
+    add(profile_.classes[static_cast<std::size_t>(op_class)], ns, is_call);
+  }
+  void add_synchronisation() const { profile_.synchronisations += share_; }
+  double to_ms(std::int64_t ns) const { return 1e-6 * static_cast<double>(ns) * share_; }
+
+ private:
+  StepProfile& profile_;
+  double share_;
+};
+
+void count_operations(StepProfile& profile, std::span<const ProfileEvent> events, const ProfileEvent& window) {
+  const PerStep per_step(profile);
+  profile.ms = per_step.to_ms(window.end - window.begin);
+  for (const auto& operation : nest(events)) {
+    if (operation.event->thread != window.thread || !within(*operation.event, window)) continue;
+    per_step.add(operation.op_class, operation.self_time,
+                 operation.begins_class && operation.op_class != OpClass::idle);
+    if (operation.event->name == "aten::_local_scalar_dense") per_step.add_synchronisation();
+  }
+}
+
+// ns in which at least one of them ran.
+std::int64_t time_of_any(std::vector<const ProfileEvent*> events) {
+  std::ranges::sort(events, {}, &ProfileEvent::begin);
+  std::int64_t time = 0, covered_to = 0;
+  for (const auto* event : events) {
+    const auto begin = std::max(event->begin, covered_to);
+    time += std::max<std::int64_t>(event->end - begin, 0);
+    covered_to = std::max(covered_to, event->end);
+  }
+  return time;
+}
+
+bool waits_for_gpu(const ProfileEvent& event) {
+  return event.kind == ProfileEvent::Kind::runtime_call &&
+         (event.name.starts_with("cudaStreamSynchronize") || event.name.starts_with("cudaDeviceSynchronize") ||
+          event.name.starts_with("cudaEventSynchronize"));
+}
+
+void count_device_work(StepProfile& profile, std::span<const ProfileEvent> events, const ProfileEvent& window) {
+  std::unordered_map<std::uint64_t, OpClass> class_of_launcher;
+  for (const auto& operation : nest(events)) class_of_launcher[operation.event->id] = operation.op_class;
+  const auto class_of_work = [&](const ProfileEvent& work) {
+    const auto by_name = class_of(work.name);
+    const auto launcher = class_of_launcher.find(work.launched_by);
+    if (by_name == OpClass::copy || launcher == class_of_launcher.end()) return by_name;
+    return launcher->second == OpClass::idle || launcher->second == OpClass::other ? by_name : launcher->second;
+  };
+
+  const PerStep per_step(profile);
+  std::vector<const ProfileEvent*> all_work;
+  std::int64_t end = window.end, sum = 0;
+  for (const auto& event : events) {
+    if (waits_for_gpu(event) && within(event, window)) per_step.add_synchronisation();
+    if (event.kind != ProfileEvent::Kind::device_work || event.begin < window.begin) continue;
+    const auto time = event.end - event.begin;
+    per_step.add(class_of_work(event), time);
+    if (event.name.starts_with("Memcpy HtoD")) per_step.add(profile.to_device, time);
+    if (event.name.starts_with("Memcpy DtoH")) per_step.add(profile.to_host, time);
+    all_work.push_back(&event);
+    end = std::max(end, event.end);
+    sum += time;
+  }
+  const auto busy = time_of_any(all_work);
+  profile.ms = per_step.to_ms(end - window.begin);
+  profile.overlap_ms = per_step.to_ms(sum - busy);
+  per_step.add(OpClass::idle, end - window.begin - busy, /*is_call=*/false);
+}
+
+double percent(const StepProfile& profile, double ms) {
+  return 100 * ms / profile.ms;
+}
+
+}  // namespace
+
+OpClass class_of(std::string_view name) {
+  using enum OpClass;
+  static constexpr Pattern patterns[] = {
+      // the first that fits counts
+      {profiled_steps, idle},
+
+      {"aten::conv*", convolution},
+      {"aten::_convolution*", convolution},
+      {"aten::cudnn_convolution*", convolution},
+      {"aten::mkldnn_convolution*", convolution},
+      {"aten::slow_conv*", convolution},
+      {"aten::_slow_conv*", convolution},
+      {"aten::thnn_conv*", convolution},
+      {"aten::_conv_depthwise2d*", convolution},
+      {"aten::_nnpack_spatial_convolution", convolution},
+      {"millrace::convolution_by_columns*", convolution},
+
+      {"aten::scaled_dot_product_attention", attention},
+      {"aten::_scaled_dot_product*", attention},
+      {"aten::_fused_sdp_choice", attention},
+      {"aten::_flash_attention*", attention},
+      {"aten::_efficient_attention*", attention},
+      {"aten::_cudnn_attention*", attention},
+      {"aten::_softmax*", attention},
+      {"millrace::small_attention*", attention},
+
+      {"aten::linear", matrix_product},
+      {"aten::linear_backward", matrix_product},
+      {"aten::mkldnn_linear*", matrix_product},
+      {"aten::matmul", matrix_product},
+      {"aten::mm", matrix_product},
+      {"aten::addmm", matrix_product},
+      {"aten::_addmm_activation", matrix_product},
+      {"aten::bmm", matrix_product},
+      {"aten::baddbmm", matrix_product},
+      {"aten::mv", matrix_product},
+      {"aten::addmv", matrix_product},
+
+      {"aten::group_norm", normalisation},
+      {"aten::native_group_norm*", normalisation},
+      {"aten::layer_norm", normalisation},
+      {"aten::native_layer_norm*", normalisation},
+      {"millrace::group_norm_silu*", normalisation},
+      {"millrace::layer_norm*", normalisation},
+
+      {"aten::_fused_adamw*", optimizer},
+      {"aten::linalg_vector_norm", optimizer},
+      {"millrace::gradient_square_sum", optimizer},
+      {"millrace::square_sum", optimizer},
+      {"millrace::prepare_adamw", optimizer},
+      {"millrace::adamw*", optimizer},
+      {"millrace::ema_update", optimizer},
+
+      {"millrace::sum_gradients", communication},
+      {"millrace::gather_parameters", communication},
+      {"millrace::share_with_replicas", communication},
+      {"millrace::wait_for_sums", communication},
+      {"millrace::all_reduce_gradient_norm", communication},
+      {"nccl*", communication},  // kernels
+
+      {"aten::copy", copy},
+      {"aten::_to_copy", copy},
+      {"aten::clone", copy},
+      {"aten::contiguous", copy},
+      {"aten::_reshape_copy", copy},
+      {"aten::cat", copy},
+      {"aten::stack", copy},
+      {"aten::repeat", copy},
+      {"aten::constant_pad_nd", copy},
+      {"aten::fill", copy},
+      {"aten::zero", copy},
+      {"Memcpy*", copy},  // on a GPU
+      {"Memset*", copy},
+
+      {"aten::add", pointwise},
+      {"aten::sub", pointwise},
+      {"aten::rsub", pointwise},
+      {"aten::mul", pointwise},
+      {"aten::div", pointwise},
+      {"aten::neg", pointwise},
+      {"aten::abs", pointwise},
+      {"aten::pow", pointwise},
+      {"aten::square", pointwise},
+      {"aten::sqrt", pointwise},
+      {"aten::rsqrt", pointwise},
+      {"aten::exp", pointwise},
+      {"aten::log", pointwise},
+      {"aten::sin", pointwise},
+      {"aten::cos", pointwise},
+      {"aten::clamp*", pointwise},
+      {"aten::minimum", pointwise},
+      {"aten::maximum", pointwise},
+      {"aten::where", pointwise},
+      {"aten::masked_fill", pointwise},
+      {"aten::lerp", pointwise},
+      {"aten::addcmul", pointwise},
+      {"aten::addcdiv", pointwise},
+      {"aten::silu*", pointwise},
+      {"aten::gelu*", pointwise},
+      {"aten::sigmoid*", pointwise},
+      {"aten::tanh*", pointwise},
+      {"aten::mish*", pointwise},
+      {"aten::relu", pointwise},
+      {"aten::threshold_backward", pointwise},
+      {"aten::native_dropout*", pointwise},
+      {"aten::upsample*", pointwise},
+      {"aten::mse_loss*", pointwise},
+      {"aten::sum", pointwise},
+      {"aten::mean", pointwise},
+      {"aten::embedding*", pointwise},
+      {"aten::gather", pointwise},
+      {"aten::index", pointwise},
+      {"aten::index_select", pointwise},
+      {"millrace::geglu*", pointwise},
+  };
+  for (const auto& pattern : patterns)
+    if (pattern.fits(name)) return pattern.op_class;
+  return other;
+}
+
+StepProfile summarise(std::span<const ProfileEvent> events, int steps, bool on_gpu) {
+  const auto window = std::ranges::find_if(events, [](const auto& event) { return event.name == profiled_steps; });
+  ensure(window != events.end(), "the profile holds the scope of its steps");
+  StepProfile profile;
+  profile.on_gpu = on_gpu;
+  profile.steps = steps;
+  on_gpu ? count_device_work(profile, events, *window) : count_operations(profile, events, *window);
+  return profile;
+}
+
+std::string to_text(const StepProfile& p) {
+  auto text = fmt::format("where the time of a step goes: {}, {} steps of {:.2f} ms under the profiler\n",
+                          p.on_gpu ? "kernels on the GPU" : "operations on the CPU", p.steps, p.ms);
+  text += fmt::format("{:<16} {:>10} {:>9} {:>12}\n", "", "ms a step", "share", p.on_gpu ? "kernels" : "operations");
+  for (int i = 0; i < op_classes; ++i)
+    text += fmt::format("{:<16} {:>10.3f} {:>7.2f} % {:>12.1f}\n", class_names[i], p.classes[i].ms,
+                        percent(p, p.classes[i].ms), p.classes[i].calls);
+  if (p.on_gpu) {
+    text += fmt::format("host->device     {:>10.3f} {:>9} {:>12.1f}\n", p.to_device.ms, "of copy", p.to_device.calls);
+    text += fmt::format("device->host     {:>10.3f} {:>9} {:>12.1f}\n", p.to_host.ms, "of copy", p.to_host.calls);
+    text +=
+        fmt::format("idle: no kernel runs. Kernels beside other kernels count twice: {:.3f} ms a step\n", p.overlap_ms);
+  } else {
+    text += "idle: what no operation accounts for\n";
+  }
+  text += fmt::format("synchronisations per step: {:.1f} ({})\n", p.synchronisations,
+                      p.on_gpu ? "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize"
+                               : "aten::item, which would wait for a GPU");
+  return text;
+}
+
+nlohmann::ordered_json to_json(const StepProfile& p) {
+  nlohmann::ordered_json json = {
+      {"device", p.on_gpu ? "cuda" : "cpu"}, {"steps", p.steps}, {"ms", p.ms}, {"overlap_ms", p.overlap_ms}};
+  for (int i = 0; i < op_classes; ++i)
+    json["classes"].push_back({{"class", class_names[i]},
+                               {"ms", p.classes[i].ms},
+                               {"percent", percent(p, p.classes[i].ms)},
+                               {"calls", p.classes[i].calls}});
+  json["copies"] = {{{"direction", "host->device"}, {"ms", p.to_device.ms}, {"calls", p.to_device.calls}},
+                    {{"direction", "device->host"}, {"ms", p.to_host.ms}, {"calls", p.to_host.calls}}};
+  json["synchronisations"] = p.synchronisations;
+  return json;
+}
+
+}  // namespace millrace
