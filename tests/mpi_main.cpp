@@ -1,6 +1,6 @@
 // GoogleTest's main for programs that run as several ranks. Rank 0 prints the usual lines, every rank its failures with
 // its number; the first rank whose test fails ends all, because the others may wait for it. Tests therefore assert
-// after their collectives, where all ranks come by.
+// after their collectives, where all ranks come by. A world of one goes on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ class RankListener final : public testing::EmptyTestEventListener {
   }
 
   void OnTestEnd(const testing::TestInfo& info) override {
-    if (!info.result()->Failed()) return;
+    if (!info.result()->Failed() || world->size() == 1) return;
     fmt::print(stderr, "rank {} of {}: {}.{} failed, all ranks end\n", world->rank(), world->size(),
                info.test_suite_name(), info.name());
     std::fflush(nullptr);

@@ -14,7 +14,7 @@
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "mpi_world.h"
+#include "mpi_devices.h"
 #include "train/run_folder.h"
 
 namespace millrace {
@@ -44,32 +44,37 @@ torch::Tensor gradient_of(const std::string& name, at::IntArrayRef shape, int st
 // A net and its optimizer on the ranks of a group.
 struct Training {
   explicit Training(const Group& group, int seed, bool with_ema = true)
-      : Training(group, seed, {Strategy::shard_grad_op, group.size(), 1}, with_ema) {}
-  Training(const Group& group, int seed, ShardPlan shards, bool with_ema = true)
-      : net(make_net(seed)),
+      : Training(group, seed, torch::kCPU, with_ema) {}
+  Training(const Group& group, int seed, torch::Device device, bool with_ema = true)
+      : Training(group, seed, device, {Strategy::shard_grad_op, group.size(), 1}, with_ema) {}
+  Training(const Group& group, int seed, torch::Device device, ShardPlan shards, bool with_ema = true)
+      : net(make_net(seed, device)),
         plan(shards),
         model(*net, parameter_names(*net), plan, parallel, group),
         optimizer(model, OptimConfig{.lr = 1e-2}, EmaConfig{.enabled = with_ema, .decay = 0.5, .warmup = false}) {}
 
-  static SmallNet make_net(int seed) {
+  static SmallNet make_net(int seed, torch::Device device) {
     torch::manual_seed(static_cast<std::uint64_t>(seed));
-    return SmallNet();
+    SmallNet net;
+    net->to(device);
+    return net;
   }
 
   // The sum over equal gradients is exact for 1, 2 and 4 ranks, so these make the same step (sums_are_exact).
   void step(int number) {
     model.begin_gradients(1);
-    auto loss = torch::zeros({});
+    auto loss = torch::zeros({}, net->out->bias.device());
     for (const auto& item : net->named_parameters())
-      loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number)).sum();
+      loss = loss + (item.value() * gradient_of(item.key(), item.value().sizes(), number).to(loss.device())).sum();
     loss.backward();
     model.finish_gradients(1.0 / model.trainers().size());
     optimizer.step(1e-2);
   }
 
+  // On the host.
   Tensors weights() const {
     Tensors all;
-    for (const auto& item : net->named_parameters()) all[item.key()] = item.value().detach().clone();
+    for (const auto& item : net->named_parameters()) all[item.key()] = item.value().detach().clone().cpu();
     return all;
   }
 
@@ -128,9 +133,12 @@ bool all_equal(const Tensors& a, const Tensors& b) {
   });
 }
 
-TEST(Checkpoint, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
+class CheckpointOnDevice : public test::OnDeviceOfRanks {};
+MILLRACE_ON_DEVICES(CheckpointOnDevice);
+
+TEST_P(CheckpointOnDevice, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
   RunFolder run;
-  Training training(test_world().group(), 1);
+  Training training(test_world().group(), 1, device());
   const auto first = training.weights();
   training.step(1);
   CheckpointWriter writer(run.path(), test_world().group(), {}, {});
@@ -152,9 +160,10 @@ TEST(Checkpoint, HoldsLogicalTensorsWhateverTheNumberOfRanks) {
   }
 }
 
-TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
+// Bit for bit on a GPU as well: gradients of this loss are given, and the optimizer's kernel adds nothing up.
+TEST_P(CheckpointOnDevice, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
   RunFolder run;
-  Training training(test_world().group(), 1);
+  Training training(test_world().group(), 1, device());
   training.step(1);
   CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   writer.start(training.model, training.optimizer, state_at(1), {});
@@ -162,9 +171,14 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedOnOneRankAndOnAll) {
   const bool published = writer.commit();
 
   const auto reader = CheckpointReader::open(run.checkpoint(1));
-  Training together(test_world().group(), 2), alone(Group(), 3);
+  Training together(test_world().group(), 2, device()), alone(Group(), 3, device()), on_cpu(Group(), 4);
   restore(reader, together.optimizer);
   restore(reader, alone.optimizer);
+  restore(reader, on_cpu.optimizer);
+  EXPECT_TRUE(all_equal(alone.weights(), on_cpu.weights()));
+  for (const auto& [kind, shards] : on_cpu.optimizer.state())
+    for (std::size_t b = 0; b < shards.size(); ++b)
+      EXPECT_TRUE(torch::equal(alone.optimizer.state().at(kind)[b].cpu(), shards[b])) << kind << ", bucket " << b;
   together.step(2);
   alone.step(2);
   EXPECT_TRUE(published);
@@ -187,14 +201,14 @@ std::string describe(const ShardPlan& plan) {
 }
 
 // Whoever wrote it in however many files, with or without room for a copy; whoever reads it.
-TEST(Checkpoint, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
+TEST_P(CheckpointOnDevice, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
   const auto& group = test_world().group();
   for (const auto& written : shard_plans())
     for (const int max_files : {64, 2, 1})
       for (const bool room : {true, false}) {
         SCOPED_TRACE(fmt::format("{}, {} files at most, {}", describe(written), max_files, room ? "room" : "no room"));
         RunFolder run;
-        Training training(group, 1, written);
+        Training training(group, 1, device(), written);
         training.step(1);
         const auto first = training.weights();
         CheckpointWriter::Options options{.max_files = max_files};
@@ -210,7 +224,7 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
         EXPECT_LE(reader.files().size(), most);
         for (const auto& read : shard_plans()) {
           SCOPED_TRACE("read as " + describe(read));
-          Training again(group, 2 + group.rank(), read);
+          Training again(group, 2 + group.rank(), device(), read);
           restore(reader, again.optimizer);
           EXPECT_EQ(again.optimizer.updates(), 1);
           EXPECT_TRUE(all_equal(again.weights(), first));
@@ -221,9 +235,9 @@ TEST(Checkpoint, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
 }
 
 // The memory of the copy is used again.
-TEST(Checkpoint, EachOfManyHoldsItsOwnStep) {
+TEST_P(CheckpointOnDevice, EachOfManyHoldsItsOwnStep) {
   RunFolder run;
-  Training training(test_world().group(), 1);
+  Training training(test_world().group(), 1, device());
   CheckpointWriter writer(run.path(), test_world().group(), {}, {.keep = 9});
   std::vector<Tensors> weights;
   for (int step = 1; step <= 5; ++step) {
@@ -258,9 +272,9 @@ TEST(Checkpoint, WrittenByOneRankIsReadByAll) {
   EXPECT_TRUE(!sums_are_exact() || all_equal(together.weights(), alone.weights()));
 }
 
-TEST(Checkpoint, WithoutEmaStartsItFromTheWeights) {
+TEST_P(CheckpointOnDevice, WithoutEmaStartsItFromTheWeights) {
   RunFolder run;
-  Training plain(test_world().group(), 1, /*with_ema=*/false), with_ema(test_world().group(), 2);
+  Training plain(test_world().group(), 1, device(), /*with_ema=*/false), with_ema(test_world().group(), 2, device());
   plain.step(1);
   CheckpointWriter writer(run.path(), test_world().group(), {}, {});
   save(writer, plain, 1);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "devices.h"
 #include "millrace/core/error.h"
 #include "millrace/diffusion/objective.h"
 #include "reference.h"
@@ -28,12 +29,13 @@ struct Encoded {
   }
 };
 
-StepInput step_input(const Encoded& e, const ObjectiveConfig& objective, std::size_t first = 0, std::size_t count = 6) {
+StepInput step_input(const Encoded& e, const ObjectiveConfig& objective, torch::Device device = torch::kCPU,
+                     std::size_t first = 0, std::size_t count = 6) {
   const auto from = static_cast<std::int64_t>(first), to = static_cast<std::int64_t>(first + count);
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
   const auto keys = std::span(e.keys).subspan(first, count);
   return make_step_input(e.moments.slice(0, from, to), e.text.slice(0, from, to), e.null_text, keys,
-                         uniform_timesteps(keys, schedule.size()), 0.18215, 0.5, schedule, objective, torch::kCPU);
+                         uniform_timesteps(keys, schedule.size()), 0.18215, 0.5, schedule, objective, device);
 }
 
 torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<std::int64_t> shape) {
@@ -47,32 +49,69 @@ torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<st
 
 torch::Tensor alpha_bar(const StepInput& input, const ObjectiveConfig& objective) {
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
-  return torch::tensor(schedule.alphas_cumprod(), torch::kFloat64).index_select(0, input.timesteps).view({-1, 1, 1, 1});
+  return torch::tensor(schedule.alphas_cumprod(), torch::kFloat64)
+      .index_select(0, input.timesteps.cpu())
+      .view({-1, 1, 1, 1});
 }
 
 void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
-  EXPECT_LT((a.to(torch::kFloat64) - b.to(torch::kFloat64)).abs().max().item<double>(), 2e-6);
+  EXPECT_LT((a.to(torch::kCPU, torch::kFloat64) - b.to(torch::kCPU, torch::kFloat64)).abs().max().item<double>(), 2e-6);
 }
 
-TEST(Objective, LatentsAreScaledPosteriorSamples) {
+void expect_equal(const torch::Tensor& a, const torch::Tensor& b) {
+  EXPECT_TRUE(torch::equal(a.cpu(), b.cpu()));
+}
+
+class ObjectiveOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(ObjectiveOnDevice);
+
+// Equal to the bit: what the host draws and computes (noise, timesteps, weights), what is only moved (text), and sums
+// of products, each rounded on its own (the offset's). Latents are not, because a GPU's exponential rounds otherwise,
+// nor is what contains them.
+TEST_P(ObjectiveOnDevice, InputsAreThoseOfTheCpu) {
   const Encoded e;
-  const StepInput input = step_input(e, {});
+  for (const Prediction prediction : {Prediction::epsilon, Prediction::v_prediction}) {
+    const ObjectiveConfig objective{.prediction = prediction,
+                                    .caption_dropout = 0.5,
+                                    .snr_gamma = 5.0,
+                                    .noise_offset = 0.1,
+                                    .input_perturbation = 0.3};
+    const StepInput input = step_input(e, objective, device()), expected = step_input(e, objective);
+    for (const auto member : {&StepInput::latents, &StepInput::text, &StepInput::noise, &StepInput::noisy,
+                              &StepInput::timesteps, &StepInput::target, &StepInput::weight}) {
+      EXPECT_EQ((input.*member).device(), device());
+      EXPECT_EQ((input.*member).scalar_type(), (expected.*member).scalar_type());
+    }
+    expect_equal(input.noise, expected.noise);
+    expect_equal(input.timesteps, expected.timesteps);
+    expect_equal(input.weight, expected.weight);
+    expect_equal(input.text, expected.text);
+    if (prediction == Prediction::epsilon) expect_equal(input.target, expected.target);
+    expect_close(input.latents, expected.latents);
+    expect_close(input.noisy, expected.noisy);
+    expect_close(input.target, expected.target);
+  }
+}
+
+TEST_P(ObjectiveOnDevice, LatentsAreScaledPosteriorSamples) {
+  const Encoded e;
+  const StepInput input = step_input(e, {}, device());
   const auto mean = e.moments.slice(1, 0, 4), log_variance = e.moments.slice(1, 4, 8);
   const auto normals = expected_normals(e, Purpose::posterior, {4, 4, 5});
   expect_close(input.latents, (mean + (log_variance / 2).exp() * normals - 0.5) * 0.18215);
 }
 
-TEST(Objective, APosteriorIsSampledByItsKeysAndLetsGradientsPass) {
+TEST_P(ObjectiveOnDevice, APosteriorIsSampledByItsKeysAndLetsGradientsPass) {
   const Encoded e;
-  const auto moments = e.moments.clone().requires_grad_();
+  const auto moments = e.moments.to(device(), torch::kFloat32, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
   const Posterior posterior(moments);
-  const auto mean = moments.slice(1, 0, 4), deviation = (moments.slice(1, 4, 8) / 2).exp();
+  const auto mean = e.moments.slice(1, 0, 4), deviation = (e.moments.slice(1, 4, 8) / 2).exp();
   const auto sample = posterior.sample(e.keys), normals = expected_normals(e, Purpose::posterior, {4, 4, 5});
   expect_close(sample, mean + deviation * normals);
   EXPECT_TRUE(
       torch::equal(Posterior(moments.slice(0, 2, 5)).sample(std::span(e.keys).subspan(2, 3)), sample.slice(0, 2, 5)));
   sample.sum().backward();
-  EXPECT_TRUE(torch::equal(moments.grad().slice(1, 0, 4), torch::ones({6, 4, 4, 5})));
+  expect_equal(moments.grad().slice(1, 0, 4), torch::ones({6, 4, 4, 5}));
   expect_close(moments.grad().slice(1, 4, 8), deviation * normals / 2);
   EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, 1000.0)).log_variance.item<float>(), 20);
   EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, -1000.0)).log_variance.item<float>(), -30);
@@ -84,20 +123,20 @@ TEST(Objective, ExtremeVariancesAreClamped) {
   EXPECT_TRUE(step_input(e, {}).latents.isfinite().all().item<bool>());
 }
 
-TEST(Objective, NoiseTimestepsAndTargets) {
+TEST_P(ObjectiveOnDevice, NoiseTimestepsAndTargets) {
   const Encoded e;
   for (const Prediction prediction : {Prediction::epsilon, Prediction::v_prediction}) {
     const ObjectiveConfig objective{.prediction = prediction};
-    const StepInput input = step_input(e, objective);
-    EXPECT_TRUE(torch::equal(input.noise, expected_normals(e, Purpose::noise, {4, 4, 5})));
+    const StepInput input = step_input(e, objective, device());
+    expect_equal(input.noise, expected_normals(e, Purpose::noise, {4, 4, 5}));
     for (int i = 0; i < 6; ++i)
       EXPECT_EQ(input.timesteps[i].item<std::int64_t>(), std::int64_t(uniform_int(e.keys[i], Purpose::timestep, 1000)));
     const auto a = alpha_bar(input, objective);
-    expect_close(input.noisy, a.sqrt() * input.latents + (1 - a).sqrt() * input.noise);
-    expect_close(input.target, prediction == Prediction::epsilon
-                                   ? input.noise.to(torch::kFloat64)
-                                   : a.sqrt() * input.noise - (1 - a).sqrt() * input.latents);
-    EXPECT_TRUE(torch::equal(input.weight, torch::ones(6)));
+    const auto latents = input.latents.cpu(), noise = input.noise.cpu();
+    expect_close(input.noisy, a.sqrt() * latents + (1 - a).sqrt() * noise);
+    expect_close(input.target, prediction == Prediction::epsilon ? noise.to(torch::kFloat64)
+                                                                 : a.sqrt() * noise - (1 - a).sqrt() * latents);
+    expect_equal(input.weight, torch::ones(6));
   }
 }
 
@@ -114,27 +153,27 @@ TEST(Objective, NoiseOffsetMovesNoiseAndTargetPerturbationOnlyTheInput) {
   expect_close(input.noisy, a.sqrt() * input.latents + (1 - a).sqrt() * added);
 }
 
-TEST(Objective, CaptionsAreDroppedByTheirOwnKey) {
+TEST_P(ObjectiveOnDevice, CaptionsAreDroppedByTheirOwnKey) {
   const Encoded e;
-  const StepInput input = step_input(e, {.caption_dropout = 0.5});
+  const StepInput input = step_input(e, {.caption_dropout = 0.5}, device());
   int dropped = 0;
   for (int i = 0; i < 6; ++i) {
     const bool drop = uniform(e.keys[i], Purpose::caption_drop) < 0.5;
-    EXPECT_TRUE(torch::equal(input.text[i], drop ? e.null_text : e.text[i]));
+    expect_equal(input.text[i], drop ? e.null_text : e.text[i]);
     dropped += drop;
   }
   EXPECT_TRUE(dropped > 0 && dropped < 6) << "the keys above should show both cases";
-  EXPECT_TRUE(torch::equal(step_input(e, {.caption_dropout = 0}).text, e.text));
-  EXPECT_TRUE(torch::equal(step_input(e, {.caption_dropout = 1}).text[3], e.null_text));
+  expect_equal(step_input(e, {.caption_dropout = 0}, device()).text, e.text);
+  expect_equal(step_input(e, {.caption_dropout = 1}, device()).text[3], e.null_text);
 }
 
-TEST(Objective, MicroBatchesGiveTheSameBits) {
+TEST_P(ObjectiveOnDevice, MicroBatchesGiveTheSameBits) {
   const Encoded e;
   const ObjectiveConfig objective{.snr_gamma = 5.0, .noise_offset = 0.1, .input_perturbation = 0.1};
-  const StepInput whole = step_input(e, objective);
+  const StepInput whole = step_input(e, objective, device());
   for (const std::size_t micro : {1u, 2u, 3u}) {
     for (std::size_t first = 0; first < 6; first += micro) {
-      const StepInput part = step_input(e, objective, first, micro);
+      const StepInput part = step_input(e, objective, device(), first, micro);
       const auto same = [&](torch::Tensor StepInput::*member) {
         return torch::equal((part.*member), (whole.*member).slice(0, std::int64_t(first), std::int64_t(first + micro)));
       };
@@ -160,15 +199,15 @@ TEST(Objective, MinSnrWeightsFollowDiffusersSnr) {
   }
 }
 
-TEST(Objective, LossIsTheWeightedMeanSquarePerSample) {
+TEST_P(ObjectiveOnDevice, LossIsTheWeightedMeanSquarePerSample) {
   StepInput input;
-  input.target = torch::zeros({2, 4, 2, 2});
-  input.weight = torch::tensor({1.0f, 0.5f});
+  input.target = torch::zeros({2, 4, 2, 2}, device());
+  input.weight = torch::tensor({1.0f, 0.5f}, device());
   const auto prediction =
-      torch::stack({torch::full({4, 2, 2}, 2.0f), torch::full({4, 2, 2}, 3.0f)}).to(torch::kBFloat16);
+      torch::stack({torch::full({4, 2, 2}, 2.0f), torch::full({4, 2, 2}, 3.0f)}).to(device(), torch::kBFloat16);
   const torch::Tensor loss = diffusion_loss(prediction, input);
   EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
-  EXPECT_TRUE(torch::equal(loss, torch::tensor({4.0f, 4.5f})));
+  expect_equal(loss, torch::tensor({4.0f, 4.5f}));
 }
 
 std::vector<RngKey> keys_of_batch(std::int64_t size) {

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "devices.h"
 #include "millrace/core/error.h"
 #include "millrace/encode/encoder.h"
 #include "millrace/models/initialize.h"
@@ -18,10 +19,11 @@ using testing::ElementsAre;
 
 constexpr int batch_size = 7;
 
-Encoder make_encoder(torch::Dtype dtype = torch::kFloat32, int rows = batch_size) {
+Encoder make_encoder(torch::Device device = torch::kCPU, torch::Dtype dtype = torch::kFloat32, int rows = batch_size) {
   const auto configs = preset_configs(Preset::tiny);
-  return {make_vae(configs.vae, 1), make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std),
-          torch::kCPU, dtype, rows};
+  auto vae = make_vae(configs.vae, 1);
+  nn::place(*vae, device, dtype);  // in the layout that it is loaded in
+  return {vae, make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std), device, dtype, rows};
 }
 
 std::vector<TransformedSample> noise_samples(const std::vector<int>& numbers, int resolution) {
@@ -38,11 +40,15 @@ TEST(ImagesToTensor, BytesBecomeMinusOneToOnePlaneByPlane) {
   EXPECT_TRUE(torch::allclose(tensor, expected, 0, 1e-6)) << tensor;
 }
 
-TEST(Encoder, IsTheTwoNetworks) {
+class EncoderOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(EncoderOnDevice);
+
+// On the CPU.
+TEST_P(EncoderOnDevice, IsTheTwoNetworks) {
   const auto configs = preset_configs(Preset::tiny);
   auto vae = make_vae(configs.vae, 1);
   auto text = make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std);
-  auto encoder = make_encoder();
+  auto encoder = make_encoder(device());
   const auto samples = noise_samples({4, 5, 6}, 64);
   const auto batch = encoder.encode(samples);
 
@@ -50,6 +56,7 @@ TEST(Encoder, IsTheTwoNetworks) {
   auto ids = torch::empty({3, token_count}, torch::kInt64);
   for (int i = 0; i < 3; ++i)
     for (int j = 0; j < token_count; ++j) ids[i][j] = samples[i].tokens[j];
+  EXPECT_TRUE(batch.moments.is_cpu() && batch.moments.is_contiguous() && batch.text.is_cpu());
   EXPECT_EQ(batch.moments.scalar_type(), torch::kHalf);
   EXPECT_EQ(batch.text.scalar_type(), torch::kHalf);
   EXPECT_EQ(batch.moments.sizes().slice(0, 2), at::IntArrayRef({3, 8}));
@@ -62,11 +69,11 @@ TEST(Encoder, IsTheTwoNetworks) {
 }
 
 // What bit-equal resume rests on: after a restart a sample meets other neighbours, at another place in the batch.
-class EncoderInvariance : public testing::TestWithParam<std::tuple<torch::Dtype, int>> {};
+class EncoderInvariance : public test::OnDevices<std::tuple<torch::DeviceType, torch::Dtype, int>> {};
 
 TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
-  const auto [dtype, resolution] = GetParam();
-  auto encoder = make_encoder(dtype);
+  const auto [type, dtype, resolution] = GetParam();
+  auto encoder = make_encoder(device(), dtype);
   const auto alone = encoder.encode(noise_samples({0}, resolution));
   for (int place = 0; place < batch_size; ++place) {
     std::vector<int> numbers;
@@ -79,14 +86,16 @@ TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
 }
 
 std::string name_of(const testing::TestParamInfo<EncoderInvariance::ParamType>& info) {
-  return std::string(torch::toString(std::get<0>(info.param))) + "_" + std::to_string(std::get<1>(info.param));
+  const auto& [type, dtype, resolution] = info.param;
+  return test::name_of(type) + "_" + torch::toString(dtype) + "_" + std::to_string(resolution);
 }
-INSTANTIATE_TEST_SUITE_P(All, EncoderInvariance,
-                         testing::Combine(testing::Values(torch::kFloat32, torch::kBFloat16), testing::Values(32, 64)),
+INSTANTIATE_TEST_SUITE_P(Devices, EncoderInvariance,
+                         testing::Combine(test::all_devices(), testing::Values(torch::kFloat32, torch::kBFloat16),
+                                          testing::Values(32, 64)),
                          name_of);
 
-TEST(Encoder, AShortBatchGivesWhatAFullOneGives) {
-  auto encoder = make_encoder();
+TEST_P(EncoderOnDevice, AShortBatchGivesWhatAFullOneGives) {
+  auto encoder = make_encoder(device());
   const auto full = encoder.encode(noise_samples({0, 1, 2, 3, 4, 5, 6}, 64));
   for (int count = 1; count < batch_size; ++count) {
     auto samples = noise_samples({0, 1, 2, 3, 4, 5, 6}, 64);
@@ -99,28 +108,30 @@ TEST(Encoder, AShortBatchGivesWhatAFullOneGives) {
   EXPECT_EQ(encoder.images(), 7 + 1 + 2 + 3 + 4 + 5 + 6);
 }
 
-TEST(Encoder, WithoutATextEncoderCaptionsStayTokens) {
+TEST_P(EncoderOnDevice, WithoutATextEncoderCaptionsStayTokens) {
   const auto configs = preset_configs(Preset::tiny);
-  Encoder encoder(make_vae(configs.vae, 1), CLIPTextModel(nullptr), torch::kCPU, torch::kFloat32, batch_size);
+  auto vae = make_vae(configs.vae, 1);
+  nn::place(*vae, device(), torch::kFloat32);
+  Encoder encoder(vae, CLIPTextModel(nullptr), device(), torch::kFloat32, batch_size);
   const auto samples = noise_samples({4, 5, 6}, 64);
   const auto batch = encoder.encode(samples);
   EXPECT_TRUE(torch::equal(batch.text, stack_tokens(samples).to(torch::kInt32)));
   EXPECT_THAT(finite_rows(batch), ElementsAre(true, true, true));
   // Whoever has the text encoder makes of them what encoders with one have made.
-  auto with_text = make_encoder();
+  auto with_text = make_encoder(device());
   const auto expected = with_text.encode(samples);
   EXPECT_TRUE(torch::equal(batch.moments, expected.moments));
-  EXPECT_TRUE(torch::equal(with_text.text().encode(batch.text), expected.text));
+  EXPECT_TRUE(torch::equal(with_text.text().encode(batch.text).cpu(), expected.text));
 }
 
 TEST(Encoder, MoreThanABatchIsAMistakeOfOurs) {
-  auto encoder = make_encoder(torch::kFloat32, 1);
+  auto encoder = make_encoder(torch::kCPU, torch::kFloat32, 1);
   EXPECT_THROW(encoder.encode(noise_samples({0, 1}, 32)), Error);
 }
 
-TEST(TextEncoder, ACaptionDoesNotDependOnHowManyThereAre) {
+TEST_P(EncoderOnDevice, ACaptionDoesNotDependOnHowManyThereAre) {
   const auto configs = preset_configs(Preset::tiny);
-  TextEncoder encoder(make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std), torch::kCPU,
+  TextEncoder encoder(make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std), device(),
                       torch::kFloat32, /*batch_size=*/3);
   const auto samples = noise_samples({0, 1, 2, 3, 4, 5, 6, 7}, 2);
   const auto tokens = stack_tokens(samples);
@@ -129,7 +140,7 @@ TEST(TextEncoder, ACaptionDoesNotDependOnHowManyThereAre) {
   EXPECT_FALSE(all.requires_grad());
   for (int count = 1; count < 8; ++count)
     EXPECT_TRUE(torch::equal(encoder.encode(tokens.slice(0, 8 - count)), all.slice(0, 8 - count))) << count;
-  EXPECT_TRUE(torch::equal(encoder.encode(samples[5].tokens), all[5]));
+  EXPECT_TRUE(torch::equal(encoder.encode(samples[5].tokens), all[5].cpu()));
 }
 
 TEST(TextEncoder, TokensOfAnotherVocabularyAreNamed) {

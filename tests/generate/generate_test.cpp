@@ -3,11 +3,14 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "devices.h"
 #include "millrace/core/error.h"
 #include "millrace/generate/generate.h"
 #include "millrace/models/tensors.h"
+#include "millrace/nn/layers.h"
 #include "test_data.h"
 
 // Against tests/golden/generate, written by scripts/goldens/generate.py with diffusers' StableDiffusionPipeline.
@@ -49,7 +52,7 @@ void fill(torch::nn::Module& model) {
   model.eval();
 }
 
-// The tiny pipeline; the scheduler's prediction is set by each case.
+// The tiny pipeline on a device; the scheduler's prediction is set by each case.
 struct TinyPipeline {
   ClipTokenizer tokenizer = ClipTokenizer::load(test::data_dir() / "generate/tokenizer");
   ImageModel model{UNet2DConditionModel(UNet2DConditionConfig::from_json(reference().at("unet"))),
@@ -57,17 +60,21 @@ struct TinyPipeline {
                    CLIPTextModel(CLIPTextConfig::from_json(reference().at("text_encoder"))), tokenizer,
                    SchedulerConfig::from_json(reference().at("scheduler"))};
 
-  TinyPipeline() {
+  explicit TinyPipeline(torch::Device device) {
     torch::set_num_threads(1);
-    fill(*model.unet);
-    fill(*model.vae);
-    fill(*model.text_encoder);
+    const auto prepare = [&](torch::nn::Module& network) {
+      fill(network);
+      nn::place(network, device, torch::kFloat32);
+    };
+    prepare(*model.unet);
+    prepare(*model.vae);
+    prepare(*model.text_encoder);
   }
 };
 
-TinyPipeline& pipeline() {
-  static TinyPipeline tiny;
-  return tiny;
+TinyPipeline& pipeline(torch::Device device) {
+  static auto& pipelines = *new std::map<torch::DeviceType, TinyPipeline>;  // at exit the driver may go first
+  return pipelines.try_emplace(device.type(), device).first->second;
 }
 
 std::vector<ImageRequest> requests() {
@@ -78,9 +85,11 @@ std::vector<ImageRequest> requests() {
 }
 
 std::vector<GeneratedImage> run(const std::vector<ImageRequest>& wanted, const GenerateConfig& config,
-                                const std::optional<torch::Tensor>& latents = std::nullopt) {
+                                const std::optional<torch::Tensor>& latents = std::nullopt,
+                                torch::Device device = torch::kCPU) {
   std::vector<GeneratedImage> images;
-  generate(pipeline().model, wanted, config, latents, [&](const GeneratedImage& image) { images.push_back(image); });
+  generate(pipeline(device).model, wanted, config, latents,
+           [&](const GeneratedImage& image) { images.push_back(image); });
   return images;
 }
 
@@ -109,19 +118,23 @@ int largest_difference(std::span<const std::uint8_t> a, std::span<const std::uin
   return largest;
 }
 
-TEST(Generate, EqualsStableDiffusionPipeline) {
+class GenerateOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(GenerateOnDevice);
+
+TEST_P(GenerateOnDevice, EqualsStableDiffusionPipeline) {
   const torch::Tensor latents = std::sqrt(3.0) * noise(2 * 4 * 4 * 4, 1).reshape({2, 4, 4, 4}).to(torch::kFloat32);
-  const SchedulerConfig file = pipeline().model.scheduler;
+  auto& scheduler = pipeline(device()).model.scheduler;
+  const SchedulerConfig file = scheduler;
   double worst = 0;
   for (const auto& row : reference().at("cases")) {
     SCOPED_TRACE(fmt::format("{} {} guidance {} steps {}", row.at("to").get<std::string>(),
                              row.at("prediction").get<std::string>(), row.at("guidance_scale").get<double>(),
                              row.at("steps").get<int>()));
-    pipeline().model.scheduler = file.with_keys({{"prediction_type", row.at("prediction")}});
+    scheduler = file.with_keys({{"prediction_type", row.at("prediction")}});
     const GenerateConfig config{.steps = row.at("steps"),
                                 .guidance_scale = row.at("guidance_scale"),
                                 .sampler = class_named(row.at("to").get<std::string>())};
-    const auto images = run(requests(), config, latents);
+    const auto images = run(requests(), config, latents, device());
     ASSERT_EQ(images.size(), 2);
     const torch::Tensor expected = torch::tensor(row.at("latents").get<std::vector<float>>()).reshape({2, 4, 4, 4});
     const auto pixels = from_hex(row.at("pixels"));
@@ -135,21 +148,21 @@ TEST(Generate, EqualsStableDiffusionPipeline) {
           largest_difference(image.pixels, std::span(pixels).subspan(i * image.pixels.size(), image.pixels.size())), 2);
     }
   }
-  pipeline().model.scheduler = file;
+  scheduler = file;
   RecordProperty("worst_relative_error", fmt::format("{:.2g}", worst));
 }
 
-TEST(Generate, ASeedGivesTheSamePictureInAnyBatch) {
+TEST_P(GenerateOnDevice, ASeedGivesTheSamePictureInAnyBatch) {
   std::vector<ImageRequest> five;
   for (std::uint64_t i = 0; i < 5; ++i) five.push_back({fmt::format("picture {}", i), "", 7 + i});
-  const auto together = run(five, {.steps = 3, .batch_size = 5});
-  const auto split = run(five, {.steps = 3, .batch_size = 2});
+  const auto together = run(five, {.steps = 3, .batch_size = 5}, std::nullopt, device());
+  const auto split = run(five, {.steps = 3, .batch_size = 2}, std::nullopt, device());
   ASSERT_EQ(split.size(), 5);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(split[i].index, i);
     EXPECT_LE(largest_difference(split[i].image.pixels, together[i].image.pixels), 1);
   }
-  const auto alone = run({five[3]}, {.steps = 3});
+  const auto alone = run({five[3]}, {.steps = 3}, std::nullopt, device());
   EXPECT_LE(largest_difference(alone[0].image.pixels, together[3].image.pixels), 1);
   EXPECT_FALSE(torch::allclose(together[0].latent, together[1].latent));
 }

@@ -9,22 +9,23 @@ namespace {
 using golden::Json;
 using golden::Shape;
 
-class ClipGolden : public testing::TestWithParam<const char*> {};
+class ClipGolden : public golden::OnDevices {};
 
 TEST_P(ClipGolden, HiddenStatesAreThoseOfTransformers) {
-  const Json expected = golden::load(std::string("clip_") + GetParam());
+  const Json expected = golden::load("clip_" + name());
   CLIPTextModel text(CLIPTextConfig::from_json(expected["config"]));
   golden::fill_weights(*text);
   Json shapes;
   for (const auto& item : text->named_parameters()) shapes[item.key()] = item.value().sizes().vec();
   EXPECT_EQ(shapes, expected["shapes"]);
+  nn::place(*text, device(), torch::kFloat32);
 
   std::vector<torch::Tensor> rows;
   for (const auto& row : expected["ids"]) rows.push_back(torch::tensor(row.get<Shape>()));
-  EXPECT_LT(golden::relative_error(text(torch::stack(rows)), expected["hidden"]), 1e-5);
+  EXPECT_LT(golden::relative_error(text(torch::stack(rows).to(device())), expected["hidden"]), output_tolerance());
 }
 
-INSTANTIATE_TEST_SUITE_P(, ClipGolden, testing::Values("sd1_like", "sd2_like"));
+MILLRACE_GOLDENS_ON_DEVICES(ClipGolden, "sd1_like", "sd2_like");
 
 TEST(Clip, HasTheStateDictOfStableDiffusion) {
   std::ifstream file(test::data_dir() / "presets/sd2_shapes.json");

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/temp_dir.h"
+#include "devices.h"
 #include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -45,7 +46,7 @@ void expect_reference(const torch::nn::Module& module, const char* component) {
   EXPECT_EQ(tensors.size(), expected.size());
   for (const auto& [name, summary] : expected.items()) {
     ASSERT_TRUE(tensors.contains(name)) << name;
-    const torch::Tensor& tensor = tensors.at(name);
+    const torch::Tensor tensor = tensors.at(name).cpu();
     EXPECT_EQ(json(tensor.sizes().vec()), summary.at(0)) << name;
     EXPECT_NEAR(tensor.to(torch::kFloat64).sum().item<double>(), summary.at(1).get<double>(), 1e-9) << name;
     EXPECT_EQ(tensor.flatten()[-1].item<double>(), summary.at(2).get<double>()) << name;
@@ -57,27 +58,32 @@ void expect_rounded(const torch::nn::Module& first, const torch::nn::Module& sec
   const Tensors a = tensors_of(first), b = tensors_of(second);
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) {
-    EXPECT_TRUE(torch::equal(tensor.to(dtype).to(torch::kFloat32), b.at(name).to(torch::kFloat32))) << name;
+    EXPECT_TRUE(torch::equal(tensor.to(dtype).to(torch::kFloat32), b.at(name).to(torch::kCPU, torch::kFloat32)))
+        << name;
   }
 }
 
 UNet2DConditionModel unet_of(const fs::path& folder, std::string_view variant = "",
-                             torch::Dtype dtype = torch::kFloat32) {
-  return open_golden(folder).load_unet(torch::kCPU, dtype, variant);
+                             torch::Dtype dtype = torch::kFloat32, torch::Device device = torch::kCPU) {
+  return open_golden(folder).load_unet(device, dtype, variant);
 }
-AutoencoderKL vae_of(const fs::path& folder) {
-  return open_golden(folder).load_vae(torch::kCPU, torch::kFloat32);
+AutoencoderKL vae_of(const fs::path& folder, torch::Device device = torch::kCPU) {
+  return open_golden(folder).load_vae(device, torch::kFloat32);
 }
-CLIPTextModel text_of(const fs::path& folder, std::string_view variant = "") {
-  return open_golden(folder).load_text_encoder(torch::kCPU, torch::kFloat32, variant);
+CLIPTextModel text_of(const fs::path& folder, std::string_view variant = "", torch::Device device = torch::kCPU) {
+  return open_golden(folder).load_text_encoder(device, torch::kFloat32, variant);
 }
 
-TEST(LoadPipeline, ReadsWhatDiffusersWrote) {
-  const auto unet = unet_of("pipeline");
+class PipelineOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(PipelineOnDevice);
+
+TEST_P(PipelineOnDevice, ReadsWhatDiffusersWrote) {
+  const auto unet = unet_of("pipeline", "", torch::kFloat32, device());
   expect_reference(*unet, "unet");
   EXPECT_FALSE(unet->is_training());
-  expect_reference(*vae_of("pipeline"), "vae");
-  expect_reference(*text_of("pipeline"), "text_encoder");  // transformers 5 writes it without its prefix
+  EXPECT_EQ(unet->parameters().front().device(), device());
+  expect_reference(*vae_of("pipeline", device()), "vae");
+  expect_reference(*text_of("pipeline", "", device()), "text_encoder");  // transformers 5 writes it without its prefix
 }
 
 TEST(LoadPipeline, BareComponentFolderIsEnough) {
@@ -104,8 +110,8 @@ TEST(LoadPipeline, TakesHalfPrecisionVariantsAndShards) {
   expect_rounded(*text_of("pipeline"), *text_of("pipeline", "fp16"), torch::kFloat16);
 }
 
-TEST(LoadPipeline, ConvertsToTheWantedType) {
-  const auto unet = unet_of("pipeline", "", torch::kBFloat16);
+TEST_P(PipelineOnDevice, ConvertsToTheWantedType) {
+  const auto unet = unet_of("pipeline", "", torch::kBFloat16, device());
   EXPECT_EQ(unet->parameters().front().scalar_type(), torch::kBFloat16);
   expect_rounded(*unet_of("pipeline"), *unet, torch::kBFloat16);
 }
@@ -271,9 +277,10 @@ TEST(InspectPipeline, CountsWithoutProblems) {
   EXPECT_EQ(inspect_pipeline(golden / "unet_sharded").at("components").at("unet").at("tensors"), unet.at("tensors"));
 }
 
-TEST(SaveWeights, IsWhatTheReferenceWriterWrites) {
+// From any device, and whatever layout the weights have there.
+TEST_P(PipelineOnDevice, SavesWhatTheReferenceWriterWrites) {
   const TempDir dir;
-  const auto unet = unet_of("pipeline");
+  const auto unet = unet_of("pipeline", "", torch::kFloat32, device());
   save_weights(tensors_of(*unet), dir.path(), diffusers_stem);
   EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.safetensors"),
             read_file(golden / "pipeline/unet/diffusion_pytorch_model.safetensors"));

@@ -17,20 +17,22 @@ namespace {
 using golden::Json;
 using golden::Shape;
 
-// Largest relative errors allowed.
-constexpr double output_tolerance = 1e-5, gradient_tolerance = 1e-4;
+// Largest relative error of gradients allowed.
+constexpr double gradient_tolerance = 1e-4;
 
 struct Case {
-  explicit Case(const std::string& name)
+  explicit Case(const std::string& name, torch::Device device = torch::kCPU, bool channels_last = false)
       : golden(golden::load("unet_" + name)), unet(UNet2DConditionConfig::from_json(golden["config"])) {
     golden::fill_weights(*unet);
-    sample = golden::unit("sample", golden["sample"].get<Shape>());
-    timestep = torch::tensor(golden["timestep"].get<std::vector<double>>(), torch::kDouble);
-    context = golden::unit("encoder_hidden_states", golden["context"].get<Shape>());
+    nn::place(*unet, device, torch::kFloat32, channels_last);
+    sample = golden::unit("sample", golden["sample"].get<Shape>()).to(device);
+    if (channels_last) sample = sample.contiguous(torch::MemoryFormat::ChannelsLast);
+    timestep = torch::tensor(golden["timestep"].get<std::vector<double>>(), torch::kDouble).to(device);
+    context = golden::unit("encoder_hidden_states", golden["context"].get<Shape>()).to(device);
   }
   torch::Tensor run() { return unet(sample, timestep, context); }
   torch::Tensor loss(const torch::Tensor& output) {
-    return torch::mse_loss(output, golden::unit("target", output.sizes().vec()));
+    return torch::mse_loss(output, golden::unit("target", output.sizes().vec()).to(output.device()));
   }
 
   Json golden;
@@ -38,38 +40,36 @@ struct Case {
   torch::Tensor sample, timestep, context;
 };
 
-class UNetGolden : public testing::TestWithParam<const char*> {};
+class UNetGolden : public golden::OnDevices {};
 
 TEST_P(UNetGolden, OutputLossAndGradientsAreThoseOfDiffusers) {
-  Case c(GetParam());
+  Case c(name(), device());
   const auto output = c.run();
-  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance());
   const auto loss = c.loss(output);
-  EXPECT_NEAR(loss.item<double>(), c.golden["loss"].get<double>(), 1e-5);
+  EXPECT_NEAR(loss.item<double>(), c.golden["loss"].get<double>(), output_tolerance());
   loss.backward();
   golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
 }
 
 TEST_P(UNetGolden, CheckpointingChangesNothing) {
-  Case c(GetParam());
+  Case c(name(), device());
   c.unet->set_gradient_checkpointing(true);
   const auto output = c.run();
-  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance());
   c.loss(output).backward();
   golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
 }
 
 TEST_P(UNetGolden, ChannelsLastChangesNothing) {
-  Case c(GetParam());
-  nn::place(*c.unet, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
-  c.sample = c.sample.contiguous(torch::MemoryFormat::ChannelsLast);
+  Case c(name(), device(), /*channels_last=*/true);
   const auto output = c.run();
-  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance);
+  EXPECT_LT(golden::relative_error(output, c.golden["output"]), output_tolerance());
   c.loss(output).backward();
   golden::expect_gradients(*c.unet, c.golden["gradients"], gradient_tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(, UNetGolden, testing::Values("sd1_like", "sd2_like", "odd", "plain", "no_mid"));
+MILLRACE_GOLDENS_ON_DEVICES(UNetGolden, "sd1_like", "sd2_like", "odd", "plain", "no_mid");
 
 TEST(UNet, OneTimestepServesTheWholeBatch) {
   Case c("sd1_like");
@@ -78,12 +78,16 @@ TEST(UNet, OneTimestepServesTheWholeBatch) {
   EXPECT_TRUE(torch::equal(three, c.unet(c.sample, torch::tensor({17.0}), c.context)));
 }
 
-TEST(UNet, CheckpointedDropoutDrawsTheSameNumbersAgain) {
-  Case c("plain");
+class UNetOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(UNetOnDevice);
+
+TEST_P(UNetOnDevice, CheckpointedDropoutDrawsTheSameNumbersAgain) {
+  Case c("plain", device());
   auto config = c.golden["config"];
   config["dropout"] = 0.5;
   UNet2DConditionModel unet(UNet2DConditionConfig::from_json(config));
   golden::fill_weights(*unet);
+  nn::place(*unet, device(), torch::kFloat32);
   const auto gradient = [&](bool checkpointing) {
     unet->set_gradient_checkpointing(checkpointing);
     unet->zero_grad();
@@ -92,16 +96,18 @@ TEST(UNet, CheckpointedDropoutDrawsTheSameNumbersAgain) {
     return unet->named_parameters()["conv_in.weight"].grad().clone();
   };
   const auto plain = gradient(false);
-  EXPECT_TRUE(torch::allclose(plain, gradient(true), 1e-4, 1e-6));
+  // cuDNN may take another kernel the second time.
+  EXPECT_TRUE(torch::allclose(plain, gradient(true), 1e-4, is_cuda() ? 1e-5 : 1e-6));
   torch::manual_seed(6);
   unet->zero_grad();
   c.loss(unet(c.sample, c.timestep, c.context)).backward();
   EXPECT_FALSE(torch::allclose(plain, unet->named_parameters()["conv_in.weight"].grad(), 1e-4, 1e-6));
 }
 
-TEST(UNet, RunsInBfloat16) {
-  Case c("sd2_like");
-  c.unet->to(torch::kBFloat16);
+// In the layout that a run has on the device.
+TEST_P(UNetOnDevice, RunsInBfloat16) {
+  Case c("sd2_like", device());
+  nn::place(*c.unet, device(), torch::kBFloat16);
   c.sample = c.sample.to(torch::kBFloat16);
   c.context = c.context.to(torch::kBFloat16);
   EXPECT_LT(golden::relative_error(c.run(), c.golden["output"]), 0.05);

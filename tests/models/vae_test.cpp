@@ -9,28 +9,40 @@ namespace {
 using golden::Json;
 using golden::Shape;
 
-class VaeGolden : public testing::TestWithParam<const char*> {};
+class VaeGolden : public golden::OnDevices {
+ protected:
+  void expect_reference(bool channels_last) const;
+};
 
-TEST_P(VaeGolden, MomentsImagesAndGradientsAreThoseOfDiffusers) {
-  const Json expected = golden::load(std::string("vae_") + GetParam());
+void VaeGolden::expect_reference(bool channels_last) const {
+  const Json expected = golden::load("vae_" + name());
   AutoencoderKL vae(AutoencoderKLConfig::from_json(expected["config"]));
   golden::fill_weights(*vae);
+  nn::place(*vae, device(), torch::kFloat32, channels_last);
 
-  const auto moments = vae->encode(golden::noise("image", expected["image"].get<Shape>()));
-  EXPECT_LT(golden::relative_error(moments, expected["moments"]), 1e-5);
+  const auto moments = vae->encode(golden::noise("image", expected["image"].get<Shape>()).to(device()));
+  EXPECT_LT(golden::relative_error(moments, expected["moments"]), output_tolerance());
 
-  const auto decoded = vae->decode(golden::unit("latent", expected["latent"].get<Shape>()));
+  const auto decoded = vae->decode(golden::unit("latent", expected["latent"].get<Shape>()).to(device()));
   using torch::indexing::Slice;
   const auto every_third = decoded.index({Slice(), Slice(), Slice(0, {}, 3), Slice(0, {}, 3)});
-  EXPECT_LT(golden::relative_error(every_third, expected["decoded"]), 1e-5);
+  EXPECT_LT(golden::relative_error(every_third, expected["decoded"]), output_tolerance());
 
-  const auto loss = torch::mse_loss(moments, golden::unit("moments", moments.sizes().vec())) +
-                    torch::mse_loss(decoded, golden::unit("decoded", decoded.sizes().vec()));
+  const auto loss = torch::mse_loss(moments, golden::unit("moments", moments.sizes().vec()).to(device())) +
+                    torch::mse_loss(decoded, golden::unit("decoded", decoded.sizes().vec()).to(device()));
   loss.backward();
   golden::expect_gradients(*vae, expected["gradients"], 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(, VaeGolden, testing::Values("sd_like", "odd"));
+TEST_P(VaeGolden, MomentsImagesAndGradientsAreThoseOfDiffusers) {
+  expect_reference(/*channels_last=*/false);
+}
+
+TEST_P(VaeGolden, ChannelsLastChangesNothing) {
+  expect_reference(/*channels_last=*/true);
+}
+
+MILLRACE_GOLDENS_ON_DEVICES(VaeGolden, "sd_like", "odd");
 
 TEST(Vae, HasTheStateDictOfStableDiffusion) {
   std::ifstream file(test::data_dir() / "presets/sd2_shapes.json");

@@ -4,10 +4,11 @@
 #include <torch/nn/pimpl.h>
 #include <torch/utils.h>
 
+#include "devices.h"
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/parallel/storage_order.h"
-#include "mpi_world.h"
+#include "mpi_devices.h"
 
 // A small net that all ranks of a test train on their shares of a batch.
 namespace millrace {
@@ -30,10 +31,10 @@ struct SmallNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(SmallNet);
 
-inline SmallNet make_net(int seed, torch::Dtype dtype = torch::kFloat32) {
+inline SmallNet make_net(int seed, torch::Dtype dtype = torch::kFloat32, torch::Device device = torch::kCPU) {
   torch::manual_seed(seed);
   SmallNet net;
-  net->to(dtype);
+  net->to(device, dtype);
   return net;
 }
 
@@ -48,9 +49,10 @@ inline Batch batch_of_step(int step) {
 
 // The part of the mean loss that samples [begin, end) of the global batch contribute.
 inline torch::Tensor loss_of(SmallNet& net, const Batch& batch, int begin, int end) {
-  const auto dtype = net->out->weight.scalar_type();
-  const auto output = net(batch.image.slice(0, begin, end).to(dtype));
-  return (output.to(torch::kFloat32) - batch.target.slice(0, begin, end)).square().sum() / global_batch;
+  const auto& weight = net->out->weight;
+  const auto output = net(batch.image.slice(0, begin, end).to(weight.device(), weight.scalar_type()));
+  const auto target = batch.target.slice(0, begin, end).to(weight.device());
+  return (output.to(torch::kFloat32) - target).square().sum() / global_batch;
 }
 
 struct Settings {
@@ -61,6 +63,7 @@ struct Settings {
   int accumulation = 2;  // micro-batches of a step, on each rank
   MakeCollectives make_collectives = {};
   config::Auto<ReduceDtype> reduce_dtype = {};
+  torch::Device device = torch::kCPU;
 };
 
 inline OptimConfig optim_config(std::optional<double> clip) {
@@ -76,7 +79,8 @@ inline const EmaConfig ema_config{.enabled = true, .decay = 0.8, .warmup = true}
 // A net and what trains it on all ranks of the test.
 struct Training {
   explicit Training(const Settings& settings = {})
-      : net(make_net(1 + test_world().rank(), settings.dtype)),  // ranks differ until rank 0's weights are shared
+      : net(make_net(1 + test_world().rank(), settings.dtype,
+                     settings.device)),  // ranks differ until rank 0's weights are shared
         parallel{.strategy = settings.strategy,
                  .shard_size = {std::min(2, test_world().size())},
                  .reduce_dtype = settings.reduce_dtype,
@@ -105,7 +109,7 @@ struct Training {
     return norm;
   }
 
-  // All weights in the net's order, from the shards of all ranks.
+  // All weights in the net's order, from the shards of all ranks; on the host.
   torch::Tensor weights() const {
     std::map<std::string, std::vector<double>> whole;
     for (const auto& spec : model.layout().parameters) whole[spec.name].resize(spec.elements());
@@ -113,7 +117,7 @@ struct Training {
       for (const auto& slice : slices_of_shard(model.layout(), model.shard())) {
         const auto elements = model.parameter_shard(slice.bucket)
                                   .slice(0, slice.shard_offset, slice.shard_offset + slice.end - slice.begin)
-                                  .to(torch::kFloat64);
+                                  .to(torch::kCPU, torch::kFloat64);
         std::copy_n(elements.data_ptr<double>(), elements.numel(), whole.at(slice.name).begin() + slice.begin);
       }
     }
@@ -136,9 +140,10 @@ struct Training {
   ShardedAdamW optimizer;
 };
 
+// On the host.
 inline torch::Tensor flat_parameters(const SmallNet& net) {
   std::vector<torch::Tensor> all;
-  for (const auto& parameter : net->parameters()) all.push_back(parameter.detach().reshape({-1}));
+  for (const auto& parameter : net->parameters()) all.push_back(parameter.detach().cpu().reshape({-1}));
   return torch::cat(all).clone();
 }
 

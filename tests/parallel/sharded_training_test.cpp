@@ -32,11 +32,13 @@ struct Reference {
   torch::optim::AdamW adamw;
 };
 
-class ShardedTraining : public testing::TestWithParam<std::tuple<Strategy, std::optional<double>, int>> {};
+class ShardedTraining
+    : public test::OnDevicesOfRanks<std::tuple<torch::DeviceType, Strategy, std::optional<double>, int>> {};
 
+// On a GPU, too, against AdamW on the CPU.
 TEST_P(ShardedTraining, EqualsPlainAdamW) {
-  const auto& [strategy, clip, accumulation] = GetParam();
-  Training training({.strategy = strategy, .clip = clip, .accumulation = accumulation});
+  const auto& [type, strategy, clip, accumulation] = GetParam();
+  Training training({.strategy = strategy, .clip = clip, .accumulation = accumulation, .device = device()});
   Reference reference(clip);
   auto ema = flat_parameters(reference.net);
   expect_close(training.weights(), ema, 1e-12);
@@ -47,8 +49,8 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
     const double decay = step == 1 ? 0 : std::min(0.8, double(step) / (9 + step));
     ema = decay * ema + (1 - decay) * flat_parameters(reference.net);
   }
-  // Other kernels for other batches, and sums in another order.
-  constexpr double tolerance = 2e-5;
+  // Other kernels for other batches, and sums in another order; where a gradient is almost 0, AdamW makes more of it.
+  const double tolerance = is_cuda() ? 1e-4 : 2e-5;
   expect_close(training.weights(), flat_parameters(reference.net), tolerance);
   const auto weights = training.weights();
   torch::Tensor shown;
@@ -63,10 +65,16 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
   EXPECT_EQ(training.optimizer.updates(), 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ShardedTraining,
-                         testing::Combine(testing::ValuesIn(strategies),
+std::string name_of_training(const testing::TestParamInfo<ShardedTraining::ParamType>& test) {
+  const auto& [type, strategy, clip, accumulation] = test.param;
+  return fmt::format("{}_{}_{}_{}", test::name_of(type), to_string(strategy), clip ? "clipped" : "unclipped",
+                     accumulation);
+}
+INSTANTIATE_TEST_SUITE_P(Devices, ShardedTraining,
+                         testing::Combine(test::all_devices(), testing::ValuesIn(strategies),
                                           testing::Values(std::optional<double>(1.0), std::nullopt),
-                                          testing::Values(1, 2, 4)));
+                                          testing::Values(1, 2, 4)),
+                         name_of_training);
 
 torch::Tensor trained(const Settings& settings) {
   Training training(settings);
@@ -130,8 +138,11 @@ TEST(ShardedTrainingBits, GradientsTravelInBfloat16WhereAsked) {
   }
 }
 
-TEST(ShardedTrainingBits, MastersStayFloat32UnderBfloat16) {
-  Training training({.dtype = torch::kBFloat16});
+class ShardedTrainingOnDevice : public test::OnDeviceOfRanks {};
+MILLRACE_ON_DEVICES(ShardedTrainingOnDevice);
+
+TEST_P(ShardedTrainingOnDevice, MastersStayFloat32UnderBfloat16) {
+  Training training({.dtype = torch::kBFloat16, .device = device()});
   for (int step = 1; step <= 4; ++step) training.step(step);
   Reference reference(1.0);
   for (int step = 1; step <= 4; ++step) reference.step(step);
@@ -149,10 +160,10 @@ TEST(ShardedTrainingBits, MastersStayFloat32UnderBfloat16) {
   EXPECT_TRUE(torch::equal(flat_parameters(training.net), before));
 }
 
-TEST(ShardedTrainingBits, MastersStartFromTheWeightsBeforeTheCast) {
+TEST_P(ShardedTrainingOnDevice, MastersStartFromTheWeightsBeforeTheCast) {
   auto net = make_net(1);
   auto originals = weights_of(*net);
-  net->to(torch::kBFloat16);
+  net->to(device(), torch::kBFloat16);
   const ParallelConfig parallel{.bucket_mb = 0.001};
   ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
                      test_world().group());
@@ -163,29 +174,34 @@ TEST(ShardedTrainingBits, MastersStartFromTheWeightsBeforeTheCast) {
     if (slice.channels_last) original = original.permute({0, 2, 3, 1});
     const auto expected = original.reshape(-1).slice(0, slice.begin, slice.end);
     for (const auto* kind : {"weights", "ema"}) {
-      const auto& shard = optimizer.state().at(kind)[slice.bucket];
+      const auto shard = optimizer.state().at(kind)[slice.bucket].cpu();
       EXPECT_TRUE(torch::equal(shard.slice(0, slice.shard_offset, slice.shard_offset + expected.numel()), expected))
           << kind << " of " << slice.name;
     }
   }
 }
 
-TEST(ShardedTrainingBits, StateMovesToAnotherOptimizer) {
-  Training first, second;
+// The state is the same bits, the steps from there on the same but for what a GPU's kernels may add in another order.
+TEST_P(ShardedTrainingOnDevice, StateMovesToAnotherOptimizer) {
+  Training first({.device = device()}), second({.device = device()});
   for (int step = 1; step <= 2; ++step) first.step(step);
   for (const auto& [kind, shards] : first.optimizer.state()) {
     for (std::size_t b = 0; b < shards.size(); ++b) second.optimizer.state().at(kind)[b].copy_(shards[b]);
   }
   second.optimizer.set_updates(first.optimizer.updates(), first.optimizer.ema_updates());
   second.optimizer.publish_weights();
+  EXPECT_TRUE(torch::equal(flat_parameters(second.net), flat_parameters(first.net)));
   for (int step = 3; step <= 4; ++step) {
     first.step(step);
     second.step(step);
   }
-  EXPECT_TRUE(torch::equal(flat_parameters(second.net), flat_parameters(first.net)));
-  for (std::size_t b = 0; b < first.optimizer.state().at("ema").size(); ++b) {
-    EXPECT_TRUE(torch::equal(second.optimizer.state().at("ema")[b], first.optimizer.state().at("ema")[b]));
-  }
+  const auto expect_same = [&](const torch::Tensor& actual, const torch::Tensor& expected) {
+    if (is_cuda()) return expect_close(actual, expected, 1e-5);
+    EXPECT_TRUE(torch::equal(actual, expected));
+  };
+  expect_same(flat_parameters(second.net), flat_parameters(first.net));
+  for (std::size_t b = 0; b < first.optimizer.state().at("ema").size(); ++b)
+    expect_same(second.optimizer.state().at("ema")[b], first.optimizer.state().at("ema")[b]);
 }
 
 TEST(ShardedModel, ADamagedWeightIsFoundOnEveryRank) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "devices.h"
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/train/diffusion_task.h"
 #include "parcels/encodings.h"
@@ -24,9 +25,11 @@ EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
   return both;
 }
 
-// A task whose first batch is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
+// A task on a device, whose first batch is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
 struct Fixture {
-  explicit Fixture(const ObjectiveConfig& objective) {
+  explicit Fixture(const ObjectiveConfig& objective, torch::Device device = torch::kCPU) {
+    nn::place(*unet, device, torch::kFloat32);
+    options.device = device;
     options.objective = objective;
     options.seed = seed;
     options.global_batch = whole_batch;
@@ -46,6 +49,7 @@ struct Fixture {
     EXPECT_TRUE(task->next_batch(1));
   }
 
+  // On the CPU.
   StepInput whole_input() const {
     std::vector<RngKey> keys;
     for (const auto& ref : batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
@@ -53,7 +57,7 @@ struct Fixture {
                            0.5, 0.25, schedule, options.objective, torch::kCPU);
   }
 
-  UNet2DConditionModel unet = test::make_small_unet();
+  UNet2DConditionModel unet = test::make_small_unet(), unet_on_cpu = test::make_small_unet();
   NoiseSchedule schedule{SchedulerConfig::stable_diffusion(Prediction::epsilon)};
   test::ScriptedReceiver receiver;
   DiffusionTask::Options options;
@@ -64,22 +68,32 @@ struct Fixture {
 std::vector<torch::Tensor> gradients(UNet2DConditionModel& unet) {
   std::vector<torch::Tensor> all;
   for (auto& parameter : unet->parameters()) {
-    all.push_back(parameter.grad().clone());
+    all.push_back(parameter.grad().clone().cpu());
     parameter.mutable_grad().reset();
   }
   return all;
 }
 
-TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
-  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5});
+class DiffusionTaskOnDevice : public test::OnDevice {
+ protected:
+  // Largest relative error of a loss or a prediction, and of a gradient. A GPU's kernels add in another order and round
+  // the timestep's sines otherwise; some gradients are small differences of large numbers.
+  double tolerance() const { return is_cuda() ? 1e-4 : 1e-6; }
+  double gradient_tolerance() const { return is_cuda() ? 1e-3 : 1e-4; }
+};
+MILLRACE_ON_DEVICES(DiffusionTaskOnDevice);
+
+// ... which the CPU computes.
+TEST_P(DiffusionTaskOnDevice, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
+  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5}, device());
   const auto input = fixture.whole_input();
   EXPECT_GT(input.weight.max().item<float>(), input.weight.min().item<float>());
-  const auto prediction = fixture.unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
+  const auto prediction = fixture.unet_on_cpu->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
   auto expected = torch::zeros({});
   for (int i = 0; i < share_size; ++i)
     expected = expected + input.weight[i] * (prediction[i] - input.target[i]).square().mean() / whole_batch;
   expected.backward();
-  const auto expected_gradients = gradients(fixture.unet);
+  const auto expected_gradients = gradients(fixture.unet_on_cpu);
 
   for (const int micro : {1, 2, 4, 6}) {
     double sum = 0;
@@ -88,11 +102,11 @@ TEST(DiffusionTask, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
       loss.backward();
       sum += loss.item<double>();
     }
-    EXPECT_NEAR(sum, expected.item<double>(), 1e-6 * sum) << "micro-batches of " << micro;
+    EXPECT_NEAR(sum, expected.item<double>(), tolerance() * sum) << "micro-batches of " << micro;
     const auto actual = gradients(fixture.unet);
     for (std::size_t i = 0; i < actual.size(); ++i)
       EXPECT_LE((actual[i] - expected_gradients[i]).abs().max().item<double>(),
-                1e-4 * expected_gradients[i].abs().max().item<double>() + 1e-7)
+                gradient_tolerance() * expected_gradients[i].abs().max().item<double>() + 1e-7)
           << "micro-batches of " << micro << ", parameter " << i;
   }
 }
@@ -134,8 +148,9 @@ TEST(DiffusionTask, CaptionsAreDroppedByTheKeysOfTheirSamples) {
   }
 }
 
-TEST(DiffusionTask, ARecordHoldsWhatTheStepWasMadeOf) {
-  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5, .noise_offset = 0.1});
+// On the host; tests/diffusion/objective_test.cpp tells what a GPU computes to the bit.
+TEST_P(DiffusionTaskOnDevice, ARecordHoldsWhatTheStepWasMadeOf) {
+  Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5, .noise_offset = 0.1}, device());
   fixture.task->loss(0, share_size);
   EXPECT_TRUE(fixture.task->take_record().empty()) << "nobody asked for a record";
   fixture.task->start_record();
@@ -150,16 +165,21 @@ TEST(DiffusionTask, ARecordHoldsWhatTheStepWasMadeOf) {
   ASSERT_EQ(record.size(), wanted.size() + 1);
   for (const auto& [name, tensor] : wanted) {
     EXPECT_EQ(record.at(name).scalar_type(), name == "timesteps" ? torch::kInt64 : torch::kFloat32) << name;
-    EXPECT_TRUE(torch::equal(record.at(name), tensor.to(record.at(name).scalar_type()))) << name;
+    const auto expected = tensor.to(record.at(name).scalar_type());
+    if (is_cuda() && (name == "latents" || name == "noisy")) {
+      EXPECT_LT((record.at(name) - expected).abs().max().item<double>(), 1e-5) << name;
+    } else {
+      EXPECT_TRUE(torch::equal(record.at(name), expected)) << name;
+    }
   }
   const torch::NoGradGuard no_grad;
-  const auto prediction = fixture.unet->forward(record.at("noisy"), record.at("timesteps"), record.at("text"));
-  EXPECT_LT((record.at("prediction") - prediction).abs().max().item<double>(), 1e-5);
+  const auto prediction = fixture.unet_on_cpu->forward(record.at("noisy"), record.at("timesteps"), record.at("text"));
+  EXPECT_LT((record.at("prediction") - prediction).abs().max().item<double>(), is_cuda() ? 1e-4 : 1e-5);
   EXPECT_FALSE(record.at("prediction").requires_grad());
 }
 
 // The loss of three samples with this text, or with what `text_encoder` makes of it.
-double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encoder) {
+double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encoder, torch::Device device) {
   auto content = test::make_content(2, 0, 3);
   content.batch.text = text;
   test::ScriptedReceiver receiver;
@@ -169,7 +189,10 @@ double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encode
   options.null_text = torch::zeros({test::text_tokens, test::text_width}, torch::kHalf);
   options.text_encoder = std::move(text_encoder);
   options.producers = {0};
-  DiffusionTask task(test::make_small_unet(), NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
+  options.device = device;
+  auto unet = test::make_small_unet();
+  nn::place(*unet, device, torch::kFloat32);
+  DiffusionTask task(unet, NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
                      BatchReceiver(receiver, {{2, 0}}, 3), receiver, options);
   EXPECT_TRUE(task.next_batch(1));
   const auto loss = task.loss(0, 3);
@@ -178,19 +201,19 @@ double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encode
 }
 
 // encode.text_on=trainer
-TEST(DiffusionTask, TokensBecomeTextEmbeddings) {
+TEST_P(DiffusionTaskOnDevice, TokensBecomeTextEmbeddings) {
   auto config = preset_configs(Preset::tiny).text_encoder;
   config.update({{"hidden_size", test::text_width}, {"num_attention_heads", 2}});
   auto network = make_text_encoder(config, /*seed=*/1);
-  TextEncoder encoder(network, torch::kCPU, torch::kFloat32, /*batch_size=*/2);
+  TextEncoder encoder(network, device(), torch::kFloat32, /*batch_size=*/2);
   const auto tokens = torch::arange(3 * test::text_tokens, torch::kInt32).view({3, test::text_tokens});
-  const auto loss = loss_of(tokens, encoder);
-  EXPECT_EQ(loss, loss_of(encoder.encode(tokens), std::nullopt));
-  EXPECT_NE(loss, loss_of(tokens + 1, encoder));
+  const auto loss = loss_of(tokens, encoder, device());
+  EXPECT_NEAR(loss, loss_of(encoder.encode(tokens).cpu(), std::nullopt, device()), is_cuda() ? 1e-5 * loss : 0);
+  EXPECT_NE(loss, loss_of(tokens + 1, encoder, device()));
 
   // What half precision cannot hold must reach the guard.
   network->parameters().back().data().fill_(1e6);  // the last norm's bias
-  EXPECT_FALSE(std::isfinite(loss_of(tokens, encoder)));
+  EXPECT_FALSE(std::isfinite(loss_of(tokens, encoder, device())));
 }
 
 TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {
