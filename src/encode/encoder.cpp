@@ -51,10 +51,6 @@ torch::Tensor normalize_images(const torch::Tensor& pixels) {
       .sub_(1.0);
 }
 
-torch::Tensor images_to_tensor(std::span<const TransformedSample> samples) {
-  return normalize_images(stack_images(samples));
-}
-
 // Kernels number the elements of a feature map with 32 bits. The largest of the encoder's are those of the first level,
 // which lie one pixel wider for the first downsampling: 63 images of 512 pixels.
 static std::int64_t images_at_once(const AutoencoderKLConfig& vae, std::int64_t height, std::int64_t width) {

@@ -36,6 +36,7 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   const int gpus = word == "cpu" ? 0 : gpu::count();
   if (gpus > 0) {
     at::globalContext().setAllowTF32CuDNN(false);  // float32 means float32, in convolutions too
+    at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setBenchmarkCuDNN(true);  // shapes stay the same for the whole run
     gpu::use(local_rank % gpus);

@@ -8,6 +8,7 @@
 #include "millrace/core/error.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/encoder.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 
@@ -37,8 +38,8 @@ bool AutoencoderTask::next_batch(double) {
 
 torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
   const std::span samples(local_batch_.data() + begin, static_cast<std::size_t>(end - begin));
-  const auto image = images_to_tensor(samples).to(options_.device);                 // (B, 3, H, W)
-  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);  // (B, 8, h, w)
+  const auto image = normalize_images(upload(stack_images(samples), options_.device));  // (B, 3, H, W)
+  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);      // (B, 8, h, w)
   const Posterior posterior(moments);
   const auto& [mean, logvar] = posterior;
   const auto latent = posterior.sample(rng_keys(options_.seed, std::span(refs_).subspan(begin, end - begin)));
@@ -67,7 +68,8 @@ double AutoencoderTask::latent_deviation(const Group& trainers) {
   const std::span samples(local_batch_);
   for (std::size_t begin = 0; begin < samples.size(); begin += options_.micro_batch) {
     const auto count = std::min<std::size_t>(options_.micro_batch, samples.size() - begin);
-    const auto images = images_to_tensor(samples.subspan(begin, count)).to(options_.device, options_.dtype);
+    const auto pixels = upload(stack_images(samples.subspan(begin, count)), options_.device);
+    const auto images = normalize_images(pixels).to(options_.dtype);
     const Posterior posterior(vae_->encode(images).to(torch::kFloat32));
     const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, count));
     const auto latents = posterior.sample(keys).to(torch::kCPU, torch::kFloat64);

@@ -35,7 +35,7 @@ std::vector<TransformedSample> noise_samples(const std::vector<int>& numbers, in
 TEST(ImagesToTensor, BytesBecomeMinusOneToOnePlaneByPlane) {
   TransformedSample sample;
   sample.image = {2, 1, {0, 51, 255, 102, 204, 255}};
-  const auto tensor = images_to_tensor({&sample, 1});
+  const auto tensor = normalize_images(stack_images({&sample, 1}));
   const auto expected = torch::tensor({-1.0f, -0.2f, -0.6f, 0.6f, 1.0f, 1.0f}).view({1, 3, 1, 2});
   EXPECT_TRUE(torch::allclose(tensor, expected, 0, 1e-6)) << tensor;
 }
@@ -60,7 +60,8 @@ TEST_P(EncoderOnDevice, IsTheTwoNetworks) {
   EXPECT_EQ(batch.moments.scalar_type(), torch::kHalf);
   EXPECT_EQ(batch.text.scalar_type(), torch::kHalf);
   EXPECT_EQ(batch.moments.sizes().slice(0, 2), at::IntArrayRef({3, 8}));
-  EXPECT_TRUE(torch::allclose(batch.moments.to(torch::kFloat32), vae->encode(images_to_tensor(samples)), 2e-3, 2e-3));
+  EXPECT_TRUE(torch::allclose(batch.moments.to(torch::kFloat32), vae->encode(normalize_images(stack_images(samples))),
+                              2e-3, 2e-3));
   EXPECT_TRUE(torch::allclose(batch.text.to(torch::kFloat32), text->forward(ids), 2e-3, 2e-3));
   EXPECT_EQ(batch.refs[2].id, "archive.tar/6");
   EXPECT_EQ(encoder.images(), 3);

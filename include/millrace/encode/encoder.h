@@ -60,8 +60,6 @@ torch::Tensor stack_images(std::span<const TransformedSample> samples);
 torch::Tensor stack_tokens(std::span<const TransformedSample> samples);
 // u8 (B, H, W, 3) -> fp32 (B, 3, H, W) in [-1, 1], where the pixels are.
 torch::Tensor normalize_images(const torch::Tensor& pixels);
-// Both at once, on the host.
-torch::Tensor images_to_tensor(std::span<const TransformedSample> samples);
 
 // Of each row whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as infinity.
 std::vector<bool> finite_rows(const EncodedBatch& batch);
