@@ -89,7 +89,7 @@ void Snapshot::copy(const ShardedAdamW& optimizer) {
   const torch::NoGradGuard no_grad;
   if (among_mates_) return pass_parts(optimizer);
   for (const auto& piece : pieces_of(trainer_)) copy_elements(optimizer, piece.kind, piece.slice, place_of(piece));
-  synchronize(device_of(optimizer));
+  finish_own_work(device_of(optimizer));
 }
 
 // Each mate's part in turn goes to all of them; who writes keeps it.
@@ -102,7 +102,7 @@ void Snapshot::pass_parts(const ShardedAdamW& optimizer) {
       if (own) copy_elements(optimizer, piece.kind, piece.slice, floats_of(passed_, elements, piece.elements()));
       elements += piece.elements();
     }
-    if (own) synchronize(device_of(optimizer));
+    if (own) finish_own_work(device_of(optimizer));
     among_mates_->broadcast(memory_of(floats_of(passed_, 0, elements)), static_cast<int>(mate));
     if (entries_.empty()) continue;
     std::int64_t begin = 0;

@@ -389,6 +389,8 @@ Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
   TORCH_CHECK(words.size(0) <= 65535, "words has more than 65535 rows");
   const auto out = at::empty(sizes, words.options().dtype(torch::kFloat32));
   if (out.numel() == 0) return out;
+  TORCH_CHECK(out.numel() / words.size(0) <= std::int64_t{4} << 32, "sizes is ", sizes,
+              ": more than 2^34 numbers a row");
   run(words, normals_cpu, normals_cuda,
       {.rows = words.size(0),
        .per_row = out.numel() / words.size(0),

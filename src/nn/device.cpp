@@ -99,6 +99,10 @@ torch::Tensor upload(const torch::Tensor& tensor, torch::Device device) {
   return pinned.copy_(tensor).to(device, /*non_blocking=*/true);
 }
 
+void finish_own_work(torch::Device device) {
+  if (device.is_cuda()) gpu::finish_own_stream(device.index());
+}
+
 void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
 }

@@ -19,6 +19,9 @@ void use(int) {
 void use_own_stream(int) {
   ensure(false, "no GPU in this build");
 }
+void finish_own_stream(int) {
+  ensure(false, "no GPU in this build");
+}
 void synchronize(int) {
   ensure(false, "no GPU in this build");
 }

@@ -56,9 +56,15 @@ void use(int index) {
 
 void use_own_stream(int index) {
   use(index);
+  // Always the same one: the allocator keeps memory for each stream that was ever used.
+  static const auto stream =
+      c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index));
   c10::cuda::device_synchronize();  // streams of the pool do not wait for the default one, which may still fill weights
-  c10::cuda::setCurrentCUDAStream(
-      c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index)));
+  c10::cuda::setCurrentCUDAStream(stream);
+}
+
+void finish_own_stream(int index) {
+  c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).synchronize();
 }
 
 void synchronize(int index) {

@@ -14,8 +14,10 @@ std::string why_none();
 std::string versions();
 // Of the calling thread: the device that LibTorch asks when it chooses kernels.
 void use(int index);
-// Of the calling thread: a stream of its own on the device, once all work there is done.
+// Of the calling thread: the process's second stream on the device, once all work there is done.
 void use_own_stream(int index);
+// Waits for what the calling thread has started in its stream.
+void finish_own_stream(int index);
 void synchronize(int index);
 void* compute_stream(int index);
 std::uint64_t peak_memory_bytes(int index);

@@ -221,8 +221,8 @@ TEST_P(AdamwKernel, RefusesWhatDoesNotFit) {
   expect_error([&] { adamw_step(ours, ours.state); }, "state has shape");
 }
 
-MILLRACE_ON_DEVICES(AdamwKernel);
-MILLRACE_ON_DEVICES(SquareSum);
+MILLRACE_TEST_KERNELS(AdamwKernel);
+MILLRACE_TEST_KERNELS(SquareSum);
 
 }  // namespace
 }  // namespace millrace::kernels

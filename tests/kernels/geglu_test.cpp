@@ -78,7 +78,7 @@ TEST_P(Geglu, RefusesWhatDoesNotFit) {
   expect_error([&] { geglu(x, x[0].narrow(0, 0, 5)); }, "bias has shape");
 }
 
-MILLRACE_ON_DEVICES(Geglu);
+MILLRACE_TEST_KERNELS(Geglu);
 
 }  // namespace
 }  // namespace millrace::kernels

@@ -172,7 +172,7 @@ TEST_P(GroupNormSilu, RefusesWhatDoesNotFit) {
   expect_error(call(x, {}, weight, 3), "does not divide 16 channels");
 }
 
-MILLRACE_ON_DEVICES(GroupNormSilu);
+MILLRACE_TEST_KERNELS(GroupNormSilu);
 
 }  // namespace
 }  // namespace millrace::kernels

@@ -131,7 +131,7 @@ TEST_P(LayerNorm, RefusesWhatDoesNotFit) {
   expect_error([&] { add_layer_norm(x, x.to(torch::kFloat16), weight, weight, eps); }, "residual has not the type");
 }
 
-MILLRACE_ON_DEVICES(LayerNorm);
+MILLRACE_TEST_KERNELS(LayerNorm);
 
 }  // namespace
 }  // namespace millrace::kernels

@@ -51,7 +51,7 @@ TEST_P(Normals, RefuseWhatIsNoWords) {
   expect_error([&] { unit_normals(torch::zeros({2, 5}, torch::kInt32).to(device()), {3, 3}); }, "sizes is");
 }
 
-MILLRACE_ON_DEVICES(Normals);
+MILLRACE_TEST_KERNELS(Normals);
 
 }  // namespace
 }  // namespace millrace::kernels

@@ -26,7 +26,7 @@ inline std::string device_name(const testing::TestParamInfo<torch::DeviceType>& 
   return device.param == torch::kCPU ? "Cpu" : "Cuda";
 }
 
-#define MILLRACE_ON_DEVICES(suite) \
+#define MILLRACE_TEST_KERNELS(suite) \
   INSTANTIATE_TEST_SUITE_P(Kernels, suite, testing::Values(torch::kCPU, torch::kCUDA), device_name)
 
 inline const std::vector<torch::Dtype> all_types{torch::kFloat32, torch::kBFloat16, torch::kFloat16};

@@ -34,6 +34,8 @@ void compute_deterministically();
 // A host tensor on the device, by way of pinned memory where that is a GPU: from pageable memory the copy would wait
 // for all that the GPU has to do before it.
 torch::Tensor upload(const torch::Tensor& tensor, torch::Device device);
+// Waits for what the calling thread has started on a GPU, and not for other threads' streams.
+void finish_own_work(torch::Device device);
 // Waits for all work queued on the device.
 void synchronize(torch::Device device);
 // The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.

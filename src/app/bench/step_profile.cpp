@@ -277,6 +277,7 @@ OpClass class_of(std::string_view name) {
       {"aten::index", pointwise},
       {"aten::index_select", pointwise},
       {"millrace::geglu*", pointwise},
+      {"millrace::unit_normals", pointwise},
   };
   for (const auto& pattern : patterns)
     if (pattern.fits(name)) return pattern.op_class;
