@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/temp_dir.h"
 #include "devices.h"
 #include "millrace/core/error.h"
 #include "millrace/generate/generate.h"
@@ -180,7 +181,8 @@ TEST(Generate, InitialLatentsOfAnotherShapeAreRefused) {
 }
 
 TEST(Generate, LatentsComeFromFiles) {
-  const fs::path file = fs::path(testing::TempDir()) / "millrace_latents_test.safetensors";
+  const test::TempDir folder;
+  const fs::path file = folder / "latents.safetensors";
   const torch::Tensor latents = noise(2 * 4 * 3 * 5, 3).reshape({2, 4, 3, 5}).to(torch::kFloat32);
   save_latents(file, latents);
   EXPECT_TRUE(torch::equal(load_latents(file), latents));
@@ -188,7 +190,6 @@ TEST(Generate, LatentsComeFromFiles) {
   EXPECT_THROW(load_latents(file), Error);
   write_tensors(file, {{"latents", latents.to(torch::kFloat16)}});
   EXPECT_THROW(load_latents(file), Error);
-  fs::remove(file);
 }
 
 }  // namespace
