@@ -1,7 +1,6 @@
 #include "app_config.h"
 
 #include "millrace/core/hash.h"
-
 #include "sections.h"
 
 namespace millrace {

@@ -3,7 +3,6 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
@@ -51,13 +50,6 @@ torch::Tensor normalize_images(const torch::Tensor& pixels) {
       .sub_(1.0);
 }
 
-// Kernels number the elements of a feature map with 32 bits. The largest of the encoder's are those of the first level,
-// which lie one pixel wider for the first downsampling: 63 images of 512 pixels.
-static std::int64_t images_at_once(const AutoencoderKLConfig& vae, std::int64_t height, std::int64_t width) {
-  const auto elements = vae.coder.channels.front() * (height + 1) * (width + 1);
-  return std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
-}
-
 Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
     : vae_(std::move(vae)), device_(device), dtype_(dtype), batch_size_(batch_size) {
   vae_->to(device_, dtype_);
@@ -73,7 +65,7 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
   EncodedBatch batch;
   for (const auto& sample : samples) batch.refs.push_back(sample.ref);
   const auto pixels = upload(pad_rows(stack_images(samples), batch_size_), device_);  // (batch_size, H, W, 3)
-  const auto moments = encode_images(normalize_images(pixels).to(dtype_));            // (batch_size, 8, h, w)
+  const auto moments = vae_->encode(normalize_images(pixels).to(dtype_));             // (batch_size, 8, h, w)
   const auto tokens = stack_tokens(samples);
   const auto text = text_ ? text_->encode(tokens) : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
   // Only now does the host wait for a GPU.
@@ -82,16 +74,6 @@ EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
 
   images_ += count;
   return batch;
-}
-
-// In equal parts, whose size never changes.
-torch::Tensor Encoder::encode_images(const torch::Tensor& images) {
-  const auto rows = images.size(0), limit = images_at_once(vae_->config(), images.size(2), images.size(3));
-  const auto parts = (rows + limit - 1) / limit;
-  if (parts == 1) return vae_->encode(images);
-  std::vector<torch::Tensor> moments;
-  for (const auto& part : images.split((rows + parts - 1) / parts)) moments.push_back(vae_->encode(part));
-  return torch::cat(moments);
 }
 
 std::vector<bool> finite_rows(const EncodedBatch& batch) {

@@ -4,7 +4,6 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "millrace/core/error.h"
 #include "millrace/core/philox.h"
@@ -101,21 +100,9 @@ torch::Tensor unscale(const torch::Tensor& latents, const AutoencoderKLConfig& c
   return latents / config.scaling_factor + config.shift_factor.value_or(0);
 }
 
-// Kernels number the elements of a feature map with 32 bits. The largest of the decoder's are as large as the image and
-// have the channels of the second level: 31 images of 512 pixels.
-std::int64_t images_at_once(const AutoencoderKLConfig& vae, const torch::Tensor& latents) {
-  const auto& channels = vae.coder.channels;
-  const auto pixels = latents.size(2) * latents.size(3) * vae.factor() * vae.factor();
-  const auto elements = pixels * channels.at(std::min<std::size_t>(1, channels.size() - 1));
-  return std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
-}
-
 // Latents (B, C, h, w), not scaled -> u8 pixels (B, H, W, 3) on the host; halves round to even, as numpy does.
 torch::Tensor decode_pixels(AutoencoderKL& vae, const torch::Tensor& latents) {
-  std::vector<torch::Tensor> parts;
-  for (const auto& part : latents.split(images_at_once(vae->config(), latents)))
-    parts.push_back(vae->decode(part.to(device_of(*vae), dtype_of(*vae))).to(torch::kFloat32));
-  const torch::Tensor image = torch::cat(parts);
+  const torch::Tensor image = vae->decode(latents.to(device_of(*vae), dtype_of(*vae))).to(torch::kFloat32);
   const torch::Tensor levels = ((image * 0.5 + 0.5).clamp(0, 1) * 255).round();
   return levels.to(torch::kUInt8).permute({0, 2, 3, 1}).to(torch::kCPU).contiguous();
 }

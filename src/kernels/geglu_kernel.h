@@ -1,11 +1,22 @@
 #pragma once
 #include <type_traits>
-#include "columns.h"
 
+#include "columns.h"
 #include "geglu.h"
 #include "scalar_math.h"
 
 namespace millrace::kernels {
+
+// Of `width` channels from `channel` on; zeros where there is none.
+template <int width>
+struct GegluBias {
+  MILLRACE_HOST_DEVICE GegluBias(const Values& bias, int channel, int channels) {
+    if (bias.data == nullptr) return;
+    bias.read(channel, value);
+    bias.read(channels + channel, gate);
+  }
+  float value[width] = {}, gate[width] = {};
+};
 
 template <class T, int width>
 struct GegluKernel {
@@ -26,18 +37,14 @@ struct GegluKernel {
     const int channels = arguments.channels;
     const T* x = static_cast<const T*>(arguments.x) + place.channel;
     T* y = static_cast<T*>(arguments.y) + place.channel;
-    float value_bias[width] = {}, gate_bias[width] = {};
-    if (arguments.bias.data != nullptr) {
-      arguments.bias.read(place.channel, value_bias);
-      arguments.bias.read(channels + place.channel, gate_bias);
-    }
+    const GegluBias<width> bias(arguments.bias, place.channel, channels);
     for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
       float values[width], gates[width];
       load(x + row * 2 * channels, values);
       load(x + row * 2 * channels + channels, gates);
       for (int i = 0; i < width; ++i) {
-        const float gate = gates[i] + gate_bias[i];
-        values[i] = (values[i] + value_bias[i]) * (gate * normal_distribution(gate));
+        const float gate = gates[i] + bias.gate[i];
+        values[i] = (values[i] + bias.value[i]) * (gate * normal_distribution(gate));
       }
       store(y + row * channels, values);
     }
@@ -75,18 +82,14 @@ struct GegluBackwardKernel {
     const T* x = static_cast<const T*>(arguments.x) + place.channel;
     const T* y_grad = static_cast<const T*>(arguments.y_grad) + place.channel;
     T* x_grad = static_cast<T*>(arguments.x_grad) + place.channel;
-    float value_bias[width] = {}, gate_bias[width] = {};
-    if (arguments.bias.data != nullptr) {
-      arguments.bias.read(place.channel, value_bias);
-      arguments.bias.read(channels + place.channel, gate_bias);
-    }
+    const GegluBias<width> bias(arguments.bias, place.channel, channels);
     for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
       float values[width], gates[width], gradients[width];
       load(x + row * 2 * channels, values);
       load(x + row * 2 * channels + channels, gates);
       load(y_grad + row * channels, gradients);
       for (int i = 0; i < width; ++i) {
-        const float value = values[i] + value_bias[i], gate = gates[i] + gate_bias[i];
+        const float value = values[i] + bias.value[i], gate = gates[i] + bias.gate[i];
         const float distribution = normal_distribution(gate);
         values[i] = gradients[i] * (gate * distribution);
         gates[i] = gradients[i] * value * (distribution + gate * normal_density(gate));

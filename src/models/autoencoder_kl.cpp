@@ -1,5 +1,9 @@
 #include "millrace/models/autoencoder_kl.h"
 
+#include <algorithm>
+#include <limits>
+#include <vector>
+
 #include "config_reader.h"
 
 namespace millrace {
@@ -67,13 +71,36 @@ AutoencoderKLImpl::AutoencoderKLImpl(const AutoencoderKLConfig& c)
   }
 }
 
-torch::Tensor AutoencoderKLImpl::encode(const torch::Tensor& image) {
-  const auto moments = encoder(image);
-  return quant_conv ? quant_conv(moments) : moments;
+// Kernels number the elements of a feature map with 32 bits: a batch whose largest map, of `elements` an image, would
+// have more goes through `network` in equal parts, whose size never changes.
+template <class Network>
+static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t elements, const Network& network) {
+  const auto rows = batch.size(0);
+  const auto limit = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
+  const auto parts = (rows + limit - 1) / limit;
+  if (parts <= 1) return network(batch);
+  std::vector<torch::Tensor> outputs;
+  for (const auto& part : batch.split((rows + parts - 1) / parts)) outputs.push_back(network(part));
+  return torch::cat(outputs);
 }
 
+// The largest maps are those of the first level, which lie one pixel wider for the first downsampling: 63 images of 512
+// pixels.
+torch::Tensor AutoencoderKLImpl::encode(const torch::Tensor& image) {
+  const auto elements = config_.coder.channels.front() * (image.size(2) + 1) * (image.size(3) + 1);
+  return in_parts(image, elements, [&](const torch::Tensor& part) {
+    const auto moments = encoder(part);
+    return quant_conv ? quant_conv(moments) : moments;
+  });
+}
+
+// The largest maps are as large as the image and have the channels of the second level: 31 images of 512 pixels.
 torch::Tensor AutoencoderKLImpl::decode(const torch::Tensor& latent) {
-  return decoder(post_quant_conv ? post_quant_conv(latent) : latent);
+  const auto& channels = config_.coder.channels;
+  const auto pixels = latent.size(2) * latent.size(3) * config_.factor() * config_.factor();
+  const auto elements = pixels * channels.at(std::min<std::size_t>(1, channels.size() - 1));
+  return in_parts(latent, elements,
+                  [&](const torch::Tensor& part) { return decoder(post_quant_conv ? post_quant_conv(part) : part); });
 }
 
 }  // namespace millrace

@@ -45,8 +45,6 @@ class Encoder {
   std::int64_t images() const { return images_; }  // encoded so far, padding not counted
 
  private:
-  torch::Tensor encode_images(const torch::Tensor& images);
-
   AutoencoderKL vae_;
   std::optional<TextEncoder> text_;
   torch::Device device_;

@@ -30,9 +30,9 @@ struct LoadedNetworks {
 };
 
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan);
-// What trainers make text embeddings with; nothing with encode.text_on=producer. `null_text`: those of the empty
-// caption, f16 (77, C) on the host.
+// What trainers make text embeddings with; nothing with encode.text_on=producer.
 std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan);
+// Those of the empty caption, f16 (77, C) on the host.
 torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan);
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& config, const PipelineFolder& pipeline,
                                const Start& start);
