@@ -34,17 +34,26 @@ class UNetWalk {
   FeatureMap norm(const FeatureMap& x) { return pointwise(x); }
   FeatureMap activate(const FeatureMap& x) { return pointwise(x); }
 
+  // nn::GroupNorm::activated.
+  bool norm_and_activation_are_one() const { return pass_.fused_kernels && config_.act_fn == nn::Activation::silu; }
+  FeatureMap norm_and_activate(const FeatureMap& x) {
+    return norm_and_activation_are_one() ? pointwise(x) : activate(norm(x));
+  }
+  FeatureMap shift_norm_and_activate(const FeatureMap& x) {
+    return norm_and_activate(norm_and_activation_are_one() ? x : add_vector(x));
+  }
+
   // Scratch: the gradient of the weights, which leaves for its bucket at once.
   FeatureMap linear(const FeatureMap& x, std::int64_t channels) {
     return tape_.apply(channels, x.size, {x}, {x.memory}, channels * x.channels * element_bytes_);
   }
 
-  // More scratch: both maps once more, in the order that the kernel wants.
+  // More scratch: both maps once more, in the order that the kernel wants, unless they are in it.
   FeatureMap conv(const FeatureMap& x, std::int64_t channels, std::int64_t kernel, std::int64_t stride,
                   std::int64_t padding) {
     const auto out = [&](std::int64_t in) { return (in + 2 * padding - kernel) / stride + 1; };
     const Extent size{out(x.size.height), out(x.size.width)};
-    const auto copies = kernel > 1 ? *x.memory + tape_.map_bytes(channels, size) : 0;
+    const auto copies = kernel > 1 && !pass_.channels_last ? *x.memory + tape_.map_bytes(channels, size) : 0;
     return tape_.apply(channels, size, {x}, {x.memory},
                        channels * x.channels * kernel * kernel * element_bytes_ + copies);
   }
@@ -67,12 +76,13 @@ class UNetWalk {
   // probabilities.
   std::int64_t scores_kept(std::int64_t queries, std::int64_t keys, std::int64_t dim) const {
     const bool is_small = pass_.dtype == torch::kFloat32 && dim % 8 == 0 && queries * keys * dim <= 1 << 21;
-    return is_small ? queries * keys : queries;
+    return pass_.device == torch::kCPU && is_small ? queries * keys : queries;
   }
   static std::int64_t tokens(const FeatureMap& x) { return x.size.height * x.size.width; }
 
   // nn::geglu. Scratch: the gradient of gelu(gate).
   FeatureMap geglu(const FeatureMap& x) {
+    if (pass_.fused_kernels) return tape_.apply(x.channels / 2, x.size, {x}, {x.memory});
     const auto gate = tape_.allocate(*x.memory / 2);
     return tape_.apply(x.channels / 2, x.size, {x}, {x.memory, gate}, *gate);
   }
@@ -81,8 +91,8 @@ class UNetWalk {
 
   // ResnetBlock2D.
   FeatureMap resnet(const FeatureMap& x, std::int64_t channels) {
-    auto hidden = conv_3x3(activate(norm(x)), channels);
-    hidden = activate(config_.scale_shift ? add_vector(pointwise(norm(hidden))) : norm(add_vector(hidden)));
+    auto hidden = conv_3x3(norm_and_activate(x), channels);
+    hidden = config_.scale_shift ? activate(add_vector(pointwise(norm(hidden)))) : shift_norm_and_activate(hidden);
     const auto mask = config_.dropout > 0 ? tape_.allocate(*hidden.memory) : nullptr;
     if (mask) hidden = tape_.apply(channels, hidden.size, {hidden}, {mask});
     hidden = conv_3x3(hidden, channels);
@@ -109,7 +119,8 @@ class UNetWalk {
   // Transformer2DModel.
   FeatureMap transformer(const FeatureMap& x, const FeatureMap& context, std::int64_t heads, std::int64_t layers,
                          bool only_cross_attention) {
-    auto tokens = linear(copy(norm(x), x.size), x.channels / heads * heads);
+    const auto normed = norm(x);
+    auto tokens = linear(pass_.channels_last ? normed : copy(normed, x.size), x.channels / heads * heads);
     for (std::int64_t i = 0; i < layers; ++i) tokens = transformer_block(tokens, context, heads, only_cross_attention);
     return add(x, linear(tokens, x.channels));
   }
@@ -193,7 +204,8 @@ class UNetWalk {
       const auto run = [this, i, next_size](const FeatureMaps& in) { return up_block(i, next_size, in); };
       x = run_block(run, inputs).front();
     }
-    return conv(activate(norm(x)), config_.out_channels, config_.conv_out_kernel, 1, (config_.conv_out_kernel - 1) / 2);
+    return conv(norm_and_activate(x), config_.out_channels, config_.conv_out_kernel, 1,
+                (config_.conv_out_kernel - 1) / 2);
   }
 
   const UNet2DConditionConfig& config_;

@@ -15,6 +15,9 @@
 #include "live_memory.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
+#include "millrace/nn/device.h"
+#include "millrace/nn/fused.h"
+#include "millrace/nn/layers.h"
 
 namespace millrace {
 namespace {
@@ -28,7 +31,7 @@ UNet2DConditionModel make_unet(const UNet2DConditionConfig& config, const UNetPa
   UNet2DConditionModel unet(config);
   const torch::NoGradGuard no_grad;
   for (auto& parameter : unet->parameters()) parameter.fill_(0.01);
-  unet->to(pass.dtype);
+  nn::place(*unet, pass.device, pass.dtype, pass.channels_last);
   unet->set_gradient_checkpointing(pass.gradient_checkpointing);
   for (const auto& parameter : unet->parameters())
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<DropGradient>());
@@ -39,7 +42,9 @@ std::int64_t measured_bytes(const UNet2DConditionConfig& config, const UNetPass&
   at::set_num_threads(1);  // kernels need memory for each
   auto unet = make_unet(config, pass);
   const test::LiveMemory memory;
-  const auto sample = torch::zeros({pass.batch, config.in_channels, pass.height, pass.width}, pass.dtype);
+  const auto format = pass.channels_last ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
+  const auto sample =
+      torch::zeros({pass.batch, config.in_channels, pass.height, pass.width}, pass.dtype).contiguous(format);
   const auto context = torch::zeros({pass.batch, pass.tokens, config.cross_attention_dim.front()}, pass.dtype);
   unet(sample, torch::tensor(500), context).to(torch::kFloat32).square().mean().backward();
   return memory.peak();
@@ -107,6 +112,24 @@ INSTANTIATE_TEST_SUITE_P(, UNetMemory,
                                          Case{"odd", odd, Preset::sd2, 1, 33, 31},
                                          Case{"plain", plain, Preset::tiny, 4, 32, 32}),
                          [](const auto& info) { return info.param.name; });
+
+// What GPUs run, as far as a CPU can: the kernels' twins on channels-last maps.
+TEST_P(UNetMemory, IsLessWithFusedKernels) {
+  const auto& c = GetParam();
+  auto json = preset_configs(c.preset).unet;
+  json.update(c.changes);
+  const auto config = UNet2DConditionConfig::from_json(json);
+  for (const bool checkpointing : {false, true}) {
+    UNetPass pass{c.batch, c.height, c.width, torch::kFloat32, checkpointing};
+    pass.channels_last = pass.fused_kernels = true;
+    nn::use_fused_kernels(nn::FusedKernels::everywhere);
+    const auto measured = static_cast<double>(measured_bytes(config, pass));
+    nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+    const auto predicted = static_cast<double>(unet_activation_bytes(config, pass));
+    EXPECT_NEAR(predicted / mib, measured / mib, 0.01 * measured / mib + 1)
+        << (checkpointing ? "with" : "without") << " checkpointing";
+  }
+}
 
 // Stable Diffusion 2 at 256 pixels: a sample takes as much as the next, and checkpointing saves most of it.
 TEST(UNetMemoryOfStableDiffusion, GrowsWithTheBatch) {

@@ -14,11 +14,12 @@ struct UNetPass {
   torch::Dtype dtype = torch::kFloat32;
   bool gradient_checkpointing = false;
   std::int64_t tokens = 77;
+  torch::DeviceType device = torch::kCPU;
+  bool channels_last = false, fused_kernels = false;
 };
 
-// The most bytes that tensors of such a pass hold at once on the CPU, beside the parameters and the buckets of their
-// gradients. Computed from shapes alone. On a GPU it is nearly the same: convolutions want a workspace there, which is
-// not counted, and in float32 attention over few tokens keeps less.
+// The most bytes that tensors of such a pass hold at once, beside the parameters and the buckets of their gradients.
+// Computed from shapes alone. The workspace that a GPU's convolutions and matrix products want is not counted.
 std::int64_t unet_activation_bytes(const UNet2DConditionConfig& config, const UNetPass& pass);
 
 }  // namespace millrace
