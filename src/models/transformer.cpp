@@ -1,5 +1,7 @@
 #include "millrace/models/transformer.h"
 
+#include <tuple>
+
 #include "millrace/nn/activation.h"
 #include "millrace/nn/attention.h"
 
@@ -79,10 +81,10 @@ BasicTransformerBlockImpl::BasicTransformerBlockImpl(std::int64_t channels, cons
 }
 
 torch::Tensor BasicTransformerBlockImpl::forward(torch::Tensor x, const torch::Tensor& context) {
-  const auto normed = norm1(x);
-  x = attn1(normed, only_cross_attention_ ? context : normed) + x;
-  x = attn2(norm2(x), context) + x;
-  return ff(norm3(x)) + x;
+  auto normed = norm1(x);
+  std::tie(x, normed) = norm2->of_sum(attn1(normed, only_cross_attention_ ? context : normed), x);
+  std::tie(x, normed) = norm3->of_sum(attn2(normed, context), x);
+  return ff(normed) + x;
 }
 
 TokenProjectionImpl::TokenProjectionImpl(std::int64_t in, std::int64_t out, bool as_convolution) {

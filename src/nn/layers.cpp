@@ -53,6 +53,20 @@ torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) {
   });
 }
 
+std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::of_sum(const torch::Tensor& x, const torch::Tensor& residual) {
+  if (!fused_kernels_on(x.device()) || !x.is_contiguous() || !residual.is_contiguous()) {
+    const auto sum = x + residual;
+    return {sum, forward(sum)};
+  }
+  torch::Tensor sum;
+  const auto normed = with_parameters({weight}, [&] {
+    auto outputs = kernels::add_layer_norm(x, residual, weight, bias, eps_);
+    sum = outputs.first;
+    return outputs.second;
+  });
+  return {sum, normed};
+}
+
 EmbeddingImpl::EmbeddingImpl(std::int64_t rows, std::int64_t channels) {
   weight = register_parameter("weight", torch::empty({rows, channels}));
 }

@@ -61,6 +61,12 @@ TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
   const auto x = torch::randn({2, 11, 70}).requires_grad_();
   expect_equal([&] { return norm(x); }, {x, norm->weight, norm->bias});
   expect_equal([&] { return geglu(x); }, {x});
+  const auto residual = torch::randn({2, 11, 70}).requires_grad_();
+  const auto sum_and_norm = [&] {
+    const auto [sum, normed] = norm->of_sum(x, residual);
+    return torch::stack({sum, 0.5 * normed});
+  };
+  expect_equal(sum_and_norm, {x, residual, norm->weight, norm->bias});
 }
 
 // Other layouts and activations are LibTorch's; encoders run without autograd.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "millrace/nn/activation.h"
@@ -62,6 +63,8 @@ class LayerNormImpl : public Layer {
  public:
   LayerNormImpl(std::int64_t channels, double eps);
   torch::Tensor forward(const torch::Tensor& x);
+  // x + residual and its norm, both of one shape.
+  std::pair<torch::Tensor, torch::Tensor> of_sum(const torch::Tensor& x, const torch::Tensor& residual);
 
   torch::Tensor weight, bias;
 
