@@ -9,9 +9,10 @@ template <class Parameter = torch::DeviceType>
 class OnDevicesOfRanks : public OnDevices<Parameter> {
  protected:
   void SetUp() override {
-    OnDevices<Parameter>::SetUp();
-    if (this->IsSkipped() || !this->is_cuda() || test_world().local_size() <= gpu_count()) return;
-    GTEST_SKIP() << "NCCL needs a GPU for each of " << test_world().local_size() << " ranks; here are " << gpu_count();
+    if (!this->is_cuda()) return;
+    std::int64_t missing = test_world().local_size() - gpu_count();
+    test_world().group().all_reduce_max(std::span(&missing, 1));  // nodes differ, and all ranks must take part or none
+    if (missing > 0) GTEST_SKIP() << "NCCL needs a GPU for each rank of a node; " << missing << " are missing";
   }
   torch::Device device() const { return OnDevices<Parameter>::device(test_world().local_rank()); }
 };
