@@ -57,7 +57,9 @@ find_program() {
     MILLRACE=$(realpath -m "$here/../build/$build/bin/millrace")
     if [[ -x $MILLRACE ]]; then break; fi
   done
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$MILLRACE"); fi
+  build=$MILLRACE
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(realpath -m "$here/../../../bin/millrace"); fi  # PREFIX/share/millrace/slurm
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$build"); fi
   if job_has_gpus && [[ $MILLRACE == */build/release/* ]]; then say "the job has GPUs, but there is no build/cuda: they stay idle"; fi
 }
 

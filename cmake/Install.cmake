@@ -1,0 +1,59 @@
+# cmake --install BUILD --prefix PREFIX, described in docs/site-admins.md:
+#   bin/                      the programs
+#   share/millrace/           configs, slurm, the scripts that users call, CLIP's vocabulary; MILLRACE_HOME for batch scripts
+#   share/modulefiles/        a modulefile
+#   share/doc/millrace/       README and docs
+#   lib/millrace/             LibTorch, Arrow and what they load, only with the component `libraries`
+# Nothing in the tree knows where it lies. Without `libraries` the programs look for LibTorch and Arrow where they were found
+# when they were linked.
+option(MILLRACE_BUNDLE_LIBRARIES "Install the wheels' libraries (the component `libraries`) without being asked for" OFF)
+if(NOT MILLRACE_TORCH)
+  return()
+endif()
+set(share ${CMAKE_INSTALL_DATADIR}/millrace)
+
+# Beside the program first, then where they lie now.
+set(wheel_folders)
+foreach(folder torch/lib pyarrow nvidia/nccl/lib)
+  if(EXISTS ${MILLRACE_SITE_PACKAGES}/${folder})
+    file(REAL_PATH ${MILLRACE_SITE_PACKAGES}/${folder} folder)
+    list(APPEND wheel_folders ${folder})
+  endif()
+endforeach()
+set(programs millrace)
+if(TARGET millrace_shapes)
+  list(APPEND programs millrace_shapes)  # the quickstart's data
+endif()
+set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+  INSTALL_RPATH "$ORIGIN/../lib/millrace/torch/lib;$ORIGIN/../lib/millrace/pyarrow;$ORIGIN/../lib/millrace/nvidia/nccl/lib;${wheel_folders};${CMAKE_INSTALL_RPATH}")
+install(TARGETS ${programs} OPTIONAL)  # millrace_shapes is not of every list of targets
+
+install(DIRECTORY configs slurm DESTINATION ${share} USE_SOURCE_PERMISSIONS)
+install(PROGRAMS scripts/supervise DESTINATION ${share}/scripts)
+install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The modulefile finds its own prefix; where a site copies it elsewhere it falls back on the prefix of the installation.
+install(CODE "set(modulefile \"${CMAKE_SOURCE_DIR}/packaging/modulefile.in\")
+set(MILLRACE_VERSION ${PROJECT_VERSION})
+set(target \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/modulefiles/millrace/${PROJECT_VERSION}\")
+configure_file(\"\${modulefile}\" \"\$ENV{DESTDIR}\${target}\" @ONLY)
+message(STATUS \"Installing: \$ENV{DESTDIR}\${target}\")")
+
+# The wheels' own folders are kept, because their libraries look for each other along these. A CUDA build takes all of them
+# (3.6 GB): cuDNN and NCCL load parts of themselves by name.
+if(MILLRACE_BUNDLE_LIBRARIES)
+  set(unless_asked_for)
+else()
+  set(unless_asked_for EXCLUDE_FROM_ALL)
+endif()
+install(CODE "set(program \"$<TARGET_FILE:millrace>\")
+set(wheels \"${MILLRACE_SITE_PACKAGES}\")
+set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/millrace\")
+set(with_cuda ${MILLRACE_WITH_CUDA})" COMPONENT libraries ${unless_asked_for})
+install(SCRIPT cmake/InstallLibraries.cmake COMPONENT libraries ${unless_asked_for})
+if(NOT MILLRACE_BUNDLE_LIBRARIES)
+  install(CODE "message(STATUS \"LibTorch and Arrow stay where they are: ${MILLRACE_SITE_PACKAGES}\")
+message(STATUS \"  a tree that needs them no more: cmake --install BUILD --prefix PREFIX --component libraries\")")
+endif()
