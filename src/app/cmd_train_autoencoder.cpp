@@ -112,13 +112,14 @@ void export_pipeline(const fs::path& checkpoint, const fs::path& out, double sca
 int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
            AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
   log::set_step(0);
-  if (!result.finished) return finish_run(group, dir, lease, result, false, "");
+  if (!result.finished) return finish_run(group, dir, lease, result, nullptr, "");
   if (task.refs().empty()) task.next_batch(0);  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
     const auto out = dir / "pipeline";
     if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
-    finish_run(Group(), dir, lease, result, false, fmt::format("train the U-Net with model.pipeline={}", out.string()));
+    finish_run(Group(), dir, lease, result, nullptr,
+               fmt::format("train the U-Net with model.pipeline={}", out.string()));
     fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
   }
   return 0;

@@ -99,8 +99,8 @@ class Loop {
     if (!is_root()) return nullptr;
     const LoopConfig& config = context_.config;
     const double total_steps = steps_of(config.duration, config.batch.global);
-    return std::make_unique<Progress>(
-        Progress::Options{config.run_dir, state_.step, config.log.tensorboard, config.log.ids, total_steps});
+    return std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
+                                                        config.log.ids, total_steps, config.log.prometheus});
   }
 
   // One optimizer step; false when all trainers have agreed to leave instead.

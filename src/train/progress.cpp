@@ -1,7 +1,6 @@
 #include "millrace/train/progress.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -9,6 +8,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/io/input_file.h"
+#include "prometheus.h"
 
 namespace millrace {
 namespace {
@@ -39,31 +39,17 @@ std::uint64_t end_of_lines(const InputFile& file, std::int64_t last_step) {
   }
 }
 
-nlohmann::json finite_or_null(double value) {
-  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+// The folder's own name, whatever stands behind it.
+std::string name_of(const std::filesystem::path& run_dir) {
+  const auto path = std::filesystem::absolute(run_dir).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-nlohmann::ordered_json stages_json(const StageShares& s) {
-  const auto rounded = [](double share) { return std::round(1e4 * share) / 1e4; };
-  return {{"read", rounded(s.read)},           {"decode", rounded(s.decode)},
-          {"transform", rounded(s.transform)}, {"tokenise", rounded(s.tokenize)},
-          {"encode", rounded(s.encode)},       {"encode_wait", rounded(s.encode_wait)},
-          {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
-}
-
-nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss) {
-  nlohmann::ordered_json json;
-  for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.mean);
-  return json;
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
+// Markdown that shows `text` as it is.
+std::string as_code(std::string_view text) {
+  std::string code = "    ";
+  for (const char c : text) code += c == '\n' ? "\n    " : std::string(1, c);
+  return code;
 }
 
 }  // namespace
@@ -85,6 +71,10 @@ Progress::Progress(Options options) : options_(std::move(options)) {
   if (options_.ids) open(ids_, "ids.jsonl");
   if (options_.tensorboard)
     tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
+  if (tensorboard_ && std::filesystem::exists(options_.run_dir / "config.yaml"))
+    tensorboard_->text("config", options_.resumed_step, as_code(read_file(options_.run_dir / "config.yaml")));
+  if (options_.prometheus)
+    prometheus_ = std::make_unique<PrometheusFile>(*options_.prometheus, name_of(options_.run_dir));
 }
 
 Progress::~Progress() {
@@ -97,44 +87,11 @@ void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {
 }
 
 void Progress::metrics(const Metrics& m) {
-  nlohmann::ordered_json json = {{"step", m.step},
-                                 {"samples", m.samples},
-                                 {"loss", finite_or_null(m.loss)},
-                                 {"grad_norm", finite_or_null(m.grad_norm)},
-                                 {"lr", m.lr},
-                                 {"images_per_second", m.images_per_second},
-                                 {"step_ms", m.step_ms},
-                                 {"data_wait_ms", m.data_wait_ms},
-                                 {"encode_images_per_second", m.encode_images_per_second},
-                                 {"queue_fill", m.queue_fill},
-                                 {"straggler", std::round(1e3 * m.straggler) / 1e3},
-                                 {"slowest_rank", m.slowest_rank},
-                                 {"producer_stages", stages_json(m.stages)},
-                                 {"skipped", m.skipped},
-                                 {"memory_gib", m.memory_gib},
-                                 {"time", utc_now()}};
-  if (m.validation) {
-    json["validation_loss"] = finite_or_null(m.validation->exported.mean);
-    json["validation_weights"] = m.validation->raw ? "ema" : "raw";
-    json["validation_loss_by_timestep"] = by_timestep_json(m.validation->exported);
-    if (m.validation->raw) {
-      json["validation_loss_raw"] = finite_or_null(m.validation->raw->mean);
-      json["validation_loss_raw_by_timestep"] = by_timestep_json(*m.validation->raw);
-    }
-  }
-  metrics_->add(json.dump() + "\n");
-  if (tensorboard_) {
-    tensorboard_->scalar("train/loss", m.step, m.loss);
-    tensorboard_->scalar("train/grad_norm", m.step, m.grad_norm);
-    tensorboard_->scalar("train/lr", m.step, m.lr);
-    if (m.validation) write_validation(m.step, *m.validation);
-    tensorboard_->scalar("speed/images_per_second", m.step, m.images_per_second);
-    tensorboard_->scalar("speed/data_wait_ms", m.step, m.data_wait_ms);
-    tensorboard_->scalar("speed/encode_images_per_second", m.step, m.encode_images_per_second);
-    tensorboard_->scalar("speed/queue_fill", m.step, m.queue_fill);
-    tensorboard_->scalar("speed/straggler", m.step, m.straggler);
-  }
+  const auto line = metrics_line(m);
+  metrics_->add(line.dump() + "\n");
+  if (tensorboard_) write_tensorboard(line);
   flush();
+  if (prometheus_) prometheus_->write(line);
 
   const auto text = describe(m, options_.total_steps);
   if (log::on_terminal()) {
@@ -149,33 +106,25 @@ void Progress::metrics(const Metrics& m) {
   }
 }
 
-void Progress::write_validation(std::int64_t step, const ValidationLosses& losses) {
-  tensorboard_->scalar("validation/loss", step, losses.exported.mean);
-  if (losses.raw) tensorboard_->scalar("validation/loss_raw", step, losses.raw->mean);
-  for (const auto& bucket : losses.exported.by_timestep)
-    if (std::isfinite(bucket.mean)) tensorboard_->scalar("validation_by_timestep/" + bucket.name(), step, bucket.mean);
+void Progress::write_tensorboard(const nlohmann::ordered_json& line) {
+  const auto step = line.at("step").get<std::int64_t>();
+  const auto add = [&](const std::string& tag, const nlohmann::ordered_json& value) {
+    if (value.is_number()) tensorboard_->scalar(tag, step, value.get<double>());
+  };
+  for (const auto& field : metric_fields()) {
+    const auto found = line.find(field.name);
+    if (found == line.end()) continue;
+    if (!found->is_object())
+      add(fmt::format("{}/{}", field.group, field.name), *found);
+    else
+      for (const auto& [key, value] : found->items()) add(fmt::format("{}/{}", field.name, key), value);
+  }
 }
 
 void Progress::flush() {
   metrics_->flush();
   if (ids_) ids_->flush();
   if (tensorboard_) tensorboard_->flush();
-}
-
-std::string describe(const Metrics& m, double total_steps) {
-  std::string line;
-  if (total_steps > 0) line = fmt::format("of {:.0f} ({:.1f}%) ", total_steps, 100 * m.step / total_steps);
-  line += fmt::format("seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}%",
-                      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
-                      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
-  if (m.encode_images_per_second > 0)
-    line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
-  if (m.validation) line += fmt::format(" | val {:.4f}", m.validation->exported.mean);
-  line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
-  if (total_steps > 0 && m.step_ms > 0)
-    line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
-  if (m.skipped > 0) line += fmt::format(" | {} skipped", m.skipped);
-  return line;
 }
 
 }  // namespace millrace

@@ -50,6 +50,19 @@ void append_text(std::string& out, int field, std::string_view text) {
   out.append(text);
 }
 
+std::string varint_field(int field, std::uint64_t value) {
+  std::string message;
+  append_key(message, field, 0);
+  append_varint(message, value);
+  return message;
+}
+
+std::string text_field(int field, std::string_view text) {
+  std::string message;
+  append_text(message, field, text);
+  return message;
+}
+
 std::string event_at(double wall_time, std::int64_t step) {
   std::string event;
   append_key(event, 1, 1);
@@ -78,32 +91,47 @@ std::string tensorboard_version_event(double wall_time) {
   return event;
 }
 
+static std::string summary_event(double wall_time, std::int64_t step, const std::string& value) {
+  auto event = event_at(wall_time, step);
+  append_text(event, 5, text_field(1, value));
+  return event;
+}
+
 std::string tensorboard_scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value) {
-  std::string scalar;
-  append_text(scalar, 1, tag);
+  auto scalar = text_field(1, tag);
   append_key(scalar, 2, 5);
   append(scalar, value);
-  std::string summary;
-  append_text(summary, 1, scalar);
-  auto event = event_at(wall_time, step);
-  append_text(event, 5, summary);
-  return event;
+  return summary_event(wall_time, step, scalar);
+}
+
+std::string tensorboard_image_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view png,
+                                    int height, int width) {
+  constexpr int rgb = 3;
+  const auto image = varint_field(1, static_cast<std::uint64_t>(height)) +
+                     varint_field(2, static_cast<std::uint64_t>(width)) + varint_field(3, rgb) + text_field(4, png);
+  return summary_event(wall_time, step, text_field(1, tag) + text_field(4, image));
+}
+
+// A tensor of strings without dimensions, for the plug-in `text`.
+std::string tensorboard_text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text) {
+  constexpr int string_type = 7;
+  const auto tensor = varint_field(1, string_type) + text_field(2, "") + text_field(8, text);
+  const auto plugin = text_field(1, text_field(1, "text"));
+  return summary_event(wall_time, step, text_field(1, tag) + text_field(8, tensor) + text_field(9, plugin));
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step) {
   std::filesystem::create_directories(folder);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.0", static_cast<std::int64_t>(unix_seconds()),
-                                         host, ::getpid());
+  static int files = 0;  // of this process: going back opens another
+  const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.{}", static_cast<std::int64_t>(unix_seconds()),
+                                         host, ::getpid(), files++);
   file_.emplace(path);
   put(tensorboard_version_event(unix_seconds()));
   if (resumed_step > 0) {
-    auto event = event_at(unix_seconds(), resumed_step);
-    std::string session;  // SessionLog{status: START}
-    append_key(session, 1, 0);
-    append_varint(session, 1);
-    append_text(event, 7, session);
+    auto event = event_at(unix_seconds(), resumed_step + 1);  // the viewer drops what it has from there on
+    append_text(event, 7, varint_field(1, 1));                // SessionLog{status: START}
     put(event);
   }
 }
@@ -114,6 +142,14 @@ void TensorBoardWriter::put(std::string_view event) {
 
 void TensorBoardWriter::scalar(std::string_view tag, std::int64_t step, double value) {
   put(tensorboard_scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
+}
+
+void TensorBoardWriter::image(std::string_view tag, std::int64_t step, std::string_view png, int height, int width) {
+  put(tensorboard_image_event(unix_seconds(), step, tag, png, height, width));
+}
+
+void TensorBoardWriter::text(std::string_view tag, std::int64_t step, std::string_view markdown) {
+  put(tensorboard_text_event(unix_seconds(), step, tag, markdown));
 }
 
 void TensorBoardWriter::flush() {

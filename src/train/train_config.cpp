@@ -35,7 +35,7 @@ void ValidationConfig::describe(config::Section& section) {
 void LogConfig::describe(config::Section& section) {
   section.key("every", every, "how often metrics are written");
   section.key("tensorboard", tensorboard, "write TensorBoard event files");
-  section.key("prometheus", prometheus, "file for Prometheus' textfile collector; null = none").later();
+  section.key("prometheus", prometheus, "file for Prometheus' textfile collector, FILE.prom; null = none");
   section.key("ids", ids, "write ids.jsonl: the sample ids of every step");
 }
 

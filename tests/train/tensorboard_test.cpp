@@ -38,6 +38,14 @@ TEST(TensorBoard, LongNumbersAreVarints) {
                                                                                  "2a"));
 }
 
+// What TensorBoard 2.21's own protocol buffers serialize for the same messages.
+TEST(TensorBoard, ImageAndTextEvents) {
+  EXPECT_EQ(hex(tensorboard_image_event(2.0, 7, "samples", "PNG", 2, 300)),
+            "09000000000000004010072a190a170a0773616d706c6573220c080210ac0218032203504e47");
+  EXPECT_EQ(hex(tensorboard_text_event(2.0, 7, "config", "a: 1")),
+            "09000000000000004010072a200a1e0a06636f6e666967420a080712004204613a20314a080a060a0474657874");
+}
+
 // The payloads of a file's records, by their lengths.
 std::vector<std::string> events_of(const std::filesystem::path& path) {
   const auto bytes = read_file(path);
@@ -75,8 +83,8 @@ TEST(TensorBoard, AResumedFileTellsTheViewerWhere) {
   const auto events = events_of_new_file(folder / "tensorboard", 7);
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(hex(events[1]).substr(18),
-            "1007"
-            "3a020801");  // step 7, SessionLog{status: START}
+            "1008"
+            "3a020801");  // step 8, the first that is written again, SessionLog{status: START}
 }
 
 }  // namespace

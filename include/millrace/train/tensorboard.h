@@ -9,14 +9,16 @@
 
 namespace millrace {
 
-// Scalars as TensorBoard event files (docs/formats.md, "TensorBoard"): length-prefixed protobuf records with masked
-// CRC-32C.
+// Scalars, pictures and texts as TensorBoard event files (docs/formats.md, "TensorBoard"): length-prefixed protobuf
+// records with masked CRC-32C.
 class TensorBoardWriter {
  public:
   // Makes a new file in `folder`; `resumed_step` > 0 tells the viewer to drop later points of earlier files.
   TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
 
   void scalar(std::string_view tag, std::int64_t step, double value);
+  void image(std::string_view tag, std::int64_t step, std::string_view png, int height, int width);
+  void text(std::string_view tag, std::int64_t step, std::string_view markdown);
   void flush();
 
  private:
@@ -29,5 +31,8 @@ class TensorBoardWriter {
 std::string tensorboard_record(std::string_view event);
 std::string tensorboard_version_event(double wall_time);
 std::string tensorboard_scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value);
+std::string tensorboard_image_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view png,
+                                    int height, int width);
+std::string tensorboard_text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text);
 
 }  // namespace millrace

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "millrace/train/stages.h"
+#include "millrace/train/validation_loss.h"
+
+namespace millrace {
+
+// What a run tells about itself at a step: means over the interval since the last time, over all ranks.
+struct Metrics {
+  std::int64_t step = 0, samples = 0, skipped = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
+  double encode_images_per_second = 0;           // of all producers, while they encode
+  double queue_fill = 0;                         // 0..1
+  double straggler = 1;                          // the slowest trainer's own time a step / the median's; 1 = even
+  int slowest_rank = 0;                          // the former, in the world
+  std::optional<ValidationLosses> validation{};  // where they were measured at this step
+  StageShares stages{};                          // of the producers
+  double memory_gib = 0;
+  double elapsed_seconds = 0;
+};
+
+// A field of metrics.jsonl that is a number, or an object of numbers. docs/metrics.md has the same list.
+struct MetricField {
+  std::string_view name;
+  std::string_view group;  // of its TensorBoard tag: GROUP/NAME; an object's numbers are NAME/KEY
+  std::string_view help;   // one line
+  bool only_grows = false;
+};
+std::span<const MetricField> metric_fields();
+
+// A line of metrics.jsonl: the fields in their order, then the time. Numbers that are not finite are null.
+nlohmann::ordered_json metrics_line(const Metrics& metrics);
+
+// One line for people, without the step itself: "of 700 (31.4%) seen 3.52k loss 0.1211 ...". `total_steps`: 0 where the
+// duration is a time.
+std::string describe(const Metrics& metrics, double total_steps);
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+#include "millrace/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+
+#include "millrace/core/units.h"
+
+namespace millrace {
+namespace {
+
+constexpr MetricField fields[] = {
+    {"step", "train", "The optimizer step."},
+    {"samples", "train", "Samples trained on, since the run began.", true},
+    {"loss", "train", "Training loss, mean over the steps since the last line."},
+    {"grad_norm", "train", "Norm of the gradient before clipping, mean over the steps since the last line."},
+    {"lr", "train", "Learning rate of the step."},
+    {"images_per_second", "speed", "Images trained on a second, all trainers together."},
+    {"step_ms", "speed", "Milliseconds a step took, waits included."},
+    {"data_wait_ms", "speed", "Milliseconds of a step that trainers waited for samples, mean over the trainers."},
+    {"encode_images_per_second", "speed", "Images a second of all producers together while they encode."},
+    {"queue_fill", "speed", "How full the queues before the trainers are, 0 to 1."},
+    {"straggler", "speed", "Own time of the slowest trainer a sample over the median's, 1 where all are even."},
+    {"slowest_rank", "speed", "The rank of the slowest trainer."},
+    {"producer_stages", "", "Share of the producers' time, 0 to 1, by what they did."},
+    {"skipped", "train", "Steps whose update was left out, since the run began.", true},
+    {"memory_gib", "speed", "Most memory that a trainer has used so far in GiB, of its GPU where it has one."},
+    {"validation_loss", "validation", "Loss on data.validation, with the weights that export gives."},
+    {"validation_loss_by_timestep", "", "The same by timestep."},
+    {"validation_loss_raw", "validation",
+     "Loss on data.validation with the raw weights, where validation_loss is the EMA's."},
+    {"validation_loss_raw_by_timestep", "", "The same by timestep."},
+};
+
+nlohmann::json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+nlohmann::ordered_json stages_json(const StageShares& s) {
+  const auto rounded = [](double share) { return std::round(1e4 * share) / 1e4; };
+  return {{"read", rounded(s.read)},           {"decode", rounded(s.decode)},
+          {"transform", rounded(s.transform)}, {"tokenise", rounded(s.tokenize)},
+          {"encode", rounded(s.encode)},       {"encode_wait", rounded(s.encode_wait)},
+          {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
+}
+
+nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss) {
+  nlohmann::ordered_json json;
+  for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.mean);
+  return json;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+}  // namespace
+
+std::span<const MetricField> metric_fields() {
+  return fields;
+}
+
+nlohmann::ordered_json metrics_line(const Metrics& m) {
+  nlohmann::ordered_json line = {{"step", m.step},
+                                 {"samples", m.samples},
+                                 {"loss", finite_or_null(m.loss)},
+                                 {"grad_norm", finite_or_null(m.grad_norm)},
+                                 {"lr", m.lr},
+                                 {"images_per_second", m.images_per_second},
+                                 {"step_ms", m.step_ms},
+                                 {"data_wait_ms", m.data_wait_ms},
+                                 {"encode_images_per_second", m.encode_images_per_second},
+                                 {"queue_fill", m.queue_fill},
+                                 {"straggler", std::round(1e3 * m.straggler) / 1e3},
+                                 {"slowest_rank", m.slowest_rank},
+                                 {"producer_stages", stages_json(m.stages)},
+                                 {"skipped", m.skipped},
+                                 {"memory_gib", m.memory_gib}};
+  if (m.validation) {
+    line["validation_loss"] = finite_or_null(m.validation->exported.mean);
+    line["validation_weights"] = m.validation->raw ? "ema" : "raw";
+    line["validation_loss_by_timestep"] = by_timestep_json(m.validation->exported);
+    if (m.validation->raw) {
+      line["validation_loss_raw"] = finite_or_null(m.validation->raw->mean);
+      line["validation_loss_raw_by_timestep"] = by_timestep_json(*m.validation->raw);
+    }
+  }
+  line["time"] = utc_now();
+  return line;
+}
+
+std::string describe(const Metrics& m, double total_steps) {
+  std::string line;
+  if (total_steps > 0) line = fmt::format("of {:.0f} ({:.1f}%) ", total_steps, 100 * m.step / total_steps);
+  line += fmt::format("seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}%",
+                      format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
+                      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
+  if (m.encode_images_per_second > 0)
+    line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
+  if (m.validation) line += fmt::format(" | val {:.4f}", m.validation->exported.mean);
+  line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
+  if (total_steps > 0 && m.step_ms > 0)
+    line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
+  if (m.skipped > 0) line += fmt::format(" | {} skipped", m.skipped);
+  return line;
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+#include "prometheus.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/train/metrics.h"
+
+namespace millrace {
+namespace {
+
+std::string escaped(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text += '\\';
+    text += c == '\n' ? std::string_view("\\n") : std::string_view(&c, 1);
+  }
+  return text;
+}
+
+std::string number(const nlohmann::ordered_json& value) {
+  return value.is_null() ? "NaN" : value.dump();
+}
+
+}  // namespace
+
+std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run) {
+  const auto run_label = fmt::format("run=\"{}\"", escaped(run));
+  std::string text;
+  for (const auto& field : metric_fields()) {
+    const auto found = line.find(field.name);
+    if (found == line.end()) continue;
+    const auto name = fmt::format("millrace_{}{}", field.name, field.only_grows ? "_total" : "");
+    text += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, field.help, name, field.only_grows ? "counter" : "gauge");
+    if (!found->is_object()) {
+      text += fmt::format("{}{{{}}} {}\n", name, run_label, number(*found));
+      continue;
+    }
+    for (const auto& [key, value] : found->items())
+      text += fmt::format("{}{{{},of=\"{}\"}} {}\n", name, run_label, escaped(key), number(value));
+  }
+  return text;
+}
+
+void PrometheusFile::write(const nlohmann::ordered_json& line) try {
+  write_file_atomically(path_, prometheus_text(line, run_));
+  if (std::exchange(fails_, false)) log::info("{} is written again", path_.string());
+} catch (const Error& error) {
+  if (!std::exchange(fails_, true)) log::warning("log.prometheus: {}; training goes on without it", error.what());
+}
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#include "millrace/train/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "core/temp_dir.h"
+#include "millrace/core/files.h"
+#include "prometheus.h"
+
+namespace millrace {
+namespace {
+
+Metrics measured_metrics() {
+  Metrics metrics{.step = 2, .samples = 64, .loss = std::nan(""), .lr = 1e-4};
+  metrics.validation = ValidationLosses{{0.25, {{0, 499, 0.5}, {500, 999, std::nan("")}}}, ValidationLoss{0.125, {}}};
+  return metrics;
+}
+
+// Fields that are texts have no place among the numbers.
+TEST(MetricFields, AreThoseOfALine) {
+  std::set<std::string> names = {"validation_weights", "time"};
+  for (const auto& field : metric_fields()) names.emplace(field.name);
+  std::set<std::string> written;
+  const auto line = metrics_line(measured_metrics());
+  for (const auto& [name, value] : line.items()) written.insert(name);
+  EXPECT_EQ(written, names);
+}
+
+TEST(MetricFields, AreDocumentedInTheirOrder) {
+  std::istringstream page(read_file(MILLRACE_SOURCE_DIR "/docs/metrics.md"));
+  const std::regex row(R"(\| `([a-z_]+)` \|.*)");
+  std::vector<std::string> documented, names;
+  std::smatch match;
+  for (std::string line; std::getline(page, line);)
+    if (std::regex_match(line, match, row)) documented.push_back(match[1]);
+  for (const auto& field : metric_fields()) {
+    names.emplace_back(field.name);
+    if (field.name == "validation_loss") names.emplace_back("validation_weights");
+  }
+  names.emplace_back("time");
+  EXPECT_EQ(documented, names);
+}
+
+// The grammar of the text format: HELP and TYPE once and before the samples of a name, which are NAME{LABELS} VALUE.
+TEST(Prometheus, TextIsWellFormed) {
+  std::istringstream text(prometheus_text(metrics_line(measured_metrics()), "a \"run\"\\"));
+  const std::regex help(R"(# HELP (millrace_[a-z_]+) [^\n]+)"), type(R"(# TYPE (millrace_[a-z_]+) (gauge|counter))"),
+      sample(R"re((millrace_[a-z_]+)\{run="a \\"run\\"\\\\"(,of="[^"]+")?\} (NaN|-?[0-9.]+(e[-+]?[0-9]+)?))re");
+  std::set<std::string> names;
+  std::string present;
+  std::smatch match;
+  for (std::string line; std::getline(text, line);) {
+    if (std::regex_match(line, match, help)) {
+      present = match[1];
+      EXPECT_TRUE(names.insert(present).second) << line;
+    } else if (std::regex_match(line, match, type)) {
+      EXPECT_EQ(match[1], present);
+      EXPECT_EQ(match[2] == "counter", present.ends_with("_total"));
+    } else if (std::regex_match(line, match, sample)) {
+      EXPECT_EQ(match[1], present);
+    } else {
+      ADD_FAILURE() << line;
+    }
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"millrace_step", "millrace_samples_total", "millrace_loss", "millrace_lr",
+                                            "millrace_validation_loss_by_timestep"}));
+}
+
+TEST(Prometheus, TheFileIsReplacedAndMayFail) {
+  test::TempDir folder;
+  PrometheusFile file(folder / "run.prom", "run");
+  file.write(metrics_line({.step = 1}));
+  file.write(metrics_line({.step = 2}));
+  EXPECT_THAT(read_file(folder / "run.prom"), testing::HasSubstr("millrace_step{run=\"run\"} 2\n"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing else lies there
+  EXPECT_NO_THROW(PrometheusFile(folder / "missing" / "run.prom", "run").write(metrics_line({.step = 1})));
+}
+
+}  // namespace
+}  // namespace millrace
