@@ -32,7 +32,7 @@ install(DIRECTORY configs slurm DESTINATION ${share} USE_SOURCE_PERMISSIONS)
 install(PROGRAMS scripts/supervise DESTINATION ${share}/scripts)
 install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The modulefile finds its own prefix; where a site copies it elsewhere it falls back on the prefix of the installation.
 install(CODE "set(modulefile \"${CMAKE_SOURCE_DIR}/packaging/modulefile.in\")
