@@ -12,20 +12,25 @@ if(NOT MILLRACE_TORCH)
 endif()
 set(share ${CMAKE_INSTALL_DATADIR}/millrace)
 
-# Beside the program first, then where they lie now.
+# Where the programs look for the wheels' libraries: beside themselves first, then where they lie now.
+set(folders torch/lib pyarrow)
+if(MILLRACE_WITH_CUDA)
+  file(GLOB nvidia RELATIVE ${MILLRACE_SITE_PACKAGES} ${MILLRACE_SITE_PACKAGES}/nvidia/*/lib)
+  list(APPEND folders ${nvidia})
+endif()
+set(beside)
 set(wheel_folders)
-foreach(folder torch/lib pyarrow nvidia/nccl/lib)
-  if(EXISTS ${MILLRACE_SITE_PACKAGES}/${folder})
-    file(REAL_PATH ${MILLRACE_SITE_PACKAGES}/${folder} folder)
-    list(APPEND wheel_folders ${folder})
-  endif()
+foreach(folder IN LISTS folders)
+  list(APPEND beside $ORIGIN/../lib/millrace/${folder})
+  file(REAL_PATH ${MILLRACE_SITE_PACKAGES}/${folder} folder)
+  list(APPEND wheel_folders ${folder})
 endforeach()
 set(programs millrace)
 if(TARGET millrace_shapes)
   list(APPEND programs millrace_shapes)  # the quickstart's data
 endif()
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
-  INSTALL_RPATH "$ORIGIN/../lib/millrace/torch/lib;$ORIGIN/../lib/millrace/pyarrow;$ORIGIN/../lib/millrace/nvidia/nccl/lib;${wheel_folders};${CMAKE_INSTALL_RPATH}")
+  INSTALL_RPATH "${beside};${wheel_folders};${CMAKE_INSTALL_RPATH}")
 install(TARGETS ${programs} OPTIONAL)  # millrace_shapes is not of every list of targets
 
 install(DIRECTORY configs slurm DESTINATION ${share} USE_SOURCE_PERMISSIONS)
