@@ -23,14 +23,14 @@ constexpr MetricField fields[] = {
     {"queue_fill", "speed", "How full the queues before the trainers are, 0 to 1."},
     {"straggler", "speed", "Own time of the slowest trainer a sample over the median's, 1 where all are even."},
     {"slowest_rank", "speed", "The rank of the slowest trainer."},
-    {"producer_stages", "", "Share of the producers' time, 0 to 1, by what they did."},
+    {"producer_stages", "producers", "Share of the producers' time, 0 to 1, by what they did."},
     {"skipped", "train", "Steps whose update was left out, since the run began.", true},
     {"memory_gib", "speed", "Most memory that a trainer has used so far in GiB, of its GPU where it has one."},
     {"validation_loss", "validation", "Loss on data.validation, with the weights that export gives."},
-    {"validation_loss_by_timestep", "", "The same by timestep."},
+    {"validation_loss_by_timestep", "validation", "The same by timestep."},
     {"validation_loss_raw", "validation",
      "Loss on data.validation with the raw weights, where validation_loss is the EMA's."},
-    {"validation_loss_raw_by_timestep", "", "The same by timestep."},
+    {"validation_loss_raw_by_timestep", "validation", "The same by timestep."},
 };
 
 nlohmann::json finite_or_null(double value) {

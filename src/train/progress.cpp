@@ -72,7 +72,7 @@ Progress::Progress(Options options) : options_(std::move(options)) {
   if (options_.tensorboard)
     tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
   if (tensorboard_ && std::filesystem::exists(options_.run_dir / "config.yaml"))
-    tensorboard_->text("config", options_.resumed_step, as_code(read_file(options_.run_dir / "config.yaml")));
+    tensorboard_->text("config", options_.resumed_step + 1, as_code(read_file(options_.run_dir / "config.yaml")));
   if (options_.prometheus)
     prometheus_ = std::make_unique<PrometheusFile>(*options_.prometheus, name_of(options_.run_dir));
 }
@@ -106,6 +106,10 @@ void Progress::metrics(const Metrics& m) {
   }
 }
 
+void Progress::end() {
+  if (prometheus_) prometheus_->end();
+}
+
 void Progress::write_tensorboard(const nlohmann::ordered_json& line) {
   const auto step = line.at("step").get<std::int64_t>();
   const auto add = [&](const std::string& tag, const nlohmann::ordered_json& value) {
@@ -117,7 +121,7 @@ void Progress::write_tensorboard(const nlohmann::ordered_json& line) {
     if (!found->is_object())
       add(fmt::format("{}/{}", field.group, field.name), *found);
     else
-      for (const auto& [key, value] : found->items()) add(fmt::format("{}/{}", field.name, key), value);
+      for (const auto& [key, value] : found->items()) add(fmt::format("{}/{}/{}", field.group, key, field.name), value);
   }
 }
 

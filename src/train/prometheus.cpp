@@ -21,20 +21,24 @@ std::string escaped(std::string_view value) {
   return text;
 }
 
+std::string header(std::string_view name, std::string_view help, std::string_view type) {
+  return fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
 std::string number(const nlohmann::ordered_json& value) {
   return value.is_null() ? "NaN" : value.dump();
 }
 
 }  // namespace
 
-std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run) {
+std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run, bool is_running) {
   const auto run_label = fmt::format("run=\"{}\"", escaped(run));
   std::string text;
   for (const auto& field : metric_fields()) {
     const auto found = line.find(field.name);
     if (found == line.end()) continue;
     const auto name = fmt::format("millrace_{}{}", field.name, field.only_grows ? "_total" : "");
-    text += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, field.help, name, field.only_grows ? "counter" : "gauge");
+    text += header(name, field.help, field.only_grows ? "counter" : "gauge");
     if (!found->is_object()) {
       text += fmt::format("{}{{{}}} {}\n", name, run_label, number(*found));
       continue;
@@ -42,11 +46,17 @@ std::string prometheus_text(const nlohmann::ordered_json& line, const std::strin
     for (const auto& [key, value] : found->items())
       text += fmt::format("{}{{{},of=\"{}\"}} {}\n", name, run_label, escaped(key), number(value));
   }
-  return text;
+  return text + header("millrace_running", "1 while the run trains, 0 once it has ended in order.", "gauge") +
+         fmt::format("millrace_running{{{}}} {}\n", run_label, is_running ? 1 : 0);
 }
 
-void PrometheusFile::write(const nlohmann::ordered_json& line) try {
-  write_file_atomically(path_, prometheus_text(line, run_));
+void PrometheusFile::write(nlohmann::ordered_json line) {
+  line_ = std::move(line);
+  publish(/*is_running=*/true);
+}
+
+void PrometheusFile::publish(bool is_running) try {
+  write_file_atomically(path_, prometheus_text(line_, run_, is_running));
   if (std::exchange(fails_, false)) log::info("{} is written again", path_.string());
 } catch (const Error& error) {
   if (!std::exchange(fails_, true)) log::warning("log.prometheus: {}; training goes on without it", error.what());

@@ -7,18 +7,24 @@ namespace millrace {
 
 // The numbers of a line of metrics.jsonl in Prometheus' text format (exposition format 0.0.4): millrace_FIELD, of
 // fields that only grow millrace_FIELD_total, of objects with a label `of`. All carry the label `run`. No timestamps,
-// which node exporter's textfile collector refuses. Nulls are NaN.
-std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run);
+// which node exporter's textfile collector refuses. Nulls are NaN. The last one, millrace_running, is 0 once the run
+// has ended in order, so that an alert can tell a run that stands still from one that is done: the file stays.
+std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run, bool is_running);
 
 // Keeps such a file up to date. Where it cannot be written the run goes on; the first time that is told.
 class PrometheusFile {
  public:
   PrometheusFile(std::filesystem::path path, std::string run) : path_(std::move(path)), run_(std::move(run)) {}
-  void write(const nlohmann::ordered_json& line);
+  void write(nlohmann::ordered_json line);
+  // The last line once more, of a run that has ended.
+  void end() { publish(/*is_running=*/false); }
 
  private:
+  void publish(bool is_running);
+
   std::filesystem::path path_;
   std::string run_;
+  nlohmann::ordered_json line_ = nlohmann::ordered_json::object();  // the last one
   bool fails_ = false;
 };
 

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 
 #include "millrace/core/clock.h"
@@ -91,6 +93,12 @@ std::string tensorboard_version_event(double wall_time) {
   return event;
 }
 
+std::string tensorboard_start_event(double wall_time, std::int64_t step) {
+  auto event = event_at(wall_time, step);
+  append_text(event, 7, varint_field(1, 1));  // SessionLog{status: START}
+  return event;
+}
+
 static std::string summary_event(double wall_time, std::int64_t step, const std::string& value) {
   auto event = event_at(wall_time, step);
   append_text(event, 5, text_field(1, value));
@@ -120,20 +128,25 @@ std::string tensorboard_text_event(double wall_time, std::int64_t step, std::str
   return summary_event(wall_time, step, text_field(1, tag) + text_field(8, tensor) + text_field(9, plugin));
 }
 
+// Viewers read the files of a folder in the order of their names, so a new one must come last, whatever the clocks of
+// the hosts say that wrote the others.
+static std::int64_t second_of_new_file(const std::filesystem::path& folder) {
+  auto second = static_cast<std::int64_t>(unix_seconds());
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    long long of_other = 0;
+    if (std::sscanf(entry.path().filename().c_str(), "events.out.tfevents.%lld.", &of_other) == 1)
+      second = std::max<std::int64_t>(second, of_other + 1);
+  }
+  return second;
+}
+
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step) {
   std::filesystem::create_directories(folder);
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
-  static int files = 0;  // of this process: going back opens another
-  const auto path = folder / fmt::format("events.out.tfevents.{}.{}.{}.{}", static_cast<std::int64_t>(unix_seconds()),
-                                         host, ::getpid(), files++);
-  file_.emplace(path);
+  file_.emplace(folder / fmt::format("events.out.tfevents.{}.{}.{}.0", second_of_new_file(folder), host, ::getpid()));
   put(tensorboard_version_event(unix_seconds()));
-  if (resumed_step > 0) {
-    auto event = event_at(unix_seconds(), resumed_step + 1);  // the viewer drops what it has from there on
-    append_text(event, 7, varint_field(1, 1));                // SessionLog{status: START}
-    put(event);
-  }
+  put(tensorboard_start_event(unix_seconds(), resumed_step + 1));
 }
 
 void TensorBoardWriter::put(std::string_view event) {

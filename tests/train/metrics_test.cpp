@@ -46,7 +46,7 @@ TEST(MetricFields, AreDocumentedInTheirOrder) {
 
 // The grammar of the text format: HELP and TYPE once and before the samples of a name, which are NAME{LABELS} VALUE.
 TEST(Prometheus, TextIsWellFormed) {
-  std::istringstream text(prometheus_text(metrics_line(measured_metrics()), "a \"run\"\\"));
+  std::istringstream text(prometheus_text(metrics_line(measured_metrics()), "a \"run\"\\", true));
   const std::regex help(R"(# HELP (millrace_[a-z_]+) [^\n]+)"), type(R"(# TYPE (millrace_[a-z_]+) (gauge|counter))"),
       sample(R"re((millrace_[a-z_]+)\{run="a \\"run\\"\\\\"(,of="[^"]+")?\} (NaN|-?[0-9.]+(e[-+]?[0-9]+)?))re");
   std::set<std::string> names;
@@ -66,7 +66,7 @@ TEST(Prometheus, TextIsWellFormed) {
     }
   }
   EXPECT_THAT(names, testing::IsSupersetOf({"millrace_step", "millrace_samples_total", "millrace_loss", "millrace_lr",
-                                            "millrace_validation_loss_by_timestep"}));
+                                            "millrace_validation_loss_by_timestep", "millrace_running"}));
 }
 
 TEST(Prometheus, TheFileIsReplacedAndMayFail) {
@@ -75,6 +75,10 @@ TEST(Prometheus, TheFileIsReplacedAndMayFail) {
   file.write(metrics_line({.step = 1}));
   file.write(metrics_line({.step = 2}));
   EXPECT_THAT(read_file(folder / "run.prom"), testing::HasSubstr("millrace_step{run=\"run\"} 2\n"));
+  EXPECT_THAT(read_file(folder / "run.prom"), testing::EndsWith("millrace_running{run=\"run\"} 1\n"));
+  file.end();
+  EXPECT_THAT(read_file(folder / "run.prom"), testing::AllOf(testing::HasSubstr("millrace_step{run=\"run\"} 2\n"),
+                                                             testing::EndsWith("millrace_running{run=\"run\"} 0\n")));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing else lies there
   EXPECT_NO_THROW(PrometheusFile(folder / "missing" / "run.prom", "run").write(metrics_line({.step = 1})));
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -70,12 +71,15 @@ std::vector<std::string> events_of_new_file(const std::filesystem::path& folder,
   return events_of(path);
 }
 
-TEST(TensorBoard, AFreshFileHasVersionAndScalars) {
+TEST(TensorBoard, AFileHasVersionStartAndScalars) {
   test::TempDir folder;
   const auto events = events_of_new_file(folder / "tensorboard", 0);
-  ASSERT_EQ(events.size(), 2u);
+  ASSERT_EQ(events.size(), 3u);
   EXPECT_THAT(events[0], testing::HasSubstr("brain.Event:2"));
-  EXPECT_THAT(events[1], testing::HasSubstr("train/loss"));
+  EXPECT_EQ(hex(events[1]).substr(18),
+            "1001"
+            "3a020801");  // step 1, SessionLog{status: START}: what an earlier start left is taken again
+  EXPECT_THAT(events[2], testing::HasSubstr("train/loss"));
 }
 
 TEST(TensorBoard, AResumedFileTellsTheViewerWhere) {
@@ -84,7 +88,20 @@ TEST(TensorBoard, AResumedFileTellsTheViewerWhere) {
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(hex(events[1]).substr(18),
             "1008"
-            "3a020801");  // step 8, the first that is written again, SessionLog{status: START}
+            "3a020801");  // step 8, the first that is written again
+}
+
+// In the same second, and after a host whose clock was ahead.
+TEST(TensorBoard, ANewFileComesLast) {
+  test::TempDir folder;
+  folder.write("events.out.tfevents.4102444800.another.1.0", "");
+  for (int i = 0; i < 12; ++i) TensorBoardWriter(folder.path(), i);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  ASSERT_EQ(names.size(), 13u);
+  for (int i = 0; i < 12; ++i) EXPECT_THAT(names[i + 1], testing::HasSubstr(std::to_string(4102444801 + i)));
 }
 
 }  // namespace

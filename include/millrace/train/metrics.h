@@ -29,7 +29,7 @@ struct Metrics {
 // A field of metrics.jsonl that is a number, or an object of numbers. docs/metrics.md has the same list.
 struct MetricField {
   std::string_view name;
-  std::string_view group;  // of its TensorBoard tag: GROUP/NAME; an object's numbers are NAME/KEY
+  std::string_view group;  // of its TensorBoard tag: GROUP/NAME; an object's numbers are GROUP/KEY/NAME
   std::string_view help;   // one line
   bool only_grows = false;
 };

@@ -33,6 +33,8 @@ class Progress {
 
   void ids(std::int64_t step, const std::vector<std::string>& ids);
   void metrics(const Metrics& metrics);
+  // The run ends in order.
+  void end();
   void flush();
 
  private:

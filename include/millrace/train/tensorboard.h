@@ -13,7 +13,8 @@ namespace millrace {
 // records with masked CRC-32C.
 class TensorBoardWriter {
  public:
-  // Makes a new file in `folder`; `resumed_step` > 0 tells the viewer to drop later points of earlier files.
+  // Makes a new file in `folder`, and tells the viewer to drop what earlier files hold of later steps than
+  // `resumed_step`: also of the first ones, where a run begins again that ended before its first checkpoint.
   TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
 
   void scalar(std::string_view tag, std::int64_t step, double value);
@@ -30,6 +31,8 @@ class TensorBoardWriter {
 // The bytes of one record, and of the events in it; the tests compare them with the published ones.
 std::string tensorboard_record(std::string_view event);
 std::string tensorboard_version_event(double wall_time);
+// Older files hold nothing any more from `step` on.
+std::string tensorboard_start_event(double wall_time, std::int64_t step);
 std::string tensorboard_scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value);
 std::string tensorboard_image_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view png,
                                     int height, int width);
