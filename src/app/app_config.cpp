@@ -77,7 +77,7 @@ void TrainConfig::describe(config::Section& section) {
   section.section("ema", ema, "exponential moving average of the weights");
   section.section("parallel", parallel, "how trainers share the model");
   section.section("checkpoint", checkpoint, "saving and resuming");
-  section.section("samples", samples, "images during training").later();
+  section.section("samples", samples, "pictures during training");
   section.section("validation", validation, "the loss on data.validation");
   section.section("log", log, "metrics");
   section.section("record", record, "tensors of single steps");

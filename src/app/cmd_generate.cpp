@@ -1,13 +1,13 @@
 // generate: images from a pipeline folder.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/generate/generate.h"
+#include "millrace/generate/prompts.h"
 #include "millrace/image/grid.h"
 #include "millrace/image/png.h"
 #include "millrace/models/pipeline_folder.h"
@@ -33,39 +33,11 @@ struct GenerateRoot {
   }
 };
 
-// A text file has a prompt a line; a .jsonl file has objects with prompt, and maybe seed and negative_prompt.
-std::vector<ImageRequest> read_prompts(const std::string& path, const GenerateConfig& config) {
-  std::ifstream in(path);
-  if (!in) fail(Exit::io, "--prompts {}: cannot be read", path);
-  std::vector<ImageRequest> requests;
-  std::int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty()) continue;
-    ImageRequest request{line, config.negative_prompt, config.seed + requests.size()};
-    if (path.ends_with(".jsonl")) {
-      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
-        fail(Exit::io, "{}, line {}: not a JSON object with a \"prompt\"", path, number);
-      request.prompt = json["prompt"];
-      try {
-        request.seed = json.value("seed", request.seed);
-        request.negative_prompt = json.value("negative_prompt", request.negative_prompt);
-      } catch (const nlohmann::json::exception& error) {
-        fail(Exit::io, "{}, line {}: {}", path, number, error.what());
-      }
-    }
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
 std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateConfig& config) {
   if (line.has("prompt") && line.has("prompts")) fail(Exit::usage, "--prompt and --prompts do not go together");
   std::vector<ImageRequest> requests;
   if (line.has("prompts")) {
-    requests = read_prompts(line.get("prompts"), config);
+    requests = read_prompts(line.get("prompts"), {"", config.negative_prompt, config.seed});
   } else {
     (void)line.get("prompt");
     for (const auto& prompt : line.options.at("prompt"))

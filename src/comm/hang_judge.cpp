@@ -112,7 +112,8 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   if (phase == phase::training) return learned;
   if (phase == phase::accounting) return limit_;
   if (phase == phase::waiting_for_samples) return (known.last.step == known.first_step ? seldom_times : 1) * limit_;
-  if (phase == phase::first_step || phase == phase::validating || phase == phase::saving) return seldom_times * limit_;
+  if (phase == phase::first_step || phase == phase::validating || phase == phase::painting || phase == phase::saving)
+    return seldom_times * limit_;
   return std::numeric_limits<double>::infinity();
 }
 

@@ -16,6 +16,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/image/grid.h"
 #include "millrace/nn/attention.h"
 #include "millrace/train/record.h"
 #include "pace.h"
@@ -127,6 +128,7 @@ class Loop {
     compare_weights_if_due();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) write_metrics();
+    paint_samples_if_due();
     saves_.after_step(totals.writing > 0, is_save_due(totals), seconds());
     leaving_.step_took(watch.seconds() - *wait);
     steady(context_);
@@ -320,6 +322,33 @@ class Loop {
     return true;
   }
 
+  // Collective. With the weights that export gives.
+  void paint_samples_if_due() {
+    if (!context_.samples || !is_due(context_.samples->every())) return;
+    enter_slow(context_, phase::painting);
+    const Stopwatch watch;
+    torch::Tensor latents;
+    const auto paint = [&] { latents = context_.samples->paint(context_.trainers); };
+    if (context_.optimizer.has_ema())
+      context_.optimizer.with_ema(paint);
+    else
+      paint();
+    if (is_root()) show_samples(latents, watch);
+    phase::current = phase::accounting;
+  }
+
+  // Pictures are no reason to end a run.
+  void show_samples(const torch::Tensor& latents, const Stopwatch& watch) try {
+    const auto images = context_.samples->decode(latents);
+    const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));
+    const double took = watch.seconds(), since = seconds() - painted_at_;
+    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
+              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
+    painted_at_ = seconds();
+  } catch (...) {
+    log::warning("samples of step {}: {}", state_.step, present_error().what());
+  }
+
   // Collective: judges the data, and writes one line of metrics.
   void write_metrics() {
     data_.merge();
@@ -347,6 +376,7 @@ class Loop {
   const Stopwatch since_start_{};
   const LrSchedule schedule_;
   double lr_ = 0;
+  double painted_at_ = start_.seconds;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here

@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/image/png.h"
 #include "millrace/io/input_file.h"
 #include "prometheus.h"
 
@@ -108,6 +109,18 @@ void Progress::metrics(const Metrics& m) {
 
 void Progress::end() {
   if (prometheus_) prometheus_->end();
+}
+
+std::filesystem::path Progress::picture(const std::string& kind, std::int64_t step, const Image& image) {
+  const auto png = encode_png(image);
+  if (tensorboard_) {
+    tensorboard_->image(kind, step, png, image.height, image.width);
+    tensorboard_->flush();
+  }
+  const auto path = options_.run_dir / kind / fmt::format("step-{:08d}.png", step);
+  std::filesystem::create_directories(path.parent_path());
+  write_file_atomically(path, png);
+  return path;
 }
 
 void Progress::write_tensorboard(const nlohmann::ordered_json& line) {

@@ -19,9 +19,13 @@ void CheckpointConfig::describe(config::Section& section) {
 }
 
 void SamplesConfig::describe(config::Section& section) {
-  section.key("every", every, "how often images are made during training");
-  section.key("prompts", prompts, "file with one prompt a line; null = no images");
-  section.key("count", count, "images each time").at_least(1);
+  section.key("every", every, "how often pictures are painted");
+  section.key("prompts", prompts,
+              "file with a prompt a line, or .jsonl with prompt, negative_prompt; null = no pictures");
+  section.key("count", count, "pictures each time; number n begins with the noise of seed n, prompts repeat")
+      .at_least(1);
+  section.key("steps", steps, "sampling steps").at_least(1);
+  section.key("guidance_scale", guidance_scale, "as generate.guidance_scale").at_least(0);
 }
 
 void ValidationConfig::describe(config::Section& section) {

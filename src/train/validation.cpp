@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "evaluating.h"
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
 
@@ -40,16 +41,6 @@ class TimestepSums {
   static constexpr std::int64_t buckets = 10;
   const std::int64_t steps_;
   std::array<double, 2 * buckets> sums_{};  // then counts
-};
-
-// Without dropout, for the length of a scope.
-class Evaluating {
- public:
-  explicit Evaluating(torch::nn::Module& network) : network_(network) { network_.eval(); }
-  ~Evaluating() { network_.train(); }
-
- private:
-  torch::nn::Module& network_;
 };
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST(HangJudge, AShorterLimitStaysTheLimit) {
 }
 
 TEST(HangJudge, DoesNotLearnForPhasesThatComeSeldom) {
-  for (const char* phase : {phase::saving, phase::validating}) {
+  for (const char* phase : {phase::saving, phase::validating, phase::painting}) {
     Ranks run({"a", "a"});
     run.take_usual_steps();
     for (int rank : {0, 1}) run.of(rank).phase = phase;
@@ -177,7 +177,7 @@ TEST(HangJudge, TheFirstSamplesMayTakeFiveTimesAsLong) {
 
 // A disk or a driver that never answers.
 TEST(HangJudge, WhoStandsStillInWhatComesSeldomIsNamedAfterFiveTimesTheLimit) {
-  for (const char* phase : {phase::first_step, phase::saving, phase::validating}) {
+  for (const char* phase : {phase::first_step, phase::saving, phase::validating, phase::painting}) {
     Ranks run({"a", "b", "c"});
     run.take_usual_steps();
     for (int rank : {0, 1, 2}) run.of(rank).phase = phase;

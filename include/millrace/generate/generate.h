@@ -22,6 +22,7 @@ namespace millrace {
 struct GenerateConfig {
   int steps = 50;
   double guidance_scale = 7.5;
+  double guidance_rescale = 0;
   std::optional<SchedulerClass> sampler = std::nullopt;  // none = the folder's
   std::uint64_t seed = 0;
   config::Auto<int> height = {}, width = {};  // pixels; auto = the U-Net's sample size
@@ -60,9 +61,6 @@ struct GeneratedImage {
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image);
-
-// Latents (N, C, h, w), not scaled, one by one through the VAE's decoder.
-std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents);
 
 // Tensor "latents", f32 (N, C, h, w), of a safetensors file; Error(io) naming the file when there is no such one.
 torch::Tensor load_latents(const std::filesystem::path& file);

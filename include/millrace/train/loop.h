@@ -14,6 +14,7 @@
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/progress.h"
+#include "millrace/train/samples.h"
 #include "millrace/train/task.h"
 #include "millrace/train/train_config.h"
 #include "millrace/train/validation.h"
@@ -38,6 +39,7 @@ struct TrainerContext {
   const RunLease* lease = nullptr;
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
+  Samples* samples = nullptr;
 };
 
 struct LoopResult {

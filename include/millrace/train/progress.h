@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "millrace/core/append_file.h"
+#include "millrace/image/image.h"
 #include "millrace/train/metrics.h"
 #include "millrace/train/tensorboard.h"
 
@@ -33,6 +34,8 @@ class Progress {
 
   void ids(std::int64_t step, const std::vector<std::string>& ids);
   void metrics(const Metrics& metrics);
+  // RUN/KIND/step-00001000.png, and in TensorBoard. Error(io). Returns the path.
+  std::filesystem::path picture(const std::string& kind, std::int64_t step, const Image& image);
   // The run ends in order.
   void end();
   void flush();

@@ -31,6 +31,8 @@ struct SamplesConfig {
   Duration every = Duration::steps(1000);
   std::optional<std::string> prompts;  // file, one prompt a line
   int count = 8;
+  int steps = 25;
+  double guidance_scale = 7.5;
 
   void describe(config::Section& section);
 };

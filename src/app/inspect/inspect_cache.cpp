@@ -4,7 +4,7 @@
 #include "inspect/inspect.h"
 #include "inspect/sample_survey.h"
 #include "millrace/core/error.h"
-#include "millrace/generate/generate.h"
+#include "millrace/generate/sampling.h"
 #include "millrace/latents/latent_file.h"
 #include "millrace/models/pipeline_folder.h"
 

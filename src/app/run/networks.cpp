@@ -1,5 +1,6 @@
 #include "run/networks.h"
 
+#include "millrace/generate/sampling.h"
 #include "millrace/models/initialize.h"
 #include "millrace/nn/device.h"
 #include "millrace/parallel/sharded_model.h"
@@ -53,6 +54,18 @@ torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
   return encoder.encode(tokenizer.encode(""));
 }
 
+// Text embeddings of the pictures' prompts, (N or 2 N, 77, C) on the host. The encoder is let go of afterwards.
+static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan) {
+  const auto& c = plan.config;
+  std::vector<std::string> texts;
+  if (c.samples.guidance_scale > 1)
+    for (const auto& sample : plan.samples) texts.push_back(sample.negative_prompt);
+  for (const auto& sample : plan.samples) texts.push_back(sample.prompt);
+  auto encoder = plan.pipeline.load_text_encoder(session.device, parse_dtype(c.encode.dtype, session.device));
+  const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
+  return text_embeddings(encoder, tokenizer, texts).to(torch::kCPU, torch::kFloat32);
+}
+
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
   const int rank = session.world.rank();
   on_all(session.world.group(), [&] {
@@ -63,6 +76,10 @@ LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
     ema = load_ema_start(plan);
     text_encoder = load_trainers_text_encoder(session, plan);
     if (text_encoder) null_text = null_text_of(*text_encoder, plan);
+    if (plan.samples.empty()) return;
+    samples_text = embed_samples(session, plan);
+    if (rank == plan.roles.trainers.front())
+      samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
   });
 }
 

@@ -27,6 +27,8 @@ struct LoadedNetworks {
   std::map<std::string, torch::Tensor> ema;       // what its EMA starts from, by name, unless that is the U-Net
   std::optional<TextEncoder> text_encoder;        // where trainers make text embeddings
   torch::Tensor null_text;                        // which it has made of the empty caption, f16 (77, C) on the host
+  torch::Tensor samples_text;                     // of the pictures' prompts on trainers, as Samples takes them
+  AutoencoderKL samples_vae{nullptr};             // of the first trainer, for the pictures
 };
 
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan);

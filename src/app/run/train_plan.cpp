@@ -2,6 +2,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/startup.h"
+#include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
 
@@ -22,8 +23,26 @@ static void check_shapes(const UNet2DConditionConfig& unet, const EncodingPlan& 
   report.throw_if_problems();
 }
 
+// Prompts are used in turn; the seeds depend on nothing, so that pictures of all steps compare.
+static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
+  if (!config.prompts) return {};
+  std::vector<ImageRequest> prompts;
+  try {
+    prompts = read_prompts(*config.prompts, {});
+  } catch (const Error& error) {
+    throw Error(error.exit(), fmt::format("samples.{}", error.what()), error.hint());
+  }
+  std::vector<ImageRequest> samples;
+  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(config.count); ++i) {
+    samples.push_back(prompts[i % prompts.size()]);
+    samples.back().seed = i;
+  }
+  return samples;
+}
+
 void plan_model(TrainPlan& plan) {
   const auto& model = plan.config.model;
+  plan.samples = plan_pictures(plan.config.samples);
   plan.pipeline = PipelineFolder::open(model.pipeline.value);
   if (!model.unet.config) {
     plan.unet = plan.pipeline.config("unet");

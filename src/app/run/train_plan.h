@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "app_config.h"
+#include "millrace/generate/generate.h"
 #include "millrace/handoff/parcel.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
@@ -35,14 +37,15 @@ struct TrainPlan {
   ParcelSize parcel = {};
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
-  Start start = {};  // step 0 until `train` has looked for a checkpoint
+  std::vector<ImageRequest> samples = {};  // pictures that are painted again and again
+  Start start = {};                        // step 0 until `train` has looked for a checkpoint
 
   HandoffConfig handoff() const { return {parcel_bytes, /*slots=*/4}; }
 };
 
 // The parts of a plan, each from those before it.
 
-// `pipeline` and `unet`, by every rank for itself.
+// `pipeline`, `unet` and `samples`, by every rank for itself.
 void plan_model(TrainPlan& plan);
 // `roles` and `shards`, by the GPUs and hosts of all ranks. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);

@@ -21,7 +21,9 @@ Trainer::Trainer(const Session& session, const TrainPlan& plan, LoadedNetworks& 
       ema_start_(std::move(networks.ema)),
       text_encoder_(std::move(networks.text_encoder)),
       null_text_(std::move(null_text)),
-      validation_batches_(std::move(validation)) {}
+      validation_batches_(std::move(validation)) {
+  if (!plan.samples.empty()) samples_.emplace(make_samples(networks));
+}
 
 LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
   load(start);
@@ -45,7 +47,8 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
                    .producer_ranks = on_hosts(session_, plan_.roles.producers),
                    .lease = &lease_,
                    .resumed_from = start.path(),
-                   .validation = validation_ ? &*validation_ : nullptr},
+                   .validation = validation_ ? &*validation_ : nullptr,
+                   .samples = samples_ ? &*samples_ : nullptr},
                   state_with_ledger(start, trainers_));
 }
 
@@ -101,6 +104,22 @@ Validation Trainer::make_validation() {
   options.device = session_.device;
   options.dtype = dtype_;
   return {unet_, schedule_, std::move(validation_batches_), options};
+}
+
+// As an export's pipeline would paint, of the size that is trained; not more at once than a micro-batch holds, with
+// guidance twice as many rows as pictures.
+Samples Trainer::make_samples(LoadedNetworks& networks) const {
+  const auto& c = plan_.config;
+  Samples::Options options;
+  options.every = c.samples.every;
+  options.sampling = {.scheduler = trained_scheduler(plan_.pipeline.scheduler(), c.objective),
+                      .steps = c.samples.steps,
+                      .guidance_scale = c.samples.guidance_scale};
+  for (const auto& sample : plan_.samples) options.prompts.push_back(sample.prompt);
+  const auto side = c.transform.resolution / vae_.factor();
+  options.latent_shape = {vae_.latent_channels, side, side};
+  options.batch_size = std::max(1, c.batch.micro / (options.sampling.is_guided() ? 2 : 1));
+  return {unet_, std::exchange(networks.samples_vae, nullptr), std::exchange(networks.samples_text, {}), options};
 }
 
 // A producer that sends nothing may be unable to say so itself.

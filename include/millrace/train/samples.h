@@ -1,0 +1,45 @@
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/core/units.h"
+#include "millrace/generate/sampling.h"
+
+namespace millrace {
+
+// Pictures of the same prompts and noise, painted while a run goes on. Every trainer makes the latents of its share,
+// the first one decodes them.
+class Samples {
+ public:
+  struct Options {
+    Duration every = Duration::steps(1000);
+    SamplingPlan sampling;
+    std::vector<std::string> prompts;        // of each picture; picture i begins with the noise of seed i
+    std::vector<std::int64_t> latent_shape;  // (C, h, w)
+    int batch_size = 1;                      // pictures that are made together
+  };
+  // `text` (2 N, 77, D), those of the negative prompts first; without guidance (N, 77, D). `vae`: of the first trainer.
+  Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options);
+
+  const Duration& every() const { return options_.every; }
+  const std::vector<std::string>& prompts() const { return options_.prompts; }
+  // With the weights that the U-Net has: f32 latents (N, C, h, w) on the host of the first trainer, undefined
+  // elsewhere. Collective.
+  torch::Tensor paint(const Group& trainers);
+  // On the first trainer.
+  std::vector<Image> decode(const torch::Tensor& latents);
+
+ private:
+  torch::Tensor denoised(std::int64_t begin, std::int64_t end);
+
+  UNet2DConditionModel unet_;
+  AutoencoderKL vae_;
+  torch::Tensor text_;
+  Options options_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+#include "millrace/generate/prompts.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+void read_row(std::string_view text, const std::string& where, ImageRequest& request) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
+    fail(Exit::io, "{}: not a JSON object with a \"prompt\"", where);
+  request.prompt = json["prompt"];
+  try {
+    request.seed = json.value("seed", request.seed);
+    request.negative_prompt = json.value("negative_prompt", request.negative_prompt);
+  } catch (const nlohmann::json::exception& error) {
+    fail(Exit::io, "{}: {}", where, error.what());
+  }
+}
+
+}  // namespace
+
+std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const ImageRequest& fallback) {
+  std::ifstream in(file);
+  if (!in) fail(Exit::io, "prompts: {} cannot be read", file.string());
+  std::vector<ImageRequest> requests;
+  std::int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    ImageRequest request{line, fallback.negative_prompt, fallback.seed + requests.size()};
+    if (file.extension() == ".jsonl") read_row(line, fmt::format("{}, line {}", file.string(), number), request);
+    requests.push_back(std::move(request));
+  }
+  if (requests.empty()) fail(Exit::io, "prompts: {} holds none", file.string());
+  return requests;
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+#include "millrace/train/samples.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "evaluating.h"
+#include "millrace/core/error.h"
+#include "millrace/core/phase.h"
+
+namespace millrace {
+
+Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options)
+    : unet_(std::move(unet)), vae_(std::move(vae)), text_(std::move(text)), options_(std::move(options)) {
+  const auto pictures = std::ssize(options_.prompts);
+  ensure(text_.size(0) == (options_.sampling.is_guided() ? 2 : 1) * pictures, "embeddings of every prompt");
+}
+
+// Where forward is collective every trainer must call it equally often: all have shares of one size, and those at the
+// end repeat the last picture.
+torch::Tensor Samples::paint(const Group& trainers) {
+  const Evaluating evaluating(*unet_);
+  const auto pictures = std::ssize(options_.prompts), ranks = std::int64_t{trainers.size()};
+  const auto share = (pictures + ranks - 1) / ranks;
+  const auto first = std::min(share * trainers.rank(), pictures - 1);
+  std::string mine;
+  for (std::int64_t done = 0; done < share; done += options_.batch_size) {
+    const auto begin = std::min(first + done, pictures - 1);
+    const auto end = std::min(begin + std::min<std::int64_t>(options_.batch_size, share - done), pictures);
+    const auto latents = denoised(begin, end).to(torch::kCPU).contiguous();
+    mine.append(static_cast<const char*>(latents.data_ptr()), latents.nbytes());
+    ++phase::moves;
+  }
+  const auto bytes_of_one = sizeof(float) * static_cast<std::size_t>(std::accumulate(
+                                                options_.latent_shape.begin(), options_.latent_shape.end(),
+                                                std::int64_t{1}, std::multiplies<>()));
+  mine.resize(bytes_of_one * static_cast<std::size_t>(std::clamp<std::int64_t>(pictures - share * trainers.rank(), 0,
+                                                                               share)));  // without what was repeated
+  std::string all;
+  for (const auto& part : trainers.gather_strings(mine)) all += part;
+  if (trainers.rank() != 0) return {};
+  std::vector<std::int64_t> shape = options_.latent_shape;
+  shape.insert(shape.begin(), pictures);
+  const auto latents = torch::empty(shape, torch::kFloat32);
+  ensure(all.size() == latents.nbytes(), "the latents of every picture");
+  std::memcpy(latents.data_ptr(), all.data(), all.size());
+  return latents;
+}
+
+torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end) {
+  std::vector<std::uint64_t> seeds(static_cast<std::size_t>(end - begin));
+  std::iota(seeds.begin(), seeds.end(), static_cast<std::uint64_t>(begin));
+  const auto pictures = std::ssize(options_.prompts);
+  auto text = text_.slice(0, begin, end);
+  if (options_.sampling.is_guided()) text = torch::cat({text, text_.slice(0, pictures + begin, pictures + end)});
+  return denoise(unet_, options_.sampling, initial_noise(seeds, options_.latent_shape), text);
+}
+
+std::vector<Image> Samples::decode(const torch::Tensor& latents) {
+  std::vector<Image> images;
+  for (const auto& part : latents.split(options_.batch_size))
+    for (auto& image : images_of(vae_, part)) images.push_back(std::move(image));
+  return images;
+}
+
+}  // namespace millrace

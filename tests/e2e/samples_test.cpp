@@ -1,0 +1,85 @@
+// Pictures that a run paints on its way.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "e2e/runs.h"
+#include "millrace/image/decode.h"
+
+namespace millrace::e2e {
+namespace {
+
+std::string prompts() {
+  static const auto file = [] {
+    const auto path = workshop() / "prompts.txt";
+    std::ofstream(path) << "a red circle\na blue square on white\n\nthree dogs\n";
+    return path;
+  }();
+  return " samples.prompts=" + file.string() + " samples.count=5 samples.steps=4 samples.every='3 steps'";
+}
+
+// Five pictures, which neither 2 nor 3 trainers share evenly, in batches of two.
+const std::string run_of_six = "'duration=6 steps'";
+
+Image picture(const fs::path& path) {
+  const auto bytes = read(path);
+  return std::get<Image>(decode_image(bytes));
+}
+
+int largest_difference(const Image& a, const Image& b) {
+  if (a.width != b.width || a.height != b.height) return 256;
+  int largest = 0;
+  for (std::size_t i = 0; i < a.pixels.size(); ++i)
+    largest = std::max(largest, std::abs(int{a.pixels[i]} - int{b.pixels[i]}));
+  return largest;
+}
+
+TEST(Samples, ChangeNothingAndAreWhatGeneratePaints) {
+  expect_success(train("plain", run_of_six));
+  expect_success(train("painted", run_of_six + prompts()));
+  EXPECT_EQ(read(workshop() / "plain/ids.jsonl"), read(workshop() / "painted/ids.jsonl"));
+  EXPECT_EQ(read(weights_of("plain")), read(weights_of("painted")));
+  EXPECT_TRUE(fs::exists(workshop() / "painted/samples/step-00000003.png"));
+
+  const auto list = workshop() / "five.txt", pipeline = workshop() / "exported", out = workshop() / "generated";
+  std::ofstream(list) << "a red circle\na blue square on white\nthree dogs\na red circle\na blue square on white\n";
+  expect_success(millrace + " export --run " + (workshop() / "painted").string() + " --out " + pipeline.string());
+  expect_success(millrace + " generate --pipeline " + pipeline.string() + " --prompts " + list.string() + " --out " +
+                 out.string() + " generate.steps=4");
+  // Kernels may round otherwise in batches of another size.
+  EXPECT_LE(largest_difference(picture(workshop() / "painted/samples/step-00000006.png"), picture(out / "grid.png")),
+            1);
+}
+
+TEST(Samples, AreTheSameOnAnyRanks) {
+  expect_success(train("alone", run_of_six + prompts()));
+  for (const std::string strategy : {"ddp", "full_shard"}) {
+    expect_success(mpirun(4) +
+                   train(strategy, run_of_six + prompts() + " roles.producers=1 parallel.strategy=" + strategy));
+    // Weights differ by the order of sums.
+    EXPECT_LE(largest_difference(picture(workshop() / "alone/samples/step-00000006.png"),
+                                 picture(workshop() / strategy / "samples/step-00000006.png")),
+              2)
+        << strategy;
+  }
+}
+
+TEST(Samples, AMissingListIsNamedBeforeTheStart) {
+  const auto outcome = shell(train("none", run_of_six + " samples.prompts=" + (workshop() / "missing.txt").string()));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  expect_mentions(outcome, "samples.prompts: " + (workshop() / "missing.txt").string());
+  EXPECT_FALSE(fs::exists(workshop() / "none"));
+}
+
+// Wherever they cannot be written, the run goes on.
+TEST(Samples, AFolderThatCannotBeWrittenEndsNothing) {
+  const auto run = workshop() / "blocked";
+  fs::create_directories(run);
+  std::ofstream(run / "samples") << "a file where the folder should be";
+  const auto outcome = shell(train("blocked", run_of_six + prompts()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "samples of step 3: ");
+}
+
+}  // namespace
+}  // namespace millrace::e2e
