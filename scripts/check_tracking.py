@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what other tools read with RUN/metrics.jsonl. RUN/tensorboard, by TensorBoard's own package: every number once,
 at its step, under a tag that ends in its field's name; pictures and texts open. FILE.prom, by Prometheus' own parser: the
-last line's numbers.
+last line's numbers. RUN/wandb, where scripts/wandb_import was run offline, by W&B's own messages: every number once.
     .venv-goldens/bin/python scripts/check_tracking.py RUN [FILE.prom]
 """
 import json
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb.proto import wandb_internal_pb2
 
 
 def numbers_of(line, or_null=False):
@@ -67,11 +68,56 @@ def check_prometheus(path, run, line):
     print(f"{path}: Prometheus reads {len(samples)} numbers")
 
 
+def records_of(path):
+    """The messages of a .wandb file: LevelDB's log format behind a header of 7 bytes."""
+    data, at, message = path.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        if 32768 - at % 32768 < 7:  # no header fits in the rest of a block
+            at += 32768 - at % 32768
+            continue
+        message += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(message)
+            yield record
+            message = b""
+
+
+def check_wandb(run, lines):
+    found, pictures, ids, numbers = {}, set(), set(), []
+    for path in sorted(run.glob("wandb/offline-run-*/run-*.wandb")):
+        for record in records_of(path):
+            if record.HasField("run"):
+                ids.add(record.run.run_id)
+            if not record.HasField("history"):
+                continue
+            row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            numbers.append(record.history.step.num)
+            step = row["step"]
+            pictures |= {step for key, value in row.items() if key.endswith("/_type") and value == "image-file"}
+            if "loss" in row or "lr" in row:
+                assert step not in found, f"step {step} twice"
+                found[step] = row
+    assert len(ids) == 1, ids
+    assert numbers == sorted(set(numbers)), "rows in order, over all imports"
+    assert list(found) == [line["step"] for line in lines], f"steps {list(found)}"
+    for line in lines:
+        for ending, number in numbers_of(line):
+            key = ending[1:] if ending.count("/") == 1 else "/".join(reversed(ending[1:].split("/")))
+            assert close(found[line["step"]][key], number), f"{key} at {line['step']}"
+    assert pictures == {int(path.stem.removeprefix("step-")) for path in run.glob("samples/step-*.png")}
+    print(f"{run}: W&B's offline files have {len(found)} steps and {len(pictures)} pictures, one run")
+
+
 def main(run, prometheus=None):
     lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
     check_tensorboard(run, lines)
     if prometheus:
         check_prometheus(prometheus, run, lines[-1])
+    if (run / "wandb").exists():
+        check_wandb(run, lines)
 
 
 if __name__ == "__main__":

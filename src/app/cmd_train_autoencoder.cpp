@@ -12,6 +12,7 @@
 #include "millrace/loader/sources.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_watch.h"
 #include "millrace/train/loop.h"
 #include "run/disk_space.h"
 #include "run/finish.h"
@@ -112,14 +113,13 @@ void export_pipeline(const fs::path& checkpoint, const fs::path& out, double sca
 int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
            AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
   log::set_step(0);
-  if (!result.finished) return finish_run(group, dir, lease, result, nullptr, "");
+  if (!result.finished) return finish_run(group, dir, lease, result, "");
   if (task.refs().empty()) task.next_batch(0);  // resumed at the end: nothing was trained
   const double scaling = 1 / measure_deviation(task, optimizer, group);
   if (session.is_root()) {
     const auto out = dir / "pipeline";
     if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
-    finish_run(Group(), dir, lease, result, nullptr,
-               fmt::format("train the U-Net with model.pipeline={}", out.string()));
+    finish_run(Group(), dir, lease, result, fmt::format("train the U-Net with model.pipeline={}", out.string()));
     fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
   }
   return 0;
@@ -157,6 +157,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .manifest_extra = plan.start.identity,
                                 .hang_seconds = hang_seconds(c.guard.hang_timeout),
                                 .trainer_ranks = on_hosts(session, plan.roles.trainers),
+                                .gpu_uuid = gpu_uuid(session.device),
                                 .lease = &lease,
                                 .resumed_from = plan.start.path()},
                                state_with_ledger(plan.start, group));

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr std::uint32_t magic = 0x4c43504d;  // "MPCL"
-constexpr std::uint32_t version = 2;
+constexpr std::uint32_t version = 3;
 
 struct Header {
   std::uint32_t magic, version, stripe, count;

@@ -11,6 +11,7 @@ void ProducerReport::add(const ProducerReport& other, double factor) {
   encode_wait_seconds += factor * other.encode_wait_seconds;
   send_seconds += factor * other.send_seconds;
   send_wait_seconds += factor * other.send_wait_seconds;
+  gpu.add(other.gpu, factor);
 }
 
 }  // namespace millrace

@@ -38,7 +38,10 @@ std::vector<SampleRef> drop_non_finite(CheckedBatch& encoded) {
 
 EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
                                ParcelSize parcel)
-    : stream_(stream), encoder_(encoder), samples_(stream, stripes, parcel, 2 * encoder.batch_size()) {
+    : stream_(stream),
+      encoder_(encoder),
+      samples_(stream, stripes, parcel, 2 * encoder.batch_size()),
+      gpu_(gpu_uuid(encoder.device())) {
   thread_ = std::jthread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // a thread starts with the library's default
     try {
@@ -117,7 +120,7 @@ std::vector<TransformedSample> EncodingThread::take_replacements(std::deque<std:
   return samples;
 }
 
-ProducerReport EncodingThread::report() const {
+ProducerReport EncodingThread::report() {
   const auto reading = stream_.statistics();
   ProducerReport report;
   report.images = static_cast<double>(encoder_.images());
@@ -126,6 +129,7 @@ ProducerReport EncodingThread::report() const {
   report.readers = reading.busy;
   report.encode_seconds = encode_seconds_;
   report.encode_wait_seconds = reading.wait_seconds;
+  report.gpu = gpu_.use();
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
+#include "millrace/nn/gpu_watch.h"
 #include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {
@@ -41,13 +42,14 @@ class EncodingThread {
   std::vector<TransformedSample> take_samples();
   std::vector<TransformedSample> take_replacements(std::deque<std::uint32_t>& missing);
   EncoderOutput encode(std::vector<TransformedSample> samples);
-  ProducerReport report() const;
+  ProducerReport report();
 
   StripeStream& stream_;
   CachedEncoder& encoder_;
   InterleavedReader samples_;
   const Stopwatch since_start_{};
   double encode_seconds_ = 0;
+  GpuWatch gpu_;
   std::exception_ptr failure_;  // set before the queue is closed
   BoundedQueue<EncoderOutput> ready_{1};
   std::jthread thread_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "millrace/nn/device.h"
@@ -13,7 +14,12 @@ void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seco
   if (std::isfinite(loss) && std::isfinite(grad_norm)) ++finite_steps_, loss_ += loss, grad_norm_ += grad_norm;
   step_seconds_ += seconds.step;
   wait_seconds_ += seconds.waited_samples;
-  if (all_steps_++ > 0) ++own_steps_, own_seconds_ += seconds.own();
+  const auto taken = taken_++;
+  if (taken > 0) ++own_steps_, own_seconds_ += seconds.own();
+  if (taken == 1) all_steps_ = 0, all_step_seconds_ = all_wait_seconds_ = 0;
+  ++all_steps_;
+  all_step_seconds_ += seconds.step;
+  all_wait_seconds_ += seconds.waited_samples;
 }
 
 Metrics IntervalAccount::take(const RunState& state, double lr) {
@@ -21,8 +27,8 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   producers_.account(steps_, m, totals_);
   double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
   context_.trainers.all_reduce_max(std::span(&memory, 1));
-  double wait = wait_seconds_ / context_.trainers.size();
-  context_.trainers.all_reduce_sum(std::span(&wait, 1));
+  double waits[] = {wait_seconds_ / context_.trainers.size(), all_wait_seconds_ / context_.trainers.size()};
+  context_.trainers.all_reduce_sum(std::span<double>(waits));
   const auto own = own_seconds();
   const auto slowest = find_slowest(own);
   if (context_.trainers.rank() == 0) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
@@ -36,19 +42,19 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.lr = lr;
   m.images_per_second = steps * context_.config.batch.global / step_seconds_;
   m.step_ms = 1000 * step_seconds_ / steps;
-  m.data_wait_ms = 1000 * wait / steps;
+  m.data_wait_ms = 1000 * waits[0] / steps;
   m.straggler = slowest.ratio;
   m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
   m.validation = std::exchange(validation_, std::nullopt);
   m.memory_gib = memory;
+  m.gpu = look_at_gpus();
   m.elapsed_seconds = state.seconds;
 
   totals_.loss = m.loss;
   totals_.grad_norm = m.grad_norm;
   totals_.lr = m.lr;
   totals_.memory_gib = memory;
-  all_step_seconds_ += step_seconds_;
-  all_wait_seconds_ += wait;
+  all_trainers_wait_ = waits[1];
   steps_ = finite_steps_ = own_steps_ = 0;
   loss_ = grad_norm_ = step_seconds_ = wait_seconds_ = own_seconds_ = 0;
   return m;
@@ -64,9 +70,20 @@ Metrics IntervalAccount::totals(const RunState& state) const {
     const auto steps = static_cast<double>(all_steps_);
     totals.images_per_second = steps * context_.config.batch.global / all_step_seconds_;
     totals.step_ms = 1000 * all_step_seconds_ / steps;
-    totals.data_wait_ms = 1000 * all_wait_seconds_ / steps;
+    totals.data_wait_ms = 1000 * all_trainers_wait_ / steps;
   }
   return totals;
+}
+
+// Collective. An interval may be shorter than the time between two looks: what was true is still the best guess then.
+const GpuUse& IntervalAccount::look_at_gpus() {
+  const auto now = gpu_watch_.use();
+  GpuUse since = now;
+  since.add(std::exchange(gpu_before_, now), -1);
+  static_assert(std::is_trivially_copyable_v<GpuUse> && sizeof(GpuUse) % sizeof(double) == 0);  // numbers alone
+  context_.trainers.all_reduce_sum(std::span(reinterpret_cast<double*>(&since), sizeof since / sizeof(double)));
+  if (since.is_known()) gpu_ = since;
+  return gpu_;
 }
 
 // What every trainer took for a step of its own work, not a number before the second step; where some have more

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/nn/gpu_watch.h"
 #include "producer_account.h"
 #include "straggler.h"
 
@@ -21,7 +22,8 @@ struct StepSeconds {
 // The means of metrics.jsonl: over the steps since its last line, and over all steps of this process.
 class IntervalAccount {
  public:
-  explicit IntervalAccount(const TrainerContext& context) : context_(context), producers_(context) {}
+  explicit IntervalAccount(const TrainerContext& context)
+      : context_(context), producers_(context), gpu_watch_(context.gpu_uuid) {}
 
   // `loss` and `grad_norm` over the global batch; a step where one is not finite is left out of their means.
   void add(double loss, double grad_norm, const StepSeconds& seconds);
@@ -30,15 +32,19 @@ class IntervalAccount {
 
   // One line, with which a new interval begins. Warns of trainers and producers that stay slow. Collective.
   Metrics take(const RunState& state, double lr);
-  // Means over this process's steps; losses of the last line.
+  // Means over this process's steps but the first; losses of the last line.
   Metrics totals(const RunState& state) const;
 
  private:
   std::vector<double> own_seconds() const;
+  const GpuUse& look_at_gpus();
 
   const TrainerContext& context_;
   ProducerAccount producers_;
   StragglerWatch slow_;
+  GpuWatch gpu_watch_;
+  GpuUse gpu_before_;  // this trainer's, at the last line
+  GpuUse gpu_;         // of all trainers, in the last interval in which something was seen
 
   std::int64_t steps_ = 0, finite_steps_ = 0;
   double loss_ = 0, grad_norm_ = 0, step_seconds_ = 0, wait_seconds_ = 0;
@@ -46,8 +52,11 @@ class IntervalAccount {
   double own_seconds_ = 0;      // in these
   std::optional<ValidationLosses> validation_;
 
+  std::int64_t taken_ = 0;  // by this process
+  // Over all its steps but the first, which also waits for the first samples, unless there is no other; this trainer's.
   std::int64_t all_steps_ = 0;
-  double all_step_seconds_ = 0, all_wait_seconds_ = 0;  // up to the last line
+  double all_step_seconds_ = 0, all_wait_seconds_ = 0;
+  double all_trainers_wait_ = 0;  // mean over the trainers, up to the last line
   Metrics totals_;
 };
 

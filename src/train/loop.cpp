@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 
+#include "balance_watch.h"
 #include "data_account.h"
 #include "interval_account.h"
 #include "leaving.h"
@@ -354,7 +355,16 @@ class Loop {
     data_.merge();
     if (!account_.has_steps()) return;
     const auto metrics = account_.take(state_, lr_);
-    if (is_root()) progress_->metrics(metrics);
+    if (!is_root()) return;
+    progress_->metrics(metrics);
+    if (crew().producers == 0) return;
+    if (const auto news = balance_.look(metrics)) log::info("balance: {}", *news);
+  }
+
+  Crew crew() const {
+    const auto &trainers = context_.trainer_ranks, &producers = context_.producer_ranks;
+    return {static_cast<int>(trainers.size()), static_cast<int>(producers.size()),
+            !producers.empty() && producers.front().rank == trainers.front().rank};
   }
 
   LoopResult result() const {
@@ -366,6 +376,7 @@ class Loop {
     result.state = state_;
     result.checkpoint = saves_.newest();
     result.totals = account_.totals(state_);
+    result.crew = crew();
     return result;
   }
 
@@ -386,6 +397,7 @@ class Loop {
   Leaving leaving_;
   DataAccount data_;
   IntervalAccount account_;
+  BalanceWatch balance_{crew()};
   Saves saves_;
 };
 

@@ -26,6 +26,12 @@ constexpr MetricField fields[] = {
     {"producer_stages", "producers", "Share of the producers' time, 0 to 1, by what they did."},
     {"skipped", "train", "Steps whose update was left out, since the run began.", true},
     {"memory_gib", "speed", "Most memory that a trainer has used so far in GiB, of its GPU where it has one."},
+    {"gpu_utilization", "gpu", "Share of the time in which kernels ran on a trainer's GPU, mean over these, 0 to 1."},
+    {"gpu_memory_gib", "gpu", "Memory taken on a trainer's GPU by all processes in GiB, mean over these."},
+    {"gpu_watts", "gpu", "Power that a trainer's GPU draws in watts, mean over these."},
+    {"encode_gpu_utilization", "gpu", "Share of the time in which kernels ran on a producer's GPU, 0 to 1."},
+    {"encode_gpu_memory_gib", "gpu", "Memory taken on a producer's GPU by all processes in GiB."},
+    {"encode_gpu_watts", "gpu", "Power that a producer's GPU draws in watts."},
     {"validation_loss", "validation", "Loss on data.validation, with the weights that export gives."},
     {"validation_loss_by_timestep", "validation", "The same by timestep."},
     {"validation_loss_raw", "validation",
@@ -49,6 +55,15 @@ nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss) {
   nlohmann::ordered_json json;
   for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.mean);
   return json;
+}
+
+void add_gpu(nlohmann::ordered_json& line, const std::string& prefix, const GpuUse& gpu) {
+  const auto add = [&](const char* name, const GpuUse::Mean& mean) {
+    if (mean.seconds > 0) line[prefix + name] = std::round(1e4 * mean.value()) / 1e4;
+  };
+  add("gpu_utilization", gpu.busy);
+  add("gpu_memory_gib", gpu.memory_gib);
+  add("gpu_watts", gpu.watts);
 }
 
 std::string utc_now() {
@@ -82,6 +97,8 @@ nlohmann::ordered_json metrics_line(const Metrics& m) {
                                  {"producer_stages", stages_json(m.stages)},
                                  {"skipped", m.skipped},
                                  {"memory_gib", m.memory_gib}};
+  add_gpu(line, "", m.gpu);
+  add_gpu(line, "encode_", m.encode_gpu);
   if (m.validation) {
     line["validation_loss"] = finite_or_null(m.validation->exported.mean);
     line["validation_weights"] = m.validation->raw ? "ema" : "raw";
@@ -95,7 +112,7 @@ nlohmann::ordered_json metrics_line(const Metrics& m) {
   return line;
 }
 
-std::string describe(const Metrics& m, double total_steps) {
+std::string describe(const Metrics& m, double total_steps, double step_seconds) {
   std::string line;
   if (total_steps > 0) line = fmt::format("of {:.0f} ({:.1f}%) ", total_steps, 100 * m.step / total_steps);
   line += fmt::format("seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}%",
@@ -104,9 +121,12 @@ std::string describe(const Metrics& m, double total_steps) {
   if (m.encode_images_per_second > 0)
     line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
   if (m.validation) line += fmt::format(" | val {:.4f}", m.validation->exported.mean);
+  if (m.gpu.busy.seconds > 0) line += fmt::format(" | gpu {:.0f}%", 100 * m.gpu.busy.value());
+  if (m.gpu.watts.seconds > 0) line += fmt::format(" {:.0f} W", m.gpu.watts.value());
   line += fmt::format(" | {:.1f} GiB | elapsed {}", m.memory_gib, format_time(m.elapsed_seconds));
-  if (total_steps > 0 && m.step_ms > 0)
-    line += fmt::format(" eta {}", format_time((total_steps - m.step) * m.step_ms / 1000));
+  if (step_seconds <= 0) step_seconds = m.step_ms / 1000;
+  if (total_steps > 0 && step_seconds > 0)
+    line += fmt::format(" eta {}", format_time((total_steps - static_cast<double>(m.step)) * step_seconds));
   if (m.skipped > 0) line += fmt::format(" | {} skipped", m.skipped);
   return line;
 }

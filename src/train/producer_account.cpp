@@ -30,9 +30,11 @@ void ProducerAccount::account(std::int64_t steps, Metrics& metrics, Metrics& tot
   // Else no parcel came: what was true is still the best guess.
   if (since_before.seconds > 0) stages_ = shares_of(since_before);
   if (rate_since > 0) encode_rate_ = rate_since;
+  if (since_before.gpu.is_known() && has_own_gpus()) gpu_ = since_before.gpu;
 
   metrics.stages = stages_;
   metrics.encode_images_per_second = encode_rate_;
+  metrics.encode_gpu = gpu_;
   metrics.queue_fill = queue_fill();
   totals.stages = shares_of(ever);
   totals.encode_images_per_second = rate_ever;
@@ -49,6 +51,11 @@ std::vector<ProducerReport> ProducerAccount::newest_reports() const {
   context_.trainers.all_reduce_max(
       std::span(reinterpret_cast<double*>(newest.data()), numbers * newest.size()));  // they only grow
   return newest;
+}
+
+// Else they are the trainers' GPUs.
+bool ProducerAccount::has_own_gpus() const {
+  return context_.producer_ranks.front().rank != context_.trainer_ranks.front().rank;
 }
 
 // The mean over the trainers.

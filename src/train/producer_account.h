@@ -19,10 +19,12 @@ class ProducerAccount {
  private:
   std::vector<ProducerReport> newest_reports() const;
   double queue_fill() const;
+  bool has_own_gpus() const;
 
   const TrainerContext& context_;
   std::vector<ProducerReport> before_;  // at the last line
   StageShares stages_;
+  GpuUse gpu_;
   double encode_rate_ = 0;
   StragglerWatch slow_;
 };

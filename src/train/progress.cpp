@@ -94,7 +94,7 @@ void Progress::metrics(const Metrics& m) {
   flush();
   if (prometheus_) prometheus_->write(line);
 
-  const auto text = describe(m, options_.total_steps);
+  const auto text = describe(m, options_.total_steps, step_seconds(m));
   if (log::on_terminal()) {
     log::progress(fmt::format("step {} {}", m.step, text));
     return;
@@ -105,6 +105,12 @@ void Progress::metrics(const Metrics& m) {
     log::info("{}", text);
     last_line_seconds_ = m.elapsed_seconds;
   }
+}
+
+// Since the first line of this process; 0 = this is it.
+double Progress::step_seconds(const Metrics& m) {
+  if (first_step_ == 0) first_step_ = m.step, first_seconds_ = m.elapsed_seconds;
+  return m.step == first_step_ ? 0 : (m.elapsed_seconds - first_seconds_) / static_cast<double>(m.step - first_step_);
 }
 
 void Progress::end() {

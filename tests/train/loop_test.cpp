@@ -4,12 +4,14 @@
 #include <torch/nn.h>
 #include <torch/utils.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <thread>
 
 #include "millrace/checkpoint/restore.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/loop.h"
 #include "mpi_world.h"
@@ -137,7 +139,7 @@ DataPlan make_data() {
 
 // A run from the beginning or, with `resume`, from its last checkpoint.
 Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2,
-            const ParallelConfig& parallel = {}) {
+            const ParallelConfig& parallel = {}, const std::string& gpu = "") {
   torch::manual_seed(1);
   SmallNet net;
   const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
@@ -166,7 +168,8 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .manifest_extra = {{"kind", "unet"}},
                              .hang_seconds = 20,
                              .trainer_ranks = ranks_on_n1(trainers.size()),
-                             .producer_ranks = ranks_on_n1(1)},
+                             .producer_ranks = ranks_on_n1(1),
+                             .gpu_uuid = gpu},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
@@ -180,6 +183,26 @@ void expect_equal(const Shards& a, const Shards& b) {
   for (const auto& [kind, shards] : a)
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_TRUE(torch::equal(shards[i], b.at(kind)[i])) << kind << ", bucket " << i;
+}
+
+// ctest lets tests/nn/fake_nvml.cpp stand in for NVML.
+TEST(Metrics, TellOfTheGpusWhatNvmlTells) {
+  const char* const libraries = std::getenv("LD_LIBRARY_PATH");
+  if (!libraries || std::string(libraries).find("fake_nvml") == std::string::npos) GTEST_SKIP() << "only by ctest";
+  const RunFolder watched, unwatched;
+  auto config = quick(watched, Duration::steps(2));
+  config.log.prometheus = watched.path() / "run.prom";
+  run(config, {{1, 2}}, false, 1e-2, {}, "GPU-a");
+  run(quick(unwatched, Duration::steps(1)), {{1}}, false, 1e-2, {}, "GPU-of-another-host");
+  if (test_world().rank() != 0) return;
+  for (const auto& line : watched.lines("metrics.jsonl")) {
+    EXPECT_EQ(line.at("gpu_utilization"), 0.75);
+    EXPECT_EQ(line.at("gpu_memory_gib"), 20);
+    EXPECT_NEAR(line.at("gpu_watts").get<double>(), 400, 8);
+    EXPECT_FALSE(line.contains("encode_gpu_watts"));
+  }
+  EXPECT_NE(read_file(watched.path() / "run.prom").find("\nmillrace_gpu_utilization{run="), std::string::npos);
+  EXPECT_FALSE(unwatched.lines("metrics.jsonl").front().contains("gpu_utilization"));
 }
 
 TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {

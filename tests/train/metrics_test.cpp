@@ -14,7 +14,9 @@ namespace millrace {
 namespace {
 
 Metrics measured_metrics() {
-  Metrics metrics{.step = 2, .samples = 64, .loss = std::nan(""), .lr = 1e-4};
+  GpuUse gpu;
+  gpu.busy.add(0.5, 1), gpu.memory_gib.add(20, 1), gpu.watts.add(300, 1);
+  Metrics metrics{.step = 2, .samples = 64, .loss = std::nan(""), .lr = 1e-4, .gpu = gpu, .encode_gpu = gpu};
   metrics.validation = ValidationLosses{{0.25, {{0, 499, 0.5}, {500, 999, std::nan("")}}}, ValidationLoss{0.125, {}}};
   return metrics;
 }

@@ -90,6 +90,7 @@ TEST(Progress, TheLineSaysHowFarItIs) {
   const Metrics metrics{.step = 25, .samples = 100, .loss = 0.5, .step_ms = 1000};
   EXPECT_THAT(describe(metrics, 100),
               testing::AllOf(testing::StartsWith("of 100 (25.0%) seen 100 "), testing::HasSubstr("eta ")));
+  EXPECT_THAT(describe(metrics, 100, 2), testing::HasSubstr("eta 0:02:30"));
   EXPECT_THAT(describe(metrics, 0),
               testing::AllOf(testing::StartsWith("seen 100 "), testing::Not(testing::HasSubstr("eta ")),
                              testing::Not(testing::HasSubstr("enc "))));

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "millrace/loader/transform_sample.h"
+#include "millrace/nn/gpu_use.h"
 
 namespace millrace {
 
@@ -15,6 +16,7 @@ struct ProducerReport {
   double encode_wait_seconds = 0;  // of seconds: the encoders waited for samples
   double send_seconds = 0;         // of seconds: packing parcels and handing them over
   double send_wait_seconds = 0;    // of seconds: waiting for trainers to take parcels
+  GpuUse gpu;                      // of the producer's GPU, by all that runs there
 
   void add(const ProducerReport& other, double factor = 1);
 };

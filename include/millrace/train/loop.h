@@ -13,6 +13,7 @@
 #include "millrace/loader/ledger.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/balance.h"
 #include "millrace/train/progress.h"
 #include "millrace/train/samples.h"
 #include "millrace/train/task.h"
@@ -36,6 +37,7 @@ struct TrainerContext {
   double hang_seconds;            // guard.hang_timeout: for samples, and of trainers for each other (pace.h)
   std::function<void(const Overdue&, const Error&)> on_silent_producer = {};
   std::vector<RankOnHost> trainer_ranks = {}, producer_ranks = {};  // of the whole run
+  std::string gpu_uuid = {};                                        // of this trainer's GPU, for NVML; empty = none
   const RunLease* lease = nullptr;
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
@@ -50,7 +52,9 @@ struct LoopResult {
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one, when there is one
-  Metrics totals;  // of this process: means over its steps, loss and gradient norm over its last interval
+  // Of this process: means over its steps but the first, loss and gradient norm over its last interval.
+  Metrics totals;
+  Crew crew;
 };
 
 // Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/nn/gpu_use.h"
 #include "millrace/train/stages.h"
 #include "millrace/train/validation_loss.h"
 
@@ -23,6 +24,7 @@ struct Metrics {
   std::optional<ValidationLosses> validation{};  // where they were measured at this step
   StageShares stages{};                          // of the producers
   double memory_gib = 0;
+  GpuUse gpu{}, encode_gpu{};  // of the trainers' and the producers' GPUs, means; nothing is known without NVML
   double elapsed_seconds = 0;
 };
 
@@ -39,7 +41,8 @@ std::span<const MetricField> metric_fields();
 nlohmann::ordered_json metrics_line(const Metrics& metrics);
 
 // One line for people, without the step itself: "of 700 (31.4%) seen 3.52k loss 0.1211 ...". `total_steps`: 0 where the
-// duration is a time.
-std::string describe(const Metrics& metrics, double total_steps);
+// duration is a time. `step_seconds`: what one has taken so far with all that comes with it, validation and saves; 0 =
+// step_ms is all that is known.
+std::string describe(const Metrics& metrics, double total_steps, double step_seconds = 0);
 
 }  // namespace millrace

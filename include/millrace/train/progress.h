@@ -41,6 +41,7 @@ class Progress {
   void flush();
 
  private:
+  double step_seconds(const Metrics& metrics);
   void write_tensorboard(const nlohmann::ordered_json& line);
 
   Options options_;
@@ -48,6 +49,8 @@ class Progress {
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<PrometheusFile> prometheus_;
   std::int64_t lines_ = 0;
+  std::int64_t first_step_ = 0;  // of this process's lines
+  double first_seconds_ = 0;
   double last_line_seconds_ = -1e9;
 };
 

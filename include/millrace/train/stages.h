@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "millrace/parcels/producer_report.h"
 
@@ -17,7 +18,7 @@ StageShares shares_of(const ProducerReport& spent);
 // "read 2%, decode 31%, transform 12%, tokenize 0%; encode 97%, waits 1%; send 0%, waits 0%".
 std::string describe(const StageShares& shares);
 
-// What holds the producers back, in words: "encoding", "decoding", ..., "the trainers".
-const char* limiting_stage(const StageShares& shares);
+// What reading threads did most: "reading", "decoding", "resizing" or "tokenizing".
+std::string_view slowest_reading(const StageShares& shares);
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 #include "millrace/core/deadline.h"
 #include "millrace/core/log.h"
 #include "millrace/core/units.h"
+#include "millrace/train/balance.h"
 #include "millrace/train/state_file.h"
-#include "run/balance.h"
 
 namespace millrace {
 namespace {
@@ -18,8 +18,7 @@ std::string next_of(const LoopResult& result, const std::string& when_finished) 
   return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
 }
 
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const Roles* roles,
-                  const std::string& next_command) {
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& next_command) {
   const auto& t = result.totals;
   const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
   fmt::print("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
@@ -27,12 +26,11 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   fmt::print("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
   fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
              t.images_per_second, t.step_ms, wait);
-  if (roles) {
+  if (result.crew.producers > 0) {
     fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
                t.encode_images_per_second, 100 * t.stages.send_wait);
     fmt::print("  their stages    {}\n", describe(t.stages));
-    fmt::print("  balance         {}\n",
-               describe(Balance{t.images_per_second, wait / 100, t.encode_images_per_second, t.stages}, *roles));
+    fmt::print("  balance         {}\n", describe(balance_of(t), result.crew));
   }
   if (t.skipped > 0)
     fmt::print("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
@@ -45,13 +43,13 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
 }  // namespace
 
 int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
-               const LoopResult& result, const Roles* roles, const std::string& next_command) {
+               const LoopResult& result, const std::string& next_command) {
   log::set_step(0);
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
   if (trainers.rank() == 0) {
     const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
     StateFile(run_dir, &lease).write(state, result.state.point(), result.checkpoint, exit, result.reason);
-    print_footer(run_dir, result, roles, next_command);
+    print_footer(run_dir, result, next_command);
   }
   if (result.failure) {
     leave_within(60, result.failure->exit(), result.failure->what());  // a producer's thread may hang in a read

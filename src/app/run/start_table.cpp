@@ -13,8 +13,8 @@ namespace millrace {
 
 static std::string describe_batch(const BatchConfig& batch, const Routing& routing) {
   if (routing.is_even())
-    return fmt::format("{} = {} x {} trainers x {} accumulated", batch.global, batch.micro, routing.trainers(),
-                       batch.global / (batch.micro * routing.trainers()));
+    return fmt::format("{} = {} x {} trainer{} x {} accumulated", batch.global, batch.micro, routing.trainers(),
+                       routing.trainers() == 1 ? "" : "s", batch.global / (batch.micro * routing.trainers()));
   return fmt::format("{} on {} trainers ({}), micro-batches of at most {}", batch.global, routing.trainers(),
                      describe_shares(routing), batch.micro);
 }
@@ -27,8 +27,8 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
       fmt::format("{} on {}: {}", session.world.size(),
                   fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
                   describe(plan.roles)));
-  row("device", fmt::format("{}, {} threads a rank, model in {}", device_name(session.device), session.threads,
-                            dtype_name(parse_dtype(c.model.dtype, session.device))));
+  row("device", fmt::format("{}, {} thread{} a rank, model in {}", device_name(session.device), session.threads,
+                            session.threads == 1 ? "" : "s", dtype_name(parse_dtype(c.model.dtype, session.device))));
   row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
                               plan.start.checkpoint                                ? "from a checkpoint"
                               : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
@@ -41,7 +41,7 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
       fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(), format_bytes(plan.parcel_bytes)));
   row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
   row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
-                               to_string(c.parallel.strategy), c.ema.enabled ? std::to_string(c.ema.decay) : "off"));
+                               to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
   if (plan.validation) row("validation", describe(*plan.validation, c.validation));
   row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   row("run", c.run.dir.value);

@@ -109,7 +109,7 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
 RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& result, ParcelReceiver& receiver) {
   const auto& dir = rounds.plan.config.run.dir.value;
-  const int exit = finish_run(trainers, dir, rounds.lease, result, &rounds.plan.roles,
+  const int exit = finish_run(trainers, dir, rounds.lease, result,
                               fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
   phase::current = phase::ending;
   leave_within(2 * last_seconds, static_cast<Exit>(exit), "the producers have not ended");

@@ -4,6 +4,7 @@
 #include "millrace/comm/fault.h"
 #include "millrace/core/startup.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_watch.h"
 #include "run/start_table.h"
 
 namespace millrace {
@@ -45,6 +46,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
                    .on_silent_producer = [this](const Overdue& overdue, const Error& error) { accuse(overdue, error); },
                    .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
                    .producer_ranks = on_hosts(session_, plan_.roles.producers),
+                   .gpu_uuid = gpu_uuid(session_.device),
                    .lease = &lease_,
                    .resumed_from = start.path(),
                    .validation = validation_ ? &*validation_ : nullptr,

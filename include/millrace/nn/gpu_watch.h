@@ -1,0 +1,29 @@
+#pragma once
+#include <torch/types.h>
+
+#include <memory>
+#include <string>
+
+#include "millrace/nn/gpu_use.h"
+
+namespace millrace {
+
+// Watches a GPU by NVML, once a second, in a thread of its own. Where there is no NVML, or it does not know the GPU,
+// nothing is watched and nothing is known.
+class GpuWatch {
+ public:
+  // `uuid`: gpu_identity's; empty = none.
+  explicit GpuWatch(const std::string& uuid);
+  ~GpuWatch();
+
+  GpuUse use();  // since the start
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;  // null: nothing is watched
+};
+
+// Of a CUDA device; empty for others.
+std::string gpu_uuid(torch::Device device);
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#pragma once
+#include <string>
+
+#include "millrace/train/stages.h"
+
+namespace millrace {
+
+struct Metrics;
+
+// Who trains and who produces.
+struct Crew {
+  int trainers = 1, producers = 1;
+  bool all_in_one = false;  // the same ranks
+};
+
+// How trainers and producers got on with each other for a while.
+struct Balance {
+  double images_per_second = 0;         // trained, waits included
+  double trainers_wait = 0;             // share of the trainers' time without samples, 0..1
+  double encode_images_per_second = 0;  // of all producers, in the time in which they encode; 0 = nothing was encoded
+  StageShares stages{};                 // of the producers
+};
+Balance balance_of(const Metrics& metrics);
+
+// Who holds the run back.
+enum class Bottleneck {
+  none,            // trainers set the pace, with about as many producers as it takes
+  more_producers,  // of those there are
+  encoding,
+  reading,  // or decoding, resizing, tokenizing: what comes before the encoders
+  sending,
+  shared_hardware,  // each side waits for the other
+};
+struct Judgement {
+  Bottleneck bottleneck = Bottleneck::none;
+  // Where encoding holds trainers back: producers that would do. Where there are more producers than it takes: those
+  // that are enough.
+  int producers = 0;
+  // So many trainers the producers there are could serve, where that is known and they have much time left, else 0.
+  int trainers = 0;
+  double could_take = 0;  // images/s of the trainers if they never waited
+
+  bool operator==(const Judgement&) const = default;
+};
+Judgement judge(const Balance& balance, const Crew& crew);
+
+// One line for people: who waits, how much, and what would change it.
+std::string describe(const Balance& balance, const Crew& crew);
+
+}  // namespace millrace

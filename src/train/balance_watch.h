@@ -1,0 +1,30 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "millrace/train/balance.h"
+#include "millrace/train/metrics.h"
+
+namespace millrace {
+
+// Says during a run who waits for whom: after the first minute, and again when another minute says something else.
+class BalanceWatch {
+ public:
+  static constexpr double minute = 60;
+
+  explicit BalanceWatch(Crew crew) : crew_(crew) {}
+
+  // A line of metrics; what is worth telling now.
+  std::optional<std::string> look(const Metrics& line);
+
+ private:
+  bool is_news(const Judgement& now) const;
+
+  const Crew crew_;
+  std::optional<double> last_line_;  // seconds in training
+  double seconds_ = 0;               // that `sums_` is over
+  Balance sums_;                     // times seconds
+  Judgement told_;                   // nothing to tell, at first
+};
+
+}  // namespace millrace
