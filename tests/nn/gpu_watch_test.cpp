@@ -24,8 +24,8 @@ GpuUse watched(const std::string& uuid) {
 TEST(GpuWatch, TellsWhatNvmlTells) {
   if (!has_fake_nvml()) GTEST_SKIP() << "ctest runs it with a library that stands in for NVML";
   const auto use = watched("GPU-a");
-  EXPECT_EQ(use.busy.value(), 0.75);
-  EXPECT_EQ(use.memory_gib.value(), 20);
+  EXPECT_NEAR(use.busy.value(), 0.75, 1e-9);
+  EXPECT_NEAR(use.memory_gib.value(), 20, 1e-9);
   EXPECT_NEAR(use.watts.value(), 400, 8);  // from the energy, not from its 1 mW of the moment
   EXPECT_GE(use.watts.seconds, 0.1);
 }
