@@ -72,6 +72,7 @@ Command probe_command();
 Command tokenize_command();
 Command inspect_command();
 Command bench_command();
+Command report_command();
 Command env_command();
 
 }  // namespace millrace

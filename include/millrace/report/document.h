@@ -1,0 +1,55 @@
+#pragma once
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "millrace/image/image.h"
+#include "millrace/report/run_record.h"
+
+namespace millrace {
+
+// A report before it is HTML or Markdown. Texts are anybody's: writers escape them.
+struct Paragraph {
+  std::string text;
+};
+
+struct Table {
+  std::vector<std::string> header;             // may be empty
+  std::vector<std::vector<std::string>> rows;  // a first column that names, then what it says
+};
+
+struct Curve {
+  std::string name;
+  Series points;
+  bool is_faint = false;  // what another curve smooths
+};
+
+struct Plot {
+  std::string title, unit;
+  std::vector<Curve> curves;
+  bool from_zero = false;
+};
+
+struct Picture {
+  std::string caption;
+  Image image;
+};
+
+using Block = std::variant<Paragraph, Table, Plot, Picture>;
+
+struct Section {
+  std::string title;
+  std::vector<Block> blocks;
+};
+
+struct Document {
+  std::string title, subtitle;
+  std::vector<Section> sections;
+};
+
+// One page that needs nothing else: styles and pictures inside, no scripts; light and dark, wide and narrow.
+std::string render_html(const Document& document);
+// The same without plots and pictures, of which it has numbers and captions.
+std::string render_markdown(const Document& document);
+
+}  // namespace millrace

@@ -1,0 +1,45 @@
+// report: runs as one page.
+#include <filesystem>
+
+#include "app_config.h"
+#include "command.h"
+#include "millrace/core/files.h"
+#include "millrace/report/report.h"
+
+namespace millrace {
+namespace {
+
+int run_report(const CommandLine& line) {
+  if (line.paths.empty()) fail(Exit::usage, "which run? millrace report RUN...");
+  if (line.paths.size() > 1 && !line.has("out"))
+    fail(Exit::usage, "--out FILE.html has to say where a report of several runs goes");
+  const fs::path out = line.find("out").value_or((fs::path(line.paths[0]) / "report.html").string());
+  const fs::path twin = fs::path(out).replace_extension(".md");
+  if (twin == out)
+    fail(Exit::usage, "--out {}: the Markdown twin has that name; give one that ends in .html", out.string());
+  std::vector<RunRecord> runs;
+  for (const auto& path : line.paths) runs.push_back(read_run(path));
+  if (line.dry_run) {
+    fmt::print("dry run: nothing was written; the report would be {}\n", out.string());
+    return 0;
+  }
+  const auto report = make_report(runs, flatten_settings(config::dump_yaml(TrainConfig{})));
+  if (out.has_parent_path()) fs::create_directories(out.parent_path());
+  write_file_atomically(out, render_html(report));
+  write_file_atomically(twin, render_markdown(report));
+  fmt::print("{} (and {})\n", out.string(), twin.string());
+  return 0;
+}
+
+}  // namespace
+
+Command report_command() {
+  return {"report",
+          "runs as one HTML page and its Markdown twin",
+          "RUN... [--out FILE.html]",
+          {{"out", "FILE.html", "where it goes; default RUN/report.html. The .md twin lies beside it"}},
+          true,
+          run_report};
+}
+
+}  // namespace millrace

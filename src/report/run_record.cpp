@@ -1,0 +1,162 @@
+#include "millrace/report/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t most_events = 200;
+
+nlohmann::json parsed(const std::string& text) {
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// Null where the file is missing or broken: a report is for runs in any state.
+nlohmann::json read_if_there(const fs::path& path) {
+  if (!fs::is_regular_file(path)) return nullptr;
+  auto json = parsed(read_file(path));
+  return json.is_object() ? json : nlohmann::json(nullptr);
+}
+
+template <class Use>
+void for_each_object(const fs::path& path, Use&& use) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);)
+    if (const auto json = parsed(line); json.is_object()) use(json);
+}
+
+std::optional<double> number_of(const nlohmann::json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value.is_null()) return std::nan("");
+  return std::nullopt;
+}
+
+void add_point(Series& series, std::int64_t step, double value) {
+  while (!series.steps.empty() && series.steps.back() >= step) series.steps.pop_back(), series.values.pop_back();
+  series.steps.push_back(step);
+  series.values.push_back(value);
+}
+
+void add_line(RunRecord& run, const nlohmann::json& line) {
+  const auto found = line.find("step");
+  if (found == line.end() || !found->is_number_integer()) return;
+  const auto step = found->get<std::int64_t>();
+  for (const auto& [field, value] : line.items()) {
+    if (const auto number = number_of(value)) add_point(run.metrics[field], step, *number);
+    if (!value.is_object()) continue;
+    for (const auto& [key, part] : value.items())
+      if (const auto number = number_of(part)) add_point(run.metrics[field + "/" + key], step, *number);
+  }
+  if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
+    run.end = time->get<std::string>();
+    if (run.begin.empty()) run.begin = run.end;
+  }
+}
+
+std::vector<SamplesPicture> find_pictures(const fs::path& folder) {
+  std::vector<SamplesPicture> pictures;
+  if (!fs::is_directory(folder)) return pictures;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with("step-") && name.ends_with(".png") && name.size() > 9)
+      pictures.push_back({std::strtoll(name.c_str() + 5, nullptr, 10), entry.path()});
+  }
+  std::ranges::sort(pictures, {}, &SamplesPicture::step);
+  return pictures;
+}
+
+// Faults by their files, then what rank 0 warned of: "20:13:23 warning step 7 ...".
+std::vector<Event> find_events(const fs::path& folder) {
+  std::vector<Event> events;
+  if (fs::is_directory(folder / "fault"))
+    for (const auto& entry : fs::directory_iterator(folder / "fault")) {
+      const auto fault = read_if_there(entry.path());
+      if (!fault.is_object()) continue;
+      const auto text = [&](const char* key) {
+        const auto value = fault.find(key);
+        return value == fault.end() ? std::string() : value->is_string() ? value->get<std::string>() : value->dump();
+      };
+      events.push_back({"", fmt::format("rank {} on {} left in {}, step {}: {}", text("rank"), text("host"),
+                                        text("phase"), text("step"), text("reason"))});
+    }
+  std::ranges::sort(events, {}, &Event::what);
+  std::ifstream log(folder / "log/rank-00000.log");
+  for (std::string line; std::getline(log, line);) {
+    const auto level = line.find(' ');
+    if (level == std::string::npos) continue;
+    const auto rest = std::string_view(line).substr(level + 1);
+    if (rest.starts_with("warning ") || rest.starts_with("error ") || rest.find(" started in ") != rest.npos)
+      events.push_back({line.substr(0, level), std::string(rest)});
+    if (events.size() > 2 * most_events) events.erase(events.begin(), events.end() - most_events);
+  }
+  if (events.size() > most_events) events.erase(events.begin(), events.end() - most_events);
+  return events;
+}
+
+std::string name_of(const fs::path& folder) {
+  const auto path = fs::absolute(folder).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+}  // namespace
+
+const Series& RunRecord::series(const std::string& field) const {
+  static const Series none;
+  const auto found = metrics.find(field);
+  return found == metrics.end() ? none : found->second;
+}
+
+double RunRecord::last(const std::string& field) const {
+  const auto& values = series(field).values;
+  return values.empty() ? std::nan("") : values.back();
+}
+
+std::map<std::string, std::string> flatten_settings(const std::string& yaml) {
+  std::map<std::string, std::string> settings;
+  std::vector<std::string> path;
+  for (std::size_t begin = 0; begin < yaml.size();) {
+    const auto end = std::min(yaml.find('\n', begin), yaml.size());
+    const auto line = std::string_view(yaml).substr(begin, end - begin);
+    begin = end + 1;
+    const auto indent = line.find_first_not_of(' ');
+    const auto colon = line.find(':');
+    if (indent == line.npos || colon == line.npos || line[indent] == '#') continue;
+    path.resize(std::min(path.size(), indent / 2));
+    path.emplace_back(line.substr(indent, colon - indent));
+    auto value = line.substr(colon + 1);
+    value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+    if (value.empty()) continue;
+    std::string key;
+    for (const auto& word : path) key += (key.empty() ? "" : ".") + word;
+    settings[key] = value;
+  }
+  return settings;
+}
+
+RunRecord read_run(const fs::path& folder) {
+  const bool has_metrics = fs::is_regular_file(folder / "metrics.jsonl");
+  const bool has_settings = fs::is_regular_file(folder / "config.yaml");
+  if (!has_metrics && !has_settings)
+    throw Error(Exit::io, fmt::format("{} is no run: neither metrics.jsonl nor config.yaml is there", folder.string()),
+                "give the folder that was run.dir");
+  RunRecord run;
+  run.folder = folder;
+  run.name = name_of(folder);
+  for_each_object(folder / "metrics.jsonl", [&](const auto& line) { add_line(run, line); });
+  for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
+  if (has_settings) run.settings = flatten_settings(read_file(folder / "config.yaml"));
+  run.state = read_if_there(folder / "STATE");
+  run.ledger = read_if_there(folder / "ledger.json");
+  run.pictures = find_pictures(folder / "samples");
+  run.events = find_events(folder);
+  return run;
+}
+
+}  // namespace millrace

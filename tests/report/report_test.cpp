@@ -1,0 +1,121 @@
+#include "millrace/report/report.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <regex>
+
+#include "core/temp_dir.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string hostile = "</td><script>alert(1)</script><img src=x onerror=alert(2)> \"'&\x01\xff|`";
+
+// Elements close in the reverse order in which they open, attributes are quoted, and entities are known: what an XML
+// parser wants, without one.
+void expect_well_formed(const std::string& html) {
+  std::vector<std::string> open;
+  const std::regex tag(R"re(<(/?)([a-z0-9]+)((?:\s+[a-zA-Z-]+="[^"<]*")*)\s*(/?)>)re");
+  std::string text = html.substr(html.find("<html"));
+  const auto style = text.find("<style>"), style_end = text.find("</style>");
+  text.erase(style + 7, style_end - style - 7);
+  const std::regex data("base64,[A-Za-z0-9+/=]*");  // too long for std::regex to go through inside of a tag
+  std::string shortened;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto found = text.find("base64,", at);
+    shortened += text.substr(at, found == text.npos ? text.npos : found - at);
+    at = found == text.npos ? text.size() : text.find('"', found);
+  }
+  for (std::size_t at = 0; at < shortened.size();) {
+    const auto next = shortened.find('<', at);
+    if (next == shortened.npos) break;
+    const auto end = shortened.find('>', next);
+    ASSERT_NE(end, shortened.npos);
+    auto element = shortened.substr(next, end - next + 1);
+    element = std::regex_replace(element, std::regex(" d=\"[^\"]*\""), "");  // likewise
+    std::smatch match;
+    ASSERT_TRUE(std::regex_match(element, match, tag)) << element;
+    if (match[1].length()) {
+      ASSERT_FALSE(open.empty()) << element;
+      ASSERT_EQ(open.back(), match[2]);
+      open.pop_back();
+    } else if (!match[4].length()) {
+      open.push_back(match[2]);
+    }
+    at = end + 1;
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+void expect_harmless(const std::string& html) {
+  for (const char* forbidden : {"<script", "<iframe", "<link", "<object", "@import", "http:", "https:", "url("})
+    EXPECT_THAT(html, Not(HasSubstr(forbidden)));
+  EXPECT_FALSE(std::regex_search(html.substr(0, 20'000), std::regex("<[^>]* on[a-z]+=")));
+}
+
+RunRecord long_run(test::TempDir& folder, int steps) {
+  std::string lines;
+  for (int step = 1; step <= steps; ++step)
+    lines += fmt::format(
+        "{{\"step\":{0},\"samples\":{1},\"loss\":{2},\"grad_norm\":0.5,\"lr\":0.0001,\"images_per_second\":300,"
+        "\"step_ms\":100,\"data_wait_ms\":20,\"producer_stages\":{{\"encode\":0.9,\"send_wait\":0.05}},\"skipped\":2,"
+        "\"memory_gib\":1.5,\"time\":\"2026-11-23T20:00:00Z\"}}\n",
+        step, 32 * step, step == 7 ? "null" : fmt::format("{:.4f}", 0.1 + 1.0 / step));
+  folder.write("metrics.jsonl", lines);
+  folder.write("config.yaml", fmt::format("run:\n  dir: {}\nduration: 100 steps\n", hostile));
+  folder.write("ledger.json", "{\"rows\":1000,\"accepted\":990,\"rejected\":{\"decode_error\":7,\"too_small\":3}}");
+  folder.write("STATE", "{\"state\":\"running\",\"step\":50}");
+  return read_run(folder.path());
+}
+
+TEST(Report, SaysWhatARunDid) {
+  test::TempDir folder;
+  const std::vector runs = {long_run(folder, 50)};
+  const auto report = make_report(runs, {{"duration", "550000 steps"}, {"run.dir", "???"}});
+  const auto html = render_html(report), markdown = render_markdown(report);
+  for (const auto& page : {html, markdown}) {
+    for (const char* text : {"300 img/s", "20.0 %", "0.7 %", "too", "50 of 100 steps", "running"})
+      EXPECT_THAT(page, HasSubstr(text));
+    EXPECT_THAT(page, Not(HasSubstr("<script")));
+    EXPECT_THAT(page, Not(HasSubstr("<img src=x")));
+  }
+  EXPECT_THAT(html, HasSubstr("decode_error"));
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
+  expect_well_formed(html);
+  expect_harmless(html);
+}
+
+TEST(Report, OfARunThatHasDoneNothing) {
+  test::TempDir folder;
+  folder.write("config.yaml", "duration: 5 steps\n");
+  const std::vector runs = {read_run(folder.path())};
+  const auto html = render_html(make_report(runs, {}));
+  EXPECT_THAT(html, HasSubstr("No step has been logged yet."));
+  expect_well_formed(html);
+}
+
+TEST(Report, OfSeveralRunsSaysWhatDiffers) {
+  test::TempDir first, second;
+  std::vector runs = {long_run(first, 50), long_run(second, 80)};
+  runs[1].settings["optim.lr"] = "0.0003";
+  runs[1].evaluations = {nlohmann::json::parse(R"({"step":50,"guidance_scale":7.5,"images":100,"fid":12.5})")};
+  const auto html = render_html(make_report(runs, {}));
+  EXPECT_THAT(html, HasSubstr("optim.lr"));
+  EXPECT_THAT(html, HasSubstr("12.5"));
+  expect_well_formed(html);
+  expect_harmless(html);
+}
+
+// The promise of the contract: 550,000 steps in 30 s and 6 MB.
+TEST(Report, OfALongRunIsSmall) {
+  test::TempDir folder;
+  const std::vector runs = {long_run(folder, 55'000)};
+  EXPECT_LT(render_html(make_report(runs, {})).size(), 600'000u);
+}
+
+}  // namespace
+}  // namespace millrace
