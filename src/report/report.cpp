@@ -239,6 +239,8 @@ Section training(Runs runs) {
   add(plot_of(runs, "Waiting for samples", "% of a step",
               [](const RunRecord& run) { return ratio(run.series("data_wait_ms"), run.series("step_ms"), 100); }));
   add(plot_of(runs, "Memory", "GiB a trainer", "memory_gib"));
+  add(plot_of(runs, "GPU at work", "share of the time, trainers", "gpu_utilization"));
+  add(plot_of(runs, "GPU power", "W, trainers", "gpu_watts"));
   if (section.blocks.empty()) section.blocks.emplace_back(Paragraph{"No step has been logged yet."});
   return section;
 }

@@ -35,7 +35,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   if (t.skipped > 0)
     fmt::print("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);
-  fmt::print("  run             {}\n", run_dir.string());
+  fmt::print("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
   fmt::print("  next            {}\n", next_of(result, next_command));
   std::fflush(stdout);
 }
