@@ -4,6 +4,7 @@
 #include <array>
 #include <boost/program_options.hpp>
 
+#include "millrace/config/closest.h"
 #include "millrace/core/error.h"
 
 namespace millrace {
@@ -58,6 +59,14 @@ static bool takes_one(const std::string& argument, const std::vector<OptionSpec>
          });
 }
 
+[[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {
+  std::vector<std::string> known = {"--config", "--print-config", "--dry-run", "--help"};
+  for (const auto& option : options) known.push_back("--" + option.name);
+  const auto name = argument.substr(0, argument.find('='));
+  throw Error(Exit::usage, fmt::format("unknown option {}{}", argument, config::did_you_mean(name, known)),
+              "see --help");
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
                                bool takes_paths) {
   CommandLine line;
@@ -87,7 +96,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
       if (option.position_key >= 0 || option.string_key == "paths") {
         line.paths.insert(line.paths.end(), option.value.begin(), option.value.end());
       } else if (option.unregistered) {
-        throw Error(Exit::usage, fmt::format("unknown option {}", option.original_tokens.front()), "see --help");
+        refuse_option(option.original_tokens.front(), options);
       } else if (option.string_key == "config") {
         line.inputs.files.insert(line.inputs.files.end(), option.value.begin(), option.value.end());
       } else if (option.string_key == "print-config") {

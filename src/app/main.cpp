@@ -6,6 +6,7 @@
 #include "command.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
+#include "millrace/config/closest.h"
 #include "millrace/core/stop.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/nn/device.h"
@@ -67,7 +68,10 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
   if (found != commands.end()) return *found;
   if (std::ranges::find(later_commands, name, &LaterCommand::name) != std::end(later_commands))
     throw Error(Exit::usage, fmt::format("millrace {} is not available yet", name), "millrace --help lists what is");
-  throw Error(Exit::usage, fmt::format("unknown command \"{}\"", name), "millrace --help lists the commands");
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.push_back(command.name);
+  throw Error(Exit::usage, fmt::format("unknown command \"{}\"{}", name, config::did_you_mean(name, names)),
+              "millrace --help lists the commands");
 }
 
 // Of mpirun or srun; a process that nobody launched is the first one, too.

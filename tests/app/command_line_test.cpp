@@ -120,5 +120,20 @@ TEST(CommandLine, KnowsOverrides) {
     EXPECT_FALSE(is_override(text)) << text;
 }
 
+TEST(CommandLine, NamesTheOptionThatWasMeant) {
+  const auto message = [](const std::string& argument) -> std::string {
+    try {
+      parse_command_line({argument}, options, false);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message("--otu=x"), HasSubstr("unknown option --otu=x; did you mean '--out'?"));
+  EXPECT_THAT(message("--dryrun"), HasSubstr("did you mean '--dry-run'?"));
+  EXPECT_THAT(message("--print-confg=json"), HasSubstr("did you mean '--print-config'?"));
+  EXPECT_THAT(message("--quite-another-thing"), testing::Not(HasSubstr("did you mean")));
+}
+
 }  // namespace
 }  // namespace millrace
