@@ -118,7 +118,7 @@ int threads_a_rank(const std::string& command) {
   const auto outcome = shell(command);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   std::smatch found;
-  EXPECT_TRUE(std::regex_search(outcome.output, found, std::regex("([0-9]+) threads a rank"))) << outcome.output;
+  EXPECT_TRUE(std::regex_search(outcome.output, found, std::regex("([0-9]+) threads? a rank"))) << outcome.output;
   return found.empty() ? 0 : std::stoi(found[1]);
 }
 
