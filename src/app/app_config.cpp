@@ -64,6 +64,7 @@ void PreprocessConfig::describe(config::Section& section) {
   section.at("data").ignore({"validation", "stripes", "shuffle_block"});
   section.section("guard", guard, "what to do when a rank hangs")
       .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
+  describe_threads(section, threads);
   ignore_other_sections(section);
 }
 
@@ -82,6 +83,7 @@ void TrainConfig::describe(config::Section& section) {
   section.section("log", log, "metrics");
   section.section("record", record, "tensors of single steps");
   section.section("guard", guard, "what to do when numbers go wrong");
+  describe_threads(section, threads);
   ignore_other_sections(section);
 }
 
@@ -119,6 +121,7 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
   section.section("log", log, "metrics");
   section.section("record", record, "tensors of single steps");
   section.section("guard", guard, "what to do when numbers go wrong");
+  describe_threads(section, threads);
   ignore_other_sections(section);
 }
 

@@ -15,6 +15,7 @@ namespace millrace {
 // What `preprocess` reads.
 struct PreprocessConfig : ProducerConfig {
   GuardConfig guard;
+  config::Auto<int> threads{};
 
   void describe(config::Section& section);
 };
@@ -34,6 +35,7 @@ struct TrainConfig : ProducerConfig {
   LogConfig log;
   RecordConfig record;
   GuardConfig guard;
+  config::Auto<int> threads{};
 
   void describe(config::Section& section);
   LoopConfig loop() const;
@@ -61,6 +63,7 @@ struct AutoencoderTrainConfig {
   LogConfig log;
   RecordConfig record;
   GuardConfig guard;
+  config::Auto<int> threads{};
 
   AutoencoderTrainConfig();
   void describe(config::Section& section);

@@ -50,7 +50,7 @@ int run_download_command(const CommandLine& line) {
         world, line, [](const DownloadRoot& file, config::Report& report) { file.download.check(report); });
     if (loaded.printed) return 0;
     const DownloadConfig& config = loaded.root.download;
-    const auto session = start_session(world, "cpu", {});
+    const auto session = start_session(world, "cpu", {}, {});
     if (line.dry_run) return say_what_would_be(world.group(), config);
     const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
     if (session.is_root()) print_footer(config, result);

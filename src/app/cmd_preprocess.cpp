@@ -297,7 +297,8 @@ int run_preprocess(const CommandLine& line) {
     const auto loaded =
         load_config<PreprocessConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
     if (loaded.printed) return 0;
-    const auto session = start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout);
+    const auto session =
+        start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout, loaded.root.threads);
     const PreprocessPlan plan = plan_preprocess(session, loaded.root);
     return line.dry_run ? say_what_would_be(session, plan) : preprocess(session, plan);
   });

@@ -29,12 +29,14 @@ struct ProbeConfig {
     void describe(config::Section& section) { section.section("images", images, "how the file is read"); }
   } data;
   TransformConfig transform;
+  config::Auto<int> threads{};
 
   void describe(config::Section& section) {
     section.section("run", run, "where it runs");
     section.section("model", model, "arithmetic");
     section.section("data", data, "for --component transform");
     section.section("transform", transform, "for --component transform");
+    describe_threads(section, threads);
   }
 };
 
@@ -91,6 +93,7 @@ TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
 int run_probe(const CommandLine& line) {
   const auto loaded = load_config<ProbeConfig>(line);
   if (loaded.printed) return 0;
+  if (loaded.root.threads.value) at::set_num_threads(*loaded.root.threads.value);
   const auto component = line.get("component");
   const auto output = line.get("output");
   TensorMap results;

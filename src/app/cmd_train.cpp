@@ -97,7 +97,7 @@ int run_train(const CommandLine& line) {
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
     startup::begin();
-    const auto session = start_session(world, c.run.device, c.guard.hang_timeout);
+    const auto session = start_session(world, c.run.device, c.guard.hang_timeout, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     const TrainPlan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);

@@ -40,8 +40,9 @@ struct Loaded {
 };
 
 template <class Root, class Check>
-Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = true) {
+Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = true, const Root& defaults = {}) {
   Loaded<Root> loaded;
+  loaded.root = defaults;
   loaded.report = config::load(loaded.root, line.inputs);
   check(loaded.root, loaded.report);
   loaded.report.throw_if_problems();
@@ -73,6 +74,7 @@ Command tokenize_command();
 Command inspect_command();
 Command bench_command();
 Command report_command();
+Command evaluate_command();
 Command env_command();
 
 }  // namespace millrace

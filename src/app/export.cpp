@@ -1,11 +1,11 @@
 #include "export.h"
 
-#include "app_config.h"
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
+#include "run/resume.h"
 
 namespace millrace {
 namespace {
@@ -36,16 +36,6 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
   return weights;
 }
 
-// The configuration that the checkpoint's run was started with.
-TrainConfig config_of(const CheckpointReader& checkpoint) {
-  TrainConfig config;
-  auto section = config::Section::of(config);
-  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(),
-                    checkpoint.path().string() + "/MANIFEST.json")
-      .throw_if_problems();
-  return config;
-}
-
 }  // namespace
 
 void export_checkpoint(const ExportRequest& request) {
@@ -67,7 +57,7 @@ void export_checkpoint(const ExportRequest& request) {
         request.scaling_factor.value_or(component.config.value("scaling_factor", 0.18215));
     pipeline.replacements["vae"] = std::move(component);
   } else {
-    const auto config = config_of(checkpoint);
+    const auto config = trained_config(checkpoint);
     const auto vae = AutoencoderKLConfig::from_json(source.config("vae"));
     pipeline.unet_sample_size = static_cast<int>(config.transform.resolution / vae.factor());
     pipeline.scheduler = trained_scheduler(source.scheduler(), config.objective);

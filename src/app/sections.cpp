@@ -3,14 +3,18 @@
 namespace millrace {
 
 void ignore_other_sections(config::Section& root) {
-  static constexpr const char* names[] = {"run",      "model",      "data",     "transform",  "tokenizer",  "encode",
-                                          "roles",    "batch",      "duration", "objective",  "optim",      "ema",
-                                          "parallel", "checkpoint", "samples",  "validation", "log",        "record",
-                                          "guard",    "download",   "generate", "bench",      "autoencoder"};
+  static constexpr const char* names[] = {
+      "run",       "model",    "data",     "transform", "tokenizer",   "encode",   "roles",      "batch",  "duration",
+      "objective", "optim",    "ema",      "parallel",  "checkpoint",  "samples",  "validation", "log",    "record",
+      "guard",     "download", "generate", "bench",     "autoencoder", "evaluate", "plan",       "threads"};
   std::vector<std::string> others;
   for (const char* name : names)
     if (!root.find(name)) others.push_back(name);
   root.ignore(others);
+}
+
+void describe_threads(config::Section& root, config::Auto<int>& threads) {
+  root.key("threads", threads, "of each rank; auto = the machine's cores shared out to its ranks").at_least(1);
 }
 
 void DeviceConfig::describe(config::Section& section) {

@@ -9,6 +9,9 @@ namespace millrace {
 // left alone. Called last in `describe`.
 void ignore_other_sections(config::Section& root);
 
+// Key `threads` of commands that compute.
+void describe_threads(config::Section& root, config::Auto<int>& threads);
+
 // Section `run` of commands without a run folder: where they run.
 struct DeviceConfig {
   std::string device = "auto";

@@ -196,6 +196,15 @@ void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filte
 
 }  // namespace
 
+OutputWeights weights_of_output(int output, int in, int full, ResizeFilter filter) {
+  const Kernel kernel = kernel_of(filter);
+  const double scale = static_cast<double>(in) / full;
+  OutputWeights result;
+  result.weights.resize(static_cast<std::size_t>(span_of_output(output, in, scale, kernel).count));
+  result.first = plan_output(output, in, scale, kernel, result.weights.data()).first;
+  return result;
+}
+
 PixelRange inputs_of_resize(int in, int full, int begin, int size, ResizeFilter filter) {
   const Kernel kernel = kernel_of(filter);
   const double scale = static_cast<double>(in) / full;

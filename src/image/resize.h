@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "millrace/image/image.h"
 
@@ -23,6 +24,13 @@ struct ResizeTarget {
   int left, top, width, height;
   bool mirrored = false;  // the kept window is flipped left to right
 };
+
+// What one output of an axis resized from `in` to `full` pixels is made of: normalised weights from input `first` on.
+struct OutputWeights {
+  int first;
+  std::vector<double> weights;
+};
+OutputWeights weights_of_output(int output, int in, int full, ResizeFilter filter);
 
 // The inputs that outputs [begin, begin + size) are made of, along an axis resized from `in` to `full` pixels.
 PixelRange inputs_of_resize(int in, int full, int begin, int size, ResizeFilter filter);

@@ -29,8 +29,9 @@ CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::
   return c;
 }
 
-ClipAttentionImpl::ClipAttentionImpl(const CLIPTextConfig& c)
+ClipAttentionImpl::ClipAttentionImpl(const ClipLayerConfig& c)
     : heads_(c.num_attention_heads),
+      is_causal_(c.is_causal),
       q_proj(c.hidden_size, c.hidden_size),
       k_proj(c.hidden_size, c.hidden_size),
       v_proj(c.hidden_size, c.hidden_size),
@@ -42,10 +43,10 @@ ClipAttentionImpl::ClipAttentionImpl(const CLIPTextConfig& c)
 }
 
 torch::Tensor ClipAttentionImpl::forward(const torch::Tensor& x) {
-  return out_proj(nn::attention(q_proj(x), k_proj(x), v_proj(x), heads_, /*causal=*/true));
+  return out_proj(nn::attention(q_proj(x), k_proj(x), v_proj(x), heads_, is_causal_));
 }
 
-ClipMlpImpl::ClipMlpImpl(const CLIPTextConfig& c)
+ClipMlpImpl::ClipMlpImpl(const ClipLayerConfig& c)
     : activation_(c.hidden_act), fc1(c.hidden_size, c.intermediate_size), fc2(c.intermediate_size, c.hidden_size) {
   register_module("fc1", fc1);
   register_module("fc2", fc2);
@@ -55,7 +56,7 @@ torch::Tensor ClipMlpImpl::forward(const torch::Tensor& x) {
   return fc2(nn::activate(activation_, fc1(x)));
 }
 
-ClipLayerImpl::ClipLayerImpl(const CLIPTextConfig& c)
+ClipLayerImpl::ClipLayerImpl(const ClipLayerConfig& c)
     : self_attn(c), layer_norm1(c.hidden_size, c.layer_norm_eps), layer_norm2(c.hidden_size, c.layer_norm_eps), mlp(c) {
   register_module("self_attn", self_attn);
   register_module("layer_norm1", layer_norm1);
@@ -86,7 +87,7 @@ CLIPTextModelImpl::CLIPTextModelImpl(const CLIPTextConfig& c)
   text_model->register_module("embeddings", embeddings);
   text_model->register_module("encoder", encoder);
   encoder->register_module("layers", layers);
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers->add(ClipLayer(c));
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers->add(ClipLayer(c.layer()));
   text_model->register_module("final_layer_norm", final_layer_norm);
 }
 

@@ -32,10 +32,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> old_atten
     {".proj_attn.", ".to_out.0."},
 }};
 
+// What transformers' text encoders have in files without the prefix `text_model.`.
+constexpr std::array<std::string_view, 3> text_model_parts = {"embeddings.", "encoder.", "final_layer_norm."};
+
 // Today's name of a tensor in a file; nothing for tables that are no weights.
 std::optional<std::string> current_name(std::string name, std::string_view stem) {
   if (name.ends_with("position_ids")) return std::nullopt;
-  if (stem == transformers_stem && !name.starts_with("text_model.")) return "text_model." + name;
+  if (stem == transformers_stem)
+    for (const auto part : text_model_parts)
+      if (name.starts_with(part)) return "text_model." + name;
   if (name.find(".attentions.") == std::string::npos) return name;
   for (const auto& [old_part, new_part] : old_attention_names) {
     const auto position = name.find(old_part);

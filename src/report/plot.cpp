@@ -196,10 +196,12 @@ std::string render_plot(const Plot& plot, PlotSize size) {
                        left, py, frame.width - frame.right, left - 8, py + 4, short_number(tick));
   }
   for (const double tick : ticks_of(x, 5)) {
-    if (tick != std::floor(tick)) continue;
+    if (plot.x_unit == 1 && tick != std::floor(tick)) continue;
     const double px = frame.x(x.at(tick));
     svg += fmt::format("<text class=\"x\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", px, frame.height - 8,
-                       tick < 10000 ? fmt::format("{:.0f}", tick) : format_count(tick));
+                       plot.x_unit != 1 ? short_number(tick * plot.x_unit)
+                       : tick < 10000   ? fmt::format("{:.0f}", tick)
+                                        : format_count(tick));
   }
   std::vector<double> labels;  // where the curves' names stand, so that they do not cover each other
   std::size_t i = 0;           // the colour; a faint curve has that of the next

@@ -318,6 +318,26 @@ std::map<std::string, Series> by_scale(const RunRecord& run, const char* key) {
   return curves;
 }
 
+// FID over CLIP score, a point for each guidance scale of the newest step that has several: what more guidance costs.
+Series guidance_sweep(const RunRecord& run, double clip_unit) {
+  std::map<std::int64_t, std::map<std::int64_t, double>> by_step;  // step, CLIP score in units, FID
+  for (const auto& line : run.evaluations) {
+    const auto is_number = [&](const char* key) { return line.contains(key) && line[key].is_number(); };
+    if (!is_number("step") || !is_number("fid") || !is_number("clip_score")) continue;
+    by_step[line["step"]][std::llround(line["clip_score"].get<double>() / clip_unit)] = line["fid"];
+  }
+  for (auto step = by_step.rbegin(); step != by_step.rend(); ++step) {
+    if (step->second.size() < 2) continue;
+    Series series;
+    for (const auto& [clip, fid] : step->second) {
+      series.steps.push_back(clip);
+      series.values.push_back(fid);
+    }
+    return series;
+  }
+  return {};
+}
+
 Section evaluation(Runs runs) {
   Table table{{"run", "step", "guidance", "images", "FID", "KID", "CLIP score"}, {}};
   for (const auto& run : runs)
@@ -337,6 +357,11 @@ Section evaluation(Runs runs) {
         plot.curves.push_back({(runs.size() > 1 ? run.name + " " : "") + "scale " + scale, std::move(series)});
     if (!plot.curves.empty()) section.blocks.emplace_back(std::move(plot));
   }
+  Plot sweep{.title = "FID over CLIP score", .unit = "by guidance scale, newest step", .curves = {}, .x_unit = 0.001};
+  for (const auto& run : runs)
+    if (auto series = guidance_sweep(run, sweep.x_unit); !series.steps.empty())
+      sweep.curves.push_back({run.name, std::move(series)});
+  if (!sweep.curves.empty()) section.blocks.emplace_back(std::move(sweep));
   return section;
 }
 

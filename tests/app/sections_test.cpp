@@ -7,21 +7,19 @@
 namespace millrace {
 namespace {
 
-// One file serves them all: what one command describes, each of the others reads or leaves alone. `threads` is bench's
-// own and stands on command lines.
+// One file serves them all: what one command describes, each of the others reads or leaves alone.
 TEST(Sections, EveryCommandKnowsThoseOfTheOthers) {
-  const std::array readers = {download_command(),          preprocess_command(), train_command(),
-                              train_autoencoder_command(), generate_command(),   bench_command()};
+  const std::array readers = {download_command(), preprocess_command(), train_command(), train_autoencoder_command(),
+                              generate_command(), evaluate_command(),   bench_command()};
   for (const Command& reader : readers) {
     const config::Section root = reader.schema();
     for (const Command& other : readers) {
       const config::Section foreign = other.schema();
       for (const auto& entry : foreign.entries()) {
-        if (entry.name() == "threads") continue;
         EXPECT_TRUE(root.find(entry.name()) || root.ignores(entry.name())) << reader.name << ": " << entry.name();
       }
     }
-    EXPECT_FALSE(root.find("evaluate") || root.ignores("evaluate")) << reader.name;  // no command has it
+    EXPECT_FALSE(root.find("optimiser") || root.ignores("optimiser")) << reader.name;  // no command has it
   }
 }
 

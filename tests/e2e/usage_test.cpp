@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
         Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "trian"},
-        Mistake{"later_command", m + " evaluate", 2, "not available"},
+        Mistake{"later_command", m + " plan", 2, "not available"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
         Mistake{"missing_option", m + " init --preset tiny", 2, "--out"},
@@ -197,7 +197,7 @@ TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
 
 TEST(Help, ListsCommandsThatAreNotThereYet) {
   const auto help = shell(m + " --help").output;
-  for (const std::string command : {"evaluate", "plan"}) {
+  for (const std::string command : {"plan"}) {
     EXPECT_TRUE(std::regex_search(help, std::regex("\n  " + command + " .*\\(not yet\\)\n"))) << command;
     EXPECT_EQ(shell(m + " " + command).exit_code, 2) << command;
   }

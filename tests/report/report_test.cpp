@@ -103,9 +103,15 @@ TEST(Report, OfSeveralRunsSaysWhatDiffers) {
   std::vector runs = {long_run(first, 50), long_run(second, 80)};
   runs[1].settings["optim.lr"] = "0.0003";
   runs[1].evaluations = {nlohmann::json::parse(R"({"step":50,"guidance_scale":7.5,"images":100,"fid":12.5})")};
+  EXPECT_THAT(render_html(make_report(runs, {})), Not(HasSubstr("FID over CLIP score")));
+  for (const auto* line : {R"({"step":80,"guidance_scale":3,"fid":13.5,"clip_score":21.25})",
+                           R"({"step":80,"guidance_scale":9,"fid":17.5,"clip_score":24.5})"})
+    runs[1].evaluations.push_back(nlohmann::json::parse(line));
   const auto html = render_html(make_report(runs, {}));
   EXPECT_THAT(html, HasSubstr("optim.lr"));
   EXPECT_THAT(html, HasSubstr("12.5"));
+  EXPECT_THAT(html, HasSubstr("FID over CLIP score"));
+  EXPECT_THAT(html, HasSubstr(">22</text>"));  // on the axis of CLIP scores
   expect_well_formed(html);
   expect_harmless(html);
 }

@@ -11,6 +11,14 @@
 
 namespace millrace {
 
+// The size of a transformer's layers.
+struct ClipLayerConfig {
+  std::int64_t hidden_size, intermediate_size, num_attention_heads;
+  nn::Activation hidden_act;
+  double layer_norm_eps;
+  bool is_causal;
+};
+
 // text_encoder/config.json of transformers' CLIPTextModel.
 struct CLIPTextConfig {
   // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
@@ -25,23 +33,28 @@ struct CLIPTextConfig {
   double layer_norm_eps;
 
   nlohmann::json source;
+
+  ClipLayerConfig layer() const {
+    return {hidden_size, intermediate_size, num_attention_heads, hidden_act, layer_norm_eps, /*is_causal=*/true};
+  }
 };
 
-// Causal self-attention with biases.
+// Self-attention with biases.
 class ClipAttentionImpl : public torch::nn::Module {
  public:
-  explicit ClipAttentionImpl(const CLIPTextConfig& config);
+  explicit ClipAttentionImpl(const ClipLayerConfig& config);
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
   std::int64_t heads_;
+  bool is_causal_;
   nn::Linear q_proj, k_proj, v_proj, out_proj;
 };
 TORCH_MODULE(ClipAttention);
 
 class ClipMlpImpl : public torch::nn::Module {
  public:
-  explicit ClipMlpImpl(const CLIPTextConfig& config);
+  explicit ClipMlpImpl(const ClipLayerConfig& config);
   torch::Tensor forward(const torch::Tensor& x);
 
  private:
@@ -52,7 +65,7 @@ TORCH_MODULE(ClipMlp);
 
 class ClipLayerImpl : public torch::nn::Module {
  public:
-  explicit ClipLayerImpl(const CLIPTextConfig& config);
+  explicit ClipLayerImpl(const ClipLayerConfig& config);
   torch::Tensor forward(const torch::Tensor& x);
 
  private:

@@ -28,6 +28,7 @@ struct Plot {
   std::string title, unit;
   std::vector<Curve> curves;
   bool from_zero = false;
+  double x_unit = 1;  // what a step is worth on the axis, where it is none of training
 };
 
 struct Picture {

@@ -32,6 +32,15 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
           {"pipeline", std::filesystem::absolute(pipeline).string()}};
 }
 
+TrainConfig trained_config(const CheckpointReader& checkpoint) {
+  TrainConfig config;
+  auto section = config::Section::of(config);
+  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(),
+                    checkpoint.path().string() + "/MANIFEST.json")
+      .throw_if_problems();
+  return config;
+}
+
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume) {
   if (resume == "auto") return find_checkpoint(run_dir, world);

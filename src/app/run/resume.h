@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app_config.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
 #include "millrace/config/config.h"
@@ -30,6 +31,9 @@ struct Start {
 // or vae, `model` = its config.json.
 nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
                             const nlohmann::json& model, const std::filesystem::path& pipeline);
+
+// The configuration that a checkpoint's run was started with.
+TrainConfig trained_config(const CheckpointReader& checkpoint);
 
 // The checkpoint that a run starts from, verified; nothing for step 0. `resume` is auto, never or a folder. Collective
 // over `world`; Error(usage) for `never` on a run that holds checkpoints.

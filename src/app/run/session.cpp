@@ -85,10 +85,11 @@ double hang_seconds(const config::Auto<Duration>& hang_timeout) {
   return limit.count;
 }
 
-Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout) {
+Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
+                      const config::Auto<int>& wanted_threads) {
   log::init({"", world.rank(), world.rank() == 0, ""});
   on_all(world.group(), [&] { world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout)); });
-  const int threads = count_threads(world);
+  const int threads = count_threads(world, wanted_threads);
   if (threads > 1) keep_mkl_exact();
   at::set_num_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};

@@ -38,8 +38,9 @@ struct Session {
   bool is_root() const { return world.rank() == 0; }
 };
 
-// Threads (the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
-Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout);
+// Threads (auto: the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
+Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
+                      const config::Auto<int>& threads);
 
 // How this process computes: run.deterministic and model.fused_kernels.
 void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused);

@@ -40,7 +40,7 @@ int plan_threads(const std::vector<std::vector<int>>& masks, std::size_t self) {
   return std::max(1, static_cast<int>(std::floor(share + rounding)));
 }
 
-int count_threads(const World& world) {
+int count_threads(const World& world, const config::Auto<int>& wanted) {
   const auto texts = world.group().all_gather_strings(fmt::format("{}", fmt::join(allowed_cpus(), " ")));
   std::vector<std::vector<int>> masks;
   std::size_t self = 0;
@@ -51,7 +51,7 @@ int count_threads(const World& world) {
     auto& mask = masks.emplace_back();
     for (int cpu; text >> cpu;) mask.push_back(cpu);
   }
-  return plan_threads(masks, self);
+  return wanted.value_or(plan_threads(masks, self));
 }
 
 }  // namespace millrace

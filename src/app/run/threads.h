@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "millrace/comm/world.h"
+#include "millrace/config/config.h"
 
 namespace millrace {
 
@@ -14,7 +15,7 @@ std::vector<int> allowed_cpus();
 // CPUs divide them. At least 1.
 int plan_threads(const std::vector<std::vector<int>>& masks, std::size_t self);
 
-// The same for the ranks as they were started. Collective.
-int count_threads(const World& world);
+// The same for the ranks as they were started, unless so many are `wanted`. Collective.
+int count_threads(const World& world, const config::Auto<int>& wanted);
 
 }  // namespace millrace

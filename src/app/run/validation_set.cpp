@@ -71,7 +71,7 @@ std::size_t ValidationPlan::parcel_bytes() const {
 
 std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& c,
                                               const PipelineFolder& pipeline, const Roles& roles,
-                                              const EncodingShape& training_shape) {
+                                              const std::optional<EncodingShape>& training_shape) {
   if (!c.data.validation) return std::nullopt;
   const auto& world = session.world.group();
   ValidationPlan plan;
@@ -89,7 +89,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
     plan.encoding = broadcast_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
                                             parse_dtype(c.encode.dtype, session.device));
     on_all(world, [&] {
-      if (!(plan.encoding.shape == training_shape))
+      if (training_shape && !(plan.encoding.shape == *training_shape))
         throw Error(Exit::usage, "its encodings have another shape than those trained on",
                     "a latent cache fits where transform.resolution and model.pipeline are the same");
       plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes));

@@ -28,10 +28,11 @@ struct ValidationPlan {
   std::size_t parcel_bytes() const;
 };
 
-// Nothing without data.validation. Errors name data.validation. Collective.
+// Nothing without data.validation. `training_shape`: of the encodings that are trained on, if any are. Errors name
+// data.validation. Collective.
 std::optional<ValidationPlan> plan_validation(const Session& session, const TrainConfig& config,
                                               const PipelineFolder& pipeline, const Roles& roles,
-                                              const EncodingShape& training_shape);
+                                              const std::optional<EncodingShape>& training_shape);
 
 // "8 batches of 2048 samples of 4 archives, 2.5 GiB in memory, every 1000 steps": for the start-up table.
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);

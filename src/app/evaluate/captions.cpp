@@ -1,0 +1,32 @@
+#include "evaluate/captions.h"
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/io/lists.h"
+
+namespace millrace {
+
+static std::string caption_column(const fs::path& file) {
+  if (list_format(file.string()) == ListFormat::txt) return "url";  // what the reader calls a line
+  const auto columns = ListReader(file).schema();
+  for (const char* name : {"caption", "prompt"})
+    if (std::find(columns.begin(), columns.end(), name) != columns.end()) return name;
+  fail(Exit::io, "evaluate.prompts: {} has no column caption or prompt", file.string());
+}
+
+std::vector<std::string> read_captions(const std::filesystem::path& file) {
+  if (!list_format(file.string()))
+    fail(Exit::usage, "evaluate.prompts: {} is neither .txt nor .jsonl, .csv or .tsv", file.string());
+  ListReader reader(file, {caption_column(file)});
+  std::vector<std::string> captions;
+  while (const auto row = reader.next()) {
+    const auto* text = std::get_if<std::string>(&row->front());
+    if (!text) fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), captions.size() + 1);
+    captions.push_back(*text);
+  }
+  if (captions.empty()) fail(Exit::io, "evaluate.prompts: {} holds none", file.string());
+  return captions;
+}
+
+}  // namespace millrace

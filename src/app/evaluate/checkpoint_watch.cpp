@@ -1,0 +1,86 @@
+#include "evaluate/checkpoint_watch.h"
+
+#include <chrono>
+#include <thread>
+
+#include "millrace/checkpoint/reader.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+
+namespace millrace {
+
+constexpr double look_every_seconds = 5;
+
+std::string digest_of(const std::vector<CheckpointFile>& files) {
+  std::string digests;
+  for (const auto& file : files) digests += file.name + " " + file.digest + "\n";
+  return hash128(digests).hex();
+}
+
+CheckpointWatch::CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds,
+                                 IsScored is_scored)
+    : session_(session), run_(std::move(run)), patience_seconds_(patience_seconds), is_scored_(std::move(is_scored)) {}
+
+std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() const {
+  auto names = list_checkpoints(run_);
+  std::ranges::sort(names, {}, &CheckpointName::step);
+  for (const auto& [path, step] : names) {
+    if (passed_.contains(path)) continue;
+    try {
+      const auto manifest = CheckpointManifest::parse(CheckpointManifest::read(path), path);
+      if (!is_scored_(step, digest_of(manifest.files))) return path;
+    } catch (const Error&) {
+      if (fs::exists(path)) return path;  // whoever opens it says what is wrong
+    }
+  }
+  return std::nullopt;
+}
+
+// A DONE that an earlier end has left is there until the first checkpoint of a start that goes on; STATE says running.
+bool CheckpointWatch::run_is_done() const {
+  std::error_code ignored;
+  if (!fs::exists(run_ / "DONE", ignored)) return false;
+  if (!fs::exists(run_ / "STATE", ignored)) return true;
+  const auto state = nlohmann::json::parse(read_file(run_ / "STATE"), nullptr, /*allow_exceptions=*/false);
+  return state.is_object() && state.value("state", "") == "done";
+}
+
+static void sleep_unless_stopped(double seconds) {
+  const Stopwatch watch;
+  while (watch.seconds() < seconds && !stop::requested()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+}
+
+std::optional<std::filesystem::path> CheckpointWatch::next() {
+  const auto& world = session_.world.group();
+  const Stopwatch watch;
+  for (;;) {
+    if (told_to_stop(world)) throw AgreedError({Exit::requeue, "told to stop; what is scored stays scored"}, world);
+    std::string answer;
+    bool ends = false;
+    on_root(world, [&] {
+      const bool was_done = run_is_done();  // before looking: the last checkpoint comes first
+      if (const auto path = oldest_unscored()) {
+        answer = path->string();
+      } else if (was_done) {
+        ends = true;
+      } else if (watch.seconds() > patience_seconds_) {
+        throw Error(Exit::io,
+                    fmt::format("{} has made no new checkpoint for {}", run_.string(), format_time(watch.seconds())),
+                    "evaluate.patience says how long --follow waits");
+      } else if (!has_said_that_it_waits_) {
+        log::info("waiting for checkpoints of {}", run_.string());
+        has_said_that_it_waits_ = true;
+      }
+    });
+    answer = world.broadcast(answer);
+    std::int64_t end = ends ? 1 : 0;
+    world.all_reduce_max(std::span(&end, 1));
+    if (end) return std::nullopt;
+    if (!answer.empty()) return answer;
+    sleep_unless_stopped(look_every_seconds);
+  }
+}
+
+}  // namespace millrace

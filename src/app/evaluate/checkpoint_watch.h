@@ -1,0 +1,43 @@
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "millrace/checkpoint/manifest.h"
+#include "millrace/core/stopwatch.h"
+#include "run/session.h"
+
+namespace millrace {
+
+// What a checkpoint is known by: the digests of its files, without reading these.
+std::string digest_of(const std::vector<CheckpointFile>& files);
+
+// The checkpoints of a run, as they appear. Rank 0 looks; all get the same answers.
+class CheckpointWatch {
+ public:
+  // `is_scored` answers on rank 0 for a step and digest.
+  using IsScored = std::function<bool(std::int64_t step, const std::string& digest)>;
+  CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds, IsScored is_scored);
+
+  // The oldest one that is not scored, before the run's retention takes it; waits for it. Nothing once the run is done
+  // and all are scored. Error(io) when none has come for so long, Error(requeue) when told to stop. Collective.
+  std::optional<std::filesystem::path> next();
+  // From now on it is left out.
+  void pass_over(const std::filesystem::path& checkpoint) { passed_.insert(checkpoint); }
+
+ private:
+  std::optional<std::filesystem::path> oldest_unscored() const;
+  bool run_is_done() const;
+
+  const Session& session_;
+  const std::filesystem::path run_;
+  const double patience_seconds_;
+  const IsScored is_scored_;
+  std::set<std::filesystem::path> passed_;
+  bool has_said_that_it_waits_ = false;
+};
+
+}  // namespace millrace

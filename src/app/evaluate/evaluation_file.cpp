@@ -1,0 +1,56 @@
+#include "evaluate/evaluation_file.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool same(const Json& a, const Json& b, const char* key) {
+  const bool in_a = a.contains(key), in_b = b.contains(key);
+  return in_a == in_b && (!in_a || a[key] == b[key]);
+}
+
+bool is_of_same_pictures(const Json& a, const Json& b) {
+  return same(a, b, "step") && same(a, b, "guidance_scale") && (a.contains("step") || same(a, b, "checkpoint"));
+}
+
+}  // namespace
+
+EvaluationFile::EvaluationFile(std::filesystem::path file) : file_(std::move(file)) {
+  if (!fs::exists(file_)) return;
+  const auto text = read_file(file_);
+  std::istringstream in(text);
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.empty()) continue;
+    auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) {
+      lines_.push_back(std::move(json));
+    } else if (!in.eof()) {
+      fail(Exit::io, "{}, line {}: not a JSON object", file_.string(), number);
+    }
+  }
+}
+
+bool EvaluationFile::holds(const Json& line) const {
+  return std::ranges::any_of(lines_, [&](const Json& other) {
+    return is_of_same_pictures(line, other) && same(line, other, "digest") && same(line, other, "protocol");
+  });
+}
+
+void EvaluationFile::put(Json line) {
+  std::erase_if(lines_, [&](const Json& other) { return is_of_same_pictures(line, other); });
+  lines_.push_back(std::move(line));
+  std::string text;
+  for (const auto& each : lines_) text += each.dump() + "\n";
+  write_file_atomically(file_, text);
+}
+
+}  // namespace millrace

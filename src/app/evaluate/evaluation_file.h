@@ -1,0 +1,27 @@
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// OUT/evaluation.jsonl: a line for each set of pictures that was scored.
+class EvaluationFile {
+ public:
+  // Reads what is there; a last line that was cut short is left out. Error(io) naming the line that is no object.
+  explicit EvaluationFile(std::filesystem::path file);
+
+  // The same model (by digest), guidance scale and protocol have been scored.
+  bool holds(const nlohmann::ordered_json& line) const;
+  // Adds a line, in place of one for the same step and guidance scale, and writes the whole file anew: a reader sees
+  // all of a line or nothing.
+  void put(nlohmann::ordered_json line);
+
+ private:
+  std::filesystem::path file_;
+  std::vector<nlohmann::ordered_json> lines_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,63 @@
+#include "evaluate/painter.h"
+
+#include <torch/utils.h>
+
+#include "app_config.h"
+#include "millrace/checkpoint/tensors.h"
+#include "millrace/models/weights.h"
+#include "millrace/nn/device.h"
+#include "run/resume.h"
+
+namespace millrace {
+namespace {
+
+UNet2DConditionModel empty_unet(const CheckpointReader& checkpoint, const PipelineFolder& pipeline,
+                                Painter::Arithmetic arithmetic) {
+  if (checkpoint.manifest().at("kind") != "unet")
+    fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path().string());
+  auto json = checkpoint.manifest().at("model");
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  json["sample_size"] = trained_config(checkpoint).transform.resolution / vae.factor();
+  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(json));
+  nn::place(*unet, arithmetic.device, arithmetic.dtype);
+  unet->eval();
+  return unet;
+}
+
+}  // namespace
+
+Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer, Arithmetic arithmetic,
+                 UNet2DConditionModel unet, SchedulerConfig scheduler)
+    : tokenizer_(ClipTokenizer::load(pipeline.component("tokenizer"), tokenizer)),
+      model_{std::move(unet), pipeline.load_vae(arithmetic.device, arithmetic.dtype),
+             pipeline.load_text_encoder(arithmetic.device, arithmetic.dtype), tokenizer_, std::move(scheduler)} {}
+
+Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer, Arithmetic arithmetic)
+    : Painter(pipeline, tokenizer, arithmetic, pipeline.load_unet(arithmetic.device, arithmetic.dtype),
+              pipeline.scheduler()) {}
+
+Painter::Painter(const CheckpointReader& checkpoint, const PipelineFolder& pipeline, const TokenizerConfig& tokenizer,
+                 Arithmetic arithmetic)
+    : Painter(pipeline, tokenizer, arithmetic, empty_unet(checkpoint, pipeline, arithmetic),
+              trained_scheduler(pipeline.scheduler(), trained_config(checkpoint).objective)) {}
+
+void Painter::load_weights(const CheckpointReader& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  const std::string kind = checkpoint.has("ema") ? "ema" : "weights";
+  CheckpointTensors held(checkpoint);
+  for (auto& [name, parameter] : tensors_of(*model_.unet)) {
+    const auto value = held.tensor(kind, name);
+    if (value.sizes() != parameter.sizes())
+      fail(Exit::io, "{}: {} has another shape than the run's U-Net", checkpoint.path().string(), name);
+    parameter.copy_(value);
+  }
+}
+
+std::vector<Image> Painter::paint(std::span<const ImageRequest> requests, const GenerateConfig& config) {
+  std::vector<Image> images;
+  generate(model_, requests, config, /*initial_latents=*/{},
+           [&](const GeneratedImage& made) { images.push_back(made.image); });
+  return images;
+}
+
+}  // namespace millrace

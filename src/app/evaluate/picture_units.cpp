@@ -1,0 +1,64 @@
+#include "evaluate/picture_units.h"
+
+#include <torch/utils.h>
+
+#include <cstring>
+
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
+
+namespace millrace {
+
+void for_each_unit(const Session& session, const PictureUnits& units, const std::string& doing,
+                   const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
+  const auto& world = session.world.group();
+  const Stopwatch watch;
+  double told = 0;
+  for (std::int64_t first = 0; first < units.count(); first += world.size()) {
+    const auto unit = first + world.rank();
+    on_all(world, [&] {
+      if (stop::requested()) fail(Exit::requeue, "told to stop while {}: what was not finished is made again", doing);
+      if (unit < units.count()) work(units.begin(unit), units.end(unit));
+    });
+    const auto done = units.end(std::min(first + world.size(), units.count()) - 1);
+    const double seconds = watch.seconds();
+    const auto line = fmt::format("{}: {} of {}, {:.2f} a second", doing, done, units.pictures,
+                                  static_cast<double>(done) / std::max(seconds, 1e-9));
+    if (!session.is_root()) continue;
+    if (log::on_terminal()) {
+      log::progress(line);
+    } else if (seconds - told > 60) {
+      log::info("{}", line);
+      told = seconds;
+    }
+  }
+  log::progress("");
+}
+
+torch::Tensor gather_rows(const Group& group, const PictureUnits& units, const std::vector<torch::Tensor>& mine) {
+  std::string bytes;
+  torch::Dtype dtype = torch::kFloat32;
+  for (const auto& rows : mine) {
+    const auto flat = rows.contiguous();
+    dtype = flat.scalar_type();
+    bytes.append(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
+  }
+  const auto parts = group.gather_strings(bytes);
+  if (group.rank() != 0) return {};
+  std::size_t total = 0;
+  for (const auto& part : parts) total += part.size();
+  const auto width = static_cast<std::int64_t>(total / c10::elementSize(dtype)) / units.pictures;
+  auto all = torch::empty({units.pictures, width}, dtype);
+  const auto row_bytes = static_cast<std::size_t>(width) * c10::elementSize(dtype);
+  std::vector<std::size_t> taken(parts.size(), 0);
+  for (std::int64_t unit = 0; unit < units.count(); ++unit) {
+    const auto rank = static_cast<std::size_t>(unit % group.size());
+    const auto size = static_cast<std::size_t>(units.end(unit) - units.begin(unit)) * row_bytes;
+    std::memcpy(all[units.begin(unit)].mutable_data_ptr(), parts[rank].data() + taken[rank], size);
+    taken[rank] += size;
+  }
+  return all;
+}
+
+}  // namespace millrace

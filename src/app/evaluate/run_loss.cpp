@@ -1,0 +1,64 @@
+#include "evaluate/run_loss.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "millrace/nn/device.h"
+#include "run/validation_set.h"
+
+namespace millrace {
+namespace {
+
+// As many ranks as there are stripes to share; each reads for itself.
+Roles share_stripes(const Session& session, const TrainConfig& config) {
+  auto data = config.data;
+  data.train = *config.data.validation;
+  data.stripes = {};
+  const auto plan = broadcast_data_plan(session.world.group(), data.train, data, config.batch.global);
+  Roles roles;
+  roles.all_in_one = true;
+  roles.trainers.resize(std::min<std::size_t>(session.world.group().size(), plan.stripes.stripes));
+  std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
+  roles.producers = roles.trainers;
+  return roles;
+}
+
+}  // namespace
+
+RunLoss::RunLoss(const Session& session, const TrainConfig& config, const PipelineFolder& pipeline,
+                 UNet2DConditionModel unet, torch::Dtype dtype)
+    : session_(session) {
+  const auto& world = session.world.group();
+  const auto roles = share_stripes(session, config);
+  const auto plan = plan_validation(session, config, pipeline, roles, std::nullopt);
+  const bool takes_part = roles.trains(world.rank());
+  part_ = world.split(takes_part ? 0 : 1, world.rank());
+  std::vector<EncodedBatch> batches;
+  if (takes_part)
+    batches = share_validation(session, *plan, pipeline, EncoderNetworks(), roles, Group(), part_,
+                               hang_seconds(config.guard.hang_timeout));
+  if (told_to_stop(world)) throw AgreedError({Exit::requeue, "told to stop while encoding data.validation"}, world);
+  if (!takes_part) return;
+  const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
+  Validation::Options options;
+  options.objective = config.objective;
+  options.samples = std::int64_t{plan->batches} * plan->global_batch;
+  options.micro_batch = config.batch.micro;
+  if (plan->encoding.shape.has_tokens()) {
+    const auto encode_dtype = parse_dtype(config.encode.dtype, session.device);
+    options.text_encoder = TextEncoder(pipeline.load_text_encoder(session.device, encode_dtype), session.device,
+                                       encode_dtype, config.batch.micro);
+  }
+  options.scaling_factor = vae.scaling_factor;
+  options.shift_factor = vae.shift_factor.value_or(0);
+  options.device = session.device;
+  options.dtype = dtype;
+  validation_.emplace(std::move(unet), NoiseSchedule(trained_scheduler(pipeline.scheduler(), config.objective)),
+                      std::move(batches), std::move(options));
+}
+
+ValidationLoss RunLoss::measure() {
+  return validation_ ? validation_->loss(part_) : ValidationLoss{};
+}
+
+}  // namespace millrace

@@ -1,0 +1,90 @@
+#include "evaluate/scorer.h"
+
+#include "evaluate/image_folder.h"
+#include "evaluate/picture_units.h"
+#include "millrace/core/files.h"
+#include "millrace/models/tensors.h"
+
+namespace millrace {
+
+using Metric = EvaluateConfig::Metric;
+
+Scorer::Scorer(const Session& session, const EvaluateConfig& config) : session_(session), config_(config) {
+  const auto& world = session.world.group();
+  on_all(world, [&] {
+    if (config.needs_features())
+      network_.emplace(FeatureNetwork::load(*config.features, config.resize, session.device));
+    if (config.wants(Metric::clip)) clip_.emplace(ClipScorer::load(*config.clip, session.device));
+  });
+  if (config.wants(Metric::fid) || config.wants(Metric::kid)) reference_ = read_reference();
+}
+
+// Complete on rank 0 alone.
+FeatureReference Scorer::read_reference() {
+  const auto& world = session_.world.group();
+  const fs::path path = *config_.reference;
+  FeatureReference reference;
+  if (!fs::is_directory(path)) {
+    on_root(world, [&] {
+      reference = read_reference_file(path);
+      if (config_.wants(Metric::kid) && !reference.features)
+        throw Error(Exit::usage,
+                    fmt::format("evaluate.reference: KID needs features, and {} has statistics alone", path.string()),
+                    "give a folder of images or .safetensors with features, or leave kid out of evaluate.metrics");
+    });
+    return reference;
+  }
+  const auto files = on_all(world, [&] { return list_images(path); });
+  const PictureUnits units{std::ssize(files), config_.batch_size};
+  std::vector<torch::Tensor> rows;
+  for_each_unit(session_, units, "reference pictures", [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Image> images;
+    for (auto i = begin; i < end; ++i) images.push_back(read_image(files[static_cast<std::size_t>(i)]));
+    rows.push_back(network_->features(images));
+  });
+  const auto features = gather_rows(world, units, rows);
+  on_root(world, [&] {
+    if (features.size(0) < 2) fail(Exit::usage, "evaluate.reference: {} holds one picture alone", path.string());
+    reference = {features, statistics_of(features)};
+  });
+  return reference;
+}
+
+void Scorer::check_width(const torch::Tensor& features) const {
+  const auto width = reference_->statistics.mean.size(0);
+  if (features.size(1) != width)
+    fail(Exit::usage, "evaluate.reference has {} features, and the network of evaluate.features gives {}", width,
+         features.size(1));
+}
+
+Scores Scorer::score(std::int64_t pictures, std::span<const std::string> captions, const std::string& doing,
+                     const MakePictures& make) {
+  const auto& world = session_.world.group();
+  const PictureUnits units{pictures, config_.batch_size};
+  std::vector<torch::Tensor> feature_rows, clip_rows;
+  for_each_unit(session_, units, doing, [&](std::int64_t begin, std::int64_t end) {
+    const auto images = make(begin, end);
+    if (network_) feature_rows.push_back(network_->features(images));
+    if (clip_) {
+      const auto of = captions.subspan(static_cast<std::size_t>(begin), images.size());
+      clip_rows.push_back(clip_->scores(images, of).unsqueeze(1));
+    }
+  });
+  const auto features = network_ ? gather_rows(world, units, feature_rows) : torch::Tensor();
+  const auto clip_scores = clip_ ? gather_rows(world, units, clip_rows) : torch::Tensor();
+  Scores scores{.pictures = pictures};
+  on_root(world, [&] {
+    if (config_.features_out) write_tensors(*config_.features_out, {{"features", features}});
+    if (reference_) check_width(features);
+    if (config_.wants(Metric::fid)) scores.fid = frechet_distance(statistics_of(features), reference_->statistics);
+    if (config_.wants(Metric::kid)) {
+      const auto kid = kernel_distance(features, *reference_->features, config_.seed);
+      scores.kid = kid.mean;
+      scores.kid_std = kid.std;
+    }
+    if (clip_) scores.clip_score = clip_scores.mean().item<double>();
+  });
+  return scores;
+}
+
+}  // namespace millrace

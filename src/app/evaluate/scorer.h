@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluate/evaluate_config.h"
+#include "millrace/evaluate/clip_score.h"
+#include "millrace/evaluate/feature_network.h"
+#include "millrace/evaluate/reference.h"
+#include "millrace/image/image.h"
+#include "run/session.h"
+
+namespace millrace {
+
+// What was measured of some pictures; what was not asked for is nothing.
+struct Scores {
+  std::int64_t pictures = 0;
+  std::optional<double> fid{}, kid{}, kid_std{}, clip_score{};
+};
+
+// Pictures [begin, end) of a set.
+using MakePictures = std::function<std::vector<Image>(std::int64_t begin, std::int64_t end)>;
+
+// The networks and the reference of an evaluation, which serve for as many sets of pictures as there are.
+class Scorer {
+ public:
+  // Loads the networks on every rank and the reference, whose pictures, if it is a folder, all ranks read together.
+  // Error(usage) naming the key where a metric lacks its file or the reference lacks what it needs. Collective.
+  Scorer(const Session& session, const EvaluateConfig& config);
+
+  // Of a set of pictures with their captions, if the CLIP score is wanted. `doing` = what making them is called on the
+  // progress line. The results are rank 0's. Collective.
+  Scores score(std::int64_t pictures, std::span<const std::string> captions, const std::string& doing,
+               const MakePictures& make);
+
+ private:
+  FeatureReference read_reference();
+  void check_width(const torch::Tensor& features) const;
+
+  const Session& session_;
+  const EvaluateConfig& config_;
+  std::optional<FeatureNetwork> network_;
+  std::optional<ClipScorer> clip_;
+  std::optional<FeatureReference> reference_;  // of rank 0
+};
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+#include "millrace/evaluate/feature_network.h"
+
+#include <torch/script.h>
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/image/pillow_resize.h"
+
+namespace millrace {
+namespace {
+
+constexpr int side = 299;  // of Inception-v3's input
+
+// f32 (B, 3, 299, 299) in 0..255.
+torch::Tensor clean_pixels(std::span<const Image> images) {
+  auto batch = torch::empty({std::ssize(images), 3, side, side});
+  float* to = batch.data_ptr<float>();
+  for (const auto& image : images)
+    for (const float level : resize_bicubic_float(image, side, side)) *to++ = std::clamp(level, 0.0F, 255.0F);
+  return batch;
+}
+
+// u8 (1, 3, H, W).
+torch::Tensor raw_pixels(const Image& image) {
+  auto pixels = torch::empty({image.height, image.width, 3}, torch::kUInt8);
+  std::copy(image.pixels.begin(), image.pixels.end(), pixels.data_ptr<std::uint8_t>());
+  return pixels.permute({2, 0, 1}).unsqueeze(0).contiguous();
+}
+
+}  // namespace
+
+struct FeatureNetwork::Impl {
+  std::filesystem::path file;
+  torch::jit::Module module;
+  FeatureResize resize;
+  torch::Device device;
+  bool has_layers;
+
+  torch::Tensor answer(torch::jit::Module part, std::vector<torch::IValue> inputs,
+                       const std::unordered_map<std::string, torch::IValue>& named = {}) const {
+    try {
+      const auto out = part.get_method("forward")(std::move(inputs), named);
+      if (!out.isTensor()) fail(Exit::io, "evaluate.features: {}: its answer is no tensor", file.string());
+      return out.toTensor();
+    } catch (const c10::Error& error) {
+      fail(Exit::io, "evaluate.features: {}: {}", file.string(), error.what_without_backtrace());
+    }
+  }
+
+  torch::Tensor clean(std::span<const Image> images) const {
+    const auto pixels = clean_pixels(images).to(device);
+    return has_layers ? answer(module.attr("layers").toModule(), {(pixels - 128) / 128}) : answer(module, {pixels});
+  }
+
+  // One by one where sizes differ.
+  torch::Tensor legacy(std::span<const Image> images) const {
+    std::vector<torch::Tensor> pixels;
+    for (const auto& image : images) pixels.push_back(raw_pixels(image));
+    const auto ask = [&](const torch::Tensor& x) {
+      return answer(module, {x.to(device)}, {{"return_features", true}}).flatten(1);
+    };
+    const bool is_even = std::ranges::all_of(pixels, [&](const auto& x) { return x.sizes() == pixels[0].sizes(); });
+    if (is_even) return ask(torch::cat(pixels));
+    std::vector<torch::Tensor> rows;
+    for (const auto& x : pixels) rows.push_back(ask(x));
+    return torch::cat(rows);
+  }
+};
+
+FeatureNetwork::FeatureNetwork(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+FeatureNetwork::~FeatureNetwork() = default;
+FeatureNetwork::FeatureNetwork(FeatureNetwork&&) noexcept = default;
+FeatureNetwork& FeatureNetwork::operator=(FeatureNetwork&&) noexcept = default;
+
+FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureResize resize, torch::Device device) {
+  if (!std::filesystem::is_regular_file(file)) fail(Exit::io, "evaluate.features: {}: no such file", file.string());
+  auto impl = std::make_unique<Impl>(Impl{file, {}, resize, device, false});
+  try {
+    impl->module = torch::jit::load(file.string(), device);
+  } catch (const c10::Error&) {
+    throw Error(Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),
+                "torch.jit.script(network).save(FILE), or torch.jit.trace, makes one of any PyTorch network");
+  }
+  impl->module.eval();
+  impl->has_layers = impl->module.hasattr("layers") && impl->module.attr("layers").isModule();
+  if (resize == FeatureResize::legacy && !impl->has_layers)
+    throw Error(Exit::usage, fmt::format("evaluate.resize: {} has no resize of its own", file.string()),
+                "legacy is for StyleGAN's Inception file; evaluate.resize=clean fits every network");
+  return FeatureNetwork(std::move(impl));
+}
+
+torch::Tensor FeatureNetwork::features(std::span<const Image> images) {
+  const torch::NoGradGuard no_grad;
+  const auto out = impl_->resize == FeatureResize::clean ? impl_->clean(images) : impl_->legacy(images);
+  if (out.dim() < 1 || out.size(0) != std::ssize(images))
+    fail(Exit::io, "evaluate.features: {}: {} answers for {} pictures", impl_->file.string(),
+         out.dim() < 1 ? 0 : out.size(0), images.size());
+  const auto rows = out.flatten(1).to(torch::kCPU, torch::kFloat32).contiguous();
+  if (!rows.isfinite().all().item<bool>())
+    fail(Exit::io, "evaluate.features: {}: its answer is not finite", impl_->file.string());
+  return rows;
+}
+
+}  // namespace millrace

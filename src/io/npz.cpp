@@ -1,0 +1,121 @@
+#include "millrace/io/npz.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <regex>
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+namespace {
+
+// One member's bytes. Error(io).
+std::string read_member(archive* a, const std::string& where) {
+  std::string bytes;
+  char buffer[64 << 10];
+  for (;;) {
+    const auto count = archive_read_data(a, buffer, sizeof buffer);
+    if (count < 0) fail(Exit::io, "{}: {}", where, archive_error_string(a));
+    if (count == 0) return bytes;
+    bytes.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
+struct Header {
+  std::size_t element_bytes;
+  bool is_fortran;
+  std::vector<std::int64_t> shape;
+  std::size_t bytes;  // of the header itself
+};
+
+// numpy's format, versions 1 to 3: magic, version, length, then a Python dictionary in ASCII. Nothing for elements that
+// are no little-endian floating-point numbers.
+std::optional<Header> read_header(const std::string& npy, const std::string& where) {
+  const auto damaged = [&]() -> Header { fail(Exit::io, "{}: no .npy array, or a damaged one", where); };
+  if (npy.size() < 12 || npy.compare(0, 6, "\x93NUMPY") != 0) return damaged();
+  const std::size_t width = npy[6] == 1 ? 2 : 4;
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<unsigned char>(npy[8 + i])} << (8 * i);
+  if (npy.size() < 8 + width + length) return damaged();
+  const auto text = npy.substr(8 + width, length);
+  std::smatch type, order, shape;
+  if (!std::regex_search(text, type, std::regex("'descr': '([^']*)'")) ||
+      !std::regex_search(text, order, std::regex("'fortran_order': (True|False)")) ||
+      !std::regex_search(text, shape, std::regex("'shape': \\(([0-9, ]*)\\)")))
+    return std::nullopt;
+  if (type[1] != "<f4" && type[1] != "<f8") return std::nullopt;
+  Header header{type[1] == "<f4" ? 4U : 8U, order[1] == "True", {}, 8 + width + length};
+  const auto sizes = shape[1].str();
+  static const std::regex number("[0-9]+");
+  for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it)
+    header.shape.push_back(std::stoll(it->str()));
+  return header;
+}
+
+double number_at(const char* bytes, std::size_t element_bytes) {
+  if (element_bytes == 8) {
+    double value;
+    std::memcpy(&value, bytes, sizeof value);
+    return value;
+  }
+  float value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+// Where element `index` of a row-major array lies in one whose first dimension is the fastest.
+std::size_t fortran_place(std::size_t index, const std::vector<std::int64_t>& shape) {
+  std::size_t place = 0, stride = 1;
+  for (const auto size : shape) stride *= static_cast<std::size_t>(size);
+  for (auto axis = shape.size(); axis-- > 0;) {
+    const auto size = static_cast<std::size_t>(shape[axis]);
+    stride /= size;
+    place += index % size * stride;
+    index /= size;
+  }
+  return place;
+}
+
+std::optional<NpzArray> parse_npy(const std::string& npy, const std::string& where) {
+  const auto header = read_header(npy, where);
+  if (!header) return std::nullopt;
+  std::size_t count = 1;
+  for (const auto size : header->shape) count *= static_cast<std::size_t>(size);
+  if ((npy.size() - header->bytes) / header->element_bytes != count)
+    fail(Exit::io, "{}: {} bytes where its shape needs {}", where, npy.size() - header->bytes,
+         count * header->element_bytes);
+  NpzArray array{header->shape, std::vector<double>(count)};
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto place = header->is_fortran ? fortran_place(i, header->shape) : i;
+    array.values[i] = number_at(npy.data() + header->bytes + place * header->element_bytes, header->element_bytes);
+  }
+  return array;
+}
+
+}  // namespace
+
+std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
+  const std::unique_ptr<archive, int (*)(archive*)> a(archive_read_new(), archive_read_free);
+  archive_read_support_format_zip(a.get());
+  if (archive_read_open_filename(a.get(), file.c_str(), 64 << 10) != ARCHIVE_OK)
+    fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
+  std::map<std::string, NpzArray> arrays;
+  archive_entry* entry = nullptr;
+  for (;;) {
+    const int result = archive_read_next_header(a.get(), &entry);
+    if (result == ARCHIVE_EOF) return arrays;
+    if (result != ARCHIVE_OK) fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
+    std::string name = archive_entry_pathname(entry);
+    const auto where = fmt::format("{}: {}", file.string(), name);
+    if (!name.ends_with(".npy")) continue;
+    name.resize(name.size() - 4);
+    if (auto array = parse_npy(read_member(a.get(), where), where)) arrays[name] = std::move(*array);
+  }
+}
+
+}  // namespace millrace

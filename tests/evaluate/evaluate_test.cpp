@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/temp_dir.h"
+#include "error_of.h"
+#include "millrace/core/files.h"
+#include "millrace/evaluate/clip_score.h"
+#include "millrace/evaluate/feature_network.h"
+#include "millrace/evaluate/reference.h"
+#include "millrace/evaluate/statistics.h"
+#include "millrace/image/decode.h"
+#include "millrace/image/pillow_resize.h"
+#include "millrace/models/tensors.h"
+#include "test_data.h"
+
+// Against tests/golden/evaluate, written by scripts/goldens/evaluate.py with numpy, scipy, Pillow and transformers.
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+fs::path golden(const std::string& name) {
+  return test::data_dir() / "evaluate" / name;
+}
+
+const Json& expected() {
+  static const Json json = Json::parse(std::ifstream(golden("expected.json")));
+  return json;
+}
+
+std::vector<Image> pictures() {
+  std::vector<Image> images;
+  for (int n = 0; n < 6; ++n)
+    images.push_back(std::get<Image>(decode_image(read_file(golden(fmt::format("images/{}.png", n))))));
+  return images;
+}
+
+torch::Tensor table(const Json& rows) {
+  std::vector<torch::Tensor> tensors;
+  for (const auto& row : rows)
+    tensors.push_back(torch::tensor(at::ArrayRef<double>(row.get<std::vector<double>>()), torch::kFloat64));
+  return torch::stack(tensors);
+}
+
+double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a.to(torch::kFloat64) - b).abs().max().item<double>();
+}
+
+TEST(Resize, FloatBicubicIsPillows) {
+  const auto images = pictures();
+  for (const auto& [n, values] : expected()["resized"].items()) {
+    const auto planes = resize_bicubic_float(images.at(std::stoul(n)), 299, 299);
+    std::size_t i = 0;
+    for (std::size_t c = 0; c < 3; ++c)
+      for (std::size_t y = 0; y < 299; y += 37)
+        for (std::size_t x = 0; x < 299; x += 23)
+          EXPECT_EQ(std::clamp(planes[(c * 299 + y) * 299 + x], 0.0F, 255.0F), values.at(i++).get<float>()) << n;
+    EXPECT_EQ(i, values.size());
+  }
+}
+
+TEST(FeatureNetwork, GivesThePythonStacksFeatures) {
+  const auto images = pictures();
+  for (const auto& [file, resize, key] : {std::tuple{"inception.pt", FeatureResize::clean, "clean"},
+                                          {"inception.pt", FeatureResize::legacy, "legacy"},
+                                          {"plain.pt", FeatureResize::clean, "plain"}}) {
+    auto network = FeatureNetwork::load(golden(file), resize, torch::kCPU);
+    const auto features = network.features(images);
+    EXPECT_EQ(features.scalar_type(), torch::kFloat32);
+    EXPECT_LT(largest_difference(features, table(expected()[key])), 2e-5) << key;
+  }
+}
+
+TEST(FeatureNetwork, RefusesWhatItCannotUse) {
+  EXPECT_EQ(test::error_of([] { FeatureNetwork::load(golden("plain.pt"), FeatureResize::legacy, torch::kCPU); }).exit(),
+            Exit::usage);
+  const auto wrong =
+      test::error_of([] { FeatureNetwork::load(golden("statistics.npz"), FeatureResize::clean, torch::kCPU); });
+  EXPECT_EQ(wrong.exit(), Exit::io);
+  EXPECT_NE(std::string(wrong.what()).find("statistics.npz"), std::string::npos) << wrong.what();
+}
+
+TEST(Distances, AreScipysAndNumpys) {
+  for (const auto& [name, set] : expected()["distances"].items()) {
+    const auto a = table(set["a"]), b = table(set["b"]);
+    const double fid = set["fid"];
+    EXPECT_NEAR(frechet_distance(statistics_of(a), statistics_of(b)), fid, 2e-6 * fid) << name;
+    const auto kid = kernel_distance(a, b, 1);
+    EXPECT_NEAR(kid.mean, set["kid"].get<double>(), 1e-9 * std::abs(set["kid"].get<double>())) << name;
+    EXPECT_EQ(kid.std, 0) << name;  // every subset is the whole
+    EXPECT_NEAR(frechet_distance(statistics_of(a), statistics_of(a)), 0, 1e-6) << name;
+  }
+}
+
+// Subsets of 120 rows: near the whole's, by the seed, never without spread.
+TEST(Distances, KernelDistanceDrawsSubsets) {
+  const auto generator = at::detail::createCPUGenerator(11);
+  const auto a = torch::randn({200, 6}, generator), b = torch::randn({120, 6}, generator) + 0.4;
+  const auto first = kernel_distance(a, b, 1), again = kernel_distance(a, b, 1), other = kernel_distance(a, b, 2);
+  EXPECT_EQ(first.mean, again.mean);
+  EXPECT_NE(first.mean, other.mean);
+  EXPECT_GT(first.std, 0);
+  EXPECT_NEAR(first.mean, other.mean, 5 * first.std / 10);  // two means of 100
+  const auto whole = kernel_distance(a.slice(0, 0, 120), b, 1);
+  EXPECT_NEAR(first.mean, whole.mean, 5 * first.std);
+}
+
+TEST(Reference, NpzAndSafetensorsAreRead) {
+  const auto features = table(expected()["clean"]).to(torch::kFloat32);
+  const auto of_npz = read_reference_file(golden("statistics.npz"));  // sigma in Fortran's order, deflated
+  EXPECT_FALSE(of_npz.features);
+  EXPECT_LT(largest_difference(of_npz.statistics.mean, statistics_of(features).mean), 1e-12);
+  EXPECT_LT(largest_difference(of_npz.statistics.covariance, statistics_of(features).covariance), 1e-12);
+  const test::TempDir dir;
+  write_tensors(dir.path() / "a.safetensors", {{"features", features}});
+  const auto of_features = read_reference_file(dir.path() / "a.safetensors");
+  EXPECT_TRUE(of_features.features->equal(features));
+  write_tensors(dir.path() / "b.safetensors", {{"other", features}});
+  EXPECT_EQ(test::error_of([&] { read_reference_file(dir.path() / "b.safetensors"); }).exit(), Exit::io);
+}
+
+TEST(ClipScore, IsTransformers) {
+  const auto images = pictures();
+  const auto captions = expected()["captions"].get<std::vector<std::string>>();
+  for (const std::string folder : {"clip", "clip_old"}) {
+    auto scorer = ClipScorer::load(golden(folder), torch::kCPU);
+    const auto scores = scorer.scores(images, captions);
+    const auto wanted = expected()[folder].get<std::vector<double>>();
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_NEAR(scores[static_cast<std::int64_t>(i)].item<double>(), wanted[i], 1e-4) << folder << " " << i;
+  }
+}
+
+TEST(ClipScore, NamesTheFileThatIsWrong) {
+  const test::TempDir dir;
+  fs::copy(golden("clip"), dir.path(), fs::copy_options::recursive);
+  auto json = Json::parse(std::ifstream(dir.path() / "preprocessor_config.json"));
+  json["resample"] = 2;
+  std::ofstream(dir.path() / "preprocessor_config.json") << json;
+  const auto error = test::error_of([&] { ClipScorer::load(dir.path(), torch::kCPU); });
+  EXPECT_NE(std::string(error.what()).find("preprocessor_config.json: resample"), std::string::npos) << error.what();
+  fs::remove(dir.path() / "config.json");
+  EXPECT_EQ(test::error_of([&] { ClipScorer::load(dir.path(), torch::kCPU); }).exit(), Exit::io);
+}
+
+}  // namespace
+}  // namespace millrace
