@@ -33,6 +33,7 @@ class Millrace(CMakePackage, CudaPackage):
     depends_on("opencv@4.6: +imgproc")
     depends_on("libjpeg-turbo")
     depends_on("libpng")
+    depends_on("zlib-api")
     depends_on("libwebp")
     depends_on("boost@1.74: +program_options +log +thread +filesystem +system +date_time +regex +atomic +chrono")
     depends_on("yaml-cpp@0.7:")

@@ -75,6 +75,7 @@ Command inspect_command();
 Command bench_command();
 Command report_command();
 Command evaluate_command();
+Command plan_command();
 Command env_command();
 
 }  // namespace millrace

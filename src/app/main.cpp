@@ -17,17 +17,13 @@ namespace millrace {
 namespace {
 
 std::vector<Command> all_commands() {
-  return {
-      init_command(),      download_command(), preprocess_command(), train_command(),    train_autoencoder_command(),
-      preflight_command(), export_command(),   generate_command(),   evaluate_command(), inspect_command(),
-      probe_command(),     tokenize_command(), bench_command(),      report_command(),   env_command()};
+  return {init_command(),       plan_command(),    download_command(),
+          preprocess_command(), train_command(),   train_autoencoder_command(),
+          preflight_command(),  export_command(),  generate_command(),
+          evaluate_command(),   inspect_command(), probe_command(),
+          tokenize_command(),   bench_command(),   report_command(),
+          env_command()};
 }
-
-// Promised, but not built yet; asking for one says so.
-struct LaterCommand {
-  std::string_view name, summary;
-};
-constexpr LaterCommand later_commands[] = {{"plan", "roles, memory, speed and cost of a run on a pretended cluster"}};
 
 void print_overview(const std::vector<Command>& commands) {
   fmt::print(
@@ -35,7 +31,6 @@ void print_overview(const std::vector<Command>& commands) {
       "[section.key=value]...\n\n",
       MILLRACE_VERSION);
   for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
-  for (const auto& [name, summary] : later_commands) fmt::print("  {:<18} {}{}\n", name, summary, config::not_yet);
   fmt::print(
       "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
       "each is from.\n"
@@ -66,8 +61,6 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
   const auto found =
       std::find_if(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
   if (found != commands.end()) return *found;
-  if (std::ranges::find(later_commands, name, &LaterCommand::name) != std::end(later_commands))
-    throw Error(Exit::usage, fmt::format("millrace {} is not available yet", name), "millrace --help lists what is");
   std::vector<std::string> names;
   for (const auto& command : commands) names.push_back(command.name);
   throw Error(Exit::usage, fmt::format("unknown command \"{}\"{}", name, config::did_you_mean(name, names)),

@@ -23,8 +23,21 @@ void add(Hasher128& hasher, std::string_view text) {
   hasher.update(text.data(), text.size());
 }
 
-// Of names, shapes and values, however they are packed into files, and of the settings.
-std::string digest_of_network(const PipelineFolder& pipeline, std::string_view component, std::string_view stem) {
+std::string digest_of_tokenizer(const fs::path& folder) {
+  Hasher128 hasher;
+  for (const char* name :
+       {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(folder / name, ignored)) continue;
+    add(hasher, name);
+    add(hasher, read_file(folder / name));
+  }
+  return hasher.digest().hex();
+}
+
+}  // namespace
+
+std::string network_digest(const PipelineFolder& pipeline, std::string_view component, std::string_view stem) {
   json settings = pipeline.config(component);
   for (const auto& key : idle_keys) settings.erase(key);
   for (auto entry = settings.begin(); entry != settings.end();)
@@ -41,20 +54,6 @@ std::string digest_of_network(const PipelineFolder& pipeline, std::string_view c
   return hasher.digest().hex();
 }
 
-std::string digest_of_tokenizer(const fs::path& folder) {
-  Hasher128 hasher;
-  for (const char* name :
-       {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(folder / name, ignored)) continue;
-    add(hasher, name);
-    add(hasher, read_file(folder / name));
-  }
-  return hasher.digest().hex();
-}
-
-}  // namespace
-
 json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer) {
   return {{"model.pipeline", {{"tokenizer", digest_of_tokenizer(pipeline.component("tokenizer"))}}},
           {"tokenizer", json::parse(config::print_json(tokenizer))}};
@@ -68,9 +67,9 @@ json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& tra
   if (data.train.idx_to_prompt) prompts = hash_file(*data.train.idx_to_prompt).hex();
   json fingerprint = tokenizer_fingerprint(pipeline, tokenizer);
   json& components = fingerprint["model.pipeline"];
-  components["vae"] = digest_of_network(pipeline, "vae", diffusers_stem);
+  components["vae"] = network_digest(pipeline, "vae", diffusers_stem);
   if (text_on == EncodeConfig::TextOn::producer)
-    components["text_encoder"] = digest_of_network(pipeline, "text_encoder", transformers_stem);
+    components["text_encoder"] = network_digest(pipeline, "text_encoder", transformers_stem);
   fingerprint["transform"] = json::parse(config::print_json(transform));
   fingerprint["encode.dtype"] = dtype_name(dtype);
   fingerprint["data.train"] = {

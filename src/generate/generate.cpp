@@ -30,13 +30,6 @@ SamplingPlan plan_sampling(const ImageModel& model, const GenerateConfig& config
           .guidance_rescale = config.guidance_rescale};
 }
 
-std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
-  const auto& unet = model.unet->config();
-  const std::int64_t factor = model.vae->config().factor();
-  return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
-          latent_extent("width", config.width, factor, unet.sample_size, 1)};
-}
-
 // Text embeddings of the requests; with guidance those of all negative prompts come first: (B or 2 B, 77, D).
 torch::Tensor encode_prompts(ImageModel& model, std::span<const ImageRequest> requests, bool is_guided) {
   std::vector<std::string> texts;
@@ -53,6 +46,13 @@ torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector
 }
 
 }  // namespace
+
+std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
+  const auto& unet = model.unet->config();
+  const std::int64_t factor = model.vae->config().factor();
+  return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
+          latent_extent("width", config.width, factor, unet.sample_size, 1)};
+}
 
 void GenerateConfig::describe(config::Section& section) {
   section.key("steps", steps, "sampling steps").at_least(1);
@@ -82,19 +82,22 @@ void GenerateConfig::describe(config::Section& section) {
   section.key("save_latents", save_latents, "also write latents.safetensors: the final latents, still scaled");
 }
 
+void check_initial_latents(const ImageModel& model, std::size_t images, const GenerateConfig& config,
+                           const std::optional<torch::Tensor>& initial_latents) {
+  auto expected = latent_shape(model, config);
+  expected.insert(expected.begin(), static_cast<std::int64_t>(images));
+  if (initial_latents && initial_latents->sizes() != torch::IntArrayRef(expected))
+    fail(Exit::usage, "generate.initial_latents has the shape ({}), but {} images of this size need ({})",
+         fmt::join(initial_latents->sizes(), ", "), images, fmt::join(expected, ", "));
+}
+
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image) {
   const torch::NoGradGuard no_grad;
   const auto plan = plan_sampling(model, config);
   const auto shape = latent_shape(model, config);
-  if (initial_latents) {
-    std::vector<std::int64_t> expected = shape;
-    expected.insert(expected.begin(), std::ssize(requests));
-    if (initial_latents->sizes() != torch::IntArrayRef(expected))
-      fail(Exit::usage, "generate.initial_latents has the shape ({}), but {} images of this size need ({})",
-           fmt::join(initial_latents->sizes(), ", "), requests.size(), fmt::join(expected, ", "));
-  }
+  check_initial_latents(model, requests.size(), config, initial_latents);
   const auto batch_size = static_cast<std::size_t>(config.batch_size);
   for (std::size_t first = 0; first < requests.size(); first += batch_size) {
     const auto batch = requests.subspan(first, std::min(batch_size, requests.size() - first));

@@ -25,8 +25,8 @@ std::string encode_png(const Image& image) {
   return bytes;
 }
 
-void write_png(const std::filesystem::path& path, const Image& image) {
-  write_file_atomically(path, encode_png(image));
+void write_png(const std::filesystem::path& path, const Image& image, const PngText& text) {
+  write_file_atomically(path, with_png_text(encode_png(image), text));
 }
 
 }  // namespace millrace

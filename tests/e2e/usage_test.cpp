@@ -47,7 +47,15 @@ INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
         Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "trian"},
-        Mistake{"later_command", m + " plan", 2, "not available"},
+        Mistake{"plan_without_cluster", m + " plan", 2, "--nodes"},
+        Mistake{"plan_unknown_gpu", m + " plan --nodes 4x8xa1000", 2, "a100-80g"},
+        Mistake{"plan_no_cluster", m + " plan --nodes eight", 2, "COUNTxGPUSxMODEL"},
+        Mistake{"plan_no_nodes", m + " plan --nodes 0x8xh100", 2, "\"0\""},
+        Mistake{"plan_too_small", m + " plan --nodes 4x8xa10g batch.micro=64 transform.resolution=512", 2,
+                "batch.micro"},
+        Mistake{"plan_unknown_price", m + " plan --nodes 4x8xh100 plan.prices.h10=3", 2, "plan.prices.h10"},
+        Mistake{"plan_no_price", m + " plan --nodes 4x8xh100 plan.prices.h100=cheap", 2, "cheap"},
+        Mistake{"plan_no_rates", m + " plan --nodes 4x8xh100 plan.rates=@/none.json", 74, "none.json"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
         Mistake{"missing_option", m + " init --preset tiny", 2, "--out"},
@@ -193,14 +201,6 @@ TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
     }
   }
   EXPECT_GE(marked, 9u);
-}
-
-TEST(Help, ListsCommandsThatAreNotThereYet) {
-  const auto help = shell(m + " --help").output;
-  for (const std::string command : {"plan"}) {
-    EXPECT_TRUE(std::regex_search(help, std::regex("\n  " + command + " .*\\(not yet\\)\n"))) << command;
-    EXPECT_EQ(shell(m + " " + command).exit_code, 2) << command;
-  }
 }
 
 TEST(ConfigDocs, AreWhatHelpSays) {

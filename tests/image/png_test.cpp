@@ -24,5 +24,19 @@ TEST(Png, ReadsBackPixelForPixel) {
   EXPECT_EQ(std::get<Image>(decoded).pixels, image.pixels);
 }
 
+TEST(Png, TextsAreReadBackAndDamageIsSeen) {
+  const PngText text = {{"prompt", "größer \"<b>\"\n二"}, {"seed", "7"}, {"empty", ""}};
+  const auto png = with_png_text(encode_png(plain(9, 4, 77)), text);
+  EXPECT_EQ(read_png_text(png), text);
+  EXPECT_EQ(std::get<Image>(decode_image(png)).pixels, plain(9, 4, 77).pixels);
+  EXPECT_EQ(read_png_text(encode_png(plain(9, 4, 77))), PngText());
+  for (std::size_t size = 0; size < png.size(); ++size) EXPECT_FALSE(read_png_text(png.substr(0, size))) << size;
+  for (std::size_t place = 8; place < png.size(); ++place) {
+    auto damaged = png;
+    damaged[place] ^= 0x20;
+    EXPECT_FALSE(read_png_text(damaged)) << place;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

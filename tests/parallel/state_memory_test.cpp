@@ -11,7 +11,7 @@
 #include "live_memory.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
-#include "millrace/models/unet_memory.h"
+#include "millrace/models/unet_cost.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "mpi_world.h"
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <fmt/format.h>
+
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -202,7 +204,7 @@ struct AutoFormat {
   static constexpr bool list = false;
   Inner inner;
 
-  std::string type() const { return inner.type() + " or auto"; }
+  std::string type() const { return fmt::format("{} or auto", inner.type()); }
   void read(const Node& node, Auto<T>& out) const {
     if (node.kind == Node::Kind::scalar && node.text == "auto") {
       out.value.reset();

@@ -1,6 +1,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "millrace/dataset/data_config.h"
@@ -19,6 +20,10 @@ namespace millrace {
 nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
                                 const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
                                 EncodeConfig::TextOn text_on);
+
+// Of a network of the pipeline: names, shapes and values, however they are packed into files, and its settings without
+// those that only its users read. Reads all its weights.
+std::string network_digest(const PipelineFolder& pipeline, std::string_view component, std::string_view stem);
 
 // The part of it that token ids depend on.
 nlohmann::json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/config/config.h"
 #include "millrace/diffusion/scheduler_config.h"
@@ -48,6 +49,13 @@ struct ImageModel {
   const ClipTokenizer& tokenizer;
   SchedulerConfig scheduler;
 };
+
+// (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it.
+std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config);
+
+// Error(usage) unless they are (images, C, h, w), or none, and the size is one that the model can paint.
+void check_initial_latents(const ImageModel& model, std::size_t images, const GenerateConfig& config,
+                           const std::optional<torch::Tensor>& initial_latents);
 
 struct GeneratedImage {
   std::size_t index = 0;  // of its request

@@ -1,9 +1,9 @@
 #include "evaluate/scorer.h"
 
 #include "evaluate/image_folder.h"
-#include "evaluate/picture_units.h"
 #include "millrace/core/files.h"
 #include "millrace/models/tensors.h"
+#include "run/picture_units.h"
 
 namespace millrace {
 

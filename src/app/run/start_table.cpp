@@ -5,7 +5,7 @@
 #include <set>
 
 #include "millrace/core/log.h"
-#include "millrace/models/unet_memory.h"
+#include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
 #include "millrace/parallel/state_memory.h"
 

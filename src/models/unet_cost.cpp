@@ -1,4 +1,4 @@
-#include "millrace/models/unet_memory.h"
+#include "millrace/models/unet_cost.h"
 
 #include <utility>
 
@@ -9,9 +9,9 @@ namespace millrace {
 namespace {
 
 // The forward pass of UNet2DConditionModel on sizes: statement by statement that of the classes named here, so that
-// what is let go of early is let go of early here. What each layer keeps for its backward stands in the first part.
-// Left out: whatever is no feature map, as the timestep's embedding and the statistics of norms, and most of what
-// kernels need for themselves.
+// what is let go of early is let go of early here, and every operation is counted. What each layer keeps for its
+// backward stands in the first part. Left out: whatever is no feature map, as the timestep's embedding and the
+// statistics of norms, and most of what kernels need for themselves.
 class UNetWalk {
  public:
   UNetWalk(const UNet2DConditionConfig& config, const UNetPass& pass)
@@ -19,6 +19,12 @@ class UNetWalk {
         pass_(pass),
         element_bytes_(c10::elementSize(pass.dtype)),
         tape_(pass.batch * element_bytes_) {}
+
+  // Of one sample.
+  double forward_flops() {
+    forward();
+    return flops_;
+  }
 
   std::int64_t peak_bytes() {
     tape_.backward(forward());
@@ -45,6 +51,7 @@ class UNetWalk {
 
   // Scratch: the gradient of the weights, which leaves for its bucket at once.
   FeatureMap linear(const FeatureMap& x, std::int64_t channels) {
+    count(x.channels * channels, x.size);
     return tape_.apply(channels, x.size, {x}, {x.memory}, channels * x.channels * element_bytes_);
   }
 
@@ -53,6 +60,7 @@ class UNetWalk {
                   std::int64_t padding) {
     const auto out = [&](std::int64_t in) { return (in + 2 * padding - kernel) / stride + 1; };
     const Extent size{out(x.size.height), out(x.size.width)};
+    count(x.channels * channels * kernel * kernel, size);
     const auto copies = kernel > 1 && !pass_.channels_last ? *x.memory + tape_.map_bytes(channels, size) : 0;
     return tape_.apply(channels, size, {x}, {x.memory},
                        channels * x.channels * kernel * kernel * element_bytes_ + copies);
@@ -68,6 +76,7 @@ class UNetWalk {
 
   // nn::attention. It keeps its output, too, as the layer behind it does anyway.
   FeatureMap attention(const FeatureMap& q, const FeatureMap& k, const FeatureMap& v, std::int64_t heads) {
+    count(2 * q.channels * tokens(k), q.size);
     const auto scores = tape_.allocate(pass_.batch * heads * scores_kept(tokens(q), tokens(k), q.channels / heads) *
                                        static_cast<std::int64_t>(sizeof(float)));
     return tape_.apply(q.channels, q.size, {q, k, v}, {q.memory, k.memory, v.memory, scores});
@@ -77,6 +86,9 @@ class UNetWalk {
   std::int64_t scores_kept(std::int64_t queries, std::int64_t keys, std::int64_t dim) const {
     const bool is_small = pass_.dtype == torch::kFloat32 && dim % 8 == 0 && queries * keys * dim <= 1 << 21;
     return pass_.device == torch::kCPU && is_small ? queries * keys : queries;
+  }
+  void count(std::int64_t multiplications, Extent outputs) {
+    flops_ += 2.0 * static_cast<double>(multiplications) * static_cast<double>(outputs.height * outputs.width);
   }
   static std::int64_t tokens(const FeatureMap& x) { return x.size.height * x.size.width; }
 
@@ -212,12 +224,18 @@ class UNetWalk {
   const UNetPass pass_;
   const std::int64_t element_bytes_;
   MemoryTape tape_;
+  double flops_ = 0;
 };
 
 }  // namespace
 
 std::int64_t unet_activation_bytes(const UNet2DConditionConfig& config, const UNetPass& pass) {
   return UNetWalk(config, pass).peak_bytes();
+}
+
+double unet_forward_flops(const UNet2DConditionConfig& config, std::int64_t height, std::int64_t width,
+                          std::int64_t tokens) {
+  return UNetWalk(config, {.batch = 1, .height = height, .width = width, .tokens = tokens}).forward_flops();
 }
 
 }  // namespace millrace

@@ -1,30 +1,42 @@
-#include "evaluate/picture_units.h"
+#include "run/picture_units.h"
 
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/core/units.h"
 
 namespace millrace {
 
-void for_each_unit(const Session& session, const PictureUnits& units, const std::string& doing,
-                   const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
+void for_each_unit(const Session& session, const PictureUnits& units, const std::vector<std::int64_t>& wanted,
+                   const std::string& doing, const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
   const auto& world = session.world.group();
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto pictures_of = [&](std::size_t first, std::size_t end) {
+    std::int64_t pictures = 0;
+    for (auto i = first; i < std::min(end, wanted.size()); ++i)
+      pictures += units.end(wanted[i]) - units.begin(wanted[i]);
+    return pictures;
+  };
+  const auto total = pictures_of(0, wanted.size());
   const Stopwatch watch;
   double told = 0;
-  for (std::int64_t first = 0; first < units.count(); first += world.size()) {
-    const auto unit = first + world.rank();
+  std::int64_t done = 0;
+  for (std::size_t first = 0; first < wanted.size(); first += ranks) {
+    const auto mine = first + static_cast<std::size_t>(world.rank());
     on_all(world, [&] {
       if (stop::requested()) fail(Exit::requeue, "told to stop while {}: what was not finished is made again", doing);
-      if (unit < units.count()) work(units.begin(unit), units.end(unit));
+      if (mine < wanted.size()) work(units.begin(wanted[mine]), units.end(wanted[mine]));
     });
-    const auto done = units.end(std::min(first + world.size(), units.count()) - 1);
-    const double seconds = watch.seconds();
-    const auto line = fmt::format("{}: {} of {}, {:.2f} a second", doing, done, units.pictures,
-                                  static_cast<double>(done) / std::max(seconds, 1e-9));
+    done += pictures_of(first, first + ranks);
+    const double seconds = watch.seconds(), rate = static_cast<double>(done) / std::max(seconds, 1e-9);
+    const auto line = fmt::format("{}: {} of {}, {:.3g} a second, {} to go", doing, done, total, rate,
+                                  format_time(static_cast<double>(total - done) / rate));
     if (!session.is_root()) continue;
     if (log::on_terminal()) {
       log::progress(line);
@@ -34,6 +46,13 @@ void for_each_unit(const Session& session, const PictureUnits& units, const std:
     }
   }
   log::progress("");
+}
+
+void for_each_unit(const Session& session, const PictureUnits& units, const std::string& doing,
+                   const std::function<void(std::int64_t begin, std::int64_t end)>& work) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(units.count()));
+  std::iota(all.begin(), all.end(), 0);
+  for_each_unit(session, units, all, doing, work);
 }
 
 torch::Tensor gather_rows(const Group& group, const PictureUnits& units, const std::vector<torch::Tensor>& mine) {

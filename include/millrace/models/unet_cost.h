@@ -22,4 +22,9 @@ struct UNetPass {
 // Computed from shapes alone. The workspace that a GPU's convolutions and matrix products want is not counted.
 std::int64_t unet_activation_bytes(const UNet2DConditionConfig& config, const UNetPass& pass);
 
+// Multiplications and additions of one sample's forward pass: a multiply-add counts as two. Convolutions, linear layers
+// and attention, without the few of the timestep's embedding; backward takes twice as many.
+double unet_forward_flops(const UNet2DConditionConfig& config, std::int64_t height, std::int64_t width,
+                          std::int64_t tokens = 77);
+
 }  // namespace millrace

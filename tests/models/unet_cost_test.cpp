@@ -1,4 +1,4 @@
-#include "millrace/models/unet_memory.h"
+#include "millrace/models/unet_cost.h"
 
 #include <ATen/cpu/Utils.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "live_memory.h"
+#include "millrace/models/encoder_cost.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/nn/device.h"
@@ -140,6 +141,28 @@ TEST(UNetMemoryOfStableDiffusion, GrowsWithTheBatch) {
   };
   EXPECT_NEAR(bytes(64, false) / bytes(32, false), 2, 0.01);
   EXPECT_LT(bytes(32, true), bytes(32, false) / 2);
+}
+
+// Against torch.utils.flop_counter on diffusers' and transformers' modules, in 10^9. The timestep's embedding is left
+// out.
+TEST(Flops, AreThoseOfTorchsCounter) {
+  struct Counted {
+    Preset preset;
+    std::int64_t pixels, latents;
+    double unet, vae, text;
+  };
+  for (const auto& c :
+       {Counted{Preset::sd2, 256, 32, 181.09, 272.72, 45.127}, Counted{Preset::sd2, 512, 64, 804.26, 1116.66, 45.127},
+        Counted{Preset::sd1, 256, 32, 180.11, 272.72, 13.299},
+        Counted{Preset::sd1, 512, 64, 803.27, 1116.66, 13.299}}) {
+    const auto configs = preset_configs(c.preset);
+    const auto unet = UNet2DConditionConfig::from_json(configs.unet);
+    EXPECT_NEAR(unet_forward_flops(unet, c.latents, c.latents) / 1e9, c.unet, 1e-3 * c.unet);
+    const auto vae = AutoencoderKLConfig::from_json(configs.vae);
+    EXPECT_NEAR(vae_encode_flops(vae, c.pixels, c.pixels) / 1e9, c.vae, 1e-3 * c.vae);
+    const auto text = CLIPTextConfig::from_json(configs.text_encoder);
+    EXPECT_NEAR(text_encode_flops(text, 77) / 1e9, c.text, 1e-3 * c.text);
+  }
 }
 
 }  // namespace

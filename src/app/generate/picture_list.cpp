@@ -1,0 +1,73 @@
+#include "generate/picture_list.h"
+
+#include <algorithm>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* program_keyword = "Software";
+
+std::string digest_of(const torch::Tensor& latent) {
+  const auto values = latent.contiguous();
+  return hash128({static_cast<const char*>(values.const_data_ptr()), values.nbytes()}).hex();
+}
+
+}  // namespace
+
+std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
+                                   const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
+                                   const std::string& model_digest,
+                                   const std::optional<torch::Tensor>& initial_latents) {
+  const auto shape = latent_shape(model, config);
+  const auto factor = model.vae->config().factor();
+  const auto scheduler = config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler;
+  const PngText common = {{"steps", std::to_string(config.steps)},
+                          {"sampler", to_string(scheduler.scheduler_class)},
+                          {"guidance_scale", fmt::format("{}", config.guidance_scale)},
+                          {"guidance_rescale", fmt::format("{}", config.guidance_rescale)},
+                          {"size", fmt::format("{}x{}", shape[2] * factor, shape[1] * factor)},
+                          {"model", model_digest},
+                          {"dtype", dtype_name(dtype)},
+                          {program_keyword, "millrace " MILLRACE_VERSION}};
+  std::vector<Picture> pictures;
+  for (const auto& request : requests) {
+    const auto index = std::ssize(pictures);
+    auto text = common;
+    text["prompt"] = request.prompt;
+    text["negative_prompt"] = request.negative_prompt;
+    if (initial_latents) {
+      text["initial_latent"] = digest_of((*initial_latents)[index]);
+    } else {
+      text["seed"] = std::to_string(request.seed);
+    }
+    pictures.push_back({request, out / fmt::format("{:05d}.png", index), std::move(text)});
+  }
+  return pictures;
+}
+
+bool is_painted(const Picture& picture) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(picture.file, ignored)) return false;
+  auto found = read_png_text(read_file(picture.file));
+  if (!found) return false;
+  (*found)[program_keyword] = picture.text.at(program_keyword);  // of an older version: as good
+  return *found == picture.text;
+}
+
+std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures) {
+  std::vector<std::int64_t> flags(pictures.size(), 0);
+  on_all(group, [&] {
+    for (auto i = static_cast<std::size_t>(group.rank()); i < pictures.size();
+         i += static_cast<std::size_t>(group.size()))
+      flags[i] = is_painted(pictures[i]);
+  });
+  group.all_reduce_max(std::span(flags));
+  return flags;
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+#pragma once
+#include <torch/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/generate/generate.h"
+#include "millrace/image/png_text.h"
+#include "run/picture_units.h"
+
+// The pictures that a command paints into a folder: OUT/00000.png and so on. Each says in its text chunks what it was
+// made from, so that the same command, started again, goes on.
+namespace millrace {
+
+struct Picture {
+  ImageRequest request;
+  std::filesystem::path file;
+  PngText text;
+};
+
+// One per request. `model_digest`: of all that the pipeline computes with. `initial_latents` (N, C, h, w) stand for the
+// seeds.
+std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
+                                   const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
+                                   const std::string& model_digest,
+                                   const std::optional<torch::Tensor>& initial_latents);
+
+// Whether its file is there, whole, and made from the same.
+bool is_painted(const Picture& picture);
+
+// One flag per picture, the same on all ranks, which share the reading. Collective.
+std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures);
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+#include "plan/bench_rates.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+// Images a second, where the line tells them or steps.
+std::optional<double> images_per_second(const nlohmann::json& line, int micro_batch) {
+  const auto unit = line.value("unit", "");
+  const auto median = line.value("median", 0.0);
+  if (unit == "images/s" || unit == "samples/s") return median;
+  if (unit == "steps/s") return median * micro_batch;
+  return std::nullopt;
+}
+
+}  // namespace
+
+BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch) {
+  std::istringstream in(read_file(file));
+  BenchRates rates;
+  int number = 0;
+  for (std::string text; std::getline(in, text);) {
+    ++number;
+    if (text.empty()) continue;
+    const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) fail(Exit::io, "plan.rates: {}, line {}: not a JSON object", file.string(), number);
+    try {
+      const auto rate = images_per_second(line, micro_batch);
+      if (!rate) continue;
+      if (!(*rate > 0)) fail(Exit::io, "plan.rates: {}, line {}: the rate must be above 0", file.string(), number);
+      const auto bench = line.value("bench", "");
+      if (bench == "step") rates.train = rate;
+      if (bench == "encode") rates.encode = rate;
+    } catch (const nlohmann::json::exception& error) {
+      fail(Exit::io, "plan.rates: {}, line {}: {}", file.string(), number, error.what());
+    }
+  }
+  if (!rates.train && !rates.encode)
+    throw Error(Exit::usage, fmt::format("plan.rates: {} holds no rates", file.string()),
+                "it is to hold what `millrace bench step --json` and `millrace bench encode --json` print");
+  return rates;
+}
+
+}  // namespace millrace

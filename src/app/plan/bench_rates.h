@@ -1,0 +1,17 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+
+namespace millrace {
+
+// What one GPU was measured to do, in images a second.
+struct BenchRates {
+  std::optional<double> train, encode;
+};
+
+// From lines of `millrace bench step --json` and `millrace bench encode --json`, in one file; the last of each counts.
+// `micro_batch`: images of a step, for files that tell steps alone. Error(io) naming the file and line; Error(usage)
+// when it holds neither.
+BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch);
+
+}  // namespace millrace

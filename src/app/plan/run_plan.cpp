@@ -1,0 +1,347 @@
+#include "plan/run_plan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "millrace/loader/data_plan.h"
+#include "millrace/models/encoder_cost.h"
+#include "millrace/models/unet_2d_condition.h"
+#include "millrace/models/unet_cost.h"
+#include "millrace/nn/device.h"
+#include "millrace/parallel/state_memory.h"
+
+namespace millrace {
+namespace {
+
+constexpr double gib = 1 << 30;
+// Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
+constexpr double gpu_overhead_bytes = 1.5 * gib;
+// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it. Freed blocks that fit
+// no later tensor stay as well: a share of the activations. Both were measured on runs of small networks.
+constexpr double cpu_overhead_bytes = 96 << 20;
+constexpr double cpu_waste = 1.2;
+
+constexpr double hours_of_day = 24, seconds_of_hour = 3600;
+constexpr std::int64_t tokens = 77;
+// Backward takes twice what forward takes.
+constexpr double training_factor = 3;
+
+// What decides about a run: its networks in numbers.
+class RunCosts {
+ public:
+  RunCosts(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const RunShapes& shapes)
+      : config_(config),
+        unet_(UNet2DConditionConfig::from_json(shapes.unet)),
+        vae_(AutoencoderKLConfig::from_json(shapes.vae)),
+        text_(CLIPTextConfig::from_json(shapes.text_encoder)),
+        device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
+        train_dtype_(parse_dtype(config.model.dtype, device_)),
+        encode_dtype_(parse_dtype(config.encode.dtype, device_)),
+        latent_side_(config.transform.resolution / vae_.factor()) {
+    if (config.transform.resolution % vae_.factor() != 0)
+      fail(Exit::usage, "transform.resolution = {} must be a multiple of {}, the VAE's factor",
+           config.transform.resolution, vae_.factor());
+  }
+
+  bool on_gpus() const { return device_.is_cuda(); }
+
+  double overhead_bytes() const {
+    return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + static_cast<double>(peak_memory_bytes(torch::kCPU));
+  }
+
+  bool encodes() const { return config_.data.train.type != SourceConfig::Type::latents && !config_.encode.cache; }
+
+  double train_rate(const GpuModel& gpu) const {
+    const auto flops = training_factor * unet_forward_flops(unet_, latent_side_, latent_side_, tokens);
+    const auto rate = config_.transform.resolution <= 384 ? gpu.train_256 : gpu.train_512;
+    return rate * 1e12 / flops;
+  }
+
+  double encode_rate(const GpuModel& gpu) const {
+    const auto side = config_.transform.resolution;
+    return gpu.encode * 1e12 / (vae_encode_flops(vae_, side, side) + text_encode_flops(text_, tokens));
+  }
+
+  double trainer_bytes(int micro_batch, const std::vector<std::string>& hosts) const {
+    UNetPass pass{micro_batch, latent_side_, latent_side_, train_dtype_, config_.model.gradient_checkpointing};
+    pass.device = device_.type();
+    pass.channels_last = config_.model.channels_last.value_or(device_.is_cuda());
+    pass.fused_kernels = config_.model.fused_kernels.value_or(device_.is_cuda());
+    const auto waste = on_gpus() ? 1 : cpu_waste;
+    const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
+    return static_cast<double>(state(hosts).peak(static_cast<std::int64_t>(activations)));
+  }
+
+  double encoder_bytes() const {
+    const auto side = config_.transform.resolution;
+    const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
+    const auto weights = parameters_of(AutoencoderKL(vae_)) + parameters_of(CLIPTextModel(text_));
+    return static_cast<double>(weights * element +
+                               vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type()));
+  }
+
+ private:
+  template <class Module>
+  static std::int64_t parameters_of(const Module& network) {
+    std::int64_t count = 0;
+    for (const auto& parameter : network->parameters()) count += parameter.numel();
+    return count;
+  }
+
+  StateMemory state(const std::vector<std::string>& hosts) const {
+    std::vector<ParameterSpec> parameters;
+    const UNet2DConditionModel unet(unet_);
+    for (const auto& item : unet->named_parameters()) parameters.push_back({item.key(), item.value().sizes().vec()});
+    const auto shards = plan_shards(config_.parallel, hosts);
+    const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
+    return plan_state_memory(plan_flat_layout(std::move(parameters), bucket, shards.shards), shards, train_dtype_,
+                             config_.ema.enabled);
+  }
+
+  const TrainConfig& config_;
+  const UNet2DConditionConfig unet_;
+  const AutoencoderKLConfig vae_;
+  const CLIPTextConfig text_;
+  const torch::Device device_;
+  const torch::Dtype train_dtype_, encode_dtype_;
+  const std::int64_t latent_side_;
+};
+
+// The cluster's GPUs rank by rank, as the job's start lists its nodes.
+struct Ranks {
+  std::vector<const GpuModel*> gpu;
+  std::vector<std::string> host;
+};
+
+Ranks ranks_of(const std::vector<NodeGroup>& cluster) {
+  Ranks ranks;
+  int node = 0;
+  for (const auto& group : cluster)
+    for (int n = 0; n < group.nodes; ++n, ++node)
+      for (int g = 0; g < group.gpus_per_node; ++g) {
+        ranks.gpu.push_back(group.gpu);
+        ranks.host.push_back(fmt::format("node{}", node));
+      }
+  return ranks;
+}
+
+// Of a cluster of several kinds the fastest at training trains and the others encode, unless roles.* say otherwise.
+Roles choose_roles(const Ranks& ranks, const RolesConfig& config, const RunCosts& costs) {
+  const std::set<const GpuModel*> kinds(ranks.gpu.begin(), ranks.gpu.end());
+  const bool is_given = config.producer_gpu || config.trainer_gpu || config.producers.value;
+  if (kinds.size() == 1 || is_given) {
+    std::vector<std::string> names;
+    for (const auto* gpu : ranks.gpu) names.emplace_back(gpu->name);
+    return plan_roles(names, config);
+  }
+  const auto* best = *std::ranges::max_element(kinds, {}, [&](const auto* gpu) { return costs.train_rate(*gpu); });
+  Roles roles;
+  for (std::size_t rank = 0; rank < ranks.gpu.size(); ++rank)
+    (ranks.gpu[rank] == best ? roles.trainers : roles.producers).push_back(static_cast<int>(rank));
+  return roles;
+}
+
+// data.stripes, or the number that archives enough would give.
+int stripes_of(const TrainConfig& config) {
+  if (config.data.stripes.value) return *config.data.stripes.value;
+  int stripes = std::min(config.batch.global, max_stripes);
+  while (config.batch.global % stripes != 0) --stripes;
+  return stripes;
+}
+
+// The most images for which `bytes` fits.
+int fitting_batch(double limit, const std::function<double(int)>& bytes) {
+  int fits = 0, beyond = 1;
+  while (beyond <= 4096 && bytes(beyond) <= limit) fits = std::exchange(beyond, 2 * beyond);
+  while (beyond - fits > 1) {
+    const int middle = (fits + beyond) / 2;
+    (bytes(middle) <= limit ? fits : beyond) = middle;
+  }
+  return fits;
+}
+
+[[noreturn]] void fail_memory(const PlannedRole& role, const char* key) {
+  throw Error(Exit::usage,
+              fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", role.name, key, role.batch, role.memory_gib,
+                          role.gpu->name, role.gpu->memory_gib),
+              role.fitting_batch > 0
+                  ? fmt::format("{}={} fits; so may model.gradient_checkpointing=true", key, role.fitting_batch)
+                  : "a smaller encode.batch_size, model.gradient_checkpointing=true, parallel.strategy=full_shard over "
+                    "more trainers, or larger "
+                    "GPUs would do");
+}
+
+class RunPlanner {
+ public:
+  RunPlanner(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+             const RunShapes& shapes)
+      : cluster_(cluster),
+        config_(config),
+        plan_config_(plan),
+        costs_(cluster, config, shapes),
+        ranks_(ranks_of(cluster)) {
+    if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro);
+    const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
+    if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
+    if (has_cpus && !(measured_.train && (measured_.encode || !costs_.encodes())))
+      throw Error(
+          Exit::usage, "--nodes: the rates of this CPU are not known",
+          "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` print");
+    roles_ = choose_roles(ranks_, config.roles, costs_);
+  }
+
+  RunPlan run() {
+    const auto routing = plan_routing(roles_, stripes_of(config_), config_.batch.global, config_.batch.micro);
+    const auto trainers = static_cast<int>(roles_.trainers.size());
+    plan_.accumulation = (config_.batch.global + trainers * config_.batch.micro - 1) / (trainers * config_.batch.micro);
+    (void)routing;
+    roles_.all_in_one ? add_all_in_one() : add_roles();
+    for (const auto& role : plan_.roles)
+      if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib)
+        fail_memory(role, role.name == "encoders" ? "encode.batch_size" : "batch.micro");
+    add_length();
+    add_cost();
+    return plan_;
+  }
+
+ private:
+  double train_rate(const GpuModel& gpu) const { return measured_.train.value_or(costs_.train_rate(gpu)); }
+  double encode_rate(const GpuModel& gpu) const { return measured_.encode.value_or(costs_.encode_rate(gpu)); }
+
+  std::vector<std::string> trainer_hosts() const {
+    std::vector<std::string> hosts;
+    for (const int rank : roles_.trainers) hosts.push_back(ranks_.host[static_cast<std::size_t>(rank)]);
+    return hosts;
+  }
+
+  // Ranks of a role by their kind of GPU, in the cluster's order.
+  std::vector<std::pair<const GpuModel*, int>> kinds_of(const std::vector<int>& ranks) const {
+    std::vector<std::pair<const GpuModel*, int>> kinds;
+    for (const int rank : ranks) {
+      const auto* gpu = ranks_.gpu[static_cast<std::size_t>(rank)];
+      const auto found = std::ranges::find(kinds, gpu, &std::pair<const GpuModel*, int>::first);
+      found == kinds.end() ? kinds.emplace_back(gpu, 1) : * found = {gpu, found->second + 1};
+    }
+    return kinds;
+  }
+
+  void fill_trainer(PlannedRole& role, double beside) const {
+    const auto bytes = [&](int micro) { return costs_.trainer_bytes(micro, trainer_hosts()) + beside; };
+    role.batch = config_.batch.micro;
+    role.memory_gib = bytes(role.batch) / gib;
+    if (!costs_.on_gpus()) return;
+    role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
+  }
+
+  void add_all_in_one() {
+    double rate = 0, train_share = 0;
+    for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
+      const double train = 1 / train_rate(*gpu), encode = costs_.encodes() ? 1 / encode_rate(*gpu) : 0;
+      PlannedRole role{costs_.encodes() ? "trainers and encoders" : "trainers", ranks, gpu};
+      fill_trainer(role, costs_.overhead_bytes() + (costs_.encodes() ? costs_.encoder_bytes() : 0));
+      role.images_per_second = ranks / (train + encode);
+      role.is_measured = measured_.train && (measured_.encode || !costs_.encodes());
+      train_share = train / (train + encode);
+      rate = rate == 0 ? 1 / (train + encode) : std::min(rate, 1 / (train + encode));
+      plan_.roles.push_back(role);
+    }
+    // Each has as many images of a step as the others.
+    plan_.images_per_second = rate * static_cast<double>(roles_.trainers.size());
+    plan_.is_limited_by_encoders = train_share < 0.5;
+  }
+
+  void add_roles() {
+    double slowest = 0, supply = 0;
+    for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
+      PlannedRole role{"trainers", ranks, gpu};
+      fill_trainer(role, costs_.overhead_bytes());
+      role.images_per_second = ranks * train_rate(*gpu);
+      role.is_measured = measured_.train.has_value();
+      slowest = slowest == 0 ? train_rate(*gpu) : std::min(slowest, train_rate(*gpu));
+      plan_.roles.push_back(role);
+    }
+    const double demand = slowest * static_cast<double>(roles_.trainers.size());
+    for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
+      PlannedRole role{"encoders", ranks, gpu};
+      role.batch = config_.encode.batch_size;
+      role.memory_gib = (costs_.encoder_bytes() + costs_.overhead_bytes()) / gib;
+      role.fitting_batch = role.batch;
+      role.images_per_second = ranks * encode_rate(*gpu);
+      role.is_measured = measured_.encode.has_value();
+      supply += role.images_per_second;
+      plan_.roles.push_back(role);
+    }
+    plan_.is_limited_by_encoders = costs_.encodes() && supply < demand;
+    plan_.images_per_second = plan_.is_limited_by_encoders ? supply : demand;
+    if (costs_.encodes())
+      plan_.balanced_encoders =
+          static_cast<int>(std::ceil(demand * static_cast<double>(roles_.producers.size()) / supply - 1e-9));
+  }
+
+  void add_length() {
+    const auto& duration = config_.duration;
+    const double global = config_.batch.global;
+    plan_.samples = duration.unit == Duration::Unit::seconds ? duration.count * plan_.images_per_second
+                    : duration.unit == Duration::Unit::steps ? duration.count * global
+                                                             : duration.count;
+    plan_.steps = plan_.samples / global;
+    plan_.seconds = plan_.samples / plan_.images_per_second;
+  }
+
+  std::optional<double> price_of(const GpuModel& gpu) const {
+    const auto found = plan_config_.prices.find(std::string(gpu.name));
+    if (found == plan_config_.prices.end()) return std::nullopt;
+    double price = 0;
+    const auto& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), price);
+    if (error != std::errc() || end != text.data() + text.size() || !(price >= 0))
+      fail(Exit::usage, "plan.prices.{}: \"{}\" is no price", gpu.name, text);
+    return price;
+  }
+
+  void add_cost() {
+    for (const auto& [name, price] : plan_config_.prices)
+      if (std::ranges::find(known_gpus(), name, &GpuModel::name) == known_gpus().end())
+        throw Error(Exit::usage, fmt::format("plan.prices.{}: no GPU model of that name is known", name),
+                    "prices are per GPU hour, under the names of --nodes: plan.prices.a100-80g=4.10");
+    const double hours = plan_.seconds / seconds_of_hour;
+    double cost = 0;
+    for (const auto& group : cluster_) {
+      plan_.gpu_hours += group.gpus() * hours;
+      const auto price = price_of(*group.gpu);
+      if (!price) plan_.without_price.emplace_back(group.gpu->name);
+      cost += price.value_or(0) * group.gpus() * hours;
+    }
+    if (plan_.without_price.empty()) plan_.cost = cost;
+  }
+
+  const std::vector<NodeGroup>& cluster_;
+  const TrainConfig& config_;
+  const PlanConfig& plan_config_;
+  const RunCosts costs_;
+  const Ranks ranks_;
+  BenchRates measured_;
+  Roles roles_;
+  RunPlan plan_;
+};
+
+}  // namespace
+
+void PlanConfig::describe(config::Section& section) {
+  section.key("prices", prices, "money per GPU hour by GPU model, as {a100-80g: 4.10}");
+  section.key("rates", rates,
+              "file of lines of `bench step --json` and `bench encode --json` from the GPUs themselves; null = what "
+              "others have published");
+}
+
+RunPlan plan_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+                 const RunShapes& shapes) {
+  return RunPlanner(cluster, config, plan, shapes).run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app_config.h"
+#include "plan/bench_rates.h"
+#include "plan/cluster.h"
+
+// What a run will need, reach and cost on a cluster that is not there yet.
+namespace millrace {
+
+// Section `plan`.
+struct PlanConfig {
+  std::map<std::string, std::string> prices;  // GPU model -> money per GPU hour
+  std::optional<std::string> rates;           // lines of `millrace bench --json`
+
+  void describe(config::Section& section);
+};
+
+// What the run does with one image, and what its networks hold.
+struct RunShapes {
+  nlohmann::json unet, vae, text_encoder;
+};
+
+struct PlannedRole {
+  std::string name;  // "trainers", "encoders" or "trainers and encoders"
+  int ranks = 0;
+  const GpuModel* gpu = nullptr;
+  double memory_gib = 0;         // of a rank
+  double images_per_second = 0;  // of all of them
+  int batch = 0;                 // images that a rank has on its GPU at once
+  int fitting_batch = 0;         // the most that would fit
+  bool is_measured = false;      // the rate is the user's own
+};
+
+struct RunPlan {
+  std::vector<PlannedRole> roles;
+  double images_per_second = 0;  // of the run
+  bool is_limited_by_encoders = false;
+  int balanced_encoders = 0;  // as many keep all trainers busy; 0 where every rank does both, or nothing is encoded
+  int accumulation = 0;       // micro-batches of a step
+  double steps = 0, samples = 0, seconds = 0;
+  double gpu_hours = 0;
+  std::optional<double> cost;              // nothing while a price is missing
+  std::vector<std::string> without_price;  // GPU models
+};
+
+// Error(usage) with what would do when the cluster cannot run it: roles, batches, memory.
+RunPlan plan_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+                 const RunShapes& shapes);
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+#include "millrace/models/encoder_cost.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace millrace {
+namespace {
+
+double count(std::int64_t multiplications, std::int64_t outputs) {
+  return 2.0 * static_cast<double>(multiplications) * static_cast<double>(outputs);
+}
+
+// VaeResnet.
+double resnet_flops(std::int64_t in, std::int64_t out, std::int64_t pixels) {
+  return count(9 * in * out + 9 * out * out + (in == out ? 0 : in * out), pixels);
+}
+
+// Four linear layers, the scores and the sum that they weigh.
+double attention_flops(std::int64_t channels, std::int64_t tokens) {
+  return count(4 * channels * channels + 2 * channels * tokens, tokens);
+}
+
+}  // namespace
+
+double vae_encode_flops(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width) {
+  const auto& levels = config.coder.channels;
+  double flops = count(9 * config.in_channels * levels.front(), height * width);
+  std::int64_t channels = levels.front();
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    for (std::int64_t layer = 0; layer < config.coder.layers_per_block; ++layer) {
+      flops += resnet_flops(channels, levels[level], height * width);
+      channels = levels[level];
+    }
+    if (level + 1 == levels.size()) break;
+    height /= 2, width /= 2;
+    flops += count(9 * channels * channels, height * width);
+  }
+  const auto pixels = height * width;
+  flops += 2 * resnet_flops(channels, channels, pixels);
+  if (config.coder.mid_attention) flops += attention_flops(channels, pixels);
+  const auto moments = 2 * config.latent_channels;
+  flops += count(9 * channels * moments, pixels);
+  return config.use_quant_conv ? flops + count(moments * moments, pixels) : flops;
+}
+
+std::int64_t vae_encode_bytes(const AutoencoderKLConfig& config, std::int64_t images, std::int64_t height,
+                              std::int64_t width, std::int64_t element_bytes, torch::DeviceType device) {
+  // A block's input, what its first half has made of it, and the map that is being made of that; a CPU's convolutions
+  // also put both of their maps into another order, and its attention keeps all scores.
+  const std::int64_t maps_at_once = device == torch::kCPU ? 5 : 3;
+  std::int64_t most = 0, pixels = height * width;
+  for (const auto channels : config.coder.channels) {
+    most = std::max(most, channels * pixels);
+    pixels /= 4;
+  }
+  const auto tokens = 4 * pixels;
+  const auto scores = device == torch::kCPU && config.coder.mid_attention ? tokens * tokens : 0;
+  // AutoencoderKL::encode takes no more at once than 32 bits can number.
+  const auto limit = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / most);
+  return (maps_at_once * most + scores) * std::min(images, limit) * element_bytes;
+}
+
+double text_encode_flops(const CLIPTextConfig& config, std::int64_t tokens) {
+  const auto width = config.hidden_size;
+  const auto layer = attention_flops(width, tokens) + count(2 * width * config.intermediate_size, tokens);
+  return layer * static_cast<double>(config.num_hidden_layers);
+}
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+// Pictures of a list of prompts: over ranks, gone on with, and what their files say.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "e2e/runs.h"
+#include "millrace/image/png_text.h"
+
+namespace millrace::e2e {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string at(const std::string& name) {
+  return (workshop() / name).string();
+}
+
+// Seven rows, which neither units of two nor three ranks share evenly; one of them has a seed of its own.
+std::string prompts() {
+  static const auto file = [] {
+    const auto path = workshop() / "rows.jsonl";
+    std::ofstream out(path);
+    for (int n = 0; n < 7; ++n) {
+      Json row = {{"prompt", fmt::format("bild {} \"größer\" <b>", n)}};
+      if (n == 4) row.update({{"seed", 123456789012345}, {"negative_prompt", "blurry"}});
+      out << row << "\n";
+    }
+    return path;
+  }();
+  return file.string();
+}
+
+// One thread each: ranks that share the machine get fewer of them, and sums would be rounded otherwise.
+std::string generate(const std::string& out, const std::string& settings = "") {
+  return millrace + " generate run.device=cpu threads=1 --pipeline " + at("tiny") + " --prompts " + prompts() +
+         " --out " + at(out) + " generate.steps=2 generate.batch_size=2 generate.seed=10 " + settings;
+}
+
+std::string picture(const std::string& out, int index) {
+  return (workshop() / out / fmt::format("{:05d}.png", index)).string();
+}
+
+std::set<int> differing(const std::string& left, const std::string& right) {
+  std::set<int> indices;
+  for (int n = 0; n < 7; ++n)
+    if (read(picture(left, n)) != read(picture(right, n))) indices.insert(n);
+  return indices;
+}
+
+TEST(Generate, RanksShareTheListAndPaintTheSame) {
+  for (const int ranks : {1, 2, 3, 5})
+    expect_success(mpirun(ranks) + generate(fmt::format("on-{}", ranks), "generate.save_latents=true"));
+  for (const int ranks : {2, 3, 5}) {
+    const auto folder = fmt::format("on-{}", ranks);
+    EXPECT_EQ(differing("on-1", folder), std::set<int>()) << ranks;
+    for (const char* file : {"grid.png", "images.jsonl", "latents.safetensors"})
+      EXPECT_EQ(read(workshop() / "on-1" / file), read(workshop() / folder / file)) << ranks << " " << file;
+  }
+  EXPECT_NE(read(picture("on-1", 0)), read(picture("on-1", 1)));
+}
+
+TEST(Generate, PicturesSayWhatTheyWereMadeFrom) {
+  expect_success(generate("told", "generate.sampler=ddim generate.guidance_scale=3.5 generate.width=48"));
+  const auto text = read_png_text(read(picture("told", 4))).value();
+  EXPECT_EQ(text.at("prompt"), "bild 4 \"größer\" <b>");
+  EXPECT_EQ(text.at("negative_prompt"), "blurry");
+  EXPECT_EQ(text.at("seed"), "123456789012345");
+  EXPECT_EQ(text.at("steps"), "2");
+  EXPECT_EQ(text.at("sampler"), "DDIMScheduler");
+  EXPECT_EQ(text.at("guidance_scale"), "3.5");
+  EXPECT_EQ(text.at("size"), "48x32");
+  EXPECT_EQ(read_png_text(read(picture("told", 5))).value().at("seed"), "15");
+  const auto rows = lines(workshop() / "told/images.jsonl");
+  ASSERT_EQ(rows.size(), 7u);
+  EXPECT_EQ(rows[4]["seed"], 123456789012345);
+  EXPECT_EQ(rows[5]["seed"], 15);
+}
+
+TEST(Generate, TheSameCommandPaintsWhatIsMissing) {
+  expect_success(generate("straight"));
+  expect_success(generate("again"));
+  fs::remove(picture("again", 1));
+  fs::resize_file(picture("again", 3), fs::file_size(picture("again", 3)) - 5);
+  fs::copy_file(picture("again", 0), picture("again", 6),
+                fs::copy_options::overwrite_existing);  // whole, of another row
+  const auto old = fs::last_write_time(picture("again", 0));
+  const auto outcome = shell(mpirun(2) + generate("again"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "7 images in " + at("again") + ", 4 of them were there already");
+  EXPECT_EQ(differing("straight", "again"), std::set<int>());
+  EXPECT_EQ(fs::last_write_time(picture("again", 0)), old);
+  EXPECT_EQ(read(workshop() / "straight/grid.png"), read(workshop() / "again/grid.png"));
+
+  // Other settings, other pictures: nothing of before is left.
+  expect_success(generate("other", "generate.guidance_scale=2"));
+  expect_success(generate("again", "generate.guidance_scale=2"));
+  EXPECT_EQ(differing("other", "again"), std::set<int>());
+  // So are other weights.
+  expect_success(millrace + " init --preset tiny seed=7 --out " + at("tiny7") + " && cp -r " + at("tiny") + " " +
+                 at("kept") + " && cp " + at("tiny7/unet/diffusion_pytorch_model.safetensors") + " " +
+                 at("tiny/unet/"));
+  const auto repainted = shell(generate("again", "generate.guidance_scale=2"));
+  expect_success("cp " + at("kept/unet/diffusion_pytorch_model.safetensors") + " " + at("tiny/unet/"));
+  EXPECT_EQ(repainted.output.find("already"), std::string::npos) << repainted.output;
+  EXPECT_EQ(differing("other", "again").size(), 7u);
+}
+
+TEST(Generate, GoesOnAfterItWasKilledOrTold) {
+  const auto slow = "generate.steps=150 generate.sampler=ddim";
+  expect_success(generate("whole", slow));
+  for (const auto* signal : {"KILL", "TERM"}) {
+    const auto folder = fmt::format("stopped-{}", signal);
+    const auto command = generate(folder, slow);
+    const auto stopped =
+        shell("(exec " + command + ") & pid=$!; for i in $(seq 3000); do test -s " + picture(folder, 1) +
+              " && break; sleep 0.02; done; kill -" + signal + " $pid; wait $pid");
+    EXPECT_EQ(stopped.exit_code, std::string(signal) == "TERM" ? 75 : 137) << stopped.output;
+    EXPECT_FALSE(fs::exists(picture(folder, 6))) << "it was done too early to tell";
+    const auto outcome = shell(command);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    expect_mentions(outcome, "were there already");
+    EXPECT_EQ(differing("whole", folder), std::set<int>());
+  }
+}
+
+}  // namespace
+}  // namespace millrace::e2e
