@@ -34,7 +34,7 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
 install(TARGETS ${programs} OPTIONAL)  # millrace_shapes is not of every list of targets
 
 install(DIRECTORY configs slurm DESTINATION ${share} USE_SOURCE_PERMISSIONS)
-install(PROGRAMS scripts/supervise DESTINATION ${share}/scripts)
+install(PROGRAMS scripts/supervise scripts/convert_config scripts/wandb_import DESTINATION ${share}/scripts)
 install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,160 @@
+// Configurations of open-diffusion, converted and run.
+#include <gtest/gtest.h>
+
+#include "e2e/runs.h"
+
+namespace millrace::e2e {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string at(const std::string& name) {
+  return (workshop() / name).string();
+}
+
+// The sections that its templates have; `model` and `dataset` differ.
+std::string theirs(const std::string& model, const std::string& dataset) {
+  return R"(
+wandb:
+    api_key: ???
+system:
+    gradient_accumulation: 2
+    batch_size: 2
+    workers: 1
+    dist_backend: ${distributed.dist_backend}
+    dist_url: ${distributed.dist_url}
+distributed: {dist_backend: 'nccl', dist_url: 'env://'}
+experiment:
+    log_dir: )" +
+         at("logs") +
+         R"(
+    name: "mine"
+    project: "diffusion"
+    num_examples_to_see: 24
+    save_only_most_recent: True
+    save_every: 2
+    requeue: True
+    num_eval_images: 12
+optimizer:
+    name: adamw
+    params: {learning_rate: 2e-04, beta1: 0.9, beta2: 0.98, weight_decay: 0.02, epsilon: 0.00000001}
+)" + model +
+         "    use_ema: False\n    mixed_precision: null\n    gradient_checkpointing: True\n    xformers: True\n" +
+         dataset + R"(        batch_size: ${system.batch_size}
+        workers: ${system.workers}
+        num_examples_to_see: ${experiment.num_examples_to_see}
+        resolution: 32
+lr_scheduler:
+    scheduler: "CosineWithWarmup"
+    params: {learning_rate: "${optimizer.params.learning_rate}", warmup_length: 1}
+novelty: {strength: 3}
+)";
+}
+
+Outcome convert(const std::string& text, const std::string& name, const std::string& options = "") {
+  std::ofstream(workshop() / (name + ".in.yaml")) << text;
+  return shell(std::string(MILLRACE_CONFIGS) + "/../scripts/convert_config " + at(name + ".in.yaml") + " " +
+               at(name + ".yaml") + " " + options);
+}
+
+Json resolved(const std::string& name) {
+  const auto outcome = shell(millrace + " train --config " + at(name + ".yaml") + " --print-config=json");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  return Json::parse(outcome.output, nullptr, false);
+}
+
+const std::string shapes_dataset = "dataset:\n    type: WebDataset\n    params:\n        path: " + at("shapes") + "\n";
+
+TEST(Convert, FromScratchWithAShapeOfItsOwn) {
+  std::string model = "model:\n    pt_path: " + at("tiny") + "\n";
+  for (const char* part : {"vae", "text_encoder", "tokenizer", "scheduler"})
+    model += std::string("    ") + part + ": {pretrained: \"${model.pt_path}\"}\n";
+  model += R"(    unet:
+        target: UNet2DConditionModel
+        params:
+            act_fn: "silu"
+            attention_head_dim: [2, 4]
+            block_out_channels: [16, 32]
+            center_input_sample: False
+            cross_attention_dim: 64
+            down_block_types: ["CrossAttnDownBlock2D", "DownBlock2D"]
+            layers_per_block: 1
+            norm_eps: 1e-05
+            norm_num_groups: 8
+            sample_size: 8
+            up_block_types: ["UpBlock2D", "CrossAttnUpBlock2D"]
+)";
+  const auto outcome = convert(theirs(model, shapes_dataset), "scratch", "--gpus 2");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  for (const char* name : {"novelty.strength: no counterpart", "wandb.api_key", "distributed.dist_backend",
+                           "model.xformers", "batch.global = 8"})
+    expect_mentions(outcome, name);
+  const auto shape = Json::parse(std::ifstream(workshop() / "scratch.unet.json"));
+  EXPECT_TRUE(shape["norm_eps"].is_number());
+  EXPECT_EQ(shape["norm_eps"], 1e-5);
+
+  const auto config = resolved("scratch");
+  EXPECT_EQ(config["run"]["dir"], at("logs/diffusion/mine"));
+  EXPECT_EQ(config["model"]["pipeline"], at("tiny"));
+  EXPECT_EQ(config["model"]["unet"]["init"], "random");
+  EXPECT_EQ(config["model"]["dtype"], "float32");
+  EXPECT_EQ(config["model"]["gradient_checkpointing"], true);
+  EXPECT_EQ(config["data"]["threads"], 1);
+  EXPECT_EQ(config["batch"]["micro"], 2);
+  EXPECT_EQ(config["batch"]["global"], 8);
+  EXPECT_EQ(config["duration"], "24 samples");
+  EXPECT_EQ(config["transform"]["policy"], "crop_then_resize");
+  EXPECT_EQ(config["transform"]["interpolation"], "bicubic");
+  EXPECT_EQ(config["optim"]["lr"], 2e-4);
+  EXPECT_EQ(config["optim"]["betas"], Json({0.9, 0.98}));
+  EXPECT_EQ(config["optim"]["weight_decay"], 0.02);
+  EXPECT_EQ(config["optim"]["schedule"], "cosine");
+  EXPECT_EQ(config["optim"]["warmup"], "1 steps");
+  EXPECT_EQ(config["ema"]["enabled"], false);
+  EXPECT_EQ(config["checkpoint"]["every"], "2 steps");
+  EXPECT_EQ(config["checkpoint"]["keep"], 1);
+  expect_success(mpirun(2) + millrace + " train --config " + at("scratch.yaml") + " run.device=cpu");
+  EXPECT_EQ(lines(workshop() / "logs/diffusion/mine/metrics.jsonl").back()["samples"], 24);
+}
+
+TEST(Convert, FineTuningAndFilters) {
+  const auto outcome = convert(theirs("model:\n    pretrained: " + at("tiny") + "\n    max_grad_norm: 1.0\n",
+                                      shapes_dataset + "        filters:\n            width: \">=1\"\n"),
+                               "tuned");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto config = resolved("tuned");
+  EXPECT_EQ(config["model"]["unet"]["init"], "pretrained");
+  EXPECT_EQ(config["data"]["train"]["filters"]["width"], ">=1");
+  EXPECT_EQ(config["optim"]["clip"], 1.0);
+  EXPECT_EQ(config["batch"]["global"], 4);
+  expect_success(millrace + " train --dry-run --config " + at("tuned.yaml") + " run.device=cpu run.dir=" + at("tuned"));
+}
+
+TEST(Convert, ClassesAndWhatMustBeSet) {
+  std::ofstream(workshop() / "names.json") << R"({"0": "a circle"})";
+  const auto outcome = convert(theirs("model:\n    pretrained: ???\n",
+                                      "dataset:\n    type: ClassificationWebDataset\n    params:\n"
+                                      "        path: ???\n        class_mapping: " +
+                                          at("names.json") + "\n"),
+                               "classes");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto refused = shell(millrace + " train --dry-run --config " + at("classes.yaml"));
+  EXPECT_EQ(refused.exit_code, 2);
+  expect_mentions(refused, "model.pipeline");
+  expect_mentions(refused, "data.train.path");
+  expect_success(millrace + " train --dry-run run.device=cpu --config " + at("classes.yaml") +
+                 " model.pipeline=" + at("tiny") + " data.train.path=" + at("shapes") + " run.dir=" + at("classes"));
+}
+
+TEST(Convert, NamesWhatIsWrong) {
+  EXPECT_NE(convert("just text", "wrong").exit_code, 0);
+  const auto loop = convert(theirs("model:\n    pretrained: ${model.pretrained}\n", shapes_dataset), "loop");
+  EXPECT_NE(loop.exit_code, 0);
+  expect_mentions(loop, "leads back to itself");
+  const auto unknown = convert("experiment:\n    name: ${nothing.here}\n", "unknown");
+  EXPECT_NE(unknown.exit_code, 0);
+  expect_mentions(unknown, "nothing.here");
+}
+
+}  // namespace
+}  // namespace millrace::e2e
