@@ -1,4 +1,4 @@
-// export: a checkpoint becomes a diffusers folder.
+// export: a checkpoint becomes a diffusers folder, or a single file.
 #include "command.h"
 #include "export.h"
 #include "millrace/checkpoint/reader.h"
@@ -29,17 +29,33 @@ CheckpointReader checkpoint_of(const CommandLine& line) {
   throw Error(Exit::io, fmt::format("{} has no checkpoint yet", run), "checkpoint.every says how often a run saves");
 }
 
+ExportRequest::Format format_of(const CommandLine& line) {
+  const auto word = line.find("format").value_or("diffusers");
+  if (word == "diffusers") return ExportRequest::Format::diffusers;
+  if (word != "ldm") fail(Exit::usage, "--format {}: it is diffusers or ldm", word);
+  if (fs::path(line.get("out")).extension() != ".safetensors")
+    fail(Exit::usage, "--out {}: --format ldm writes a file, which ends in .safetensors", line.get("out"));
+  return ExportRequest::Format::ldm;
+}
+
 int run_export(const CommandLine& line) {
   const auto loaded = load_config<ExportConfig>(line);
   if (loaded.printed) return 0;
-  const ExportRequest request{
-      .checkpoint = checkpoint_of(line), .out = line.get("out"), .weights = loaded.root.weights};
+  const ExportRequest request{.checkpoint = checkpoint_of(line),
+                              .out = line.get("out"),
+                              .weights = loaded.root.weights,
+                              .format = format_of(line)};
   if (line.dry_run) {
     fmt::print("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
                request.checkpoint.path().string());
     return 0;
   }
   export_checkpoint(request);
+  if (request.format == ExportRequest::Format::ldm) {
+    fmt::print("{}: U-Net, VAE and text encoder in one file, for ComfyUI, web UIs and diffusers' from_single_file\n",
+               request.out.string());
+    return 0;
+  }
   fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
              request.out.string(), request.out.string());
   return 0;
@@ -49,11 +65,12 @@ int run_export(const CommandLine& line) {
 
 Command export_command() {
   return {"export",
-          "checkpoint -> diffusers folder",
-          "--run DIR|--checkpoint DIR --out DIR [weights=ema|raw|both]",
+          "checkpoint -> diffusers folder, or one file for other tools",
+          "--run DIR|--checkpoint DIR --out DIR [--format diffusers|ldm] [weights=ema|raw|both]",
           {{"run", "DIR", "a run folder: its newest valid checkpoint"},
            {"checkpoint", "DIR", "one checkpoint"},
-           {"out", "DIR", "the new folder"}},
+           {"out", "DIR", "the new folder; with --format ldm a file that ends in .safetensors"},
+           {"format", "NAME", "diffusers (a folder) or ldm (one file under the names of the first Stable Diffusion)"}},
           false,
           run_export,
           schema_of<ExportConfig>};

@@ -3,6 +3,7 @@
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/models/ldm_export.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
 #include "run/resume.h"
@@ -36,9 +37,30 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
   return weights;
 }
 
+// What the run did not train is its pipeline's.
+void export_ldm(const ExportRequest& request) {
+  const auto& checkpoint = request.checkpoint;
+  if (request.weights == ExportRequest::Weights::both)
+    fail(Exit::usage, "--format ldm: one file has room for one U-Net: weights=ema or weights=raw");
+  if (std::filesystem::exists(request.out)) fail(Exit::usage, "--out {}: is there already", request.out.string());
+  const auto source = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+  const auto trained = choose_weights(checkpoint, request.weights).at("");
+  const bool is_vae = checkpoint.manifest().at("kind") == "vae";
+  const auto load_unet = [&] { return tensors_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
+  const auto load_vae = [&] { return tensors_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
+  const auto text_config = CLIPTextConfig::from_json(source.config("text_encoder"));
+  const auto& unet_json = is_vae ? source.config("unet") : checkpoint.manifest().at("model");
+  const auto& vae_json = is_vae ? checkpoint.manifest().at("model") : source.config("vae");
+  write_ldm_checkpoint(
+      request.out, ldm_unet(UNet2DConditionConfig::from_json(unet_json), is_vae ? load_unet() : trained),
+      ldm_vae(AutoencoderKLConfig::from_json(vae_json), is_vae ? trained : load_vae()),
+      ldm_text_encoder(text_config, tensors_of(*source.load_text_encoder(torch::kCPU, torch::kFloat32))));
+}
+
 }  // namespace
 
 void export_checkpoint(const ExportRequest& request) {
+  if (request.format == ExportRequest::Format::ldm) return export_ldm(request);
   const auto& checkpoint = request.checkpoint;
   const auto& manifest = checkpoint.manifest();
   const auto state = checkpoint.state();

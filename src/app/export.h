@@ -6,12 +6,14 @@
 
 namespace millrace {
 
-// From a checkpoint to a folder that diffusers loads.
+// From a checkpoint to a folder that diffusers loads, or to one file (models/ldm_export.h).
 struct ExportRequest {
+  enum class Format { diffusers, ldm };
   enum class Weights { automatic, ema, raw, both };  // automatic = ema where the run kept one
   CheckpointReader checkpoint;
   std::filesystem::path out;
   Weights weights = Weights::automatic;
+  Format format = Format::diffusers;
   std::optional<double> scaling_factor = {};  // of a VAE; none = that of the run's pipeline
 };
 

@@ -1,0 +1,91 @@
+// Names of a single-file checkpoint. scripts/check_ldm.py compares whole files with diffusers' reader.
+#include <gtest/gtest.h>
+
+#include "millrace/core/error.h"
+#include "millrace/models/ldm_export.h"
+#include "millrace/models/presets.h"
+#include "millrace/models/unet_2d_condition.h"
+#include "millrace/models/weights.h"
+
+namespace millrace {
+namespace {
+
+struct Checkpoint {
+  Tensors unet, vae, text;
+  PresetConfigs configs;
+
+  explicit Checkpoint(Preset preset) : configs(preset_configs(preset)) {
+    const auto unet_config = UNet2DConditionConfig::from_json(configs.unet);
+    unet = ldm_unet(unet_config, tensors_of(*UNet2DConditionModel(unet_config)));
+    const auto vae_config = AutoencoderKLConfig::from_json(configs.vae);
+    vae = ldm_vae(vae_config, tensors_of(*AutoencoderKL(vae_config)));
+    const auto text_config = CLIPTextConfig::from_json(configs.text_encoder);
+    text = ldm_text_encoder(text_config, tensors_of(*CLIPTextModel(text_config)));
+  }
+};
+
+// Names and shapes as they stand in the published files v1-5-pruned and v2-1_768-ema-pruned.
+TEST(Ldm, NamesOfThePublishedFiles) {
+  const Checkpoint one(Preset::sd1);
+  EXPECT_EQ(one.unet.size(), 686u);
+  EXPECT_EQ(one.vae.size(), 248u);
+  for (const char* name :
+       {"time_embed.0.weight", "time_embed.2.bias", "input_blocks.0.0.weight", "input_blocks.1.0.in_layers.0.weight",
+        "input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight", "input_blocks.3.0.op.weight",
+        "input_blocks.4.0.skip_connection.weight", "input_blocks.11.0.out_layers.3.weight",
+        "middle_block.0.emb_layers.1.weight", "middle_block.1.proj_out.weight", "middle_block.2.in_layers.2.bias",
+        "output_blocks.2.1.conv.weight", "output_blocks.5.2.conv.weight", "output_blocks.8.2.conv.bias",
+        "output_blocks.11.1.norm.weight", "out.0.weight", "out.2.bias"})
+    EXPECT_TRUE(one.unet.contains(std::string("model.diffusion_model.") + name)) << name;
+  EXPECT_EQ(one.unet.at("model.diffusion_model.input_blocks.1.1.proj_in.weight").dim(), 4);
+  for (const char* name :
+       {"encoder.conv_in.weight", "encoder.down.0.block.1.conv2.weight", "encoder.down.1.block.0.nin_shortcut.weight",
+        "encoder.down.2.downsample.conv.weight", "encoder.mid.block_1.norm1.weight", "encoder.mid.attn_1.norm.bias",
+        "encoder.norm_out.weight", "encoder.conv_out.weight", "decoder.mid.block_2.conv1.weight",
+        "decoder.up.3.block.0.conv1.weight", "decoder.up.1.upsample.conv.weight",
+        "decoder.up.0.block.0.nin_shortcut.weight", "quant_conv.weight", "post_quant_conv.bias"})
+    EXPECT_TRUE(one.vae.contains(std::string("first_stage_model.") + name)) << name;
+  EXPECT_EQ(one.vae.at("first_stage_model.decoder.mid.attn_1.proj_out.weight").sizes(),
+            torch::IntArrayRef({512, 512, 1, 1}));
+  EXPECT_TRUE(one.text.contains("cond_stage_model.transformer.text_model.encoder.layers.11.self_attn.q_proj.weight"));
+
+  const Checkpoint two(Preset::sd2);
+  EXPECT_EQ(two.unet.at("model.diffusion_model.input_blocks.1.1.proj_in.weight").dim(), 2);
+  const std::string text = "cond_stage_model.model.";
+  EXPECT_EQ(two.text.at(text + "transformer.resblocks.22.attn.in_proj_weight").sizes(),
+            torch::IntArrayRef({3072, 1024}));
+  EXPECT_EQ(two.text.at(text + "positional_embedding").sizes(), torch::IntArrayRef({77, 1024}));
+  for (const char* name : {"token_embedding.weight", "ln_final.bias", "transformer.resblocks.0.ln_1.weight",
+                           "transformer.resblocks.0.mlp.c_fc.weight", "transformer.resblocks.0.mlp.c_proj.bias",
+                           "transformer.resblocks.0.attn.out_proj.weight"})
+    EXPECT_TRUE(two.text.contains(text + name)) << name;
+}
+
+TEST(Ldm, QueriesKeysAndValuesLieInThisOrder) {
+  auto json = preset_configs(Preset::tiny).text_encoder;
+  json["hidden_act"] = "gelu";
+  const auto config = CLIPTextConfig::from_json(json);
+  CLIPTextModel model(config);
+  double value = 0;
+  for (auto& [name, parameter] : tensors_of(*model)) parameter.detach().fill_(++value);
+  const auto tensors = tensors_of(*model);
+  const auto named = ldm_text_encoder(config, tensors);
+  const auto fused = named.at("cond_stage_model.model.transformer.resblocks.1.attn.in_proj_bias").chunk(3);
+  int part = 0;
+  for (const char* projection : {"q_proj", "k_proj", "v_proj"})
+    for (const auto& [name, tensor] : tensors)
+      if (name.ends_with(std::string("layers.1.self_attn.") + projection + ".bias")) {
+        EXPECT_TRUE(torch::equal(fused[part++], tensor)) << name;
+      }
+  EXPECT_EQ(part, 3);
+}
+
+TEST(Ldm, RefusesWhatHasNoNames) {
+  auto json = preset_configs(Preset::tiny).unet;
+  json["mid_block_type"] = nullptr;
+  const auto config = UNet2DConditionConfig::from_json(json);
+  EXPECT_THROW(ldm_unet(config, {}), Error);
+}
+
+}  // namespace
+}  // namespace millrace
