@@ -2,6 +2,8 @@
 #   bin/                      the programs
 #   share/millrace/           configs, slurm, the scripts that users call, CLIP's vocabulary; MILLRACE_HOME for batch scripts
 #   share/modulefiles/        a modulefile
+#   share/man/                millrace(1), which the program writes itself
+#   share/bash-completion/    completion of commands, options and settings
 #   share/doc/millrace/       README and docs
 #   lib/millrace/             LibTorch, Arrow and what they load, only with the component `libraries`
 # Nothing in the tree knows where it lies. Without `libraries` the programs look for LibTorch and Arrow where they were found
@@ -38,6 +40,11 @@ install(PROGRAMS scripts/supervise scripts/convert_config scripts/wandb_import D
 install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES packaging/completion/millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(CODE "set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1/millrace.1\")
+file(WRITE \"\${target}\" \"\")
+execute_process(COMMAND \"$<TARGET_FILE:millrace>\" --help man OUTPUT_FILE \"\${target}\" COMMAND_ERROR_IS_FATAL ANY)
+message(STATUS \"Installing: \${target}\")")
 
 # The modulefile finds its own prefix; where a site copies it elsewhere it falls back on the prefix of the installation.
 install(CODE "set(modulefile \"${CMAKE_SOURCE_DIR}/packaging/modulefile.in\")

@@ -4,6 +4,8 @@
 #include <cstdlib>
 
 #include "command.h"
+#include "help.h"
+#include "licenses.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/config/closest.h"
@@ -23,38 +25,6 @@ std::vector<Command> all_commands() {
           evaluate_command(),   inspect_command(), probe_command(),
           tokenize_command(),   bench_command(),   report_command(),
           env_command()};
-}
-
-void print_overview(const std::vector<Command>& commands) {
-  fmt::print(
-      "millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... "
-      "[section.key=value]...\n\n",
-      MILLRACE_VERSION);
-  for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
-  fmt::print(
-      "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
-      "each is from.\n"
-      "Exit codes: 0 done, 2 usage or configuration, 70 bug, 74 input/output, 75 saved and to be requeued, 76 hang, 77 "
-      "bad data, 78 numerics.\n");
-}
-
-// `--help markdown` makes the tables of docs/config.md.
-void print_help(const Command& command, const std::string& section) {
-  if (section == "markdown" && command.schema) {
-    print_out(config::markdown(command.schema()));
-    return;
-  }
-  if (section.empty()) {
-    fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
-    for (const auto& option : command.options)
-      fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
-    if (command.schema)
-      fmt::print("  --{:<24} {}\n  --{:<24} {}\n  --{:<24} {}\n", "config FILE",
-                 "settings from a YAML file; may be repeated, later ones win", "print-config[=json]",
-                 "print all settings with their origin and stop", "dry-run",
-                 "make the plan, print it, write nothing and stop; weights are not read");
-  }
-  if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
 }
 
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
@@ -77,11 +47,19 @@ bool is_first_process() {
 int run(const std::vector<std::string>& arguments) {
   const auto commands = all_commands();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    print_overview(commands);
+    if (arguments.size() > 1 && arguments[1] == "man") {
+      print_man_page(commands);
+    } else {
+      print_overview(commands);
+    }
     return arguments.empty() ? static_cast<int>(Exit::usage) : 0;
   }
   if (arguments[0] == "--version") {
     fmt::print("millrace {}\n", MILLRACE_VERSION);
+    return 0;
+  }
+  if (arguments[0] == "--licenses") {
+    print_licenses();
     return 0;
   }
   const auto& command = find_command(commands, arguments[0]);

@@ -3,7 +3,7 @@
 
 #include "command.h"
 #include "inspect/inspect.h"
-#include "millrace/core/visible.h"
+#include "inspect/report_text.h"
 #include "millrace/io/lists.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/models/pipeline_folder.h"
@@ -35,52 +35,6 @@ json inspect(const stdfs::path& path, const InspectOptions& options) {
               "tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines are");
 }
 
-bool is_histogram(const json& value) {
-  return value.is_array() && !value.empty() && value[0].is_object() && value[0].contains("from");
-}
-
-// A line per range, with a bar as long as its share of the fullest one.
-void print_histogram(const json& ranges) {
-  constexpr std::int64_t widest = 40;
-  std::int64_t most = 1;
-  for (const auto& range : ranges) most = std::max(most, range.at("images").get<std::int64_t>());
-  for (const auto& range : ranges) {
-    const auto images = range.at("images").get<std::int64_t>();
-    fmt::print("      {:>5} to {:<5} {:>8} {}\n", range.at("from").get<int>(), range.at("to").get<int>(), images,
-               std::string(static_cast<std::size_t>((images * widest + most - 1) / most), '#'));
-  }
-}
-
-// Names in archives and words of damaged files need not be UTF-8.
-std::string to_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-void print(const stdfs::path& path, const json& report) {
-  fmt::print("{}\n", path.string());
-  for (const auto& [key, value] : report.items()) {
-    if (key == "tensors" && value.is_object()) {
-      fmt::print("  tensors      {}\n", value.size());
-    } else if (value.is_structured() && !value.empty() && key != "problems") {
-      fmt::print("  {}\n", key);
-      for (const auto& [name, entry] : value.items()) {
-        if (is_histogram(entry)) {
-          fmt::print("    {}\n", name);
-          print_histogram(entry);
-        } else if (value.is_array()) {
-          fmt::print("    {}\n", entry.is_string() ? visible(entry.get<std::string>()) : to_text(entry));
-        } else {
-          fmt::print("    {:<16} {}\n", visible(name), to_text(entry));
-        }
-      }
-    } else if (key != "problems") {
-      fmt::print("  {:<12} {}\n", key, value.is_string() ? visible(value.get<std::string>()) : to_text(value));
-    }
-  }
-  for (const auto& problem : report.value("problems", json::array()))
-    fmt::print("  PROBLEM      {}\n", visible(problem.get<std::string>()));
-}
-
 int run_inspect(const CommandLine& line) {
   if (line.paths.empty()) throw Error(Exit::usage, "inspect needs a path", "millrace inspect PATH...");
   const InspectOptions options{line.find("pipeline"), line.find("grid")};
@@ -98,11 +52,7 @@ int run_inspect(const CommandLine& line) {
       report = {{"kind", "unknown"}, {"problems", {error.what()}}};
     }
     sound &= report.value("problems", json::array()).empty();
-    if (line.has("json")) {
-      print_out(to_text(report));
-    } else {
-      print(path, report);
-    }
+    print_out(line.has("json") ? json_text(report) : report_text(path, report));
   }
   return static_cast<int>(sound ? Exit::done : Exit::io);
 }

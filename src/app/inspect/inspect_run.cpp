@@ -19,6 +19,9 @@ json inspect_checkpoint(const stdfs::path& path) {
     report["skipped"] = state.skipped;
     report["tensors"] = checkpoint.tensors().size();
     report["files"] = checkpoint.manifest().at("files");
+    std::uint64_t bytes = 0;
+    for (const auto& file : report["files"]) bytes += file.at("bytes").get<std::uint64_t>();
+    report["bytes"] = bytes;
     report["of"] = checkpoint.manifest().value("kind", "");
     report["ema"] = checkpoint.has("ema");
     report["valid"] = true;

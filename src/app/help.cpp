@@ -1,0 +1,90 @@
+// Help on screen and as a manual page, from the tables of commands, options and settings.
+#include "help.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto exit_codes =
+    "0 done, 2 usage or configuration, 70 bug, 74 input/output, 75 saved and to be requeued, 76 hang, 77 bad data, 78 "
+    "numerics";
+
+// The options that a command with settings has beside its own.
+std::vector<OptionSpec> options_of(const Command& command) {
+  auto options = command.options;
+  if (command.schema) {
+    options.push_back({"config", "FILE", "settings from a YAML file; may be repeated, later ones win"});
+    options.push_back({"print-config[=json]", "", "print all settings with their origin and stop"});
+    options.push_back({"dry-run", "", "make the plan, print it, write nothing and stop; weights are not read"});
+  }
+  return options;
+}
+
+// Roff takes a backslash for its own, a dash for a hyphen, and a line that begins with a dot or quote for a request.
+std::string roff(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '\\') {
+      escaped += "\\e";
+    } else if (c == '-') {
+      escaped += "\\-";
+    } else {
+      if ((c == '.' || c == '\'') && (escaped.empty() || escaped.back() == '\n')) escaped += "\\&";
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+}  // namespace
+
+void print_overview(const std::vector<Command>& commands) {
+  fmt::print(
+      "millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... "
+      "[section.key=value]...\n\n",
+      MILLRACE_VERSION);
+  for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
+  fmt::print(
+      "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
+      "each is from.\nmillrace --licenses lists the libraries in use, --version tells this program's version.\n"
+      "Exit codes: {}.\n",
+      exit_codes);
+}
+
+void print_help(const Command& command, const std::string& section) {
+  if (section == "markdown" && command.schema) {
+    print_out(config::markdown(command.schema()));
+    return;
+  }
+  if (section.empty()) {
+    fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
+    for (const auto& option : options_of(command))
+      fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
+  }
+  if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
+}
+
+void print_man_page(const std::vector<Command>& commands) {
+  fmt::print(
+      ".TH MILLRACE 1 \"\" \"millrace {}\" \"User Commands\"\n.SH NAME\nmillrace \\- Stable Diffusion pre\\-training "
+      "as one "
+      "MPI program\n.SH SYNOPSIS\n.B millrace\n\\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE\\fR]... "
+      "[\\fIsection.key\\fR=\\fIvalue\\fR]...\n.SH COMMANDS\n",
+      MILLRACE_VERSION);
+  for (const auto& command : commands) {
+    fmt::print(".SS {}\n{}\n.PP\n\\fBmillrace {}\\fR {}\n", roff(command.name), roff(command.summary),
+               roff(command.name), roff(command.usage));
+    for (const auto& option : options_of(command))
+      fmt::print(".TP\n\\fB\\-\\-{}\\fR {}\n{}\n", roff(option.name), roff(option.value), roff(option.help));
+  }
+  fmt::print(".SH SETTINGS\n");
+  for (const auto& command : commands) {
+    if (!command.schema) continue;
+    fmt::print(".SS {}\n.nf\n{}.fi\n", roff(command.name), roff(config::help(command.schema(), "")));
+  }
+  fmt::print(
+      ".SH EXIT STATUS\n{}.\n.SH FILES\nMILLRACE_DOC, which the modulefile sets, names the folder of README.md and "
+      "docs/.\n",
+      roff(exit_codes));
+}
+
+}  // namespace millrace
