@@ -99,6 +99,8 @@ def make_files():
         "adobe_rgb.jpg": with_adobe_rgb(save(c, "JPEG", quality=85, subsampling="4:4:4")),
         "one_pixel.jpg": save(a.crop((5, 5, 6, 6)), "JPEG"),
         "narrow.jpg": save(a.crop((5, 5, 14, 90)), "JPEG", quality=90),
+        "tall.jpg": save(photo(cat, 100, 0, 120, 300), "JPEG", quality=85),  # Pillow 13 goes down first here
+        "taller.jpg": save(photo(cat, 200, 1, 81, 299), "JPEG", quality=85),
         "wide.jpg": save(a.crop((1, 5, 131, 8)), "JPEG", quality=90),
         "rgb.png": save(photo(cat, 100, 60, 70, 45), "PNG"),
         "rgb_interlaced.png": write_png(np.asarray(photo(cat, 100, 60, 61, 43)), 2, 8, interlaced=True),

@@ -67,9 +67,14 @@ Image resize_bicubic(const Image& image, int width, int height) {
 }
 
 std::vector<float> resize_bicubic_float(const Image& image, int width, int height) {
-  const auto rows = channels * static_cast<std::size_t>(image.height);
-  return resize_columns(resize_rows(planes_of(image), rows, image.width, width), static_cast<std::size_t>(width),
-                        image.height, height);
+  const auto rows = [](int count) { return channels * static_cast<std::size_t>(count); };
+  const auto columns = [](int count) { return static_cast<std::size_t>(count); };
+  if (goes_down_first(image.width, image.height, width, height)) {
+    const auto low = resize_columns(planes_of(image), columns(image.width), image.height, height);
+    return resize_rows(low, rows(height), image.width, width);
+  }
+  const auto narrow = resize_rows(planes_of(image), rows(image.height), image.width, width);
+  return resize_columns(narrow, columns(width), image.height, height);
 }
 
 }  // namespace millrace

@@ -129,7 +129,7 @@ void plan_axis(int in, int full, int begin, int size, bool mirrored, ResizeFilte
 // Buffers that live as long as the thread: an image of the usual size then allocates nothing but its result.
 struct Scratch {
   AxisWeights across, down;
-  std::vector<std::uint8_t> rows, last_rows;
+  std::vector<std::uint8_t> rows, last_rows;  // rows: between the passes
   std::vector<const std::uint8_t*> row_pointers;
 };
 
@@ -163,22 +163,14 @@ void copy_window(const PixelView& source, const ResizeTarget& target, std::uint8
   }
 }
 
-void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out,
-         const ResizePasses& passes) {
-  const bool across = target.full_width != source.width || target.mirrored;
-  const bool down = target.full_height != source.height;
-  if (!across && !down) return copy_window(source, target, out);
-
-  // A pass with equal sizes has single weights of one, so it copies exactly.
-  thread_local Scratch scratch;
-  plan_axis(source.width, target.full_width, target.left, target.width, target.mirrored, filter, scratch.across);
+// Row by row, so that rows go from one pass to the other within the first-level cache.
+void across_then_down(const PixelView& source, const ResizeTarget& target, Scratch& scratch, std::uint8_t* out,
+                      const ResizePasses& passes) {
   passes.plan_horizontal(scratch.across);
-  plan_axis(source.height, target.full_height, target.top, target.height, false, filter, scratch.down);
   const int top = scratch.down.first.front();
   const int bottom = scratch.down.first.back() + scratch.down.inputs;
   for (int& first : scratch.down.first) first -= top;
 
-  // Row by row, so that rows go from one pass to the other within the first-level cache.
   const std::size_t row_bytes = static_cast<std::size_t>(target.width) * 3, stride = row_bytes + row_padding;
   scratch.rows.resize((bottom - top) * stride);
   const std::uint8_t* const* in_rows = readable_rows(source, top, bottom - top, scratch);
@@ -192,6 +184,45 @@ void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filte
     }
     passes.vertical(scratch.rows.data(), stride, scratch.down, y, row_bytes, out + y * row_bytes);
   }
+}
+
+// Four rows at a time, of the columns that the window is made of.
+void down_then_across(const PixelView& source, const ResizeTarget& target, Scratch& scratch, std::uint8_t* out,
+                      const ResizePasses& passes) {
+  constexpr int group = 4;
+  const auto [least, most] = std::minmax_element(scratch.across.first.begin(), scratch.across.first.end());
+  const int left = *least, columns = *most + scratch.across.inputs - left;
+  for (int& first : scratch.across.first) first -= left;
+  passes.plan_horizontal(scratch.across);
+
+  const std::size_t in_bytes = static_cast<std::size_t>(columns) * 3, in_stride = in_bytes + row_padding;
+  const std::size_t out_bytes = static_cast<std::size_t>(target.width) * 3, out_stride = out_bytes + row_padding;
+  scratch.rows.resize(group * (in_stride + out_stride));
+  std::uint8_t* const made = scratch.rows.data() + group * in_stride;
+  const std::uint8_t* rows[group];
+  for (int i = 0; i < group; ++i) rows[i] = scratch.rows.data() + i * in_stride;
+  for (int y = 0; y < target.height; y += group) {
+    const int count = std::min(group, target.height - y);
+    for (int i = 0; i < count; ++i)
+      passes.vertical(source.pixels + static_cast<std::size_t>(left) * 3, source.stride, scratch.down, y + i, in_bytes,
+                      scratch.rows.data() + i * in_stride);
+    passes.horizontal(rows, count, scratch.across, made, out_stride);
+    for (int i = 0; i < count; ++i) std::memcpy(out + (y + i) * out_bytes, made + i * out_stride, out_bytes);
+  }
+}
+
+void run(const PixelView& source, const ResizeTarget& target, ResizeFilter filter, std::uint8_t* out,
+         const ResizePasses& passes) {
+  const bool across = target.full_width != source.width || target.mirrored;
+  const bool down = target.full_height != source.height;
+  if (!across && !down) return copy_window(source, target, out);
+
+  // A pass with equal sizes has single weights of one, so it copies exactly.
+  thread_local Scratch scratch;
+  plan_axis(source.width, target.full_width, target.left, target.width, target.mirrored, filter, scratch.across);
+  plan_axis(source.height, target.full_height, target.top, target.height, false, filter, scratch.down);
+  const bool down_first = goes_down_first(source.width, source.height, target.full_width, target.full_height);
+  (down_first ? down_then_across : across_then_down)(source, target, scratch, out, passes);
 }
 
 }  // namespace
