@@ -2,91 +2,25 @@
 //   millrace_shapes make --out DIR [--count 4000] [--per-archive 1000] [--side 256] [--seed 1]
 //   millrace_shapes judge --images DIR        (reads images.jsonl and the PNGs that `millrace generate` wrote)
 //   millrace_shapes captions                  (the 24 captions, one a line)
-#include <array>
-#include <cmath>
+#include <fmt/format.h>
+
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "judge.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/core/philox.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/encode_jpeg.h"
 #include "millrace/io/tar_writer.h"
+#include "scene.h"
 
 namespace {
 
 using namespace millrace;
-using Rgb = std::array<int, 3>;
-
-struct NamedColour {
-  const char* name;
-  Rgb rgb;
-};
-constexpr NamedColour colours[] = {
-    {"red", {220, 40, 40}}, {"green", {40, 180, 60}}, {"blue", {50, 80, 220}}, {"yellow", {235, 200, 40}}};
-constexpr NamedColour backgrounds[] = {{"white", {255, 255, 255}}, {"black", {0, 0, 0}}};
-constexpr const char* shapes[] = {"circle", "square", "triangle"};
-
-struct Scene {
-  int shape, colour, background;
-  float x, y, radius;  // shares of the side
-  std::string caption() const {
-    return fmt::format("a {} {} on a {} background", colours[colour].name, shapes[shape], backgrounds[background].name);
-  }
-};
-
-Scene scene_of(std::uint64_t seed, std::uint64_t index) {
-  const RngKey key{seed, index, 0};
-  auto pick = [&](int n, std::uint32_t i) { return static_cast<int>(uniform_int(key, Purpose::crop, n, i)); };
-  Scene scene{pick(3, 0), pick(4, 1), pick(2, 2), 0, 0, 0};
-  scene.radius = (50 + 40 * uniform(key, Purpose::noise, 0)) / 256;
-  const float room = 1 - 2 * scene.radius;
-  scene.x = scene.radius + room * uniform(key, Purpose::noise, 1);
-  scene.y = scene.radius + room * uniform(key, Purpose::noise, 2);
-  return scene;
-}
-
-bool inside(const Scene& scene, float x, float y) {
-  const float dx = (x - scene.x) / scene.radius, dy = (y - scene.y) / scene.radius;
-  switch (scene.shape) {
-    case 0:
-      return dx * dx + dy * dy <= 1;
-    case 1:
-      return std::abs(dx) <= 0.9f && std::abs(dy) <= 0.9f;
-    default:
-      return dy <= 1 && dy >= -1 && std::abs(dx) <= (dy + 1) / 2;  // apex up
-  }
-}
-
-// Share of a pixel that the shape covers, for smooth edges; most pixels have all corners on one side.
-float coverage(const Scene& scene, int x, int y, int side, int corners_inside) {
-  if (corners_inside == 0 || corners_inside == 4) return corners_inside / 4.0f;
-  constexpr int samples = 4;  // each way
-  int hits = 0;
-  for (int i = 0; i < samples * samples; ++i)
-    hits += inside(scene, (x + (i % samples + 0.5f) / samples) / side, (y + (i / samples + 0.5f) / samples) / side);
-  return static_cast<float>(hits) / (samples * samples);
-}
-
-Image draw(const Scene& scene, int side) {
-  const auto line = static_cast<std::size_t>(side) + 1;
-  std::vector<char> corners(line * line);
-  for (std::size_t i = 0; i < corners.size(); ++i)
-    corners[i] = inside(scene, static_cast<float>(i % line) / side, static_cast<float>(i / line) / side);
-  Image image{side, side, Pixels(static_cast<std::size_t>(side) * side * 3)};
-  for (int y = 0; y < side; ++y)
-    for (int x = 0; x < side; ++x) {
-      const char* corner = corners.data() + static_cast<std::size_t>(y) * line + x;
-      const float share = coverage(scene, x, y, side, corner[0] + corner[1] + corner[line] + corner[line + 1]);
-      for (int c = 0; c < 3; ++c)
-        image.pixels[(static_cast<std::size_t>(y) * side + x) * 3 + c] = static_cast<std::uint8_t>(
-            std::lround(share * colours[scene.colour].rgb[c] + (1 - share) * backgrounds[scene.background].rgb[c]));
-    }
-  return image;
-}
+using namespace millrace::shapes;
 
 int make(const std::map<std::string, std::string>& options) {
   auto number = [&](const char* name, int fallback) {
@@ -106,7 +40,7 @@ int make(const std::map<std::string, std::string>& options) {
                                        {"caption", scene.caption()},
                                        {"width", side},
                                        {"height", side},
-                                       {"shape", shapes[scene.shape]},
+                                       {"shape", shape_names[scene.shape.kind]},
                                        {"colour", colours[scene.colour].name},
                                        {"background", backgrounds[scene.background].name}};
       tar.write(
@@ -118,67 +52,40 @@ int make(const std::map<std::string, std::string>& options) {
   return 0;
 }
 
-// The most frequent colour and the most frequent background among pixels labelled with the nearest of the six.
-struct Verdict {
-  std::string colour, background;
-};
-Verdict look_at(const Image& image) {
-  std::map<std::string, int> colour_votes, background_votes;
-  for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
-    int best = 1 << 30;
-    const char* name = "";
-    bool is_background = false;
-    auto consider = [&](const NamedColour& candidate, bool background) {
-      int distance = 0;
-      for (int c = 0; c < 3; ++c)
-        distance += (image.pixels[i + c] - candidate.rgb[c]) * (image.pixels[i + c] - candidate.rgb[c]);
-      if (distance < best) best = distance, name = candidate.name, is_background = background;
-    };
-    for (const auto& colour : colours) consider(colour, false);
-    for (const auto& background : backgrounds) consider(background, true);
-    ++(is_background ? background_votes : colour_votes)[name];
-  }
-  auto winner = [](const std::map<std::string, int>& votes) {
-    std::string name = "none";
-    int most = 0;
-    for (const auto& [candidate, n] : votes)
-      if (n > most) most = n, name = candidate;
-    return name;
-  };
-  return {winner(colour_votes), winner(background_votes)};
-}
-
 int judge(const std::map<std::string, std::string>& options) {
   const fs::path folder = options.at("--images");
   std::ifstream lines(folder / "images.jsonl");
   if (!lines) fail(Exit::io, "{} has no images.jsonl", folder.string());
-  int images = 0, right_colours = 0, right_backgrounds = 0;
+  int images = 0, right_colours = 0, right_shapes = 0, right_backgrounds = 0;
   for (std::string line; std::getline(lines, line);) {
     const auto entry = nlohmann::json::parse(line);
     const std::string prompt = entry.at("prompt"), file = entry.at("file");
     auto decoded = decode_image(read_file(folder / file));
     if (!std::holds_alternative<Image>(decoded)) fail(Exit::io, "{}: not a picture", (folder / file).string());
-    const Verdict verdict = look_at(std::get<Image>(decoded));
-    const bool colour = prompt.find(" " + verdict.colour + " ") != prompt.npos;
-    const bool background = prompt.find("on a " + verdict.background + " background") != prompt.npos;
+    const auto verdict = look_at(std::get<Image>(decoded));
+    const auto asks_for = [&](const std::string& words) { return prompt.find(words) != prompt.npos; };
+    const bool colour = asks_for(" " + verdict.colour + " "), shape = asks_for(" " + verdict.shape + " ");
+    const bool background = asks_for("on a " + verdict.background + " background");
     ++images;
     right_colours += colour;
+    right_shapes += shape;
     right_backgrounds += background;
-    if (!colour || !background)
-      fmt::print("  {}: asked for \"{}\", looks {} on {}\n", file, prompt, verdict.colour, verdict.background);
+    if (!colour || !shape || !background)
+      fmt::print("  {}: asked for \"{}\", looks like a {} {} on {}\n", file, prompt, verdict.colour, verdict.shape,
+                 verdict.background);
   }
-  fmt::print(
-      "{}\n",
-      nlohmann::json{{"images", images}, {"right_colours", right_colours}, {"right_backgrounds", right_backgrounds}}
-          .dump());
+  const nlohmann::json counts = {{"images", images},
+                                 {"right_backgrounds", right_backgrounds},
+                                 {"right_colours", right_colours},
+                                 {"right_shapes", right_shapes}};
+  fmt::print("{}\n", counts.dump());
   return images > 0 ? 0 : 1;
 }
 
 int captions() {
   for (int shape = 0; shape < 3; ++shape)
     for (int background = 0; background < 2; ++background)
-      for (int colour = 0; colour < 4; ++colour)
-        fmt::print("{}\n", Scene{shape, colour, background, 0, 0, 0}.caption());
+      for (int colour = 0; colour < 4; ++colour) fmt::print("{}\n", Scene{{shape}, colour, background}.caption());
   return 0;
 }
 
