@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares what other tools read with RUN/metrics.jsonl. RUN/tensorboard, by TensorBoard's own package: every number once,
 at its step, under a tag that ends in its field's name; pictures and texts open. FILE.prom, by Prometheus' own parser: the
-last line's numbers. RUN/wandb, where scripts/wandb_import was run offline, by W&B's own messages: every number once.
+last line's numbers. RUN/wandb, where scripts/wandb_import was run offline, by W&B's own messages: every number once, with the pictures
+and the scores of evaluation.jsonl as they stand there now, each line sent once however often its step was scored anew.
     .venv-goldens/bin/python scripts/check_tracking.py RUN [FILE.prom]
 """
 import json
@@ -85,8 +86,33 @@ def records_of(path):
             message = b""
 
 
+def is_scores(row):
+    return any(key.startswith("evaluation") for key in row)
+
+
+def check_scores(run, rows):
+    """The newest row of each step and guidance scale has the numbers of its line."""
+    sent = {}
+    for row in rows:
+        scores = {key: value for key, value in row.items() if key.startswith("evaluation")}
+        newest = sent.setdefault((row.get("step"), next(iter(scores)).split("/")[0]), [])
+        assert scores not in newest, f"sent twice: {row}"
+        newest.append(scores)
+    lines = [json.loads(text) for text in (run / "evaluation.jsonl").read_text().splitlines()]
+    assert lines and len(sent) == len(lines), f"{len(sent)} sets of scores for {len(lines)} lines"
+    for line in lines:
+        scale = f"_guidance_{line['guidance_scale']:g}" if "guidance_scale" in line else ""
+        group = ("evaluation" if "step" in line else f"evaluation_of_{Path(line['checkpoint']).name}") + scale
+        newest = sent[line.get("step"), group][-1]
+        numbers = {f"{group}{key}": number for key, number in numbers_of({k: v for k, v in line.items() if k not in ("step", "guidance_scale", "protocol")})}
+        assert numbers, line
+        for key, number in numbers.items():
+            assert close(newest[key], number), f"{key} of {line.get('step')}: {newest}"
+    return len(lines), len(rows)
+
+
 def check_wandb(run, lines):
-    found, pictures, ids, numbers = {}, set(), set(), []
+    found, pictures, ids, numbers, scores = {}, set(), set(), [], []
     for path in sorted(run.glob("wandb/offline-run-*/run-*.wandb")):
         for record in records_of(path):
             if record.HasField("run"):
@@ -95,6 +121,9 @@ def check_wandb(run, lines):
                 continue
             row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
             numbers.append(record.history.step.num)
+            if is_scores(row):
+                scores.append(row)
+                continue
             step = row["step"]
             pictures |= {step for key, value in row.items() if key.endswith("/_type") and value == "image-file"}
             if "loss" in row or "lr" in row:
@@ -107,8 +136,10 @@ def check_wandb(run, lines):
         for ending, number in numbers_of(line):
             key = ending[1:] if ending.count("/") == 1 else "/".join(reversed(ending[1:].split("/")))
             assert close(found[line["step"]][key], number), f"{key} at {line['step']}"
-    assert pictures == {int(path.stem.removeprefix("step-")) for path in run.glob("samples/step-*.png")}
-    print(f"{run}: W&B's offline files have {len(found)} steps and {len(pictures)} pictures, one run")
+    there = {int(path.stem.removeprefix("step-")) for path in run.glob("samples/step-*.png")}
+    assert pictures == there and there, f"pictures of {pictures}, there are {there}"
+    kept, sent = check_scores(run, scores)
+    print(f"{run}: W&B's offline files have {len(found)} steps, {len(pictures)} pictures and the scores of {kept} lines, sent in {sent} rows, one run")
 
 
 def main(run, prometheus=None):
