@@ -4,11 +4,16 @@
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
 
 # start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: sets `start`, a folder in RUN_DIR. It is made once; a requeue finds it there, and
-# its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here.
+# its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here. Once phase 2
+# has checkpoints of its own, nothing of phase 1 matters to it any more: that may train on, or be gone.
 start_from_phase1() {
   local phase1=$1 run=$2 pipeline=$3 checkpoint digest made entry
   start=$run/phase1
   if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
+  if [[ -e $start/FROM ]] && compgen -G "$run/checkpoints/step-*" > /dev/null; then
+    say "phase 2 goes on from its own checkpoints; it began with $start, made from $(cut -d' ' -f2- "$start/FROM")"
+    return
+  fi
   [[ -e $phase1/DONE ]] || refuse "$phase1/DONE is not there" "phase 1 has to reach its duration first"
   [[ $(json_value "$phase1/DONE" state) == 'done' ]] || refuse "$phase1/DONE does not say done" "finish phase 1"
   checkpoint=$phase1/checkpoints/$(basename "$(json_value "$phase1/DONE" checkpoint)")

@@ -2,7 +2,8 @@
 # What became of a launch of millrace, and whether another one makes sense. Sourced by slurm/requeue.sh and scripts/supervise.
 # Exit codes alone do not tell: srun and mpirun give the largest of all ranks, or their own.
 
-max_failures=${MILLRACE_MAX_FAILURES:-3}
+max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}
+read -ra storage_pauses <<< "${MILLRACE_STORAGE_PAUSES:-30 120 480}"
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
@@ -37,12 +38,14 @@ find_folders() {
 
 told=""  # the signal that told us to stop
 interrupted=0
+sleeper=""  # the pause before a restart
 # For traps: tell SIGNAL. tell_ranks is the script's own, and does nothing while no rank runs.
 tell() {
   interrupted=1  # what await waits for is not over yet
   if [[ -n $told ]]; then return; fi
   told=$1
   tell_ranks  # first: nobody may be left to read
+  if [[ -n $sleeper ]]; then kill "$sleeper" 2> /dev/null; fi  # it may be longer than the time left
   say "$told: the ranks are told to save and stop"
 }
 
@@ -87,7 +90,7 @@ state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 # The same of the fault files, a line each.
 fault_stamps() { find "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
-before_launch() { stamp_before=$(state_stamp) faults_before=$(fault_stamps); }
+before_launch() { stamp_before=$(state_stamp) faults_before=$(fault_stamps) launched_at=$SECONDS; }
 
 wrote_state() { [[ -n $run_dir && $(state_stamp) != "$stamp_before" ]]; }
 
@@ -102,11 +105,23 @@ exit_codes() {
   if wrote_state; then json_value "$run_dir/STATE" exit; fi
 }
 
-# verdict CODE: what the launch asks for: done; requeue (stopped in order); person, with the code for them; restart.
+# Whether this job has ever got going: a 74 then means storage that went away, before that a path that was never there. Neither
+# STATE nor the job's folder may be readable while storage is away, so what was seen once is kept.
+worked=0
+has_worked() {
+  if wrote_state || ((${SLURM_RESTART_COUNT:-0} > 0 || SECONDS - launched_at > 300)); then worked=1; fi
+  ((worked))
+}
+
+# verdict CODE: what the launch asks for: done; requeue (stopped in order); person, with the code for them; storage (restart when
+# it is back); restart.
 verdict() {
-  local code=$1 code_of_rank state exit=""
+  local code=$1 code_of_rank state exit="" restart=restart
   for code_of_rank in $(exit_codes "$code"); do
-    case $code_of_rank in 2 | 77 | 78) echo "person $code_of_rank"; return ;; esac
+    case $code_of_rank in
+      2 | 77 | 78) echo "person $code_of_rank"; return ;;
+      74) if has_worked; then restart=storage; fi ;;
+    esac
   done
   if wrote_state; then
     state=$(json_value "$run_dir/STATE" state) exit=$(json_value "$run_dir/STATE" exit)
@@ -123,21 +138,40 @@ verdict() {
     requeue)
       # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
       # the others to stop; these are failures all the same.
-      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo restart; fi
+      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
       ;;
-    *) echo restart ;;
+    *) echo "$restart" ;;
   esac
 }
+
+# Seconds before the next start. Where it could, the program itself has tried again for data.retry_for; an outage of storage lasts longer.
+pause() {
+  if [[ $what == storage ]] && ! storage_stays_away; then
+    echo "${storage_pauses[outages - 1]}"
+  else
+    echo "${MILLRACE_RESTART_DELAY:-10}"
+  fi
+}
+
+# All pauses are used up.
+storage_stays_away() { ((outages > ${#storage_pauses[@]})); }
 
 # judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
-  local folders=("$run_dir" "$run_dir/fault")
+  local folders=("$run_dir" "$run_dir/fault") seconds
   ls "${folders[@]}" &> /dev/null
+  has_worked || true  # for both verdicts, which are subshells
   read -r what person_code <<< "$(verdict "$1")"
-  if [[ $what != restart || -n $told ]]; then return; fi
-  sleep "${MILLRACE_RESTART_DELAY:-10}" &
-  await $!
+  if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
+  if [[ $what == storage ]]; then count outage || true; fi
+  seconds=$(pause)
+  if [[ $what == storage ]]; then say "74, storage is away or a file is missing; start $outages after it in $seconds s"; fi
+  sleep "$seconds" &
+  sleeper=$!
+  if [[ -n $told ]]; then kill "$sleeper" 2> /dev/null; fi  # which came just before
+  await "$sleeper"
+  sleeper=""
   ls "${folders[@]}" &> /dev/null
   read -r what person_code <<< "$(verdict "$1")"
 }
@@ -162,25 +196,50 @@ describe_end() {
   done
 }
 
-counted_at="" counted=0
-# Restarts in a row without progress are counted in a file beside the results, because a requeued job begins anew, and here,
-# because that file may be what cannot be written. False when there were enough of them.
-may_restart() {
+# What was tried since the newest checkpoint. Restarts after failures and requeues are kept in a file beside the results, because a
+# requeued job begins anew, and here, because that file may be what cannot be written. Starts after 74 (outages) count here alone.
+counted_at="" failures=0 requeues=0 outages=0
+
+# count failure | requeue | outage | nothing: false where the file cannot be written.
+count() {
   local file="$out_dir/restarts" reached
   reached=$(progress)
-  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)$ ]]; then
-    counted_at=${BASH_REMATCH[1]} counted=${BASH_REMATCH[2]}
+  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)(\ ([0-9]+))?$ ]]; then
+    counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[4]:-0}
   fi
-  if ((reached > ${counted_at:--1})); then counted=0; fi
-  counted_at=$reached counted=$((counted + 1))
-  { mkdir -p "$out_dir" && echo "$counted_at $counted" > "$file"; } 2> /dev/null ||
-    say "$file cannot be written: restarts are forgotten when the job is requeued"
-  if ((counted > max_failures)); then
-    say "no progress in $max_failures restarts, still at $reached: giving up"
-    say "hint: $file counts them; remove it to try again once the cause is gone"
+  if ((reached > ${counted_at:--1})); then failures=0 requeues=0 outages=0; fi
+  # 0 is also what a folder shows that cannot be read now.
+  if ((reached > 0)) || [[ -z $counted_at ]]; then counted_at=$reached; fi
+  case $1 in
+    failure) failures=$((failures + 1)) ;;
+    requeue) requeues=$((requeues + 1)) ;;
+    outage) outages=$((outages + 1)) ;;
+  esac
+  { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues" > "$file"; } 2> /dev/null
+}
+
+give_up() {
+  say "no progress in $1, still at $counted_at: giving up"
+  say "hint: $out_dir/restarts counts them; remove it to try again once the cause is gone"
+}
+
+# may_restart: false when there were enough of them.
+may_restart() {
+  count failure || say "$out_dir/restarts cannot be written: restarts are forgotten when the job is requeued"
+  if ((failures > max_failures)); then
+    give_up "$max_failures restarts"
     return 1
   fi
-  say "restart $counted of $max_failures without progress"
+  say "restart $failures of $max_failures without progress"
+}
+
+# may_requeue WHAT: the same of ways back to the queue, in order or not.
+may_requeue() {
+  count requeue || say "$out_dir/restarts cannot be written: this requeue is forgotten"
+  if ((requeues > max_requeues)); then
+    give_up "$max_requeues $1"
+    return 1
+  fi
 }
 
 forget_restarts() { rm -f "$out_dir/restarts"; }

@@ -2,8 +2,9 @@
 # The supervisor of one run, sourced by the batch scripts: supervise COMMAND ARGUMENT... starts `millrace COMMAND` on the
 # nodes of the job, starts it again when it fails, gives the job back to the queue when it was told to stop, and exits.
 # docs/slurm.md has the table of its decisions.
-# Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES (3 restarts in a row
-# without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue), MILLRACE_RESTART_DELAY (10 s),
+# Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES and MILLRACE_MAX_REQUEUES
+# (3 restarts, 10 requeues in a row without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue),
+# MILLRACE_RESTART_DELAY (10 s), MILLRACE_STORAGE_PAUSES ("30 120 480" s: the same after 74, growing; then back to the queue),
 # MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
@@ -93,8 +94,20 @@ tasks_per_node() {
   done
 }
 
-# Decides once how many tasks each node gets: one per GPU if that is what the job asked for (or if it asked for nothing), else
-# as Slurm would spread them, else one.
+# deal_tasks COUNT: into tasks_on, one to each node in turn that has a GPU without one.
+deal_tasks() {
+  local left=$1 node
+  while ((left > 0)); do
+    for node in "${nodes[@]}"; do
+      if ((left > 0 && tasks_on[$node] < gpus_on[$node])); then
+        tasks_on[$node]=$((tasks_on[$node] + 1)) left=$((left - 1))
+      fi
+    done
+  done
+}
+
+# Decides once how many tasks each node gets: one per GPU if the job asked for no number, or for fewer than there are GPUs; else as
+# Slurm would spread them, else one.
 plan_tasks() {
   local found node gpus i=0 total=0 spread
   declare -gA tasks_on gpus_on
@@ -103,23 +116,24 @@ plan_tasks() {
   while read -r node gpus; do
     nodes+=("$node")
     if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
-    gpus_on[$node]=$gpus
+    gpus_on[$node]=$gpus tasks_on[$node]=0
     total=$((total + gpus))
   done <<< "$found"
   min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
-  mapfile -t spread < <(tasks_per_node)
-  for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
-    if ((total > 0 && ${SLURM_NTASKS:-$total} == total)); then
-      tasks_on[$node]=${gpus_on[$node]:-0}
-    elif [[ -n ${SLURM_NTASKS:-} ]]; then
-      tasks_on[$node]=${spread[i]}
-    else
-      tasks_on[$node]=1
-    fi
-    i=$((i + 1))
-  done
+  if ((total > 0 && ${SLURM_NTASKS:-$total} <= total)); then
+    deal_tasks "${SLURM_NTASKS:-$total}"
+  else
+    mapfile -t spread < <(tasks_per_node)
+    for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+      if [[ -n ${SLURM_NTASKS:-} ]]; then tasks_on[$node]=${spread[i]}; else tasks_on[$node]=1; fi
+      i=$((i + 1))
+    done
+  fi
   if ((total > 0 && ${SLURM_NTASKS:-$total} != total)); then say "$SLURM_NTASKS tasks as asked for, though the job has $total GPUs"; fi
+  if ((total > 0 && ${SLURM_NTASKS:-$total} > total)); then
+    say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"
+  fi
 }
 
 # Nodes that Slurm calls down or that do not answer it.
@@ -285,11 +299,24 @@ requeue_job() {
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
     *) die 75 "the job is not given back to the queue: it is ${state:-unknown}" ;;
   esac
+  # Who is preempted often has not asked for too little time.
+  if [[ $(job_field PreemptTime) =~ ^(None)?$ ]] && ! may_requeue requeues; then
+    say "hint: --time has to leave room for the start, some steps and the lead of --signal"
+    die 1 "not given back to the queue: $1"
+  fi
   say "back to the queue: $1"
   trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
   scontrol requeue "$SLURM_JOB_ID" || die 75 "scontrol cannot requeue job $SLURM_JOB_ID; submit it again to go on"
   rm -rf "$scratch"
   exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
+}
+
+# Nodes that wait for storage are of more use to others. Where the count of requeues is on that storage, the job stays: it would
+# never be given up.
+wait_for_storage() {
+  if count nothing; then requeue_job "storage stays away"; fi
+  may_requeue "rounds of waiting for storage" || exit 1
+  outages=0
 }
 
 # For each launch anew: the limit of a running job can be changed. Where Slurm does not say, which is last midnight to `date`, what
@@ -328,7 +355,11 @@ supervise() {
       requeue) requeue_job "stopped in order${told:+ after $told}" ;;
     esac
     if [[ -n $told ]]; then requeue_job "$told"; fi
-    may_restart || exit 1
+    if [[ $what == storage ]]; then
+      if storage_stays_away; then wait_for_storage; fi
+    else
+      may_restart || exit 1
+    fi
     end_leaked_steps
     if [[ -n ${SLURM_HET_SIZE:-} ]]; then
       if [[ -n $(broken_nodes) ]]; then requeue_job "a node is down"; fi
