@@ -3,7 +3,7 @@
 #   share/millrace/           configs, slurm, the scripts that users call, CLIP's vocabulary; MILLRACE_HOME for batch scripts
 #   share/modulefiles/        a modulefile
 #   share/man/                millrace(1), which the program writes itself
-#   share/bash-completion/    completion of commands, options and settings
+#   share/bash-completion/    completion of commands, options and settings; also share/zsh/, share/fish/
 #   share/doc/millrace/       README and docs
 #   lib/millrace/             LibTorch, Arrow and what they load, only with the component `libraries`
 # Nothing in the tree knows where it lies. Without `libraries` the programs look for LibTorch and Arrow where they were found
@@ -41,6 +41,8 @@ install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz D
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES packaging/completion/millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES packaging/completion/_millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES packaging/completion/millrace.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(CODE "set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1/millrace.1\")
 file(WRITE \"\${target}\" \"\")
 execute_process(COMMAND \"$<TARGET_FILE:millrace>\" --help man OUTPUT_FILE \"\${target}\" COMMAND_ERROR_IS_FATAL ANY)
