@@ -1,5 +1,5 @@
 // Does it learn? The quickstart's whole path, on fewer images: VAE, U-Net online with a producer apart, export,
-// pictures, and a judge that looks at their colours.
+// pictures, and a judge that looks at their colours and shapes.
 #include <gtest/gtest.h>
 
 #include "e2e/program.h"
@@ -28,10 +28,12 @@ TEST(Learn, PicturesShowWhatTheCaptionsSay) {
   ASSERT_EQ(judged.exit_code, 0) << judged.output;
   const auto verdict = nlohmann::json::parse(judged.output.substr(judged.output.rfind('{')));
   EXPECT_EQ(verdict["images"], 24);
-  // 24 of both are usual. Somebody who guesses among four colours gets 20 of 24 once in 300 million times, who guesses
-  // between two backgrounds gets 22 once in 55,000 times.
+  // 24 colours and backgrounds and 23 shapes are usual. Somebody who guesses among four colours gets 20 of 24 once in
+  // 300 million times, who guesses between two backgrounds gets 22 once in 55,000 times, who guesses among three shapes
+  // gets 18 once in 28,000 times.
   EXPECT_GE(verdict["right_colours"], 20) << judged.output;
   EXPECT_GE(verdict["right_backgrounds"], 22) << judged.output;
+  EXPECT_GE(verdict["right_shapes"], 18) << judged.output;
 }
 
 }  // namespace
