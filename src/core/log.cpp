@@ -1,5 +1,6 @@
 #include "millrace/core/log.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -10,15 +11,15 @@
 #include <boost/log/keywords/severity.hpp>
 #include <boost/log/sinks/basic_sink_backend.hpp>
 #include <boost/log/sinks/sync_frontend.hpp>
-#include <boost/log/sinks/text_ostream_backend.hpp>
 #include <boost/log/sources/record_ostream.hpp>
 #include <boost/log/sources/severity_logger.hpp>
 #include <boost/smart_ptr/make_shared.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <mutex>
 
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/phase.h"
@@ -80,6 +81,41 @@ class ConsoleBackend : public sinks::basic_formatted_sink_backend<char, sinks::s
   void consume(const logging::record_view&, const string_type& text) { Terminal::instance().line(text); }
 };
 
+// Lines on a disk that may be full for a while: those of that time are missing, no later one. (Boost's backend for
+// streams writes nothing more once a write has failed.)
+class FileBackend : public sinks::basic_formatted_sink_backend<char, sinks::synchronized_feeding> {
+ public:
+  explicit FileBackend(const std::string& path)
+      : fd_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) fail_errno("cannot open log file", path);
+  }
+  ~FileBackend() { ::close(fd_); }
+  FileBackend(const FileBackend&) = delete;
+  FileBackend& operator=(const FileBackend&) = delete;
+
+  void consume(const logging::record_view&, const string_type& text) {
+    const auto gap = missing_ ? fmt::format("({} lines could not be written)\n", missing_) : "";
+    missing_ = write((is_torn_ ? "\n" : "") + gap + text + "\n") ? 0 : missing_ + 1;
+  }
+
+ private:
+  // True when all of it is in the file.
+  bool write(std::string_view text) {
+    while (!text.empty()) {
+      const auto written = ::write(fd_, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) return false;
+      text.remove_prefix(static_cast<std::size_t>(written));
+      is_torn_ = !text.empty();
+    }
+    return true;
+  }
+
+  const int fd_;
+  std::size_t missing_ = 0;  // lines, since the last one that was written
+  bool is_torn_ = false;     // a part of a line stands at the end
+};
+
 const char* name_of(Level level) {
   switch (level) {
     case Level::debug:
@@ -98,13 +134,18 @@ std::string who_prefix(const Options& options) {
   return options.role.empty() ? "" : fmt::format(" {}/{}", options.role, options.rank);
 }
 
-// `HH:MM:SS level role/rank step N text`
-auto make_formatter(const Options& options) {
-  return [who = who_prefix(options)](const logging::record_view& record, logging::formatting_ostream& out) {
+// For somebody who watches, the clock on the wall; files are read weeks later, beside `time` of metrics.jsonl.
+std::string time_of_day() {
+  return fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
+}
+
+// `TIME level role/rank step N text`
+auto make_formatter(const Options& options, std::string (*time)()) {
+  return [who = who_prefix(options), time](const logging::record_view& record, logging::formatting_ostream& out) {
     const auto level = logging::extract<Level>("Severity", record);
     const auto text = logging::extract<std::string>("Message", record);
     const std::int64_t step = phase::step;
-    out << fmt::format("{:%H:%M:%S} {}{}", fmt::localtime(std::time(nullptr)), name_of(*level), who);
+    out << fmt::format("{} {}{}", time(), name_of(*level), who);
     if (step > 0) out << fmt::format(" step {}", step);
     out << ' ' << visible(*text);
   };
@@ -114,7 +155,7 @@ boost::shared_ptr<sinks::sink> console_sink;
 
 void add_console(const Options& options) {
   auto sink = boost::make_shared<sinks::synchronous_sink<ConsoleBackend>>();
-  sink->set_formatter(make_formatter(options));
+  sink->set_formatter(make_formatter(options, time_of_day));
   // The details are in the files; a person watching wants to see what matters.
   sink->set_filter([](const logging::attribute_value_set& values) {
     return *logging::extract<Level>("Severity", values) != Level::debug;
@@ -124,12 +165,8 @@ void add_console(const Options& options) {
 }
 
 void add_file(const Options& options) {
-  auto stream = boost::make_shared<std::ofstream>(options.file, std::ios::app);
-  if (!*stream) fail_errno("cannot open log file", options.file);
-  auto sink = boost::make_shared<sinks::synchronous_sink<sinks::text_ostream_backend>>();
-  sink->locked_backend()->add_stream(stream);
-  sink->locked_backend()->auto_flush(true);
-  sink->set_formatter(make_formatter(options));
+  auto sink = boost::make_shared<sinks::synchronous_sink<FileBackend>>(boost::make_shared<FileBackend>(options.file));
+  sink->set_formatter(make_formatter(options, utc_now));
   logging::core::get()->add_sink(sink);
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <ctime>
 
+#include "millrace/core/clock.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -64,15 +64,6 @@ void add_gpu(nlohmann::ordered_json& line, const std::string& prefix, const GpuU
   add("gpu_utilization", gpu.busy);
   add("gpu_memory_gib", gpu.memory_gib);
   add("gpu_watts", gpu.watts);
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "core/temp_dir.h"
@@ -34,8 +36,8 @@ TEST_F(Log, LinesCarryTimeLevelRoleRankAndStep) {
   log::set_step(42);
   log::warning("loss {:.1f}", 0.5);
   const std::string text = read_file(dir_ / "log");  // every line is flushed
-  EXPECT_THAT(text, MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2} info trainer/3 start 1\n"
-                                 "[0-9]{2}:[0-9]{2}:[0-9]{2} warning trainer/3 step 42 loss 0.5\n"));
+  const std::string utc = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z";
+  EXPECT_THAT(text, MatchesRegex(utc + " info trainer/3 start 1\n" + utc + " warning trainer/3 step 42 loss 0.5\n"));
 }
 
 TEST_F(Log, WhatStrangersNamedCannotDriveATerminal) {
@@ -54,10 +56,39 @@ TEST_F(Log, TheConsoleLeavesOutWhatOnlyTheFileNeeds) {
   log::progress("never on a file");
   log::flush();
   const std::string console = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(console, HasSubstr(" error broken\n"));
+  EXPECT_THAT(console, MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2} error broken\n"));
   EXPECT_THAT(console, Not(HasSubstr("detail")));
   EXPECT_THAT(read_file(dir_ / "log"), HasSubstr(" debug detail\n"));
   EXPECT_THAT(console, Not(HasSubstr("never")));
+}
+
+// Files of this process cannot grow beyond it, as on a full disk.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(Log, GoesOnWhenThereIsRoomAgain) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  log::init({.console = false, .file = (dir_ / "log").string()});
+  {
+    const FileLimit full(100);
+    for (int i = 0; i < 10; ++i) log::info("line {} of ten", i);
+  }
+  log::info("there is room");
+  log::info("and more");
+  const std::string text = read_file(dir_ / "log");
+  EXPECT_THAT(text, HasSubstr(" info line 0 of ten\n"));
+  EXPECT_THAT(text, MatchesRegex(".* info line .*\n\\([78] lines could not be written\\)\n.* info there is room\n.* "
+                                 "info and more\n"));
 }
 
 // A pipe that nobody empties.
@@ -102,7 +133,7 @@ TEST_F(Log, LinesOfThreadsStayWhole) {
   std::istringstream lines(read_file(dir_ / "log"));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count)
-    EXPECT_EQ(line.size(), std::string("00:00:00 info abcdefghij").size());
+    EXPECT_EQ(line.size(), std::string("2026-11-24T00:00:00Z info abcdefghij").size());
   EXPECT_EQ(count, 400);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <string>
 
 namespace millrace {
 
@@ -7,5 +8,8 @@ namespace millrace {
 inline double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
+
+// "2026-11-23T20:15:00Z", as files tell people.
+std::string utc_now();
 
 }  // namespace millrace

@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-// One small interface over Boost.Log. Every line: time, level, role/rank, step, text.
+// One small interface over Boost.Log. Every line: time, level, role/rank, step, text. The time is that of the day on
+// the console, and date and time in UTC in files.
 namespace millrace::log {
 
 enum class Level { debug, info, warning, error };
