@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
@@ -14,22 +15,22 @@
 namespace millrace {
 namespace {
 
-// int32 (B, 5), pinned, for kernels::unit_normals.
-torch::Tensor words_of(std::span<const RngKey> keys, Purpose purpose) {
-  const auto words = torch::empty({std::ssize(keys), std::ssize(PhiloxWords())},
-                                  torch::TensorOptions(torch::kInt32).pinned_memory(true));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto of_key = philox_words(keys[i], purpose);
-    std::ranges::copy(of_key, words.data_ptr<std::int32_t>() + i * of_key.size());
-  }
+constexpr std::int64_t words_per_key = std::tuple_size_v<PhiloxWords>;
+
+// What kernels::unit_normals takes, of each key.
+void write_words(std::span<const RngKey> keys, Purpose purpose, std::int32_t* words) {
+  for (const auto& key : keys) words = std::ranges::copy(philox_words(key, purpose), words).out;
+}
+
+torch::Tensor pinned_words(std::span<const RngKey> keys, Purpose purpose) {
+  const auto words =
+      torch::empty({std::ssize(keys), words_per_key}, torch::TensorOptions(torch::kInt32).pinned_memory(true));
+  write_words(keys, purpose, words.mutable_data_ptr<std::int32_t>());
   return words;
 }
 
 // Unit normals, one row per sample, made where they are needed: the same bits on the CPU and on a GPU.
-torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, std::vector<std::int64_t> shape,
-                      torch::Device device) {
-  shape.insert(shape.begin(), static_cast<std::int64_t>(keys.size()));
-  if (device.is_cuda()) return kernels::unit_normals(words_of(keys, purpose).to(device, /*non_blocking=*/true), shape);
+torch::Tensor normals_on_cpu(std::span<const RngKey> keys, Purpose purpose, at::IntArrayRef shape) {
   const torch::Tensor filled = torch::empty(shape);
   const std::size_t per_sample = filled.numel() / keys.size();
   for (std::size_t i = 0; i < keys.size(); ++i)
@@ -37,20 +38,96 @@ torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, std::vector
   return filled;
 }
 
-// One number per value of `of`, computed on the host.
-template <class Of, class Function>
-torch::Tensor numbers_of(std::span<const Of> of, torch::ScalarType type, torch::Device device, Function function) {
-  const auto size = static_cast<std::int64_t>(of.size());
-  const torch::Tensor host = torch::empty({size}, torch::TensorOptions(type).pinned_memory(device.is_cuda()));
-  std::ranges::transform(of, host.data_ptr<std::remove_cvref_t<decltype(function(of[0]))>>(), function);
-  return host.to(device, /*non_blocking=*/true);
+std::vector<std::int64_t> rows_of(std::int64_t rows, std::vector<std::int64_t> shape) {
+  shape.insert(shape.begin(), rows);
+  return shape;
 }
 
-torch::Tensor drop_captions(const torch::Tensor& text, const torch::Tensor& null_text, std::span<const RngKey> keys,
-                            double share, torch::Device device) {
-  const torch::Tensor dropped = numbers_of(
-      keys, torch::kBool, device, [&](const RngKey& key) { return uniform(key, Purpose::caption_drop) < share; });
-  return torch::where(dropped.view({-1, 1, 1}), null_text.to(device, text.scalar_type()), text.to(device));
+torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, const std::vector<std::int64_t>& shape,
+                      torch::Device device) {
+  const auto sizes = rows_of(std::ssize(keys), shape);
+  if (device.is_cpu()) return normals_on_cpu(keys, purpose, sizes);
+  return kernels::unit_normals(pinned_words(keys, purpose).to(device, /*non_blocking=*/true), sizes);
+}
+
+// What the host knows about each sample of a micro-batch, as views into one piece of memory: it reaches a GPU by one
+// copy that waits for nothing.
+class SampleNumbers {
+ public:
+  SampleNumbers(std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, const NoiseSchedule& schedule,
+                const ObjectiveConfig& objective, torch::Device device)
+      : keys_(keys), purposes_(purposes_of(objective, device)) {
+    const auto bytes = torch::empty({std::ssize(keys) * bytes_per_sample()},
+                                    torch::TensorOptions(torch::kUInt8).pinned_memory(device.is_cuda()));
+    look_at(bytes);
+    fill(timesteps, schedule, objective);
+    if (!device.is_cpu()) look_at(bytes.to(device, /*non_blocking=*/true));
+  }
+
+  torch::Tensor timesteps;               // i64 (B)
+  torch::Tensor signal, spread, weight;  // (B)
+  torch::Tensor is_dropped;              // bool (B): its caption is
+
+  torch::Tensor normals(Purpose purpose, const std::vector<std::int64_t>& shape) const {
+    const auto sizes = rows_of(std::ssize(keys_), shape);
+    if (purposes_.empty()) return normals_on_cpu(keys_, purpose, sizes);
+    return kernels::unit_normals(words_[std::ranges::find(purposes_, purpose) - purposes_.begin()], sizes);
+  }
+
+ private:
+  // Whose normals a GPU makes.
+  static std::vector<Purpose> purposes_of(const ObjectiveConfig& objective, torch::Device device) {
+    if (device.is_cpu()) return {};
+    std::vector<Purpose> purposes = {Purpose::posterior, Purpose::noise};
+    if (objective.noise_offset > 0) purposes.push_back(Purpose::noise_offset);
+    if (objective.input_perturbation > 0) purposes.push_back(Purpose::input_perturbation);
+    return purposes;
+  }
+
+  std::int64_t bytes_per_sample() const {
+    const auto words = std::ssize(purposes_) * words_per_key;
+    return sizeof(std::int64_t) + 3 * sizeof(float) + words * sizeof(std::int32_t) + sizeof(bool);
+  }
+
+  void look_at(const torch::Tensor& bytes) {
+    const std::int64_t samples = std::ssize(keys_), purposes = std::ssize(purposes_);
+    std::int64_t used = 0;
+    const auto take = [&](torch::ScalarType type, std::int64_t count) {
+      const auto size = count * static_cast<std::int64_t>(c10::elementSize(type));
+      return bytes.narrow(0, std::exchange(used, used + size), size).view(type);
+    };
+    timesteps = take(torch::kInt64, samples);  // the largest numbers first, so that all are aligned
+    signal = take(torch::kFloat32, samples);
+    spread = take(torch::kFloat32, samples);
+    weight = take(torch::kFloat32, samples);
+    words_ = take(torch::kInt32, purposes * samples * words_per_key).view({purposes, samples, words_per_key});
+    is_dropped = take(torch::kBool, samples);
+  }
+
+  void fill(std::span<const std::int64_t> drawn, const NoiseSchedule& schedule, const ObjectiveConfig& objective) {
+    const auto number = [&](torch::Tensor& of, auto function) {
+      std::ranges::transform(drawn, of.mutable_data_ptr<float>(),
+                             [&](std::int64_t t) { return static_cast<float>(function(t)); });
+    };
+    std::ranges::copy(drawn, timesteps.mutable_data_ptr<std::int64_t>());
+    number(signal, [&](auto t) { return std::sqrt(schedule.alphas_cumprod()[t]); });
+    number(spread, [&](auto t) { return std::sqrt(1 - schedule.alphas_cumprod()[t]); });
+    number(weight, [&](auto t) { return loss_weight(schedule, objective, static_cast<int>(t)); });
+    for (std::size_t i = 0; i < purposes_.size(); ++i)
+      write_words(keys_, purposes_[i], words_[static_cast<std::int64_t>(i)].mutable_data_ptr<std::int32_t>());
+    std::ranges::transform(keys_, is_dropped.mutable_data_ptr<bool>(), [&](const RngKey& key) {
+      return uniform(key, Purpose::caption_drop) < objective.caption_dropout;
+    });
+  }
+
+  const std::span<const RngKey> keys_;
+  const std::vector<Purpose> purposes_;
+  torch::Tensor words_;  // i32 (purposes, B, 5)
+};
+
+// (B, 1, 1, 1)
+torch::Tensor over_image(const torch::Tensor& numbers) {
+  return numbers.view({-1, 1, 1, 1});
 }
 
 }  // namespace
@@ -102,8 +179,11 @@ Posterior::Posterior(const torch::Tensor& moments) {
 
 torch::Tensor Posterior::sample(std::span<const RngKey> keys) const {
   ensure(mean.size(0) == std::ssize(keys), "one key per sample");
-  return mean +
-         (0.5 * log_variance).exp() * normals(keys, Purpose::posterior, mean.sizes().slice(1).vec(), mean.device());
+  return sample(normals(keys, Purpose::posterior, mean.sizes().slice(1).vec(), mean.device()));
+}
+
+torch::Tensor Posterior::sample(const torch::Tensor& unit_normals) const {
+  return mean + (0.5 * log_variance).exp() * unit_normals;
 }
 
 double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objective, int timestep) {
@@ -145,27 +225,24 @@ StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& tex
   ensure(moments.size(0) == std::ssize(keys) && text.size(0) == std::ssize(keys), "one key per sample");
   ensure(timesteps.size() == keys.size(), "one timestep per sample");
   const torch::NoGradGuard no_grad;
-  const auto number = [&](auto function) {  // (B, 1, 1, 1)
-    return numbers_of(timesteps, torch::kFloat32, device,
-                      [&](std::int64_t t) { return static_cast<float>(function(t)); })
-        .view({-1, 1, 1, 1});
-  };
-  const torch::Tensor signal = number([&](auto t) { return std::sqrt(schedule.alphas_cumprod()[t]); });
-  const torch::Tensor spread = number([&](auto t) { return std::sqrt(1 - schedule.alphas_cumprod()[t]); });
+  const SampleNumbers numbers(keys, timesteps, schedule, objective, device);
+  const auto signal = over_image(numbers.signal), spread = over_image(numbers.spread);
 
   StepInput input;
-  input.timesteps = numbers_of(timesteps, torch::kInt64, device, std::identity());
-  input.weight = number([&](auto t) { return loss_weight(schedule, objective, static_cast<int>(t)); }).view({-1});
-  input.text = drop_captions(text, null_text, keys, objective.caption_dropout, device);
-  input.latents = (Posterior(moments.to(device, torch::kFloat32)).sample(keys) - shift_factor) * scaling_factor;
+  input.timesteps = numbers.timesteps;
+  input.weight = numbers.weight;
+  input.text =
+      torch::where(numbers.is_dropped.view({-1, 1, 1}), null_text.to(device, text.scalar_type()), text.to(device));
+  const Posterior posterior(moments.to(device, torch::kFloat32));
+  const std::vector<std::int64_t> shape = posterior.mean.sizes().slice(1).vec();
+  input.latents = (posterior.sample(numbers.normals(Purpose::posterior, shape)) - shift_factor) * scaling_factor;
 
-  const std::vector<std::int64_t> shape = input.latents.sizes().slice(1).vec();
-  input.noise = normals(keys, Purpose::noise, shape, device);
+  input.noise = numbers.normals(Purpose::noise, shape);
   if (objective.noise_offset > 0)
-    input.noise += objective.noise_offset * normals(keys, Purpose::noise_offset, {shape[0], 1, 1}, device);
+    input.noise += objective.noise_offset * numbers.normals(Purpose::noise_offset, {shape[0], 1, 1});
   torch::Tensor added = input.noise;
   if (objective.input_perturbation > 0)
-    added = added + objective.input_perturbation * normals(keys, Purpose::input_perturbation, shape, device);
+    added = added + objective.input_perturbation * numbers.normals(Purpose::input_perturbation, shape);
   input.noisy = signal * input.latents + spread * added;
   input.target =
       objective.prediction == Prediction::epsilon ? input.noise : signal * input.noise - spread * input.latents;

@@ -117,6 +117,31 @@ TEST_P(ObjectiveOnDevice, APosteriorIsSampledByItsKeysAndLetsGradientsPass) {
   EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, -1000.0)).log_variance.item<float>(), -30);
 }
 
+// To the bit on every device: the schedule's numbers are computed in double precision on the host and rounded once, and
+// products and sums are rounded on their own.
+TEST_P(ObjectiveOnDevice, NumbersOfTheScheduleAreRoundedOnce) {
+  const Encoded e;
+  const ObjectiveConfig objective{.prediction = Prediction::v_prediction, .snr_gamma = 5.0};
+  const StepInput input = step_input(e, objective, device());
+  const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
+  for (int i = 0; i < 6; ++i) {
+    const auto t = static_cast<int>(uniform_int(e.keys[i], Purpose::timestep, 1000));
+    const auto signal = static_cast<float>(std::sqrt(schedule.alphas_cumprod()[t]));
+    const auto spread = static_cast<float>(std::sqrt(1 - schedule.alphas_cumprod()[t]));
+    EXPECT_EQ(input.timesteps[i].item<std::int64_t>(), t);
+    EXPECT_EQ(input.weight[i].item<float>(), static_cast<float>(loss_weight(schedule, objective, t)));
+    const auto latents = input.latents[i].cpu(), noise = input.noise[i].cpu();
+    expect_equal(input.noisy[i], signal * latents + spread * noise);
+    expect_equal(input.target[i], signal * noise - spread * latents);
+  }
+}
+
+// Each upload of its own would cost the host a wait, or at least a start.
+TEST_P(ObjectiveOnDevice, NumbersAboutSamplesTravelTogether) {
+  const StepInput input = step_input(Encoded(), {}, device());
+  EXPECT_TRUE(input.timesteps.is_alias_of(input.weight));
+}
+
 TEST(Objective, ExtremeVariancesAreClamped) {
   Encoded e;
   e.moments.slice(1, 4, 8).fill_(1000);

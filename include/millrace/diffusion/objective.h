@@ -40,6 +40,8 @@ struct Posterior {
   explicit Posterior(const torch::Tensor& moments);
   // (B, C, h, w): mean + deviation x unit normals, those of row i keyed by keys[i]. Gradients pass through.
   torch::Tensor sample(std::span<const RngKey> keys) const;
+  // The same with these normals, (B, C, h, w).
+  torch::Tensor sample(const torch::Tensor& unit_normals) const;
 };
 
 // One micro-batch as the U-Net sees it. All on the training device; fp32, `text` in the type it was stored in.
