@@ -8,11 +8,6 @@
 namespace millrace {
 namespace {
 
-torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape, torch::Dtype dtype) {
-  shape.insert(shape.begin(), rows);
-  return torch::empty(shape, dtype);
-}
-
 // The next time the archive may be whole, and the image there.
 bool may_be_gone(RejectReason reason) {
   return reason == RejectReason::archive_error || reason == RejectReason::missing_image;
@@ -25,44 +20,62 @@ void copy_row(const std::vector<Number>& from, torch::Tensor& to, std::int64_t r
   std::copy(from.begin(), from.end(), static_cast<Number*>(to.data_ptr()) + static_cast<std::size_t>(row) * size);
 }
 
+void copy_encoding(const TransformedSample& sample, EncodedBatch& batch, std::int64_t row) {
+  batch.refs[row] = sample.ref;
+  copy_row(sample.encoding->moments, batch.moments, row);
+  if (batch.text.scalar_type() == torch::kInt32) {
+    copy_row(sample.encoding->tokens, batch.text, row);
+  } else {
+    copy_row(sample.encoding->text, batch.text, row);
+  }
+}
+
+// What was encoded becomes rows `rows` of `batch`, or all of it.
+void fill_in(EncodedBatch encoded, const std::vector<std::int64_t>& rows, EncodedBatch& batch) {
+  if (batch.refs.empty()) {
+    batch = std::move(encoded);
+    return;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) batch.refs[rows[i]] = std::move(encoded.refs[i]);
+  const auto index = torch::tensor(rows, torch::kInt64);
+  batch.moments.index_copy_(0, index, encoded.moments);
+  batch.text.index_copy_(0, index, encoded.text);
+}
+
 }  // namespace
 
 CachedEncoder::CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, CacheUse use, EncodingShape shape,
                              int batch_size)
     : encoder_(encoder), cache_(std::move(cache)), use_(use), shape_(std::move(shape)), batch_size_(batch_size) {}
 
-CheckedBatch CachedEncoder::encode(std::vector<TransformedSample> samples) {
-  const auto count = static_cast<std::int64_t>(samples.size());
-  EncodedBatch batch;
-  batch.moments = make_rows(count, shape_.moments, torch::kHalf);
-  batch.text = make_rows(count, shape_.text, shape_.has_tokens() ? torch::kInt32 : torch::kHalf);
-  std::vector<TransformedSample> fresh;
-  std::vector<std::int64_t> fresh_rows;
-  for (std::int64_t row = 0; row < count; ++row) {
+StartedEncoding CachedEncoder::start(std::vector<TransformedSample> samples) {
+  StartedEncoding started;
+  if (std::ranges::any_of(samples, [](const auto& sample) { return sample.encoding.has_value(); }))
+    started.batch = make_empty_batch(std::ssize(samples), shape_);
+  for (std::int64_t row = 0; row < std::ssize(samples); ++row) {
     auto& sample = samples[row];
-    batch.refs.push_back(sample.ref);
     if (sample.encoding) {
-      copy_row(sample.encoding->moments, batch.moments, row);
-      if (shape_.has_tokens()) {
-        copy_row(sample.encoding->tokens, batch.text, row);
-      } else {
-        copy_row(sample.encoding->text, batch.text, row);
-      }
+      copy_encoding(sample, started.batch, row);
     } else {
-      fresh_rows.push_back(row);
-      fresh.push_back(std::move(sample));
+      started.fresh_rows.push_back(row);
+      started.fresh.push_back(std::move(sample));
     }
   }
-  if (!fresh.empty()) {
-    ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
-    const auto encoded = encoder_->encode(fresh);
-    const auto rows = torch::tensor(fresh_rows, torch::kInt64);
-    batch.moments.index_copy_(0, rows, encoded.moments);
-    batch.text.index_copy_(0, rows, encoded.text);
-  }
+  if (started.fresh.empty()) return started;
+  ensure(encoder_ != nullptr, "without an encoder every sample is read with its encoding");
+  started.encoded = encoder_->start(started.fresh);
+  for (auto& sample : started.fresh) sample.image = {};
+  return started;
+}
+
+CheckedBatch CachedEncoder::collect(StartedEncoding started) {
+  auto& batch = started.batch;
+  const auto& fresh = started.fresh;
+  const auto& rows = started.fresh_rows;
+  if (!fresh.empty()) fill_in(encoder_->collect(std::move(started.encoded)), rows, batch);
   auto finite = finite_rows(batch);
   write_cache([&] {
-    for (std::size_t i = 0; i < fresh.size(); ++i) cache_->add(fresh[i], batch, fresh_rows[i], finite[fresh_rows[i]]);
+    for (std::size_t i = 0; i < fresh.size(); ++i) cache_->add(fresh[i], batch, rows[i], finite[rows[i]]);
   });
   return {std::move(batch), std::move(finite)};
 }

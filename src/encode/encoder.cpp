@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
-#include "millrace/nn/device.h"
-#include "pad_rows.h"
 
 namespace millrace {
 
@@ -22,14 +20,18 @@ void EncodeConfig::describe(config::Section& section) {
 }
 
 torch::Tensor stack_images(std::span<const TransformedSample> samples) {
+  return stack_images(samples, std::ssize(samples), /*pinned=*/false);
+}
+
+torch::Tensor stack_images(std::span<const TransformedSample> samples, std::int64_t rows, bool pinned) {
   ensure(!samples.empty(), "a batch has at least one image");
   const int height = samples[0].image.height, width = samples[0].image.width;
-  auto pixels = torch::empty({static_cast<std::int64_t>(samples.size()), height, width, 3}, torch::kUInt8);
+  auto pixels = torch::empty({rows, height, width, 3}, torch::TensorOptions(torch::kUInt8).pinned_memory(pinned));
   const std::size_t image_bytes = static_cast<std::size_t>(height) * width * 3;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const auto& image = samples[i].image.pixels;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+    const auto& image = samples[std::min(row, samples.size() - 1)].image.pixels;
     ensure(image.size() == image_bytes, "all images of a batch have one size");
-    std::copy(image.begin(), image.end(), pixels.data_ptr<std::uint8_t>() + i * image_bytes);
+    std::copy(image.begin(), image.end(), pixels.data_ptr<std::uint8_t>() + row * image_bytes);
   }
   return pixels;
 }
@@ -43,11 +45,13 @@ torch::Tensor stack_tokens(std::span<const TransformedSample> samples) {
   return ids;
 }
 
-torch::Tensor normalize_images(const torch::Tensor& pixels) {
+torch::Tensor normalize_images(const torch::Tensor& pixels, torch::Dtype dtype) {
+  const auto layout = pixels.is_cuda() ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
   return pixels.permute({0, 3, 1, 2})
-      .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, torch::MemoryFormat::Contiguous)
+      .to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true, layout)
       .div_(127.5)
-      .sub_(1.0);
+      .sub_(1.0)
+      .to(dtype);
 }
 
 Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, torch::Dtype dtype, int batch_size)
@@ -57,23 +61,28 @@ Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, to
   if (text) text_.emplace(std::move(text), device, dtype, batch_size);
 }
 
-EncodedBatch Encoder::encode(std::span<const TransformedSample> samples) {
+StartedBatch Encoder::start(std::span<const TransformedSample> samples) {
   ensure(static_cast<int>(samples.size()) <= batch_size_, "an encoder batch has at most encode.batch_size samples");
   torch::InferenceMode guard;
-  const auto count = static_cast<std::int64_t>(samples.size());
+  const auto count = std::ssize(samples);
 
-  EncodedBatch batch;
-  for (const auto& sample : samples) batch.refs.push_back(sample.ref);
-  const auto pixels = upload(pad_rows(stack_images(samples), batch_size_), device_);  // (batch_size, H, W, 3)
-  const auto moments = vae_->encode(normalize_images(pixels).to(dtype_));             // (batch_size, 8, h, w)
+  Upload pixels(stack_images(samples, batch_size_, /*pinned=*/device_.is_cuda()), device_);  // (batch_size, H, W, 3)
+  const auto moments = vae_->encode(normalize_images(pixels.take(), dtype_));                // (batch_size, 8, h, w)
   const auto tokens = stack_tokens(samples);
   const auto text = text_ ? text_->encode(tokens) : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
-  // Only now does the host wait for a GPU.
-  batch.moments = moments.slice(0, 0, count).to(torch::kHalf).cpu().contiguous();
-  batch.text = text.cpu();
 
-  images_ += count;
-  return batch;
+  StartedBatch started;
+  for (const auto& sample : samples) started.batch.refs.push_back(sample.ref);
+  started.batch.moments = start_download(moments.slice(0, 0, count).to(torch::kHalf));
+  started.batch.text = start_download(text);
+  started.work = DeviceWork(device_);
+  return started;
+}
+
+EncodedBatch Encoder::collect(StartedBatch started) {
+  started.work.synchronize();
+  images_ += std::ssize(started.batch.refs);
+  return std::move(started.batch);
 }
 
 std::vector<bool> finite_rows(const EncodedBatch& batch) {
@@ -92,16 +101,9 @@ EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows
   return selected;
 }
 
-static torch::Tensor concatenated(const std::vector<torch::Tensor>& tensors, bool pinned) {
-  auto sizes = tensors.front().sizes().vec();
-  for (std::size_t i = 1; i < tensors.size(); ++i) sizes[0] += tensors[i].size(0);
-  auto whole = torch::empty(sizes, tensors.front().options().pinned_memory(pinned));
-  return torch::cat_out(whole, tensors);
-}
-
-EncodedBatch concatenate(std::vector<EncodedBatch> batches, bool pinned) {
+EncodedBatch concatenate(std::vector<EncodedBatch> batches) {
   ensure(!batches.empty(), "a batch is made of batches");
-  if (batches.size() == 1 && !pinned) return std::move(batches.front());
+  if (batches.size() == 1) return std::move(batches.front());
   EncodedBatch whole;
   std::vector<torch::Tensor> moments, text;
   for (auto& batch : batches) {
@@ -110,9 +112,24 @@ EncodedBatch concatenate(std::vector<EncodedBatch> batches, bool pinned) {
     moments.push_back(batch.moments);
     text.push_back(batch.text);
   }
-  whole.moments = concatenated(moments, pinned);
-  whole.text = concatenated(text, pinned);
+  whole.moments = torch::cat(moments);
+  whole.text = torch::cat(text);
   return whole;
+}
+
+torch::Dtype text_dtype(const EncodingShape& shape) {
+  return shape.has_tokens() ? torch::kInt32 : torch::kHalf;
+}
+
+static torch::Tensor make_rows(std::int64_t rows, std::vector<std::int64_t> shape, torch::Dtype dtype, bool pinned) {
+  shape.insert(shape.begin(), rows);
+  return torch::empty(shape, torch::TensorOptions(dtype).pinned_memory(pinned));
+}
+
+EncodedBatch make_empty_batch(std::int64_t samples, const EncodingShape& shape, bool pinned) {
+  return {std::vector<SampleRef>(static_cast<std::size_t>(samples)),
+          make_rows(samples, shape.moments, torch::kHalf, pinned),
+          make_rows(samples, shape.text, text_dtype(shape), pinned)};
 }
 
 }  // namespace millrace

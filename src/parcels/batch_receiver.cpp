@@ -1,6 +1,8 @@
 #include "millrace/parcels/batch_receiver.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/encode/encoder.h"
@@ -11,18 +13,23 @@ BatchReceiver::BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint3
                              int samples_per_stripe, bool pinned)
     : receiver_(receiver), samples_per_stripe_(samples_per_stripe), pinned_(pinned) {
   for (const auto& [stripe, producer] : producer_of) {
-    stripes_[stripe].producer = producer;
+    const auto row = samples_per_stripe * std::ssize(stripes_);
+    stripes_[stripe] = {producer, row};
     ++short_stripes_[producer];
   }
 }
 
 std::optional<EncodedBatch> BatchReceiver::next(double seconds) {
   if (!receive_until_nothing_lacks(seconds)) return std::nullopt;
-  since_arrival_ = Stopwatch();
-  std::vector<EncodedBatch> pieces;
-  for (auto& [stripe, incoming] : stripes_) take(incoming, pieces);
   receiver_.poll();
-  return concatenate(std::move(pieces), pinned_);
+  since_arrival_ = Stopwatch();
+  for (auto& [stripe, incoming] : stripes_) {
+    incoming.samples -= samples_per_stripe_;
+    if (incoming.samples < samples_per_stripe_) ++short_stripes_.at(incoming.producer);
+  }
+  EncodedBatch batch = std::move(batches_.front());
+  batches_.pop_front();
+  return batch;
 }
 
 bool BatchReceiver::receive_until_nothing_lacks(double seconds) {
@@ -67,37 +74,31 @@ bool BatchReceiver::unpack_held() {
 }
 
 void BatchReceiver::unpack(const Parcel& parcel) {
-  auto content = unpack_parcel(parcel.bytes());
-  reports_[parcel.producer()] = content.report;
-  if (!content.ledger_delta.empty()) delta_.append(LedgerDelta::from_bytes(content.ledger_delta));
-  IncomingStripe& incoming = stripes_.at(content.stripe);
+  const auto view = read_parcel(parcel.bytes());
+  reports_[parcel.producer()] = view.report;
+  if (!view.ledger_delta.empty()) delta_.append(LedgerDelta::from_bytes(view.ledger_delta));
+  IncomingStripe& incoming = stripes_.at(view.stripe);
+  place(view, incoming);
   const bool was_short = incoming.samples < samples_per_stripe_;
-  incoming.samples += static_cast<int>(content.batch.refs.size());
+  incoming.samples += std::ssize(view.refs);
   if (was_short && incoming.samples >= samples_per_stripe_) --short_stripes_.at(incoming.producer);
-  incoming.batches.push_back(std::move(content.batch));
 }
 
-// Moves the next samples of a stripe to `pieces`; what is left of a batch stays in front.
-void BatchReceiver::take(IncomingStripe& incoming, std::vector<EncodedBatch>& pieces) {
-  int wanted = samples_per_stripe_;
-  incoming.samples -= wanted;
-  if (incoming.samples < samples_per_stripe_) ++short_stripes_.at(incoming.producer);
-  while (wanted > 0) {
-    EncodedBatch& front = incoming.batches.front();
-    const auto there = static_cast<int>(front.refs.size());
-    const auto taken = std::min(wanted, there);
-    pieces.push_back({{front.refs.begin(), front.refs.begin() + taken},
-                      front.moments.slice(0, 0, taken),
-                      front.text.slice(0, 0, taken)});
-    wanted -= taken;
-    if (taken == there) {
-      incoming.batches.pop_front();
-    } else {
-      front.refs.erase(front.refs.begin(), front.refs.begin() + taken);
-      front.moments = front.moments.slice(0, taken);
-      front.text = front.text.slice(0, taken);
-    }
+// Behind what has arrived of the same stripe.
+void BatchReceiver::place(const ParcelView& parcel, const IncomingStripe& incoming) {
+  const std::int64_t per_step = samples_per_stripe_, samples = std::ssize(parcel.refs);
+  for (std::int64_t first = 0, count; first < samples; first += count) {
+    const auto [step, before] = std::ldiv(incoming.samples + first, per_step);
+    count = std::min(per_step - before, samples - first);
+    parcel.copy(first, count, batch_of_step(step, parcel.shape), incoming.row + before);
   }
+}
+
+// `step`: how many others come before it.
+EncodedBatch& BatchReceiver::batch_of_step(std::int64_t step, const EncodingShape& shape) {
+  while (std::ssize(batches_) <= step)
+    batches_.push_back(make_empty_batch(samples_per_stripe_ * std::ssize(stripes_), shape, pinned_));
+  return batches_[step];
 }
 
 LedgerDelta BatchReceiver::take_ledger_delta() {

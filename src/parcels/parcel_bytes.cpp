@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "millrace/core/error.h"
+#include "millrace/encode/encoder.h"
 
 namespace millrace {
 namespace {
@@ -65,15 +66,22 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
-torch::Tensor read_tensor(Reader& reader, torch::Dtype dtype, at::IntArrayRef shape) {
-  std::uint64_t extent = 1;  // strides must fit even where a side is 0
-  for (auto side : shape)
+// Of all samples together.
+std::span<const std::byte> read_values(Reader& reader, std::size_t value_bytes, std::uint64_t samples,
+                                       const std::vector<std::int64_t>& shape) {
+  std::uint64_t extent = std::max<std::uint64_t>(samples, 1);  // strides must fit even where a side is 0
+  for (const auto side : shape)
     if (__builtin_mul_overflow(extent, std::max<std::uint64_t>(side, 1), &extent) || extent > (1ull << 40))
       fail(Exit::io, "parcel: impossible tensor shape");
-  auto bytes = reader.take(c10::elementSize(dtype) * static_cast<std::uint64_t>(c10::multiply_integers(shape)));
-  auto tensor = torch::empty(shape, dtype);
-  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor;
+  return reader.take(value_bytes * samples * static_cast<std::uint64_t>(c10::multiply_integers(shape)));
+}
+
+void copy_rows(std::span<const std::byte> values, std::int64_t first, std::int64_t count, torch::Tensor& to,
+               std::int64_t row) {
+  const auto row_bytes = static_cast<std::int64_t>(to.nbytes()) / to.size(0);
+  const auto from = values.subspan(first * row_bytes, count * row_bytes);
+  if (!from.empty())
+    std::memcpy(static_cast<std::byte*>(to.mutable_data_ptr()) + row * row_bytes, from.data(), from.size());
 }
 
 }  // namespace
@@ -87,7 +95,7 @@ std::vector<std::byte> pack_parcel(const ParcelContent& content) {
   const auto& [refs, moments, text] = content.batch;
   const EncodingShape shape{moments.sizes().slice(1).vec(), text.sizes().slice(1).vec()};
   ensure(moments.is_contiguous() && text.is_contiguous() && moments.scalar_type() == torch::kHalf &&
-             text.scalar_type() == (shape.has_tokens() ? torch::kInt32 : torch::kHalf),
+             text.scalar_type() == text_dtype(shape),
          "parcels hold contiguous moments and text in f16, or tokens in i32");
   std::size_t id_bytes = 0;
   for (const auto& ref : refs) id_bytes = std::max(id_bytes, ref.id.size());
@@ -122,13 +130,13 @@ std::vector<std::byte> pack_parcel(const ParcelContent& content) {
   return writer.take();
 }
 
-ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
+ParcelView read_parcel(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   const auto header = reader.read<Header>();
   if (header.magic != magic || header.version != version) fail(Exit::io, "parcel: not a parcel of format {}", version);
-  ParcelContent content;
-  content.stripe = header.stripe;
-  content.report = header.report;
+  ParcelView parcel;
+  parcel.stripe = header.stripe;
+  parcel.report = header.report;
   for (std::uint32_t i = 0; i < header.count; ++i) {
     const auto record = reader.read<RefRecord>();
     SampleRef ref;
@@ -137,16 +145,33 @@ ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
     ref.epoch = record.epoch;
     ref.stripe = header.stripe;
     ref.after = {record.after_epoch, record.after_split, record.row, record.after_given};
-    content.batch.refs.push_back(std::move(ref));
+    parcel.refs.push_back(std::move(ref));
   }
-  content.ledger_delta = reader.text(header.ledger_bytes);
-  const auto count = static_cast<std::int64_t>(header.count);
-  const auto& [channels, height, width] = header.moments_shape;
-  content.batch.moments = read_tensor(reader, torch::kHalf, {count, channels, height, width});
+  parcel.ledger_delta = reader.text(header.ledger_bytes);
   const auto& [tokens, text_width] = header.text_shape;
-  content.batch.text = text_width == 0 ? read_tensor(reader, torch::kInt32, {count, tokens})
-                                       : read_tensor(reader, torch::kHalf, {count, tokens, text_width});
+  parcel.shape.moments.assign(std::begin(header.moments_shape), std::end(header.moments_shape));
+  parcel.shape.text =
+      text_width == 0 ? std::vector<std::int64_t>{tokens} : std::vector<std::int64_t>{tokens, text_width};
+  parcel.moments = read_values(reader, c10::elementSize(torch::kHalf), header.count, parcel.shape.moments);
+  parcel.text = read_values(reader, c10::elementSize(text_dtype(parcel.shape)), header.count, parcel.shape.text);
   if (!reader.at_end()) fail(Exit::io, "parcel: bytes left over after the last tensor");
+  return parcel;
+}
+
+void ParcelView::copy(std::int64_t first, std::int64_t count, EncodedBatch& batch, std::int64_t row) const {
+  ensure(row + count <= std::ssize(batch.refs) && batch.moments.sizes().slice(1) == shape.moments &&
+             batch.text.sizes().slice(1) == shape.text,
+         "all parcels of a run hold encodings of one shape");
+  std::copy_n(refs.begin() + first, count, batch.refs.begin() + row);
+  copy_rows(moments, first, count, batch.moments, row);
+  copy_rows(text, first, count, batch.text, row);
+}
+
+ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
+  const auto parcel = read_parcel(bytes);
+  const auto count = std::ssize(parcel.refs);
+  ParcelContent content{parcel.stripe, make_empty_batch(count, parcel.shape), parcel.ledger_delta, parcel.report};
+  if (count > 0) parcel.copy(0, count, content.batch, 0);
   return content;
 }
 

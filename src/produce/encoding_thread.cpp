@@ -1,5 +1,7 @@
 #include "encoding_thread.h"
 
+#include <utility>
+
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/nn/device.h"
@@ -68,9 +70,23 @@ std::optional<EncoderOutput> EncodingThread::next(std::chrono::milliseconds limi
   return std::nullopt;
 }
 
+// NOTE [Two batches at a time] A GPU computes one batch while this thread puts the next one together and starts it, so
+// that it never waits for the host. What it has made is handed on as soon as it is there, which is looked at between
+// two samples. The CPU is through with a batch when it has been started, and nothing is put together meanwhile. The
+// next samples of a stripe may lie in the next batch when one turns out not to be finite. Then its replacement comes
+// behind that batch, and both are handed on as one: whenever a batch is done, a stripe's samples keep their order, and
+// no parcel lacks one.
 void EncodingThread::work() {
-  while (ready_.push(encode(take_samples()))) {
-  }
+  do {
+    auto next = start(take_samples());
+    if (running_) collect();
+    running_ = std::move(next);
+    hand_on();
+    if (!missing_.empty() || encoder_.is_done(*running_)) {
+      collect();
+      replace_missing();
+    }
+  } while (hand_on());
 }
 
 // An encoder batch of samples that need one, and the cached samples between them, up to as many again.
@@ -78,6 +94,10 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
   std::vector<TransformedSample> samples;
   int to_encode = 0;
   while (to_encode < encoder_.batch_size() && static_cast<int>(samples.size()) < 2 * encoder_.batch_size()) {
+    if (running_ && encoder_.is_done(*running_)) {
+      collect();
+      hand_on();
+    }
     auto sample = samples_.next();
     ensure(sample.has_value(), "training reads stripes without end");
     to_encode += !sample->encoding;
@@ -86,36 +106,51 @@ std::vector<TransformedSample> EncodingThread::take_samples() {
   return samples;
 }
 
-EncoderOutput EncodingThread::encode(std::vector<TransformedSample> samples) {
-  EncoderOutput encoded;
-  std::vector<EncodedBatch> pieces;
-  std::deque<std::uint32_t> missing;  // stripes that lack a sample
-  while (!samples.empty()) {
-    const Stopwatch watch;
-    auto checked = encoder_.encode(std::move(samples));
-    encode_seconds_ += watch.seconds();
-    for (auto& ref : drop_non_finite(checked)) {
-      missing.push_back(ref.stripe);
-      encoded.dropped.push_back(std::move(ref));
-    }
-    pieces.push_back(std::move(checked.batch));
-    if (encoded.dropped.size() > max_dropped) give_up(encoded.dropped);
-    samples = take_replacements(missing);
-  }
-  encoded.batch = concatenate(pieces);
-  encoded.spent = report();
-  encoded.since = Stopwatch();
-  return encoded;
+StartedEncoding EncodingThread::start(std::vector<TransformedSample> samples) {
+  const Stopwatch watch;
+  auto started = encoder_.start(std::move(samples));
+  encode_seconds_ += watch.seconds();
+  return started;
 }
 
-// The next samples of these stripes, as many as an encoder batch holds.
-std::vector<TransformedSample> EncodingThread::take_replacements(std::deque<std::uint32_t>& missing) {
+// Waits for what is running, and keeps what it has become.
+void EncodingThread::collect() {
+  const Stopwatch watch;
+  auto checked = encoder_.collect(*std::exchange(running_, std::nullopt));
+  encode_seconds_ += watch.seconds();
+  for (auto& ref : drop_non_finite(checked)) {
+    missing_.push_back(ref.stripe);
+    collected_.dropped.push_back(std::move(ref));
+  }
+  pieces_.push_back(std::move(checked.batch));
+  if (collected_.dropped.size() > max_dropped) give_up(collected_.dropped);
+}
+
+// When nothing else has been begun.
+void EncodingThread::replace_missing() {
+  while (!missing_.empty()) {
+    running_ = start(take_replacements());
+    collect();
+  }
+}
+
+// What has been collected, unless it lacks samples. False when nobody wants any more.
+bool EncodingThread::hand_on() {
+  if (pieces_.empty() || !missing_.empty()) return !ready_.closed();
+  collected_.batch = concatenate(std::exchange(pieces_, {}));
+  collected_.spent = report();
+  collected_.since = Stopwatch();
+  return ready_.push(std::exchange(collected_, {}));
+}
+
+// The next samples of the stripes that lack some, as many as an encoder batch holds.
+std::vector<TransformedSample> EncodingThread::take_replacements() {
   std::vector<TransformedSample> samples;
-  while (!missing.empty() && static_cast<int>(samples.size()) < encoder_.batch_size()) {
-    auto sample = samples_.replacement(missing.front());
+  while (!missing_.empty() && static_cast<int>(samples.size()) < encoder_.batch_size()) {
+    auto sample = samples_.replacement(missing_.front());
     ensure(sample.has_value(), "training reads stripes without end");
     samples.push_back(std::move(*sample));
-    missing.pop_front();
+    missing_.pop_front();
   }
   return samples;
 }

@@ -16,8 +16,8 @@
 
 namespace millrace {
 
-// One encoder batch as it leaves the encoders. A sample whose encoding is not finite is replaced, at the end of the
-// same batch, by the next one of its stripe, so that no parcel lacks a sample that the order of parcels counts on.
+// One encoder batch as it leaves the encoders, rarely two. A sample whose encoding is not finite is replaced, behind
+// them, by the next one of its stripe, so that no parcel lacks a sample that the order of parcels counts on.
 struct EncoderOutput {
   EncodedBatch batch;                // finite
   std::vector<SampleRef> dropped{};  // not finite: left out of `batch`
@@ -26,7 +26,8 @@ struct EncoderOutput {
 };
 
 // Takes samples from the stream and encodes them, in a thread of its own, so that parcels travel meanwhile: messages
-// move only while the thread that talks to MPI looks after them. One batch is made ahead.
+// move only while the thread that talks to MPI looks after them. One batch is made ahead, and on a GPU one is being put
+// together while another one is computed.
 class EncodingThread {
  public:
   // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
@@ -40,8 +41,11 @@ class EncodingThread {
  private:
   void work();
   std::vector<TransformedSample> take_samples();
-  std::vector<TransformedSample> take_replacements(std::deque<std::uint32_t>& missing);
-  EncoderOutput encode(std::vector<TransformedSample> samples);
+  std::vector<TransformedSample> take_replacements();
+  StartedEncoding start(std::vector<TransformedSample> samples);
+  void collect();
+  void replace_missing();
+  bool hand_on();
   ProducerReport report();
 
   StripeStream& stream_;
@@ -49,6 +53,10 @@ class EncodingThread {
   InterleavedReader samples_;
   const Stopwatch since_start_{};
   double encode_seconds_ = 0;
+  std::optional<StartedEncoding> running_;
+  std::vector<EncodedBatch> pieces_;   // finite, not handed on yet
+  EncoderOutput collected_;            // what else is to be said of them
+  std::deque<std::uint32_t> missing_;  // stripes that lack a sample in them
   GpuWatch gpu_;
   std::exception_ptr failure_;  // set before the queue is closed
   BoundedQueue<EncoderOutput> ready_{1};

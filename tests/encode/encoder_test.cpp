@@ -115,6 +115,40 @@ TEST_P(EncoderOnDevice, AShortBatchGivesWhatAFullOneGives) {
   EXPECT_EQ(encoder.images(), 7 + 1 + 2 + 3 + 4 + 5 + 6);
 }
 
+TEST_P(EncoderOnDevice, ABatchMayBeStartedBeforeTheLastOneIsCollected) {
+  auto encoder = make_encoder(device());
+  const auto a = noise_samples({0, 1, 2, 3, 4, 5, 6}, 64), b = noise_samples({7, 8, 9}, 64);
+  const auto expected_a = encoder.encode(a), expected_b = encoder.encode(b);
+  auto started_a = encoder.start(a), started_b = encoder.start(b);
+  EXPECT_TRUE(is_cuda() || (started_a.work.is_done() && started_b.work.is_done())) << "the CPU puts nothing off";
+  for (auto& [started, expected] : {std::pair(&started_a, &expected_a), std::pair(&started_b, &expected_b)}) {
+    const auto batch = encoder.collect(std::move(*started));
+    EXPECT_EQ(batch.refs.front().id, expected->refs.front().id);
+    EXPECT_EQ(batch.moments.is_pinned(), is_cuda());
+    EXPECT_TRUE(is_same(batch.moments, expected->moments, device()));
+    EXPECT_TRUE(is_same(batch.text, expected->text, device()));
+  }
+  EXPECT_EQ(encoder.images(), 2 * (7 + 3));
+}
+
+TEST_P(EncoderOnDevice, PixelsAreNormalizedWhereTheyAre) {
+  const auto pixels = stack_images(noise_samples({1, 2}, 32));
+  const auto expected = pixels.permute({0, 3, 1, 2}).to(torch::kFloat64) / 127.5 - 1;
+  const auto images = normalize_images(pixels.to(device()), torch::kBFloat16);
+  EXPECT_EQ(images.scalar_type(), torch::kBFloat16);
+  EXPECT_TRUE(images.is_contiguous(is_cuda() ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous));
+  EXPECT_LE((images.to(torch::kCPU, torch::kFloat64) - expected).abs().max().item<double>(), 1.0 / 256)
+      << "half of bfloat16's last place below 1, and what fp32 adds to it";
+}
+
+TEST(ImagesToTensor, AShortBatchEndsInItsLastImage) {
+  const auto samples = noise_samples({1, 2}, 8);
+  const auto pixels = stack_images(samples, 4, /*pinned=*/false);
+  EXPECT_EQ(pixels.sizes(), at::IntArrayRef({4, 8, 8, 3}));
+  EXPECT_TRUE(torch::equal(pixels.slice(0, 0, 2), stack_images(samples)));
+  for (const int row : {2, 3}) EXPECT_TRUE(torch::equal(pixels[row], pixels[1]));
+}
+
 TEST_P(EncoderOnDevice, WithoutATextEncoderCaptionsStayTokens) {
   const auto configs = preset_configs(Preset::tiny);
   auto vae = make_vae(configs.vae, 1);

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "devices.h"
 #include "millrace/core/error.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "parcels/encodings.h"
@@ -57,6 +58,38 @@ TEST(BatchReceiver, EveryStepHasTheNextSamplesOfEveryStripe) {
       expect_local_batch(take_batch(source), stripes, per_step * step, per_step);
     }
   }
+}
+
+class BatchReceiverOnDevice : public test::OnDevice {};
+MILLRACE_ON_DEVICES(BatchReceiverOnDevice);
+
+// ... in one piece of memory, from which a GPU takes it at once.
+TEST_P(BatchReceiverOnDevice, ABatchIsReadyForItsDevice) {
+  ScriptedReceiver receiver;
+  BatchReceiver source(receiver, {{1, 0}, {4, 1}}, 2, /*pinned=*/is_cuda());
+  receiver.put(0, 1, 0, 5);
+  receiver.put(1, 4, 0, 3);
+  receiver.put(1, 4, 3, 1);
+  for (int step = 0; step < 2; ++step) {
+    const auto batch = take_batch(source);
+    for (const auto& tensor : {batch.moments, batch.text}) {
+      EXPECT_EQ(tensor.is_pinned(), is_cuda());
+      EXPECT_TRUE(tensor.is_contiguous());
+      EXPECT_EQ(tensor.storage().nbytes(), tensor.nbytes()) << "nothing but the batch";
+    }
+    expect_local_batch({batch.refs, upload(batch.moments, device()).cpu(), upload(batch.text, device()).cpu()}, {1, 4},
+                       2 * step, 2);
+  }
+}
+
+TEST(BatchReceiver, ParcelsOfAnotherShapeAreAMistakeOfOurs) {
+  ScriptedReceiver receiver;
+  BatchReceiver source(receiver, {{1, 0}}, 2);
+  receiver.put(0, 1, 0, 1);
+  auto other = test::make_content(1, 1, 1);
+  other.batch.text = other.batch.text.slice(2, 0, 8).contiguous();
+  receiver.put(0, other);
+  EXPECT_THROW(source.next(1), Error);
 }
 
 TEST(BatchReceiver, AProducerThatRunsAheadIsHeldBackByItsSlots) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <deque>
 #include <set>
 
@@ -47,7 +48,8 @@ inline ParcelContent make_content(std::uint32_t stripe, int first, int count) {
   return content;
 }
 
-// Gives out parcels in the order in which the test has put them here, and knows how many of each producer are held.
+// Gives out parcels in the order in which the test has put them here, and knows how many of each producer are held. One
+// that was given back holds other bytes.
 class ScriptedReceiver final : public ParcelReceiver {
  public:
   void put(int producer, const ParcelContent& content) {
@@ -59,15 +61,21 @@ class ScriptedReceiver final : public ParcelReceiver {
   int held(int producer) const { return held_.contains(producer) ? held_.at(producer) : 0; }
   int given() const { return given_; }
   void set_signal(int signal) { signal_ = signal; }
+  // Once, when nothing is left to be given.
+  void fail_with(const Error& error) { error_ = error; }
 
   std::optional<Parcel> receive(double) override {
+    if (waiting_.empty() && error_) throw *std::exchange(error_, std::nullopt);
     if (waiting_.empty()) return std::nullopt;
     given_bytes_.push_back(std::move(waiting_.front().bytes));
     const auto [producer, stripe, unused] = std::move(waiting_.front());
     waiting_.pop_front();
     ++held_[producer];
     ++given_;
-    return Parcel(given_bytes_.back(), stripe, producer, [this, producer = producer] { --held_[producer]; });
+    return Parcel(given_bytes_.back(), stripe, producer, [this, producer = producer, &bytes = given_bytes_.back()] {
+      std::ranges::fill(bytes, std::byte{0xff});
+      --held_[producer];
+    });
   }
   void poll() override {}
   void request_stop() override {}
@@ -88,6 +96,7 @@ class ScriptedReceiver final : public ParcelReceiver {
   std::deque<std::vector<std::byte>> given_bytes_;  // never move: parcels refer to them
   std::map<int, int> held_;
   int given_ = 0, signal_ = 0;
+  std::optional<Error> error_;
 };
 
 }  // namespace millrace::test

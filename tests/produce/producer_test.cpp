@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 #include <thread>
 
 #include "dataset/fake_source.h"
+#include "encoding_thread.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/parcels/parcel_bytes.h"
@@ -53,7 +55,41 @@ class EncodedRows final : public SampleSource {
 
 const EncodingShape tiny_shape{{8, 1, 1}, {1, 2}};
 
-TEST(Producer, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
+// Its batches are done when the test says: a GPU, as a producer sees it, or the CPU.
+class SlowEncoder final : public CachedEncoder {
+ public:
+  enum class Done { at_once, when_collected, now_and_then };
+  explicit SlowEncoder(Done done)
+      : CachedEncoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5), done_(done) {}
+
+  StartedEncoding start(std::vector<TransformedSample> samples) override {
+    steps += fmt::format("start {}, ", started_++);
+    EXPECT_LE(started_ - collected_, 2) << "memory for two batches";
+    return CachedEncoder::start(std::move(samples));
+  }
+  bool is_done(const StartedEncoding&) const override {
+    return done_ == Done::at_once || (done_ == Done::now_and_then && random_() % 8 == 0);
+  }
+  CheckedBatch collect(StartedEncoding started) override {
+    steps += fmt::format("collect {}, ", collected_++);
+    return CachedEncoder::collect(std::move(started));
+  }
+
+  std::string steps;
+
+ private:
+  const Done done_;
+  int started_ = 0, collected_ = 0;
+  mutable std::mt19937 random_{7};
+};
+
+class ProducerWithSlowEncoder : public testing::TestWithParam<SlowEncoder::Done> {};
+INSTANTIATE_TEST_SUITE_P(Done, ProducerWithSlowEncoder,
+                         testing::Values(SlowEncoder::Done::at_once, SlowEncoder::Done::when_collected,
+                                         SlowEncoder::Done::now_and_then));
+
+// Whenever batches are done.
+TEST_P(ProducerWithSlowEncoder, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
   const FakeSource rows({test::Rows(30), test::Rows(30), test::Rows(30)});
   const std::set<std::string> broken = {"001/7", "001/8", "001/9", "002/0"};
   const EncodedRows source(rows, [&](const std::string& id) { return broken.contains(id); });
@@ -61,7 +97,7 @@ TEST(Producer, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
   const EpochOrder order(5, plan.stripes);
   StripeStream stream(order, source, {}, {.threads = 2, .block = 4});
   for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
-  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  SlowEncoder encoder(GetParam());
   constexpr ParcelSize size{.samples_per_step = 2, .steps = 2};
   auto ends = make_in_process_handoff({plan_parcel_bytes(size.samples(), tiny_shape), /*slots=*/2});
 
@@ -98,6 +134,29 @@ TEST(Producer, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) {
   EXPECT_GT(report.readers.read, 0);
   EXPECT_GT(report.encode_seconds, 0);
   EXPECT_LE(report.encode_seconds + report.encode_wait_seconds, report.seconds);
+}
+
+// Else a GPU would wait for the host between two batches.
+TEST(Producer, ABatchIsPutTogetherAndStartedWhileTheLastOneIsComputed) {
+  const FakeSource rows({test::Rows(30)});
+  for (const auto done : {SlowEncoder::Done::when_collected, SlowEncoder::Done::at_once}) {
+    const EncodedRows source(rows, [](const std::string&) { return false; });
+    const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+    const EpochOrder order(5, plan.stripes);
+    StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
+    stream.add(0, {});
+    SlowEncoder encoder(done);
+    {
+      EncodingThread encoding(stream, encoder, {0}, {5, 1});
+      for (int batches = 0; batches < 3;) batches += encoding.next(std::chrono::milliseconds(20)).has_value();
+    }
+    const bool is_gpu = done == SlowEncoder::Done::when_collected;
+    EXPECT_EQ(encoder.steps.rfind(is_gpu ? "start 0, start 1, collect 0, start 2, collect 1, start 3, collect 2, "
+                                         : "start 0, collect 0, start 1, collect 1, start 2, collect 2, ",
+                                  0),
+              0u)
+        << encoder.steps;
+  }
 }
 
 // A broken VAE must not make it search for ever.

@@ -15,6 +15,14 @@ namespace millrace {
 // row, and what it cannot write is an Error(io).
 enum class CacheUse { beside, whole };
 
+// Samples on their way through a CachedEncoder.
+struct StartedEncoding {
+  EncodedBatch batch;                    // holds what samples brought; empty where none brought anything
+  std::vector<TransformedSample> fresh;  // the others, without their pixels
+  std::vector<std::int64_t> fresh_rows;  // where they belong in `batch`
+  StartedBatch encoded;                  // of `fresh`
+};
+
 // The encoding stage of a producer: samples that bring their encoding pass through, the others go through the encoder
 // and from there into the cache, too.
 class CachedEncoder {
@@ -23,8 +31,16 @@ class CachedEncoder {
   CachedEncoder(Encoder* encoder, std::unique_ptr<CacheWriter> cache, CacheUse use, EncodingShape shape,
                 int batch_size);
 
+  virtual ~CachedEncoder() = default;
+
   // At most batch_size() samples without encoding among them; the result has the order of the samples.
-  CheckedBatch encode(std::vector<TransformedSample> samples);
+  CheckedBatch encode(std::vector<TransformedSample> samples) { return collect(start(std::move(samples))); }
+
+  // The same in two parts, as Encoder has it. Batches are collected in the order in which they were started. Virtual for
+  // tests that decide when a batch is there.
+  virtual StartedEncoding start(std::vector<TransformedSample> samples);
+  virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
+  virtual CheckedBatch collect(StartedEncoding started);
   // Lets the cache know rows that need not be read again. Any thread may call it, also while another one encodes.
   void reject(const std::vector<RejectedRow>& rows);
   // Publishes what the cache has collected.

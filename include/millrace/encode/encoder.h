@@ -10,7 +10,9 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/encode/batch.h"
 #include "millrace/encode/text_encoder.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/models/autoencoder_kl.h"
+#include "millrace/nn/device_work.h"
 #include "millrace/text/tokenizer.h"
 
 namespace millrace {
@@ -26,6 +28,12 @@ struct EncodeConfig {
   void describe(config::Section& section);
 };
 
+// Samples on their way through the encoders: `work` makes the batch's moments and text.
+struct StartedBatch {
+  EncodedBatch batch;
+  DeviceWork work;
+};
+
 // The frozen half of Stable Diffusion: VAE encoder and text encoder on one device.
 class Encoder {
  public:
@@ -35,7 +43,12 @@ class Encoder {
   // At most `batch_size` samples -> their moments and text on the host, refs in the same order.
   // NOTE [Fixed shape]: the networks always see exactly `batch_size` rows, a short batch is filled with its last
   // sample: kernels change with the batch size, and a sample's moments must not depend on how many neighbours it had.
-  EncodedBatch encode(std::span<const TransformedSample> samples);
+  EncodedBatch encode(std::span<const TransformedSample> samples) { return collect(start(samples)); }
+
+  // The same in two parts. A GPU still computes when `start` returns: meanwhile the next batch may be put together and
+  // started, behind this one. The CPU is through with it.
+  StartedBatch start(std::span<const TransformedSample> samples);
+  EncodedBatch collect(StartedBatch started);
 
   // Where it has one.
   TextEncoder& text() { return text_.value(); }
@@ -56,16 +69,24 @@ class Encoder {
 // What the encoders take: the samples' pixels, u8 (B, H, W, 3), and their tokens, i64 (B, 77); on the host.
 torch::Tensor stack_images(std::span<const TransformedSample> samples);
 torch::Tensor stack_tokens(std::span<const TransformedSample> samples);
-// u8 (B, H, W, 3) -> fp32 (B, 3, H, W) in [-1, 1], where the pixels are.
-torch::Tensor normalize_images(const torch::Tensor& pixels);
+// The same, the last image repeated until there are `rows`; `pinned` as in make_empty_batch.
+torch::Tensor stack_images(std::span<const TransformedSample> samples, std::int64_t rows, bool pinned);
+// u8 (B, H, W, 3) -> (B, 3, H, W) in [-1, 1], computed in fp32, where the pixels are; on a GPU in channels-last order,
+// as networks have it there.
+torch::Tensor normalize_images(const torch::Tensor& pixels, torch::Dtype dtype = torch::kFloat32);
 
 // Of each row whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as infinity.
 std::vector<bool> finite_rows(const EncodedBatch& batch);
 
 // Rows `rows` of `batch`, in that order.
 EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);
-// The rows of all, one batch after the other; there must be one. `pinned`: in page-locked memory, which a GPU copies
-// from while the host goes on.
-EncodedBatch concatenate(std::vector<EncodedBatch> batches, bool pinned = false);
+// The rows of all, one batch after the other; there must be one.
+EncodedBatch concatenate(std::vector<EncodedBatch> batches);
+
+// A batch of so many samples whose encodings are still to be filled in. `pinned`: in page-locked memory, which a GPU
+// copies from while the host goes on.
+EncodedBatch make_empty_batch(std::int64_t samples, const EncodingShape& shape, bool pinned = false);
+// What `text` of a batch is made of.
+torch::Dtype text_dtype(const EncodingShape& shape);
 
 }  // namespace millrace

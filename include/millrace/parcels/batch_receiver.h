@@ -14,7 +14,8 @@ namespace millrace {
 // A trainer's local batches, put together from the parcels of its producers.
 class BatchReceiver {
  public:
-  // `producer_of`: per own stripe, the position of its producer in the receiver's list. `pinned`: as in concatenate.
+  // `producer_of`: per own stripe, the position of its producer in the receiver's list. `pinned`: as in
+  // make_empty_batch.
   BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of, int samples_per_stripe,
                 bool pinned = false);
 
@@ -32,23 +33,26 @@ class BatchReceiver {
   const std::map<int, ProducerReport>& reports() const { return reports_; }
 
  private:
-  // What has arrived of one stripe and is not used yet.
   struct IncomingStripe {
     int producer = 0;
-    std::deque<EncodedBatch> batches;
-    int samples = 0;
+    std::int64_t row = 0;      // of its first sample in every batch
+    std::int64_t samples = 0;  // that have arrived and are not used yet
   };
   bool lacks(int producer) const { return short_stripes_.at(producer) > 0; }
   bool receive_until_nothing_lacks(double seconds);
   bool unpack_held();
   void unpack(const Parcel& parcel);
-  void take(IncomingStripe& incoming, std::vector<EncodedBatch>& pieces);
+  void place(const ParcelView& parcel, const IncomingStripe& incoming);
+  EncodedBatch& batch_of_step(std::int64_t step, const EncodingShape& shape);
 
   ParcelReceiver& receiver_;
   const int samples_per_stripe_;
   const bool pinned_;
   std::map<std::uint32_t, IncomingStripe> stripes_;  // own stripes, in order
-  std::map<int, int> short_stripes_;                 // per producer: its stripes with less than the next step needs
+  // Of the steps to come, the next one in front, each made when its first sample arrives: a parcel's samples are copied
+  // once, from its slot to their places in the batches that they are trained in.
+  std::deque<EncodedBatch> batches_;
+  std::map<int, int> short_stripes_;  // per producer: its stripes with less than the next step needs
   // NOTE [Held parcels] A parcel of a producer of whom nothing is lacked stays in its slot: one that runs ahead is then
   // held back by its own full ring, and never fills the trainer's memory while another one is awaited. As soon as
   // something of its producer is lacked, it is taken out, whichever stripe is awaited: see NOTE [Order of parcels] in

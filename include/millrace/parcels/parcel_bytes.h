@@ -25,7 +25,22 @@ std::size_t parcel_capacity_bytes(int samples, const EncodingShape& shape, std::
 // docs/formats.md, "Parcel": little-endian, header, refs, ledger, moments f16, text f16 or tokens i32.
 std::vector<std::byte> pack_parcel(const ParcelContent& content);
 
-// Checks every length against the bytes given; Error(io) when they do not fit. The tensors own their memory.
+// A parcel where it lies: its numbers are still bytes of the slot, at any address.
+struct ParcelView {
+  std::uint32_t stripe = 0;
+  std::vector<SampleRef> refs;
+  std::string ledger_delta;
+  ProducerReport report;
+  EncodingShape shape;                       // of each sample
+  std::span<const std::byte> moments, text;  // of all, sample by sample
+
+  // Samples [first, first + count) become rows [row, row + count) of `batch`, which has room for them.
+  void copy(std::int64_t first, std::int64_t count, EncodedBatch& batch, std::int64_t row) const;
+};
+
+// Checks every length against the bytes given; Error(io) when they do not fit. The view holds as long as the bytes do.
+ParcelView read_parcel(std::span<const std::byte> bytes);
+// The same in memory of its own.
 ParcelContent unpack_parcel(std::span<const std::byte> bytes);
 
 }  // namespace millrace
