@@ -142,8 +142,9 @@ broken_nodes() {
   sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE ' (down|fail|.*\*$)' | cut -d' ' -f1 | sort -u || true
 }
 
+# What it says otherwise is in a file of the node's name.
 answers() {
-  "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" true &> /dev/null
+  "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" true &> "$scratch/answer.$1"
 }
 
 # silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
@@ -190,7 +191,7 @@ drop_nodes() {
   suspect=$(suspect_node)
   for node in "${nodes[@]}"; do
     if grep -qxF "$node" <<< "$dead" || ! cut -d' ' -f1 <<< "$still" | grep -qxF "$node"; then
-      say "going on without node $node, which does not answer"
+      say "going on without node $node, which does not answer: $(tail -n 1 "$scratch/answer.$node" 2> /dev/null)"
       reduced=1 node_died=1
     elif [[ $node == "$suspect" ]]; then
       say "going on without node $node, which a rank that ended with 76 ran on"
