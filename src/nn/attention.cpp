@@ -2,8 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <array>
 #include <atomic>
 #include <iterator>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,14 +45,26 @@ constexpr const char* kernel_names[] = {"LibTorch math",  "LibTorch flash",     
                                         "LibTorch cuDNN", "LibTorch overrideable", "small images by our own"};
 constexpr std::size_t own_kernel = std::size(kernel_names) - 1;
 std::atomic<unsigned> taken_kernels = 0;
-std::atomic<bool> is_asked = true;
 
 void note_own_kernel() {
-  if (is_asked) taken_kernels |= 1u << own_kernel;
+  taken_kernels |= 1u << own_kernel;
 }
 
+// Asks LibTorch once for all attentions that are alike: a network has few of them, and calls each again and again.
 void note_kernel(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
-  if (!is_asked) return;
+  using Case = std::array<std::int64_t, 8>;
+  static std::mutex mutex;
+  static std::set<Case> asked;
+  const Case now{static_cast<std::int64_t>(q.device().type()),
+                 static_cast<std::int64_t>(q.scalar_type()),
+                 torch::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad()),
+                 q.size(0),
+                 q.size(1),
+                 q.size(2),
+                 q.size(3),
+                 k.size(2)};
+  const std::lock_guard lock(mutex);
+  if (!asked.insert(now).second) return;
   const auto kernel = at::_fused_sdp_choice(q, k, v);
   if (kernel >= 0 && static_cast<std::size_t>(kernel) < own_kernel) taken_kernels |= 1u << kernel;
 }
@@ -68,7 +83,6 @@ torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const to
 }
 
 std::string attention_kernels() {
-  is_asked = false;
   std::vector<std::string> names;
   for (std::size_t kernel = 0; kernel < std::size(kernel_names); ++kernel)
     if (taken_kernels >> kernel & 1) names.emplace_back(kernel_names[kernel]);

@@ -35,7 +35,7 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   }
   const int gpus = word == "cpu" ? 0 : gpu::count();
   if (gpus > 0) {
-    at::globalContext().setAllowTF32CuDNN(false);  // float32 means float32, in convolutions too
+    compute_float32_exactly();
     at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setBenchmarkCuDNN(true);  // shapes stay the same for the whole run
@@ -83,6 +83,17 @@ bool built_with_cuda() {
 
 std::string cuda_versions() {
   return gpu::versions();
+}
+
+// By the older setters, which LibTorch's own code still asks for matrix products, and by the newer ones, which nothing
+// above them (the backend's or the general precision) can change.
+void compute_float32_exactly() {
+  using enum at::Float32Op;
+  auto& context = at::globalContext();
+  context.setAllowTF32CuBLAS(false);  // TORCH_ALLOW_TF32_CUBLAS_OVERRIDE would have it otherwise
+  context.setAllowTF32CuDNN(false);
+  for (const auto op : {MATMUL, CONV, RNN})
+    context.setFloat32Precision(at::Float32Backend::CUDA, op, at::Float32Precision::IEEE);
 }
 
 void compute_deterministically() {

@@ -2,18 +2,42 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+
 namespace millrace {
+
+namespace {
+
+constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
+
+Error too_little_memory(const c10::Error& error) {
+  return Error(Exit::usage, error.what_without_backtrace(),
+               "batch.micro, model.gradient_checkpointing and parallel.strategy on trainers, encode.batch_size on "
+               "producers and generate.batch_size decide how much memory a GPU needs");
+}
+
+// cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:
+// CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_ALLOC_FAILED and, of cuDNN 9, ..._DEVICE_ALLOCATION_FAILED.
+bool tells_of_too_little_memory(const std::string& message) {
+  for (const char* words : {"_STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED", "CUDA error: out of memory"})
+    if (message.find(words) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
 
 std::optional<Error> present_torch_error() {
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    return Error(Exit::usage, error.what_without_backtrace(),
-                 "batch.micro, model.gradient_checkpointing and parallel.strategy on trainers, encode.batch_size on "
-                 "producers and generate.batch_size decide how much memory a GPU needs");
+    return too_little_memory(error);
   } catch (const c10::AcceleratorError& error) {
+    if (error.get_error_code() == cuda_error_memory_allocation) return too_little_memory(error);
     return Error(Exit::timeout, error.what_without_backtrace(),
                  "the kernel's log tells of a broken GPU, `millrace env` of the driver");
+  } catch (const c10::Error& error) {
+    if (tells_of_too_little_memory(error.msg())) return too_little_memory(error);
+    return std::nullopt;
   } catch (...) {
     return std::nullopt;
   }

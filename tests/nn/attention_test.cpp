@@ -1,8 +1,12 @@
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
 #include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
 
 #include "cpu/attention_small.h"
 #include "millrace/nn/attention.h"
@@ -134,6 +138,40 @@ TEST(Attention, RefusesASecondDerivative) {
   const auto inputs = random_inputs({1, 2, 8, 6, 6});
   const auto output = attention(inputs[0], inputs[1], inputs[2], 2).square().sum();
   EXPECT_ANY_THROW(torch::autograd::grad({output}, inputs, {}, /*retain_graph=*/true, /*create_graph=*/true));
+}
+
+// How often LibTorch is asked which kernel it would take, while it lives.
+class Questions {
+ public:
+  Questions()
+      : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&count).scopes({at::RecordScope::FUNCTION}))) {
+    asked_ = 0;
+  }
+  ~Questions() { at::removeCallback(handle_); }
+  int asked() const { return asked_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
+    asked_ += std::string_view(function.name()) == "aten::_fused_sdp_choice";
+    return nullptr;
+  }
+  static inline int asked_ = 0;
+  at::CallbackHandle handle_;
+};
+
+// scaled_dot_product_attention asks by itself each time; by us each case is asked once more.
+TEST(Attention, EachCaseIsAskedForItsKernelOnce) {
+  const auto inputs = random_inputs({1, 2, 5, 6, 7});
+  const auto asked = [&](const std::vector<torch::Tensor>& by) {
+    const Questions questions;
+    attention(by[0], by[1], by[2], 2);
+    return questions.asked();
+  };
+  const int first = asked(inputs), second = asked(inputs);
+  EXPECT_EQ(first, second + 1);
+  EXPECT_EQ(asked(random_inputs({2, 2, 5, 6, 7})), first);  // another batch is another case
+  EXPECT_NE(attention_kernels().find("LibTorch"), std::string::npos);
+  EXPECT_EQ(attention_kernels(), attention_kernels());
 }
 
 // One head, by the code for any processor and by that for this one.

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -37,6 +38,18 @@ TEST(Device, GpusAreDealtRoundRobin) {
   synchronize(device);
   EXPECT_GE(peak_memory_bytes(device), tensor.nbytes());
   EXPECT_FALSE(device_name(device).empty());
+}
+
+// Settings alone, so without a GPU, too. "high" is what TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 sets at the start.
+TEST(Device, Float32IsNotTf32WhateverTheEnvironmentSays) {
+  auto& context = at::globalContext();
+  context.setFloat32MatmulPrecision("high");
+  ASSERT_TRUE(context.allowTF32CuBLAS());
+  compute_float32_exactly();
+  EXPECT_FALSE(context.allowTF32CuBLAS());  // throws where the older and the newer settings contradict each other
+  EXPECT_FALSE(context.allowTF32CuDNN());
+  for (const auto op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
+    EXPECT_EQ(context.float32Precision(at::Float32Backend::CUDA, op), at::Float32Precision::IEEE);
 }
 
 // Without a GPU, too: a CUDA build whose libraries the linker dropped, or the loader did not find, finds no GPU

@@ -17,13 +17,34 @@ std::optional<Error> translated(Throw&& throw_it) {
   return std::nullopt;
 }
 
+void expect_matter_of_keys(const std::optional<Error>& error, const std::string& what) {
+  ASSERT_TRUE(error) << what;
+  EXPECT_EQ(error->exit(), Exit::usage) << what;
+  EXPECT_EQ(error->what(), what);
+  EXPECT_NE(error->hint().find("batch.micro"), std::string::npos) << what;
+}
+
 TEST(TorchError, ATooSmallGpuIsAMatterOfKeys) {
-  const auto error =
-      translated([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2 GiB"); });
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->exit(), Exit::usage);
-  EXPECT_STREQ(error->what(), "CUDA out of memory. Tried to allocate 2 GiB");
-  EXPECT_NE(error->hint().find("batch.micro"), std::string::npos);
+  const std::string message = "CUDA out of memory. Tried to allocate 2 GiB";
+  expect_matter_of_keys(translated([&] { TORCH_CHECK_WITH(OutOfMemoryError, false, message); }), message);
+}
+
+// The runtime's own allocations, as cudaHostAlloc's of pinned memory: cudaErrorMemoryAllocation.
+TEST(TorchError, SoIsMemoryThatCudaDoesNotGive) {
+  const std::string message = "CUDA error: out of memory";
+  expect_matter_of_keys(translated([&] {
+                          throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 2, message);
+                        }),
+                        message);
+  expect_matter_of_keys(translated([&] { TORCH_CHECK(false, message); }), message);
+}
+
+// The words of at::cuda's checks, with the names that cublasStatus_t and cudnnStatus_t have.
+TEST(TorchError, SoIsMemoryThatCublasAndCudnnDoNotGet) {
+  for (const std::string message :
+       {"CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})
+    expect_matter_of_keys(translated([&] { TORCH_CHECK(false, message); }), message);
 }
 
 TEST(TorchError, AGpuThatFailedIsASuspect) {
@@ -32,10 +53,12 @@ TEST(TorchError, AGpuThatFailedIsASuspect) {
   });
   ASSERT_TRUE(error);
   EXPECT_EQ(error->exit(), Exit::timeout);
+  EXPECT_EQ(error->hint().find("batch.micro"), std::string::npos);
 }
 
 TEST(TorchError, NoOtherIsKnown) {
   EXPECT_FALSE(translated([] { torch::ones({2}) + torch::ones({3}); }));
+  EXPECT_FALSE(translated([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"); }));
   EXPECT_FALSE(translated([] { throw std::runtime_error("x"); }));
 }
 

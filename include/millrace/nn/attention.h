@@ -11,8 +11,8 @@ namespace millrace::nn {
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal = false);
 
-// The kernels that did it in this process until the first call of this function, as "LibTorch flash, small images by
-// our own"; from then on nobody asks which it is. Empty: there was no attention.
+// The kernels that have done it in this process so far, as "LibTorch flash, small images by our own". Empty: there was
+// no attention. A text encoder's, which are causal, do not count.
 std::string attention_kernels();
 
 }  // namespace millrace::nn

@@ -8,8 +8,7 @@ namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
 // word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node, the calling thread
-// is set to its own, and float32 is computed as such (LibTorch would take TF32 for convolutions). cuDNN tries its
-// kernels for each shape.
+// is set to its own, and float32 is computed as such. cuDNN tries its kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
 
 // At the start of a thread beside the one that has called resolve_device: on a GPU it computes in a stream of its own,
@@ -28,6 +27,9 @@ bool built_with_cuda();
 // "13.0 (driver 13.0), cuDNN 9.19.0, NCCL 2.28.9": the libraries in this process, not those it was built with; or that
 // this build has no CUDA.
 std::string cuda_versions();
+// From now on GPUs compute float32 as such: LibTorch would take TF32 for convolutions and, with
+// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, for matrix products.
+void compute_float32_exactly();
 // From now on only GPU kernels that give the same bits each time; those that lack such a form throw. Before the first
 // arithmetic.
 void compute_deterministically();
