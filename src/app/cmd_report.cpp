@@ -9,6 +9,13 @@
 namespace millrace {
 namespace {
 
+// What a run is compared with that was started without --config.
+Template defaults_of(const RunRecord& run) {
+  const bool is_autoencoder = run.settings.contains("autoencoder.kl");
+  return {"", flatten_settings(is_autoencoder ? config::dump_yaml(AutoencoderTrainConfig{})
+                                              : config::dump_yaml(TrainConfig{}))};
+}
+
 int run_report(const CommandLine& line) {
   if (line.paths.empty()) fail(Exit::usage, "which run? millrace report RUN...");
   if (line.paths.size() > 1 && !line.has("out"))
@@ -18,12 +25,15 @@ int run_report(const CommandLine& line) {
   if (twin == out)
     fail(Exit::usage, "--out {}: the Markdown twin has that name; give one that ends in .html", out.string());
   std::vector<RunRecord> runs;
-  for (const auto& path : line.paths) runs.push_back(read_run(path));
+  for (const auto& path : line.paths) {
+    auto& run = runs.emplace_back(read_run(path));
+    if (run.base.name.empty()) run.base = defaults_of(run);
+  }
   if (line.dry_run) {
     fmt::print("dry run: nothing was written; the report would be {}\n", out.string());
     return 0;
   }
-  const auto report = make_report(runs, flatten_settings(config::dump_yaml(TrainConfig{})));
+  const auto report = make_report(runs);
   if (out.has_parent_path()) fs::create_directories(out.parent_path());
   write_file_atomically(out, render_html(report));
   write_file_atomically(twin, render_markdown(report));

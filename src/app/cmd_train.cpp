@@ -8,6 +8,7 @@
 #include "millrace/train/state_file.h"
 #include "run/disk_space.h"
 #include "run/finish.h"
+#include "run/gpu_sharing.h"
 #include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
@@ -23,6 +24,7 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   TrainPlan plan{.config = config};
   on_all(world, [&] { plan_model(plan); });
   plan_roles(session, plan);
+  check_shared_gpus(session, plan.roles.trainers);
   plan_samples(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
   const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path());
@@ -64,7 +66,7 @@ int say_what_would_be(const Session& session, const TrainPlan& plan) {
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
-int run_roles(const Session& session, const TrainPlan& plan) {
+int run_roles(const Session& session, const TrainPlan& plan, const config::Inputs& inputs, RunWatch& watch) {
   const auto& world = session.world.group();
   const auto& c = plan.config;
   LoadedNetworks networks(session, plan);
@@ -78,12 +80,12 @@ int run_roles(const Session& session, const TrainPlan& plan) {
       if (world.rank() == first_trainer)
         check_disk_space(dir, checkpoint_bytes(*networks.unet, c.ema.enabled), c.checkpoint.keep);
     });
-  const auto lease =
-      open_run_folder(world, dir, config::dump_yaml(c), plan.data.manifest, plan.start, c.checkpoint.resume);
+  const auto lease = open_run_folder(world, dir, papers_of(session, c, inputs, plan.roles), plan.data.manifest,
+                                     plan.start, c.checkpoint.resume);
   const bool trains = plan.roles.trains(world.rank());
   const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
   open_log(session, dir, role, /*console=*/world.rank() == (trains ? first_trainer : first_producer));
-  return run_in_folder(session, dir, lease, role, hang_seconds(c.guard.hang_timeout), [&] {
+  return run_in_folder(session, dir, lease, role, watch, [&] {
     phase::current = phase::loading;
     startup::done("run folder");
     if (session.is_root()) print_start_table(session, plan);
@@ -99,10 +101,11 @@ int run_train(const CommandLine& line) {
     startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
+    RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const TrainPlan plan = make_plan(session, c, loaded.report);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return finish_without_training(session, plan);
-    return run_roles(session, plan);
+    return run_roles(session, plan, line.inputs, watch);
   });
 }
 

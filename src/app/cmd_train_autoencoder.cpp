@@ -16,6 +16,7 @@
 #include "millrace/train/loop.h"
 #include "run/disk_space.h"
 #include "run/finish.h"
+#include "run/gpu_sharing.h"
 #include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
@@ -65,6 +66,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
     plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
   });
+  check_shared_gpus(session, plan.roles.trainers);
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest);
@@ -165,7 +167,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
-int run_trainers(const Session& session, const AutoencoderPlan& plan) {
+int run_trainers(const Session& session, const AutoencoderPlan& plan, const config::Inputs& inputs, RunWatch& watch) {
   const auto& c = plan.config;
   const auto group = session.world.group().duplicate();
   auto vae = on_all(group, [&] { return make_vae_for_run(c, plan.pipeline, plan.start); });
@@ -174,10 +176,10 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan) {
   const fs::path dir = c.run.dir.value;
   if (c.checkpoint.every)
     on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
-  const auto lease =
-      open_run_folder(group, dir, config::dump_yaml(c), plan.data.manifest, plan.start, c.checkpoint.resume);
+  const auto lease = open_run_folder(group, dir, papers_of(session, c, inputs, plan.roles), plan.data.manifest,
+                                     plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
-  return run_in_folder(session, dir, lease, "trainer", hang_seconds(c.guard.hang_timeout), [&] {
+  return run_in_folder(session, dir, lease, "trainer", watch, [&] {
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);
   });
@@ -192,10 +194,11 @@ int run_train_autoencoder(const CommandLine& line) {
     startup::begin();
     const auto session = start_session(world, c.run.device, c.guard.hang_timeout, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
+    RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     if (line.dry_run) return say_what_would_be(session, plan);
     if (is_finished(plan)) return say_nothing_is_left(session, plan);
-    return run_trainers(session, plan);
+    return run_trainers(session, plan, line.inputs, watch);
   });
 }
 

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "millrace/image/encode_jpeg.h"
 #include "millrace/report/document.h"
 #include "plot.h"
@@ -8,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view style = R"css(
-:root{--paper:#fdfdfb;--ink:#1c1f23;--soft:#636a73;--rule:#e3e2dc;--c0:#1f6fb2;--c1:#c4572b;--c2:#3c8a4f;--c3:#8256a8;--c4:#a8861d;--c5:#4a8f95}
+:root{--paper:#fdfdfb;--ink:#1c1f23;--soft:#636a73;--rule:#e3e2dc;--c0:#1f6fb2;--c1:#b54c20;--c2:#2f7d45;--c3:#8256a8;--c4:#856608;--c5:#2f757b}
 @media(prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e6e4df;--soft:#9aa0a8;--rule:#2e3237;--c0:#6db3f2;--c1:#ee8f63;--c2:#7cc98f;--c3:#bd96e0;--c4:#dcbc58;--c5:#83cdd3}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:2rem 1.25rem 4rem;max-width:60rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
@@ -26,6 +28,7 @@ td:nth-child(2):last-child{overflow-wrap:anywhere}
 th{font-weight:600;color:var(--soft)}
 td:first-child{color:var(--soft);min-width:8.5rem}
 svg{display:block;width:100%;height:auto}
+.narrow{display:none}
 svg text{font-size:11px;fill:var(--soft)}
 .y{text-anchor:end}.x{text-anchor:middle}
 .grid{stroke:var(--rule);fill:none}
@@ -34,9 +37,16 @@ svg text{font-size:11px;fill:var(--soft)}
 .curve.c0{stroke:var(--c0)}.curve.c1{stroke:var(--c1)}.curve.c2{stroke:var(--c2)}.curve.c3{stroke:var(--c3)}.curve.c4{stroke:var(--c4)}.curve.c5{stroke:var(--c5)}
 svg .name{font-weight:600}
 svg .name.c0{fill:var(--c0)}svg .name.c1{fill:var(--c1)}svg .name.c2{fill:var(--c2)}svg .name.c3{fill:var(--c3)}svg .name.c4{fill:var(--c4)}svg .name.c5{fill:var(--c5)}
+.bars{margin:.6rem 0 1.4rem;display:grid;gap:.55rem}
+.bars span{display:flex;justify-content:space-between;gap:1rem;font-size:.9rem;font-variant-numeric:tabular-nums}
+.bars b{font-weight:inherit;white-space:nowrap}
+.bars i{display:block;height:.5rem;border-radius:2px;background:var(--soft);opacity:.45}
+.bars .own{font-weight:600}
+.bars .own i{background:var(--c0);opacity:1}
+code{font:.92em ui-monospace,"DejaVu Sans Mono",monospace}
 figure{margin:1rem 0}
 img{max-width:100%;border-radius:3px;image-rendering:auto}
-@media(max-width:34rem){body{padding:1.2rem .9rem 3rem}svg.wide text{font-size:19px}td,th{padding-right:.9rem}td:first-child{min-width:6rem}}
+@media(max-width:34rem){body{padding:1.2rem .9rem 3rem}svg text{font-size:13px}.broad{display:none}.narrow{display:block}td,th{padding-right:.9rem}td:first-child{min-width:6rem}}
 )css";
 
 std::string base64(std::string_view bytes) {
@@ -59,30 +69,56 @@ struct HtmlBlock {
 
   void operator()(const Table& table) const {
     page += "<div class=\"scroll\"><table>\n";
-    if (!table.header.empty()) add_row(table.header, "th");
-    for (const auto& row : table.rows) add_row(row, "td");
+    if (!table.header.empty()) add_row(table.header, "th", /*name_is_code=*/false);
+    for (const auto& row : table.rows) add_row(row, "td", table.names_are_code);
     page += "</table></div>\n";
   }
 
-  void operator()(const Plot& plot) const { add(plot, PlotSize::wide); }
+  // Twice: the size that a small screen has no room for, and one that it has.
+  void operator()(const Plot& plot) const {
+    add_title(plot.title, plot.unit);
+    page += fmt::format("<div class=\"broad\">{}</div>\n<div class=\"narrow\">{}</div>\n",
+                        render_plot(plot, PlotSize::wide), render_plot(plot, PlotSize::half));
+  }
 
-  void add(const Plot& plot, PlotSize size) const {
-    page += fmt::format("<h3>{}{}</h3>\n{}\n", escape(plot.title),
-                        plot.unit.empty() ? "" : fmt::format(" <small>{}</small>", escape(plot.unit)),
-                        render_plot(plot, size));
+  void add_half(const Plot& plot) const {
+    add_title(plot.title, plot.unit);
+    page += render_plot(plot, PlotSize::half) + "\n";
+  }
+
+  // A bar under its name and number, which have room on any screen.
+  void operator()(const Bars& bars) const {
+    double longest = 0;
+    for (const auto& bar : bars.bars) longest = std::max(longest, bar.value);
+    add_title(bars.title, bars.unit);
+    page += "<div class=\"bars\">\n";
+    for (const auto& bar : bars.bars)
+      page += fmt::format("<div class=\"{}\"><span>{}<b>{}</b></span><i style=\"width:{:.1f}%\"></i></div>\n",
+                          bar.stands_out ? "own" : "other", escape(bar.name), fmt::format("{:.4g}", bar.value),
+                          100 * bar.value / longest);
+    page += "</div>\n";
   }
 
   void operator()(const Picture& picture) const {
     page += fmt::format(
-        "<figure><img alt=\"{0}\" width=\"{1}\" height=\"{2}\" "
-        "src=\"data:image/jpeg;base64,{3}\"/><figcaption>{0}</figcaption></figure>\n",
-        escape(picture.caption), picture.image.width, picture.image.height, base64(encode_jpeg(picture.image, 85)));
+        "<figure><img alt=\"picture\" width=\"{}\" height=\"{}\" "
+        "src=\"data:image/jpeg;base64,{}\"/><figcaption>{}</figcaption></figure>\n",
+        picture.image.width, picture.image.height, base64(encode_jpeg(picture.image, 85)), escape(picture.caption));
   }
 
  private:
-  void add_row(const std::vector<std::string>& cells, const char* tag) const {
+  void add_title(const std::string& title, const std::string& unit) const {
+    page += fmt::format("<h3>{}{}</h3>\n", escape(title),
+                        unit.empty() ? "" : fmt::format(" <small>{}</small>", escape(unit)));
+  }
+
+  void add_row(const std::vector<std::string>& cells, const char* tag, bool name_is_code) const {
     page += "<tr>";
-    for (const auto& cell : cells) page += fmt::format("<{0}>{1}</{0}>", tag, escape(cell));
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const bool is_code = name_is_code && i == 0;
+      page +=
+          fmt::format("<{0}>{2}{1}{3}</{0}>", tag, escape(cells[i]), is_code ? "<code>" : "", is_code ? "</code>" : "");
+    }
     page += "</tr>\n";
   }
 };
@@ -96,7 +132,7 @@ void add_blocks(std::string& page, const std::vector<Block>& blocks) {
     in_pairs = plot && has_plot;
     if (in_pairs) {
       page += "<div>";
-      HtmlBlock{page}.add(*plot, PlotSize::half);
+      HtmlBlock{page}.add_half(*plot);
       page += "</div>\n";
     } else {
       std::visit(HtmlBlock{page}, block);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <string_view>
 
 #include "millrace/report/document.h"
 #include "plot.h"
@@ -9,18 +11,35 @@
 namespace millrace {
 namespace {
 
-// Markdown lets HTML through and reads these characters, so they become references or get a backslash.
+bool is_word(char c) {
+  return std::isalnum(static_cast<unsigned char>(c));
+}
+
+// Markdown lets HTML through and reads these characters, so they become references or get a backslash; an underscore
+// within a word is none of its signs.
 std::string plain(std::string_view text) {
-  std::string escaped;
-  for (const char c : escape(text)) {
+  const auto escaped = escape(text);
+  std::string result;
+  for (std::size_t i = 0; i < escaped.size(); ++i) {
+    const char c = escaped[i];
     if (c == '\n') {
-      escaped += ' ';
+      result += ' ';
       continue;
     }
-    if (std::string_view("\\`*_[]|#").find(c) != std::string_view::npos && c != '#') escaped += '\\';
-    escaped += c;
+    const bool is_in_word =
+        c == '_' && i > 0 && i + 1 < escaped.size() && is_word(escaped[i - 1]) && is_word(escaped[i + 1]);
+    if (std::string_view("\\`*_[]|").find(c) != std::string_view::npos && !is_in_word) result += '\\';
+    result += c;
   }
-  return escaped;
+  return result;
+}
+
+// As a code span; what it could not hold as it is stays text.
+std::string code(const std::string& text) {
+  const bool fits = !text.empty() && std::ranges::all_of(text, [](char c) {
+    return is_word(c) || std::string_view("_.-:/").find(c) != std::string_view::npos;
+  });
+  return fits ? "`" + text + "`" : plain(text);
 }
 
 struct MarkdownBlock {
@@ -35,7 +54,7 @@ struct MarkdownBlock {
     page += "|";
     for (std::size_t i = 0; i < columns; ++i) page += "---|";
     page += "\n";
-    for (const auto& row : table.rows) add_row(row, columns);
+    for (const auto& row : table.rows) add_row(row, columns, table.names_are_code);
     page += "\n";
   }
 
@@ -53,12 +72,19 @@ struct MarkdownBlock {
     if (!table.rows.empty()) (*this)(table);
   }
 
+  void operator()(const Bars& bars) const {
+    Table table{{bars.title, bars.unit}, {}};
+    for (const auto& bar : bars.bars) table.rows.push_back({bar.name, fmt::format("{:.4g}", bar.value)});
+    (*this)(table);
+  }
+
   void operator()(const Picture& picture) const { page += plain(picture.caption) + "\n\n"; }
 
  private:
-  void add_row(const std::vector<std::string>& cells, std::size_t columns) const {
+  void add_row(const std::vector<std::string>& cells, std::size_t columns, bool name_is_code = false) const {
     page += "|";
-    for (std::size_t i = 0; i < columns; ++i) page += " " + (i < cells.size() ? plain(cells[i]) : "") + " |";
+    for (std::size_t i = 0; i < columns; ++i)
+      page += " " + (i >= cells.size() ? "" : name_is_code && i == 0 ? code(cells[i]) : plain(cells[i])) + " |";
     page += "\n";
   }
 };

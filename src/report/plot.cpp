@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr double left = 56, top = 12, bottom = 28;
+constexpr double left = 56, top = 12, bottom = 28, line = 15;
 constexpr std::size_t columns = 560;  // of a curve
 
 // In the SVG's own units, which are about pixels. On the right stand the curves' names.
@@ -127,6 +127,7 @@ double last_of(const Series& series) {
 std::string short_number(double value) {
   if (!std::isfinite(value)) return "–";
   const double size = std::abs(value);
+  if (size >= 1e15) return fmt::format("{:.2g}", value);
   if (size >= 10000) return format_count(value);
   if (size >= 100) return fmt::format("{:.0f}", value);
   if (size == 0) return "0";
@@ -215,7 +216,7 @@ std::string render_plot(const Plot& plot, PlotSize size) {
     for (bool moved = true; moved;) {
       moved = false;
       for (const double other : labels)
-        if (std::abs(other - py) < 13) py = other + 13, moved = true;
+        if (std::abs(other - py) < line) py = other + line, moved = true;
     }
     labels.push_back(py);
     svg += fmt::format("<text class=\"name c{}\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", color,

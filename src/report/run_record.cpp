@@ -5,24 +5,26 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "run_events.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::size_t most_events = 200;
 
 nlohmann::json parsed(const std::string& text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// Null where the file is missing or broken: a report is for runs in any state.
-nlohmann::json read_if_there(const fs::path& path) {
+// Null where the file is missing or broken, or goes meanwhile: a report is for runs in any state.
+nlohmann::json read_if_there(const fs::path& path) try {
   if (!fs::is_regular_file(path)) return nullptr;
   auto json = parsed(read_file(path));
   return json.is_object() ? json : nlohmann::json(nullptr);
+} catch (const Error&) {
+  return nullptr;
 }
 
 template <class Use>
@@ -72,32 +74,29 @@ std::vector<SamplesPicture> find_pictures(const fs::path& folder) {
   return pictures;
 }
 
-// Faults by their files, then what rank 0 warned of: "20:13:23 warning step 7 ...".
-std::vector<Event> find_events(const fs::path& folder) {
-  std::vector<Event> events;
-  if (fs::is_directory(folder / "fault"))
-    for (const auto& entry : fs::directory_iterator(folder / "fault")) {
-      const auto fault = read_if_there(entry.path());
-      if (!fault.is_object()) continue;
-      const auto text = [&](const char* key) {
-        const auto value = fault.find(key);
-        return value == fault.end() ? std::string() : value->is_string() ? value->get<std::string>() : value->dump();
-      };
-      events.push_back({"", fmt::format("rank {} on {} left in {}, step {}: {}", text("rank"), text("host"),
-                                        text("phase"), text("step"), text("reason"))});
+// The network that the newest checkpoint has a part of.
+nlohmann::json find_model(const fs::path& folder) {
+  fs::path newest;
+  if (fs::is_directory(folder))
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with("step-") && name.find('.') == name.npos && name > newest.filename().string())
+        newest = entry.path();
     }
-  std::ranges::sort(events, {}, &Event::what);
-  std::ifstream log(folder / "log/rank-00000.log");
-  for (std::string line; std::getline(log, line);) {
-    const auto level = line.find(' ');
-    if (level == std::string::npos) continue;
-    const auto rest = std::string_view(line).substr(level + 1);
-    if (rest.starts_with("warning ") || rest.starts_with("error ") || rest.find(" started in ") != rest.npos)
-      events.push_back({line.substr(0, level), std::string(rest)});
-    if (events.size() > 2 * most_events) events.erase(events.begin(), events.end() - most_events);
-  }
-  if (events.size() > most_events) events.erase(events.begin(), events.end() - most_events);
-  return events;
+  if (newest.empty()) return nullptr;
+  const auto manifest = read_if_there(newest / "MANIFEST.json");
+  return manifest.is_object() ? manifest.value("model", nlohmann::json()) : nlohmann::json();
+}
+
+// Its first lines name the files: "# configs/sd2_base_256.yaml".
+Template read_template(const fs::path& file) {
+  if (!fs::is_regular_file(file)) return {};
+  const auto text = read_file(file);
+  Template base{"", flatten_settings(text)};
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line) && line.starts_with("# ");)
+    base.name += (base.name.empty() ? "" : ", ") + line.substr(2);
+  return base;
 }
 
 std::string name_of(const fs::path& folder) {
@@ -116,6 +115,11 @@ const Series& RunRecord::series(const std::string& field) const {
 double RunRecord::last(const std::string& field) const {
   const auto& values = series(field).values;
   return values.empty() ? std::nan("") : values.back();
+}
+
+std::string RunRecord::setting(const std::string& key) const {
+  const auto found = settings.find(key);
+  return found == settings.end() ? "" : found->second;
 }
 
 std::map<std::string, std::string> flatten_settings(const std::string& yaml) {
@@ -152,10 +156,13 @@ RunRecord read_run(const fs::path& folder) {
   for_each_object(folder / "metrics.jsonl", [&](const auto& line) { add_line(run, line); });
   for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
   if (has_settings) run.settings = flatten_settings(read_file(folder / "config.yaml"));
+  run.base = read_template(folder / "template.yaml");
   run.state = read_if_there(folder / "STATE");
   run.ledger = read_if_there(folder / "ledger.json");
+  run.environment = read_if_there(folder / "environment.json");
+  run.model = find_model(folder / "checkpoints");
   run.pictures = find_pictures(folder / "samples");
-  run.events = find_events(folder);
+  run.events = read_events(folder);
   return run;
 }
 

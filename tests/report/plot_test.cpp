@@ -30,6 +30,7 @@ TEST(ShortNumber, IsForPeople) {
   EXPECT_EQ(short_number(0.123456), "0.1235");
   EXPECT_EQ(short_number(1234.5), "1234");
   EXPECT_EQ(short_number(0.000034), "3.4e-05");
+  EXPECT_EQ(short_number(1e30), "1e+30");
   EXPECT_EQ(short_number(0), "0");
   EXPECT_EQ(short_number(std::nan("")), "–");
 }

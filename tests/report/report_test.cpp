@@ -74,8 +74,9 @@ RunRecord long_run(test::TempDir& folder, int steps) {
 
 TEST(Report, SaysWhatARunDid) {
   test::TempDir folder;
-  const std::vector runs = {long_run(folder, 50)};
-  const auto report = make_report(runs, {{"duration", "550000 steps"}, {"run.dir", "???"}});
+  std::vector runs = {long_run(folder, 50)};
+  runs[0].base = {"", {{"duration", "550000 steps"}, {"run.dir", "???"}}};
+  const auto report = make_report(runs);
   const auto html = render_html(report), markdown = render_markdown(report);
   for (const auto& page : {html, markdown}) {
     for (const char* text : {"300 img/s", "20.0 %", "0.7 %", "too", "50 of 100 steps", "running"})
@@ -84,6 +85,9 @@ TEST(Report, SaysWhatARunDid) {
     EXPECT_THAT(page, Not(HasSubstr("<img src=x")));
   }
   EXPECT_THAT(html, HasSubstr("decode_error"));
+  EXPECT_THAT(markdown, HasSubstr("| `decode_error` | 7 (0.7 %) |"));
+  EXPECT_THAT(markdown, HasSubstr("| `duration` | 100 steps | 550000 steps |"));
+  EXPECT_THAT(html, HasSubstr("what is not the default"));
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
   expect_well_formed(html);
   expect_harmless(html);
@@ -93,7 +97,7 @@ TEST(Report, OfARunThatHasDoneNothing) {
   test::TempDir folder;
   folder.write("config.yaml", "duration: 5 steps\n");
   const std::vector runs = {read_run(folder.path())};
-  const auto html = render_html(make_report(runs, {}));
+  const auto html = render_html(make_report(runs));
   EXPECT_THAT(html, HasSubstr("No step has been logged yet."));
   expect_well_formed(html);
 }
@@ -103,11 +107,11 @@ TEST(Report, OfSeveralRunsSaysWhatDiffers) {
   std::vector runs = {long_run(first, 50), long_run(second, 80)};
   runs[1].settings["optim.lr"] = "0.0003";
   runs[1].evaluations = {nlohmann::json::parse(R"({"step":50,"guidance_scale":7.5,"images":100,"fid":12.5})")};
-  EXPECT_THAT(render_html(make_report(runs, {})), Not(HasSubstr("FID over CLIP score")));
+  EXPECT_THAT(render_html(make_report(runs)), Not(HasSubstr("FID over CLIP score")));
   for (const auto* line : {R"({"step":80,"guidance_scale":3,"fid":13.5,"clip_score":21.25})",
                            R"({"step":80,"guidance_scale":9,"fid":17.5,"clip_score":24.5})"})
     runs[1].evaluations.push_back(nlohmann::json::parse(line));
-  const auto html = render_html(make_report(runs, {}));
+  const auto html = render_html(make_report(runs));
   EXPECT_THAT(html, HasSubstr("optim.lr"));
   EXPECT_THAT(html, HasSubstr("12.5"));
   EXPECT_THAT(html, HasSubstr("FID over CLIP score"));
@@ -116,11 +120,103 @@ TEST(Report, OfSeveralRunsSaysWhatDiffers) {
   expect_harmless(html);
 }
 
+std::string page_of(const RunRecord& run) {
+  return render_html(make_report(std::span(&run, 1)));
+}
+
+RunRecord unet_run(test::TempDir& folder, const std::string& device, int pixels) {
+  auto run = long_run(folder, 50);
+  run.name = "ours";
+  run.settings["objective.prediction"] = "epsilon";
+  run.settings["transform.resolution"] = std::to_string(pixels);
+  run.environment = nlohmann::json::parse(fmt::format(
+      R"({{"millrace":"1.2","ranks":[{{"host":"n1","role":"trainer","device":"{0}","device_name":"H100","threads":4}},
+          {{"host":"n1","role":"trainer","device":"{0}","device_name":"H100","threads":4}},
+          {{"host":"n2","role":"producer","device":"{0}","device_name":"A10G","threads":4}}]}})",
+      device));
+  return run;
+}
+
+// 300 images a second of two trainers, where another one's A100 makes 137.5.
+TEST(Report, OneTrainerStandsBesidePublishedRates) {
+  test::TempDir folder;
+  const auto page = page_of(unet_run(folder, "cuda", 256));
+  EXPECT_THAT(page, HasSubstr("<div class=\"own\"><span>ours, H100<b>150</b></span><i style=\"width:83.6%\">"));
+  EXPECT_THAT(page, HasSubstr("<div class=\"other\"><span>MosaicML, A100, from latents<b>137.5</b></span>"));
+  EXPECT_THAT(page, Not(HasSubstr("49.7")));  // of 512 pixels
+  EXPECT_THAT(page, Not(HasSubstr("not compared")));
+  expect_well_formed(page);
+}
+
+TEST(Report, SaysWhyARunIsNotBesidePublishedRates) {
+  test::TempDir folder;
+  EXPECT_THAT(page_of(unet_run(folder, "cpu", 256)), HasSubstr("rates are of GPUs, with a U-Net of Stable Diffusion 2 "
+                                                               "(866 million parameters). This run trains on CPUs."));
+  EXPECT_THAT(page_of(unet_run(folder, "cuda", 32)), HasSubstr("This run is not compared: it trains at 32 pixels"));
+  auto run = unet_run(folder, "cuda", 512);
+  run.model = {{"block_out_channels", {32, 64}}};
+  EXPECT_THAT(page_of(run), HasSubstr("This run is not compared: its U-Net is of another size"));
+  EXPECT_THAT(page_of(run), Not(HasSubstr("class=\"own\"")));
+  run.environment = nullptr;
+  run.model = nullptr;
+  EXPECT_THAT(page_of(run), HasSubstr("This run is not compared: without environment.json"));
+  run.settings.erase("objective.prediction");  // of train-autoencoder
+  EXPECT_THAT(page_of(run), Not(HasSubstr("MosaicML")));
+}
+
+TEST(Report, SaysWhereARunRan) {
+  test::TempDir folder;
+  auto run = unet_run(folder, "cuda", 256);
+  const auto page = page_of(run);
+  for (const char* text : {"3 on n1, n2", "2 x H100 (trainer)", "1 x A10G (producer)", "1.2"})
+    EXPECT_THAT(page, HasSubstr(text));
+  for (const char* odd : {"{}", R"({"ranks":7})", R"({"ranks":["a",{"host":[1]}],"millrace":{"<b>":1}})"}) {
+    run.environment = nlohmann::json::parse(odd);
+    expect_well_formed(page_of(run));
+  }
+  run.environment = nullptr;
+  EXPECT_THAT(page_of(run), HasSubstr("Not known: there is no environment.json"));
+}
+
+TEST(Report, SettingsAreComparedWithTheRunsTemplate) {
+  test::TempDir folder;
+  folder.write("template.yaml", "# configs/a.yaml\n# b.yaml\nduration: 100 steps\nrun:\n  dir: ???\n  seed: 3\n");
+  folder.write("config.yaml", "duration: 100 steps\nrun:\n  dir: here\n  seed: 4\n");
+  auto run = read_run(folder.path());
+  EXPECT_EQ(run.base.name, "configs/a.yaml, b.yaml");
+  const auto page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("## Configuration: what is not as in configs/a.yaml, b.yaml"));
+  EXPECT_THAT(page, HasSubstr("| `run.seed` | 4 | 3 |"));
+  EXPECT_THAT(page, Not(HasSubstr("`duration`")));
+}
+
+TEST(Report, EvaluationsOfTheLossAloneHaveTheirNumbers) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  run.evaluations = {nlohmann::json::parse(
+      R"({"step":50,"loss":{"0-99":0.25,"100-199":0.75},"protocol":{"preset":"custom","metrics":[]}})")};
+  auto page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| step | loss | protocol |\n|---|---|---|\n| 50 | 0.5 | A |"));
+  EXPECT_THAT(page, HasSubstr("Protocol A: metrics = \\[\\], preset = custom."));
+  EXPECT_THAT(page_of(run), HasSubstr("Loss by timestep"));
+  run.evaluations.push_back(nlohmann::json::parse(
+      R"({"step":50,"guidance_scale":3,"images":7,"kid":0.025,"kid_std":0.003,"protocol":{"preset":"mlperf"}})"));
+  page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| 50 | 3 | 7 | 0.025 ± 0.003 | – | B |"));
+}
+
+TEST(Report, ShowsSinceWhenLossesAreNotNumbers) {
+  test::TempDir folder;
+  folder.write("metrics.jsonl", "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":null}\n");
+  const auto run = read_run(folder.path());
+  EXPECT_THAT(page_of(run), HasSubstr("0.5 (smoothed), not a number since step 2"));
+}
+
 // The promise of the contract: 550,000 steps in 30 s and 6 MB.
 TEST(Report, OfALongRunIsSmall) {
   test::TempDir folder;
   const std::vector runs = {long_run(folder, 55'000)};
-  EXPECT_LT(render_html(make_report(runs, {})).size(), 600'000u);
+  EXPECT_LT(render_html(make_report(runs)).size(), 600'000u);
 }
 
 }  // namespace

@@ -49,6 +49,57 @@ TEST(RunRecord, BrokenFilesAreLeftOut) {
   EXPECT_TRUE(record.state.is_null());
 }
 
+std::vector<std::string> texts_of(const std::vector<Event>& events) {
+  std::vector<std::string> texts;
+  for (const auto& event : events) texts.push_back(event.when + " " + event.what);
+  return texts;
+}
+
+TEST(Events, ComplaintsThatDifferInNumbersAreOne) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  for (const char* folder : {"log", "fault"}) std::filesystem::create_directories(run / folder);
+  run.write("log/rank-00000.log",
+            "2026-11-23T20:00:00Z info trainer/0 started in 1.5 s\n"
+            "2026-11-23T20:00:01Z warning trainer/0 step 7 step 8: loss nan is not finite; samples: a/1, b/x y\n"
+            "2026-11-23T20:00:02Z warning trainer/0 step 7 ledger.json stays as it was: no room\n"
+            "2026-11-24T20:00:03Z warning trainer/0 step 99 step 100: loss 7.5 is not finite; samples: c/9, d/z y\n");
+  const auto events = read_run(run.path()).events;
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1].when, "2026-11-23 20:00:01");
+  EXPECT_EQ(events[1].last, "2026-11-24 20:00:03");
+  EXPECT_EQ(events[1].count, 2);
+  EXPECT_THAT(events[1].what, testing::HasSubstr("step 100: loss 7.5"));
+  EXPECT_EQ(events[2].count, 1);
+}
+
+// However many warnings there are.
+TEST(Events, StartsErrorsStepsBackAndFaultsAreKept) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  for (const char* folder : {"log", "fault"}) std::filesystem::create_directories(run / folder);
+  std::string log =
+      "20:00:00 info trainer/0 started in 9 s\n2026-11-01T00:00:00Z info trainer/0 started in 1.5 s\n"
+      "2026-11-01T00:00:01Z error trainer/0 step 3 all is lost\n"
+      "2026-11-01T00:00:02Z warning trainer/0 step 3 going back to step 2\n";
+  for (int kind = 0; kind < 1000; ++kind) {
+    std::string word;
+    for (int n = kind; word.size() < 3; n /= 26) word += static_cast<char>('a' + n % 26);
+    log += "2026-11-02T00:00:01Z warning trainer/0 of " + word + "\n";
+  }
+  run.write("log/rank-00000.log", log + "2026-11-03T00:00:00Z info trainer/0 started in 1.6 s\n");
+  run.write("fault/rank-00001.json",
+            R"({"rank":1,"host":"n2","phase":"training","step":7,"reason":"gone","time":1793577600.5})");
+  const auto texts = texts_of(read_run(run.path()).events);
+  ASSERT_EQ(texts.size(), 66u);
+  EXPECT_EQ(texts[0], "20:00:00 info trainer/0 started in 9 s");
+  EXPECT_EQ(texts[1], "2026-11-01 00:00:00 info trainer/0 started in 1.5 s");
+  EXPECT_EQ(texts[2], "2026-11-01 00:00:01 error trainer/0 step 3 all is lost");
+  EXPECT_EQ(texts[3], "2026-11-01 00:00:02 warning trainer/0 step 3 going back to step 2");
+  EXPECT_EQ(texts[4], "2026-11-02 00:00:00 rank 1 on n2 left in training, step 7: gone");
+  EXPECT_EQ(texts[65], "2026-11-03 00:00:00 info trainer/0 started in 1.6 s");
+}
+
 TEST(Settings, AreFlattened) {
   const auto settings =
       flatten_settings("run:\n  dir: /a: b\n  seed: 420\ndata:\n  train:\n    path: [a, b]\nduration: 5 steps\n");

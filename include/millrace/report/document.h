@@ -16,6 +16,7 @@ struct Paragraph {
 struct Table {
   std::vector<std::string> header;             // may be empty
   std::vector<std::vector<std::string>> rows;  // a first column that names, then what it says
+  bool names_are_code = false;                 // the first column's are words of files and settings
 };
 
 struct Curve {
@@ -31,12 +32,23 @@ struct Plot {
   double x_unit = 1;  // what a step is worth on the axis, where it is none of training
 };
 
+struct Bar {
+  std::string name;
+  double value;
+  bool stands_out = false;
+};
+
+struct Bars {
+  std::string title, unit;
+  std::vector<Bar> bars;
+};
+
 struct Picture {
   std::string caption;
   Image image;
 };
 
-using Block = std::variant<Paragraph, Table, Plot, Picture>;
+using Block = std::variant<Paragraph, Table, Plot, Bars, Picture>;
 
 struct Section {
   std::string title;

@@ -14,14 +14,25 @@ struct Series {
   std::vector<double> values;
 };
 
+// A fault, a restart, a step back, or what rank 0 complained of; complaints that differ in numbers and names alone are
+// one event.
 struct Event {
-  std::string when;  // as the file has it; may be empty
-  std::string what;
+  std::string when;  // date and time in UTC; the time of the day, as the log has it, of versions that wrote no dates
+  std::string what;  // in the words of the last time
+  int count = 1;
+  std::string last = {};    // when it came again for the last time
+  bool is_warning = false;  // of many of these some may be left out
 };
 
 struct SamplesPicture {
   std::int64_t step;
   std::filesystem::path file;
+};
+
+// Settings that a run's own are compared with.
+struct Template {
+  std::string name;
+  std::map<std::string, std::string> settings;  // by dotted key
 };
 
 // What a run folder tells, as far as it is there.
@@ -31,14 +42,18 @@ struct RunRecord {
   std::map<std::string, Series> metrics;        // of metrics.jsonl; objects' numbers as FIELD/KEY
   std::string begin, end;                       // `time` of its first and last line
   std::map<std::string, std::string> settings;  // of config.yaml, by dotted key
+  Template base = {};                           // template.yaml; without a name where there is none
   nlohmann::json state;                         // STATE, or null
   nlohmann::json ledger;                        // ledger.json, or null
+  nlohmann::json environment;                   // environment.json, or null
+  nlohmann::json model;                         // config.json of the network, of the newest checkpoint; or null
   std::vector<nlohmann::json> evaluations;      // lines of evaluation.jsonl
   std::vector<SamplesPicture> pictures;         // samples/step-*.png, in the order of steps
-  std::vector<Event> events;                    // faults, and warnings of rank 0's log
+  std::vector<Event> events;                    // in the order of their first time
 
   const Series& series(const std::string& field) const;  // empty where there is none
   double last(const std::string& field) const;           // NaN where there is none
+  std::string setting(const std::string& key) const;     // empty where there is none
 };
 
 // Reads while a run writes: a last line that is cut short is left out, of a step that stands there twice the later line

@@ -1,11 +1,9 @@
 #include "run/run_folder.h"
 
-#include <optional>
 #include <vector>
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
-#include "millrace/comm/watchdog.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -42,7 +40,7 @@ static void remove_half_written_files(const std::filesystem::path& run_dir) {
   for (const auto& path : leftovers) std::filesystem::remove(path, error);
 }
 
-RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const std::string& config_yaml,
+RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunPapers& papers,
                          const Manifest& archives, const Start& start, const std::string& resume) {
   on_root(world, [&] {
     std::error_code code;
@@ -56,38 +54,61 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     remove_half_written_files(run_dir);
     std::error_code ignored;
     std::filesystem::remove_all(run_dir / "fault", ignored);
-    write_file_atomically(run_dir / "config.yaml", config_yaml);
+    write_file_atomically(run_dir / "config.yaml", papers.config);
+    write_file_atomically(run_dir / "environment.json", papers.environment);
+    if (papers.base.empty())
+      std::filesystem::remove(run_dir / "template.yaml", ignored);
+    else
+      write_file_atomically(run_dir / "template.yaml", papers.base);
     write_file_atomically(run_dir / archives_name, archives.listing());
     StateFile(run_dir).write("running", start.state.point(), start.path());
   });
   return lease;
 }
 
+RunWatch::RunWatch(const World& world, double hang_seconds) {
+  if (world.size() > 1) watchdog_.emplace(world, hang_seconds, [this](const Suspect& suspect) { end_run(suspect); });
+}
+
+RunWatch::InFolder::InFolder(RunWatch& watch, std::filesystem::path run_dir, const RunLease& lease)
+    : run_dir(std::move(run_dir)), lease(lease), watch_(watch) {
+  watch_.open(this);
+}
+
+RunWatch::InFolder::~InFolder() {
+  watch_.open(nullptr);
+}
+
+void RunWatch::open(const InFolder* folder) {
+  const std::lock_guard turn(mutex_);
+  folder_ = folder;
+}
+
 // No stack is unwound and no MPI is called: the thread that could do so may be the one that hangs.
-static void end_hanging_run(const std::filesystem::path& run_dir, const RunLease& lease, const Suspect& suspect) {
-  const Error error(Exit::timeout,
-                    fmt::format("{}; stacks of the ranks that could write them: {}", suspect.what,
-                                (run_dir / "log" / "stacks-rank-*.txt").string()),
+void RunWatch::end_run(const Suspect& suspect) {
+  const std::lock_guard turn(mutex_);
+  const auto stacks = folder_ ? fmt::format("stacks of the ranks that could write them: {}",
+                                            (folder_->run_dir / "log" / "stacks-rank-*.txt").string())
+                              : "the run's folder was not open yet";
+  const Error error(Exit::timeout, fmt::format("{}; {}", suspect.what, stacks),
                     "the same command continues from the last checkpoint; leave that host out if it hangs again. "
                     "guard.hang_timeout is the longest that a rank may stand still in a step");
   const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
   leave_within(30, Exit::timeout, why);  // run.dir may be what hangs
-  if (lease.is_ours()) {
-    fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
-    StateFile(run_dir).write_failed(error);
+  if (folder_ && folder_->lease.is_ours()) {
+    fault::write_about({folder_->run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
+    StateFile(folder_->run_dir).write_failed(error);
   }
   leave_within(0, Exit::timeout, why);
 }
 
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
-                  const std::string& role, double hang_seconds, const std::function<int()>& part) {
+                  const std::string& role, RunWatch& watch, const std::function<int()>& part) {
   const auto& world = session.world;
   fault::report_to({run_dir, world.rank(), world.host(), role});
   stacks::write_to(run_dir / "log" / fmt::format("stacks-rank-{:05d}.txt", world.rank()),
                    fmt::format("rank {} on {}", world.rank(), world.host()));
-  std::optional<Watchdog> watchdog;
-  if (world.size() > 1)
-    watchdog.emplace(world, hang_seconds, [&](const Suspect& suspect) { end_hanging_run(run_dir, lease, suspect); });
+  const RunWatch::InFolder open(watch, run_dir, lease);
   try {
     return part();
   } catch (...) {

@@ -1,0 +1,41 @@
+#include "environment.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <torch/version.h>
+
+#include <fstream>
+#include <thread>
+
+#include "millrace/comm/world.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+
+// The rest of the first line that starts with `prefix`, without quotes.
+static std::string first_line(const char* path, const std::string& prefix) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(prefix)) continue;
+    std::erase(line, '"');
+    return line.substr(line.find_first_not_of(" \t:", prefix.size()));
+  }
+  return "unknown";
+}
+
+std::vector<std::pair<std::string, std::string>> describe_environment() {
+  return {
+      {"millrace", MILLRACE_VERSION},
+      {"build", fmt::format("{}, CUDA {}, {}", MILLRACE_BUILD_TYPE, built_with_cuda() ? "ON" : "OFF", __VERSION__)},
+      {"system", first_line("/etc/os-release", "PRETTY_NAME=")},
+      {"processor", fmt::format("{}, {} threads", device_name(torch::kCPU), std::thread::hardware_concurrency())},
+      {"memory", first_line("/proc/meminfo", "MemTotal")},
+      {"LibTorch", TORCH_VERSION},
+      {"CUDA", cuda_versions()},
+      {"MPI", mpi_version()},
+      {"launched", World::launched() ? "by mpirun or srun" : "alone"},
+      {"GPUs", gpu_count() == 0 ? "none" : fmt::format("{} x {}", gpu_count(), device_name(torch::kCUDA))},
+  };
+}
+
+}  // namespace millrace

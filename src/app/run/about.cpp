@@ -1,0 +1,41 @@
+#include "run/about.h"
+
+#include <nlohmann/json.hpp>
+
+#include "environment.h"
+#include "millrace/core/clock.h"
+#include "millrace/nn/device.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string role_of(const Roles& roles, int rank) {
+  if (!roles.produces(rank)) return "trainer";
+  return roles.trains(rank) ? "trainer and producer" : "producer";
+}
+
+std::string dump(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string environment_of(const Session& session, const Roles& roles) {
+  const auto& world = session.world;
+  const Json mine = {{"rank", world.rank()},
+                     {"host", world.host()},
+                     {"role", role_of(roles, world.rank())},
+                     {"device", session.device.is_cuda() ? "cuda" : "cpu"},
+                     {"device_name", device_name(session.device)},
+                     {"threads", session.threads}};
+  const auto ranks = world.group().all_gather_strings(dump(mine));
+  if (!session.is_root()) return "";
+  Json json = {{"time", utc_now()}};
+  for (const auto& [name, text] : describe_environment()) json[name] = text;
+  for (const auto& rank : ranks) json["ranks"].push_back(Json::parse(rank));
+  return dump(json, 1) + "\n";
+}
+
+}  // namespace millrace

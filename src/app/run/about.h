@@ -1,0 +1,38 @@
+#pragma once
+#include <string>
+
+#include "millrace/config/config.h"
+#include "run/roles.h"
+#include "run/session.h"
+
+// What a run writes down about itself when it starts, besides its configuration.
+namespace millrace {
+
+struct RunPapers {
+  std::string config;       // config.yaml
+  std::string environment;  // environment.json
+  std::string base;         // template.yaml; empty where no --config was given
+};
+
+// environment.json: what `env` tells of rank 0, and host, role, device and threads of every rank. On rank 0;
+// collective.
+std::string environment_of(const Session& session, const Roles& roles);
+
+// template.yaml: what the files of --config say without what else was given, below a line with the name of each.
+template <class Config>
+std::string template_of(const config::Inputs& inputs) {
+  if (inputs.files.empty()) return "";
+  std::string text;
+  for (const auto& file : inputs.files) text += "# " + file.string() + "\n";
+  Config config;
+  config::load(config, {inputs.files, {}});  // what they lack, as run.dir, stays ???
+  return text + config::dump_yaml(config);
+}
+
+// Collective.
+template <class Config>
+RunPapers papers_of(const Session& session, const Config& config, const config::Inputs& inputs, const Roles& roles) {
+  return {config::dump_yaml(config), environment_of(session, roles), template_of<Config>(inputs)};
+}
+
+}  // namespace millrace

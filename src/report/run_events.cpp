@@ -1,0 +1,129 @@
+#include "run_events.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <unordered_map>
+
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t longest_text = 2000;
+
+bool has_date(const Event& event) {
+  return event.when.size() > 10 && event.when[4] == '-';
+}
+
+std::optional<Event> read_fault(const std::filesystem::path& file) try {
+  const auto fault = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!fault.is_object()) return std::nullopt;
+  const auto text = [&](const char* key) {
+    const auto value = fault.find(key);
+    return value == fault.end() ? std::string() : value->is_string() ? value->get<std::string>() : value->dump();
+  };
+  const auto time = fault.value("time", nlohmann::json());
+  return Event{time.is_number() ? fmt::format("{:%F %T}", fmt::gmtime(time.get<std::time_t>())) : "",
+               fmt::format("rank {} on {} left in {}, step {}: {}", text("rank"), text("host"), text("phase"),
+                           text("step"), text("reason"))};
+} catch (const Error&) {  // a new start removes the file
+  return std::nullopt;
+}
+
+// What a line complains of: its words without those that tell one case from another, which are numbers, paths and
+// samples' ids.
+std::string kind_of(const std::string& text) {
+  std::istringstream words(text);
+  std::string kind;
+  bool was_name = false;
+  for (std::string word; words >> word;) {
+    const bool is_name = word.find_first_of("0123456789/") != word.npos || word == "nan" || word == "inf";
+    if (!is_name) kind += word + ' ';
+    if (is_name && !was_name) kind += "# ";
+    was_name = is_name;
+  }
+  return kind;
+}
+
+// Collects events line by line; complaints of one kind become one.
+class Events {
+ public:
+  void add(Event event, bool may_repeat) {
+    event.what.resize(std::min(event.what.size(), longest_text));
+    if (may_repeat) {
+      const auto [found, is_new] = by_kind_.try_emplace(kind_of(event.what), events_.size());
+      if (!is_new) {
+        auto& first = events_[found->second];
+        ++first.count;
+        first.last = event.when;
+        first.what = std::move(event.what);
+        lines_[found->second] = line_++;
+        return;
+      }
+    }
+    events_.push_back(std::move(event));
+    lines_.push_back(line_++);
+  }
+
+  // Without the kinds of warnings that came last a long time ago.
+  std::vector<Event> take() {
+    std::vector<std::size_t> lines;
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      if (events_[i].is_warning) lines.push_back(lines_[i]);
+    std::ranges::sort(lines, std::greater());
+    const std::size_t oldest = lines.size() > most_warnings ? lines[most_warnings - 1] : 0;
+    std::vector<Event> taken;
+    for (std::size_t i = 0; i < events_.size(); ++i)
+      if (!events_[i].is_warning || lines_[i] >= oldest) taken.push_back(std::move(events_[i]));
+    return taken;
+  }
+
+ private:
+  std::vector<Event> events_;
+  std::vector<std::size_t> lines_;  // of each, that of the last time
+  std::size_t line_ = 0;
+  std::unordered_map<std::string, std::size_t> by_kind_;
+};
+
+// "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
+void add_line(Events& events, const std::string& line) {
+  const auto space = line.find(' ');
+  if (space == line.npos) return;
+  const auto rest = std::string_view(line).substr(space + 1);
+  Event event{for_people(line.substr(0, space)), std::string(rest)};
+  if (rest.find(" started in ") != rest.npos || rest.find(" going back to ") != rest.npos)
+    events.add(std::move(event), /*may_repeat=*/false);
+  else if (rest.starts_with("error "))
+    events.add(std::move(event), /*may_repeat=*/true);
+  else if (rest.starts_with("warning ")) {
+    event.is_warning = true;
+    events.add(std::move(event), /*may_repeat=*/true);
+  }
+}
+
+}  // namespace
+
+std::string for_people(const std::string& utc) {
+  if (utc.size() != 20 || utc[10] != 'T' || utc.back() != 'Z') return utc;
+  return utc.substr(0, 10) + " " + utc.substr(11, 8);
+}
+
+std::vector<Event> read_events(const std::filesystem::path& run_dir) {
+  Events events;
+  std::ifstream log(run_dir / "log/rank-00000.log");
+  for (std::string line; std::getline(log, line);) add_line(events, line);
+  if (std::filesystem::is_directory(run_dir / "fault"))
+    for (const auto& entry : std::filesystem::directory_iterator(run_dir / "fault"))
+      if (auto fault = read_fault(entry.path())) events.add(std::move(*fault), /*may_repeat=*/false);
+  auto all = events.take();
+  std::ranges::stable_sort(all, {}, [](const Event& event) { return has_date(event) ? event.when : std::string(); });
+  return all;
+}
+
+}  // namespace millrace

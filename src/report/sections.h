@@ -1,0 +1,30 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include "run_table.h"
+
+// The parts of a report. One without blocks has nothing to tell and is left out.
+namespace millrace {
+
+Section summary_section(Runs runs);
+// What holds the runs back, and how fast a GPU is beside those of others.
+Section speed_section(Runs runs);
+Section training_section(Runs runs);
+Section rejected_section(Runs runs);
+Section pictures_section(Runs runs);
+Section evaluation_section(Runs runs);
+Section events_section(Runs runs);
+Section environment_section(Runs runs);
+Section configuration_section(Runs runs);
+
+// The ranks that train, by environment.json of the newest start.
+struct Trainers {
+  int count = 0;  // 0: it is not known
+  bool on_gpu = false;
+  bool also_encode = false;
+  std::string device;  // "NVIDIA H100 80GB HBM3"; several kinds: "A, B"
+};
+Trainers trainers_of(const RunRecord& run);
+
+}  // namespace millrace

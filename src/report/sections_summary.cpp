@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "millrace/core/units.h"
+#include "plot.h"
+#include "run_events.h"
+#include "sections.h"
+
+namespace millrace {
+namespace {
+
+std::string next_command(const RunRecord& run) {
+  const auto state = text_of(run.state, "state"), folder = run.folder.string();
+  if (state == "done") return fmt::format("millrace export --run {} --out {}/pipeline", folder, folder);
+  if (state == "running")
+    return fmt::format("wait; {}/log says what it does. If it was killed, the same command again", folder);
+  if (state == "failed") return "the events below say why; docs/operations.md says what to do";
+  return "the same command again: it goes on from its newest checkpoint";
+}
+
+std::string state_of(const RunRecord& run) {
+  const auto state = text_of(run.state, "state"), reason = text_of(run.state, "reason");
+  if (state.empty()) return "unknown: there is no STATE";
+  return reason.empty() ? state : state + ": " + reason;
+}
+
+// The last one, and since when there has been none.
+std::string loss_of(const RunRecord& run) {
+  const auto losses = smoothed(run.series("loss"));
+  auto last = losses.values.size();
+  while (last > 0 && !std::isfinite(losses.values[last - 1])) --last;
+  auto text = last > 0 ? fmt::format("{} (smoothed)", short_number(losses.values[last - 1])) : std::string();
+  if (last < losses.values.size())
+    text += fmt::format("{}not a number since step {}", last > 0 ? ", " : "", losses.steps[last]);
+  return text;
+}
+
+}  // namespace
+
+Section summary_section(Runs runs) {
+  RunTable table(runs);
+  table.add("state", state_of);
+  table.add("step", [](const RunRecord& run) {
+    const auto duration = run.setting("duration");
+    const double last = run.last("step");
+    const auto step = std::isfinite(last) ? fmt::format("{:.0f}", last) : text_of(run.state, "step");
+    return duration.empty() ? step : fmt::format("{} of {}", step, duration);
+  });
+  table.add("images", [](const RunRecord& run) {
+    return std::isfinite(run.last("samples")) ? format_count(run.last("samples")) : std::string();
+  });
+  table.add("time", [](const RunRecord& run) {
+    return run.begin.empty() ? std::string() : fmt::format("{} to {} UTC", for_people(run.begin), for_people(run.end));
+  });
+  table.add("loss", loss_of);
+  table.add("validation loss", [](const RunRecord& run) { return with_unit(run.last("validation_loss"), ""); });
+  table.add("speed", [](const RunRecord& run) { return with_unit(usual(run.series("images_per_second")), "img/s"); });
+  table.add("waits for samples", [](const RunRecord& run) { return percent(waiting_share(run)); });
+  table.add("updates left out", [](const RunRecord& run) {
+    return run.last("skipped") > 0 ? fmt::format("{:.0f}", run.last("skipped")) : std::string();
+  });
+  table.add("memory", [](const RunRecord& run) { return with_unit(run.last("memory_gib"), "GiB a trainer"); });
+  table.add("checkpoint", [](const RunRecord& run) { return text_of(run.state, "checkpoint"); });
+  table.add("next", next_command);
+  return {"Summary", {table.take()}};
+}
+
+}  // namespace millrace
