@@ -44,8 +44,9 @@ svg .name.c0{fill:var(--c0)}svg .name.c1{fill:var(--c1)}svg .name.c2{fill:var(--
 .bars .own{font-weight:600}
 .bars .own i{background:var(--c0);opacity:1}
 code{font:.92em ui-monospace,"DejaVu Sans Mono",monospace}
-figure{margin:1rem 0}
-img{max-width:100%;border-radius:3px;image-rendering:auto}
+.pictures{display:flex;flex-wrap:wrap;gap:1rem;margin:1rem 0}
+figure{margin:0;max-width:100%}
+img{display:block;max-width:100%;height:auto;border-radius:3px;image-rendering:auto}
 @media(max-width:34rem){body{padding:1.2rem .9rem 3rem}svg text{font-size:13px}.broad{display:none}.narrow{display:block}td,th{padding-right:.9rem}td:first-child{min-width:6rem}}
 )css";
 
@@ -123,14 +124,20 @@ struct HtmlBlock {
   }
 };
 
-// A section's first plot is wide, those behind it stand in pairs where there is room.
+// A section's first plot is wide; those behind it stand in pairs where there is room, and pictures in rows.
 void add_blocks(std::string& page, const std::vector<Block>& blocks) {
-  bool has_plot = false, in_pairs = false;
+  std::string_view group;  // that is open
+  const auto enter = [&](std::string_view wanted) {
+    if (wanted == group) return;
+    if (!group.empty()) page += "</div>\n";
+    if (!wanted.empty()) page += fmt::format("<div class=\"{}\">\n", wanted);
+    group = wanted;
+  };
+  bool has_plot = false;
   for (const auto& block : blocks) {
     const auto* plot = std::get_if<Plot>(&block);
-    if (in_pairs != (plot && has_plot)) page += in_pairs ? "</div>\n" : "<div class=\"pairs\">\n";
-    in_pairs = plot && has_plot;
-    if (in_pairs) {
+    enter(std::holds_alternative<Picture>(block) ? "pictures" : plot && has_plot ? "pairs" : "");
+    if (group == "pairs") {
       page += "<div>";
       HtmlBlock{page}.add_half(*plot);
       page += "</div>\n";
@@ -139,7 +146,7 @@ void add_blocks(std::string& page, const std::vector<Block>& blocks) {
     }
     has_plot = has_plot || plot;
   }
-  if (in_pairs) page += "</div>\n";
+  enter("");
 }
 
 }  // namespace

@@ -198,11 +198,12 @@ std::string render_plot(const Plot& plot, PlotSize size) {
   }
   for (const double tick : ticks_of(x, 5)) {
     if (plot.x_unit == 1 && tick != std::floor(tick)) continue;
-    const double px = frame.x(x.at(tick));
-    svg += fmt::format("<text class=\"x\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", px, frame.height - 8,
-                       plot.x_unit != 1 ? short_number(tick * plot.x_unit)
+    const auto label = plot.x_unit != 1 ? short_number(tick * plot.x_unit)
                        : tick < 10000   ? fmt::format("{:.0f}", tick)
-                                        : format_count(tick));
+                                        : format_count(tick);
+    const double half_width = 4.2 * static_cast<double>(label.size());  // in the larger letters of a small screen
+    svg += fmt::format("<text class=\"x\" x=\"{:.1f}\" y=\"{}\">{}</text>\n",
+                       std::min(frame.x(x.at(tick)), frame.width - half_width), frame.height - 8, label);
   }
   std::vector<double> labels;  // where the curves' names stand, so that they do not cover each other
   std::size_t i = 0;           // the colour; a faint curve has that of the next

@@ -36,13 +36,18 @@ std::size_t rank_count(const RunRecord& run) {
   return run.environment.value("ranks", nlohmann::json::array()).size();
 }
 
+// Earlier versions wrote the time of the day where the run was.
+std::string time_of(const Event& event) {
+  return event.when.size() == 8 ? event.when + " (local)" : event.when;
+}
+
 // Paragraph and table of one run's events.
 void add_events(Section& section, const RunRecord& run) {
   Table table{{"UTC", ""}, {}};
   for (const auto& event : run.events)
-    table.rows.push_back({event.when, event.count == 1 ? event.what
-                                                       : fmt::format("{} ({} times, the last at {})", event.what,
-                                                                     event.count, event.last)});
+    table.rows.push_back({time_of(event), event.count == 1 ? event.what
+                                                           : fmt::format("{} ({} times, the last at {})", event.what,
+                                                                         event.count, event.last)});
   if (table.rows.empty()) return;
   section.blocks.emplace_back(std::move(table));
   if (std::ranges::count(run.events, true, &Event::is_warning) >= static_cast<std::ptrdiff_t>(most_warnings))
