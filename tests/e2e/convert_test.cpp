@@ -1,5 +1,7 @@
 // Configurations of open-diffusion, converted and run.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+
+#include <sstream>
 
 #include "e2e/runs.h"
 
@@ -52,9 +54,17 @@ novelty: {strength: 3}
 }
 
 Outcome convert(const std::string& text, const std::string& name, const std::string& options = "") {
-  std::ofstream(workshop() / (name + ".in.yaml")) << text;
-  return shell(std::string(MILLRACE_CONFIGS) + "/../scripts/convert_config " + at(name + ".in.yaml") + " " +
-               at(name + ".yaml") + " " + options);
+  const auto in = fs::path(name).filename().string() + ".in.yaml";
+  std::ofstream(workshop() / in) << text;
+  return shell(std::string(MILLRACE_CONFIGS) + "/../scripts/convert_config " + at(in) + " " + at(name + ".yaml") + " " +
+               options);
+}
+
+// Without a trace of Python.
+void expect_refusal(const Outcome& outcome, const std::string& text) {
+  EXPECT_NE(outcome.exit_code, 0);
+  expect_mentions(outcome, text);
+  EXPECT_EQ(outcome.output.find("Traceback"), std::string::npos) << outcome.output;
 }
 
 Json resolved(const std::string& name) {
@@ -146,14 +156,110 @@ TEST(Convert, ClassesAndWhatMustBeSet) {
                  " model.pipeline=" + at("tiny") + " data.train.path=" + at("shapes") + " run.dir=" + at("classes"));
 }
 
+// A pipeline of the tiny one's files that says it makes text embeddings of SD 1's width: shapes alone are looked at.
+std::string wide_pipeline() {
+  const auto folder = workshop() / "wide";
+  fs::copy(workshop() / "tiny", folder, fs::copy_options::recursive | fs::copy_options::skip_existing);
+  auto config = Json::parse(std::ifstream(folder / "text_encoder/config.json"));
+  config["hidden_size"] = 768;
+  std::ofstream(folder / "text_encoder/config.json") << config;
+  return folder.string();
+}
+
+// Both configurations of its README, with what they leave open filled in.
+TEST(Convert, TheirOwnExamples) {
+  struct Case {
+    const char* name;
+    std::string pipeline;
+  };
+  const Case cases[] = {{"template", wide_pipeline()}, {"finetune", at("tiny")}};
+  for (const auto& [name, pipeline] : cases) {
+    SCOPED_TRACE(name);
+    const auto outcome = convert(read(fs::path(MILLRACE_OPEN_DIFFUSION) / (std::string(name) + ".yaml")), name);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_EQ(outcome.output.find("no counterpart"), std::string::npos) << outcome.output;
+    expect_success(millrace + " train --dry-run --config " + at(std::string(name) + ".yaml") +
+                   " run.device=cpu run.dir=" + at("theirs") + " model.pipeline=" + pipeline +
+                   " data.train.path=" + at("shapes") + " 'duration=1M samples'");
+    const auto left_open = shell(millrace + " train --dry-run --config " + at(std::string(name) + ".yaml"));
+    EXPECT_EQ(left_open.exit_code, 2);
+    for (const char* key : {"model.pipeline", "data.train.path", "duration"}) expect_mentions(left_open, key);
+  }
+  const auto config = Json::parse(shell(millrace + " train --print-config=json --config " + at("template.yaml") +
+                                        " run.dir=R model.pipeline=P data.train.path=D 'duration=1M samples'")
+                                      .output);
+  EXPECT_EQ(config["batch"]["micro"], 32);
+  EXPECT_EQ(config["data"]["threads"], 6);
+  EXPECT_EQ(config["data"]["train"]["filters"], Json({{"pwatermark", "<=0.5"}}));
+  EXPECT_EQ(config["model"]["dtype"], "bfloat16");
+  EXPECT_EQ(config["optim"]["betas"], Json({0.9, 0.98}));
+  EXPECT_EQ(config["optim"]["eps"], 1e-8);
+  EXPECT_EQ(config["optim"]["warmup"], "500 steps");
+  EXPECT_EQ(config["transform"]["resolution"], 512);
+  const auto unet = Json::parse(std::ifstream(workshop() / "template.unet.json"));
+  EXPECT_EQ(unet["block_out_channels"], Json({320, 640, 1280, 1280}));
+  EXPECT_EQ(unet["norm_eps"], 1e-5);
+}
+
+// The words in backquotes of the table's first column.
+std::set<std::string> keys_in_docs() {
+  std::set<std::string> keys;
+  std::ifstream in(std::string(MILLRACE_CONFIGS) + "/../docs/config.md");
+  std::string line;
+  while (std::getline(in, line) && !line.starts_with("| theirs")) {
+  }
+  while (std::getline(in, line) && line.starts_with("|")) {
+    std::istringstream theirs(line.substr(0, line.find("| ", 2)));
+    std::string between, key;
+    while (std::getline(theirs, between, '`') && std::getline(theirs, key, '`')) keys.insert(key);
+  }
+  return keys;
+}
+
+TEST(Convert, KnowsTheKeysOfTheTableInDocs) {
+  const std::string script = std::string(MILLRACE_CONFIGS) + "/../scripts/convert_config";
+  std::set<std::string> known = {"config=FILE"};
+  std::istringstream lines(shell(script + " --keys").output);
+  for (std::string key; std::getline(lines, key);) known.insert(key);
+  EXPECT_THAT(known, testing::ContainerEq(keys_in_docs()));
+  EXPECT_GT(known.size(), 50u);
+}
+
+TEST(Convert, DataOfOtherKinds) {
+  const auto outcome = convert(theirs("model:\n    pretrained: somebody/some-model\n", R"(dataset:
+    type: ClassificationWebDataset
+    params:
+        path: ["pipe:cat a.tar", b.tar]
+        idx_to_prompt: {0: "a tench", 1: "a goldfish"}
+        filters: {is_good: True, is_bad: False, score: 4.5, license: "== 'CC0'"}
+)"),
+                               "kinds");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "model.pretrained: somebody/some-model is no folder here");
+  expect_mentions(outcome, "hf download somebody/some-model --local-dir DIR");
+  expect_mentions(outcome, "data.allow_pipes: true");
+  const auto config = resolved("kinds");
+  EXPECT_EQ(config["data"]["train"]["filters"],
+            Json({{"is_good", "true"}, {"is_bad", "false"}, {"score", "4.5"}, {"license", "== 'CC0'"}}));
+  EXPECT_EQ(config["data"]["train"]["idx_to_prompt"], at("kinds.prompts.json"));
+  EXPECT_EQ(Json::parse(std::ifstream(at("kinds.prompts.json"))), Json({{"0", "a tench"}, {"1", "a goldfish"}}));
+  EXPECT_EQ(config["data"]["allow_pipes"], false);  // the user's own word
+}
+
 TEST(Convert, NamesWhatIsWrong) {
-  EXPECT_NE(convert("just text", "wrong").exit_code, 0);
-  const auto loop = convert(theirs("model:\n    pretrained: ${model.pretrained}\n", shapes_dataset), "loop");
-  EXPECT_NE(loop.exit_code, 0);
-  expect_mentions(loop, "leads back to itself");
-  const auto unknown = convert("experiment:\n    name: ${nothing.here}\n", "unknown");
-  EXPECT_NE(unknown.exit_code, 0);
-  expect_mentions(unknown, "nothing.here");
+  expect_refusal(convert("just text", "wrong"), "no sections");
+  expect_refusal(convert(theirs("model:\n    pretrained: ${model.pretrained}\n", shapes_dataset), "loop"),
+                 "leads back to itself");
+  expect_refusal(convert("experiment:\n    name: ${nothing.here}\n", "unknown"), "nothing.here");
+  for (const char* params : {"[1, 2]", "3"})
+    expect_refusal(
+        convert(theirs(std::string("model:\n    unet: {params: ") + params + "}\n", shapes_dataset), "shape"),
+        "model.unet.params");
+  expect_refusal(convert("system: {batch_size: [1]}\n", "batch"), "system.batch_size");
+  expect_refusal(convert("dataset: {params: {filters: [a]}}\n", "filters"), "dataset.params.filters");
+  expect_refusal(convert("dataset: {params: {filters: {a: {b: 1}}}}\n", "filters"), "dataset.params.filters.a");
+  expect_refusal(convert("dataset: {type: [Parquet]}\n", "type"), "dataset.type");
+  expect_refusal(convert("experiment: {save_every: 2}\n", "no-such-folder/out"), "no-such-folder");
 }
 
 }  // namespace
