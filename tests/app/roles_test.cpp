@@ -76,6 +76,25 @@ TEST(PlanRoles, ByGpuNamesInAnyCaseAndOrder) {
   }
 }
 
+// What stands inside a word is another GPU: A10, A10G and A100; L4 and L40S.
+TEST(PlanRoles, GpuNamesAreWholeWords) {
+  struct Case {
+    const char *wanted, *others;
+    const char* name;
+  };
+  const Case cases[] = {{"NVIDIA A10", a10g, "a10"},
+                        {"NVIDIA A10", a100, "a10"},
+                        {"NVIDIA L4", "NVIDIA L40S", "l4"},
+                        {"NVIDIA A40", "NVIDIA A4000", "A40"},
+                        {a100, "NVIDIA A100-SXM4-80GB", "40gb"},
+                        {a100, a10g, "NVIDIA A100"},
+                        {"NVIDIA A100 80GB PCIe", a100, "a100 80gb"}};
+  for (const auto& [wanted, others, name] : cases) {
+    SCOPED_TRACE(name);
+    EXPECT_THAT(plan_roles({others, wanted, others}, by_gpu(std::nullopt, name)).trainers, ElementsAre(1));
+  }
+}
+
 TEST(PlanRoles, NamesTheKeyOfWhatCannotBe) {
   struct Case {
     Names gpus;

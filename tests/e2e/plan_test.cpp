@@ -63,6 +63,48 @@ TEST(Plan, PublishedCluster) {
   EXPECT_TRUE(second["cost"].is_null());
 }
 
+// The scaling table of the stack that this cluster is from: its rows in, with the rates that its own program was
+// published with on an A100 with 40 GB and on an A10G. Which of the two limits follows from the rates: the table leaves
+// it open.
+TEST(Plan, ScalingTableWithItsOwnRates) {
+  const auto parallel =
+      Json::parse(shell(millrace + " plan --print-config=json " + cluster + config("sd2_base_256")).output)["parallel"];
+  EXPECT_EQ(parallel["strategy"], "shard_grad_op");
+  struct Phase {
+    const char* name;
+    double train, encode;
+    int micro, encoder_batch, turns_at_4096, turns_at_2048, balanced;
+    double steps;
+  };
+  const Phase phases[] = {{"sd2_base_256", 179.5, 75, 128, 120, 1, 1, 77, 550000},
+                          {"sd2_base_512", 49.7, 25, 32, 40, 4, 2, 64, 850000}};
+  for (const auto& phase : phases)
+    for (const int global : {4096, 2048}) {
+      // 2,048 images are half of the table's batch on each of 32 trainers at 256 px.
+      const int micro = std::min(phase.micro, global / 32);
+      const auto planned = plan(cluster + config(phase.name) + rates(phase.name, phase.train, phase.encode) +
+                                fmt::format(" data.threads=4 batch.micro={} batch.global={}", micro, global));
+      SCOPED_TRACE(fmt::format("{} {}", phase.name, global));
+      ASSERT_EQ(planned["roles"].size(), 2u);
+      const auto &trainers = planned["roles"][0], &encoders = planned["roles"][1];
+      EXPECT_EQ(trainers["ranks"], 32);
+      EXPECT_EQ(trainers["gpu"], "a100-80g");
+      EXPECT_EQ(trainers["batch"], micro);
+      EXPECT_EQ(encoders["ranks"], 48);
+      EXPECT_EQ(encoders["gpu"], "a10g");
+      EXPECT_EQ(encoders["batch"], phase.encoder_batch);
+      EXPECT_EQ(planned["accumulation"], global == 4096 ? phase.turns_at_4096 : phase.turns_at_2048);
+      EXPECT_EQ(planned["steps"], phase.steps);
+      EXPECT_EQ(planned["limit"], "encoders");
+      EXPECT_DOUBLE_EQ(planned["images_per_second"], 48 * phase.encode);
+      EXPECT_NEAR(planned["encoders_per_trainer"].get<double>(), phase.train / phase.encode, 1e-9);
+      EXPECT_EQ(planned["balanced_encoders"], phase.balanced);
+      EXPECT_NEAR(planned["days"].get<double>(), phase.steps * global / (48 * phase.encode) / 86400, 1e-6);
+    }
+  const auto text = shell(millrace + " plan " + cluster + config("sd2_base_256") + "data.threads=4");
+  expect_mentions(text, "4 threads read and transform, 192 in all");
+}
+
 TEST(Plan, RolesAreAsTheyAreSet) {
   const auto both = plan("--nodes 2x4xh100 " + rates("both", 60, 30));
   ASSERT_EQ(both["roles"].size(), 1u);
@@ -75,11 +117,140 @@ TEST(Plan, RolesAreAsTheyAreSet) {
   EXPECT_DOUBLE_EQ(split["images_per_second"], 90);
   const auto swapped = plan(cluster + "roles.producer_gpu=a100 roles.trainer_gpu=a10g batch.micro=8");
   EXPECT_EQ(swapped["roles"][0]["gpu"], "a10g");
+  const auto named = plan(cluster + "roles.trainer_gpu='NVIDIA A10G' batch.micro=8");  // as their drivers call them
+  EXPECT_EQ(named["roles"][0]["gpu"], "a10g");
+  const auto counted = plan("--nodes '4x8xa100-80g + 1x8xh100 + 3x8xl4' roles.producers=24");
+  EXPECT_EQ(counted["roles"].size(), 3u);
   const auto cached = plan("--nodes 2x4xh100 data.train.type=latents " + rates("both", 60, 30));
   EXPECT_DOUBLE_EQ(cached["images_per_second"], 8 * 60);
   const auto timed = plan("--nodes 2x4xh100 'duration=2 d' " + rates("both", 60, 30));
   EXPECT_DOUBLE_EQ(timed["days"], 2);
   EXPECT_DOUBLE_EQ(timed["samples"], 2 * 86400 * 160.0);
+}
+
+// Of 64 stripes on 48 trainers some have two, some one: the former decide how long a step takes.
+TEST(Plan, UnevenSharesWait) {
+  const auto uneven =
+      plan("--nodes 6x8xh100 data.stripes=64 data.train.type=latents batch.micro=32 " + rates("uneven", 60, 30));
+  EXPECT_DOUBLE_EQ(uneven["images_per_second"], 48 * 60.0 * 64 / (2 * 48));
+  EXPECT_EQ(uneven["accumulation"], 2);
+}
+
+// Nobody knows what is in a cache that a plan cannot see: data.train.type=latents alone says that nothing is encoded.
+TEST(Plan, ACacheIsTakenAsEmpty) {
+  const std::string settings = "--nodes 2x4xh100 roles.producers=4 " + rates("cache", 60, 30);
+  EXPECT_EQ(plan(settings + " encode.cache=" + at("nowhere"))["roles"], plan(settings)["roles"]);
+  EXPECT_EQ(plan(settings + " encode.cache=" + at("nowhere"))["limit"], "encoders");
+  EXPECT_TRUE(plan(settings + " data.train.type=latents")["balanced_encoders"].is_null());
+  expect_mentions(shell(millrace + " plan " + settings + " encode.cache=" + at("nowhere")),
+                  "encode.cache is taken as empty");
+}
+
+// The text encoder's weights and its time go from the encoders to the trainers.
+TEST(Plan, TextOnTrainersCountsThere) {
+  const std::string settings = "--nodes 2x4xh100 roles.producers=4 " + rates("text", 60, 30);
+  const auto there = plan(settings), here = plan(settings + " encode.text_on=trainer");
+  const double weights = 340387840 * 2.0 / (1 << 30);  // Stable Diffusion 2's, in 16 bits
+  const auto memory = [](const Json& plan, int role) { return plan["roles"][role]["memory_gib"].get<double>(); };
+  EXPECT_NEAR(memory(here, 0) - memory(there, 0), weights, 1e-6);
+  EXPECT_NEAR(memory(there, 1) - memory(here, 1), weights, 1e-6);
+  const auto seconds = [](const Json& plan, int role) {
+    return 4 / plan["roles"][role]["images_per_second"].get<double>();
+  };
+  EXPECT_GT(seconds(here, 0), seconds(there, 0));
+  EXPECT_NEAR(seconds(here, 0) + seconds(here, 1), 1.0 / 60 + 1.0 / 30, 1e-9);
+}
+
+// A sbatch that runs the script, and a program that answers it with what it was asked to do.
+struct FakeSlurm {
+  fs::path folder = workshop() / "slurm";
+  FakeSlurm() {
+    fs::create_directories(folder);
+    tool("sbatch", R"(while [[ $1 != *.sbatch ]]; do shift; done
+export SLURM_JOB_ID=7
+exec bash "$@")");
+    tool("millrace", millrace + " \"$@\" > " + (folder / "resolved").string() + " 2>&1; exit 3");
+  }
+  void tool(const std::string& name, const std::string& script) const {
+    std::ofstream(folder / name) << "#!/bin/bash\n" << script << "\n";
+    fs::permissions(folder / name, fs::perms::owner_all);
+  }
+  // The configuration of the run that `line` starts, the script's own settings included.
+  Json run(const std::string& line) const {
+    fs::remove(folder / "resolved");
+    const auto home = fs::path(MILLRACE_CONFIGS).parent_path().string();
+    std::ofstream(folder / "line") << line << "\n";
+    const auto outcome =
+        shell("cd " + home + " && env MILLRACE_HOME=" + home + " MILLRACE=" + (folder / "millrace").string() +
+              " PATH=" + folder.string() + ":$PATH bash " + (folder / "line").string());
+    EXPECT_EQ(outcome.exit_code, 3) << line << "\n" << outcome.output;
+    const auto resolved = read(folder / "resolved");
+    EXPECT_TRUE(Json::accept(resolved)) << line << "\n" << outcome.output << resolved;
+    return Json::parse(resolved, nullptr, false);
+  }
+};
+
+// What the line starts is what was planned, every setting of it; where the plan chose the trainers, the line says so.
+TEST(Plan, TheLineStartsTheRunThatWasPlanned) {
+  const FakeSlurm slurm;
+  std::ofstream(workshop() / "mine.yaml")
+      << "parallel: {strategy: full_shard}\nbatch: {micro: 16}\nplan: {prices: {h100: 3}}\n";
+  struct Case {
+    std::string name, cluster, settings, script, trainer;
+  };
+  const Case cases[] = {
+      {"one kind", "2x8xh100", config("sd2_base_256") + "'duration=2 d' model.gradient_checkpointing=true",
+       "slurm/variants/single_kind.sbatch", ""},
+      {"no file", "2x8xa100-80g",
+       "'data.train.path=[a.tar,b.tar]' optim.schedule=constant optim.betas=[0.8,0.9] batch.micro=16",
+       "slurm/variants/single_kind.sbatch", ""},
+      {"two files", "2x8xh100 + 1x4xh100",
+       config("sd2_base_256") + "--config " + at("mine.yaml") + " batch.global=1280", "slurm/phase1_256.sbatch", ""},
+      {"two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_256") + "plan.prices.a10g=1 run.dir=somewhere",
+       "slurm/phase1_256.sbatch", "a100"},
+      {"names that contain each other", "4x8xa10 + 4x8xa10g",
+       config("sd2_base_256") + "batch.micro=2 encode.batch_size=8", "slurm/phase1_256.sbatch", "a10"},
+      {"one name, two sizes", "2x8xa100-80g + 2x8xa100-40g", config("sd2_base_256"), "slurm/phase1_256.sbatch", "80GB"},
+      {"three kinds", "4x8xa100-80g + 40x1xa10g + 2x4xl4", config("sd2_base_256"), "slurm/phase1_256.sbatch", "a100"},
+      {"roles by hand", "4x8xa100-80g + 40x1xa10g + 2x4xl4",
+       config("sd2_base_256") +
+           "roles.producer_gpu=a10g roles.trainer_gpu=null batch.micro=8 data.stripes=64 batch.global=2560",
+       "", ""},
+      {"phase 2, one kind", "2x8xh100", config("sd2_base_512") + "batch.micro=16", "slurm/phase2_512.sbatch", ""},
+      {"phase 2, two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_512"), "slurm/phase2_512.sbatch", "a100"}};
+  for (const auto& [name, nodes, settings, script, trainer] : cases) {
+    SCOPED_TRACE(name);
+    const auto arguments = "--nodes '" + nodes + "' " + settings;
+    const auto planned = plan(arguments);
+    const std::string line = planned["start"];
+    EXPECT_NE(line.find(script), std::string::npos) << line;
+    auto started = slurm.run(line);
+    auto wanted = Json::parse(shell(millrace + " plan --print-config=json " + arguments).output);
+    EXPECT_EQ(started["roles"]["trainer_gpu"].is_string() ? started["roles"]["trainer_gpu"] : Json(""), trainer)
+        << line;
+    // The plan goes without these.
+    wanted.erase("plan");
+    wanted["model"]["pipeline"] = "PIPELINE";
+    wanted["roles"]["trainer_gpu"] = started["roles"]["trainer_gpu"];
+    EXPECT_EQ(started, wanted) << line;
+    // Planned from what was started, it is the same plan.
+    std::ofstream(workshop() / "started.json") << started;
+    const auto again =
+        plan("--nodes '" + nodes + "' 'model.pipeline=Stable Diffusion 2' --config " + at("started.json"));
+    EXPECT_EQ(again["roles"], planned["roles"]) << line;
+  }
+}
+
+TEST(Plan, TheLineOfACpuClusterRuns) {
+  const auto planned =
+      plan("--nodes 1x2xcpu run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("shapes") +
+           " run.dir=" + at("planned") + " transform.resolution=32 batch.global=8 batch.micro=2 roles.producers=1 " +
+           "'duration=3 steps'" + rates("small", 60, 30));
+  const std::string line = planned["start"], script = ".sbatch ";
+  const auto overrides = line.substr(line.find(script) + script.size());
+  const auto outcome = shell(mpirun(2) + millrace + " train --dry-run " + overrides);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "trainers 0, producers 1");
 }
 
 // Memory is that of tensors on the GPU: sharding and checkpointing save it, samples cost it.
@@ -97,7 +268,9 @@ TEST(Plan, MemoryFollowsTheSettings) {
 TEST(Plan, MemoryIsWhatRunsTake) {
   ASSERT_EQ(shell(shapes + " make --out " + at("large") + " --count 256 --per-archive 64 --side 128").exit_code, 0);
   const std::string settings[] = {
-      "transform.resolution=64 batch.micro=16 batch.global=32 encode.batch_size=16",
+      "transform.resolution=64 batch.micro=16 batch.global=32 encode.batch_size=16 'validation.every=2 steps' "
+      "data.validation.path=" +
+          at("shapes"),
       "transform.resolution=128 batch.micro=8 batch.global=16 encode.batch_size=8 parallel.strategy=ddp",
       "transform.resolution=128 batch.micro=12 batch.global=48 encode.batch_size=4 model.gradient_checkpointing=true "
       "roles.producers=1"};
@@ -107,7 +280,7 @@ TEST(Plan, MemoryIsWhatRunsTake) {
     const int ranks = number == 3 ? 3 : 2;
     expect_success(mpirun(ranks) + millrace + " train run.dir=" + at(run) +
                    " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("large") + " " + setting +
-                   " 'duration=6 steps' 'log.every=2 steps' 'optim.warmup=0 steps' checkpoint.every=null");
+                   " 'duration=6 steps' 'log.every=2 steps' 'optim.warmup=0 steps' 'checkpoint.every=2 steps'");
     const double measured = lines(workshop() / run / "metrics.jsonl").back()["memory_gib"];
     const double planned = plan(fmt::format("--nodes 1x{}xcpu model.pipeline=", ranks) + at("tiny") + " " + setting +
                                 rates("any", 60, 30))["roles"][0]["memory_gib"];

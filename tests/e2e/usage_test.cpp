@@ -46,11 +46,13 @@ const std::string base = m +
 INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
-        Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "trian"},
+        Mistake{"no_command", m, 2, "usage"}, Mistake{"unknown_command", m + " trian", 2, "did you mean 'train'?"},
         Mistake{"plan_without_cluster", m + " plan", 2, "--nodes"},
         Mistake{"plan_unknown_gpu", m + " plan --nodes 4x8xa1000", 2, "a100-80g"},
         Mistake{"plan_no_cluster", m + " plan --nodes eight", 2, "COUNTxGPUSxMODEL"},
         Mistake{"plan_no_nodes", m + " plan --nodes 0x8xh100", 2, "\"0\""},
+        Mistake{"plan_too_many", m + " plan --nodes 1000000x1000000xh100", 2, "1000000000000 GPUs are more"},
+        Mistake{"plan_too_many_in_all", m + " plan --nodes '1000000x1xh100 + 1x8xa10g'", 2, "1000008 GPUs are more"},
         Mistake{"plan_too_small", m + " plan --nodes 4x8xa10g batch.micro=64 transform.resolution=512", 2,
                 "batch.micro"},
         Mistake{"plan_unknown_price", m + " plan --nodes 4x8xh100 plan.prices.h10=3", 2, "plan.prices.h10"},

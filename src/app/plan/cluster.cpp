@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <optional>
 
 #include "millrace/core/error.h"
@@ -14,21 +15,30 @@ namespace millrace {
 namespace {
 
 constexpr std::array gpus = {
-    GpuModel{"a100-80g", "a100", 80, 75, 87, 110, true}, GpuModel{"a100-40g", "a100", 40, 75, 87, 110, true},
-    GpuModel{"h100", "h100", 80, 285, 330, 350, true},   GpuModel{"h200", "h200", 140, 310, 361, 350, true},
-    GpuModel{"b200", "b200", 180, 570, 664, 700, true},  GpuModel{"l40s", "l40s", 45, 64, 74, 110, true},
-    GpuModel{"a10g", "a10g", 22.5, 15, 17, 35, false},   GpuModel{"a10", "a10", 22.5, 25, 30, 44, false},
-    GpuModel{"l4", "l4", 22.5, 20, 24, 42, false},       GpuModel{"a40", "a40", 45, 30, 36, 52, false},
-    GpuModel{"a6000", "a6000", 48, 31, 37, 54, false},   GpuModel{"rtx3090", "3090", 24, 14, 17, 25, false},
-    GpuModel{"rtx4090", "4090", 24, 33, 40, 58, false},  GpuModel{"cpu", "", 0, 0, 0, 0, false},
+    GpuModel{"a100-80g", "a100", "NVIDIA A100-SXM4-80GB", 80, {97.5, 120, true}, {110, 110, false}},
+    GpuModel{"a100-40g", "a100", "NVIDIA A100-SXM4-40GB", 40, {97.5, 120, true}, {110, 110, false}},
+    GpuModel{"h100", "h100", "NVIDIA H100 80GB HBM3", 80, {285, 330, true}, {350, 350, false}},
+    GpuModel{"h200", "h200", "NVIDIA H200", 140, {310, 361, true}, {350, 350, false}},
+    GpuModel{"b200", "b200", "NVIDIA B200", 180, {570, 664, true}, {700, 700, false}},
+    GpuModel{"l40s", "l40s", "NVIDIA L40S", 45, {64, 74, true}, {110, 110, false}},
+    GpuModel{"a10g", "a10g", "NVIDIA A10G", 22.5, {15, 17, false}, {23.8, 29, true}},
+    GpuModel{"a10", "a10", "NVIDIA A10", 22.5, {25, 30, false}, {44, 44, false}},
+    GpuModel{"l4", "l4", "NVIDIA L4", 22.5, {20, 24, false}, {42, 42, false}},
+    GpuModel{"a40", "a40", "NVIDIA A40", 45, {30, 36, false}, {52, 52, false}},
+    GpuModel{"a6000", "a6000", "NVIDIA RTX A6000", 48, {31, 37, false}, {54, 54, false}},
+    GpuModel{"rtx3090", "3090", "NVIDIA GeForce RTX 3090", 24, {14, 17, false}, {25, 25, false}},
+    GpuModel{"rtx4090", "4090", "NVIDIA GeForce RTX 4090", 24, {33, 40, false}, {58, 58, false}},
+    GpuModel{"cpu", "", "", 0, {0, 0, false}, {0, 0, false}},
 };
+
+constexpr int most_gpus = 1'000'000;  // of a cluster
 
 constexpr std::string_view grammar = "COUNTxGPUSxMODEL, joined by \" + \", as in \"4x8xa100-80g + 48x1xa10g\"";
 
 int read_count(std::string_view text, std::string_view group) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > 1'000'000)
+  if (error != std::errc() || end != text.data() + text.size() || count < 1 || count > most_gpus)
     throw Error(Exit::usage, fmt::format("--nodes: \"{}\": \"{}\" is no number of nodes or GPUs", group, text),
                 fmt::format("a cluster is {}", grammar));
   return count;
@@ -58,6 +68,14 @@ NodeGroup parse_group(std::string_view group) {
           &find_gpu(group.substr(second + 1), group)};
 }
 
+void check_size(std::span<const NodeGroup> cluster) {
+  std::int64_t sum = 0;
+  for (const auto& group : cluster) sum += std::int64_t{group.nodes} * group.gpus_per_node;
+  if (sum > most_gpus)
+    throw Error(Exit::usage, fmt::format("--nodes: {} GPUs are more than the {} that are planned for", sum, most_gpus),
+                fmt::format("a cluster is {}", grammar));
+}
+
 }  // namespace
 
 std::span<const GpuModel> known_gpus() {
@@ -69,9 +87,11 @@ std::vector<NodeGroup> parse_cluster(std::string_view spec) {
   for (std::string_view rest = spec;;) {
     const auto plus = rest.find('+');
     cluster.push_back(parse_group(trim(rest.substr(0, plus))));
-    if (plus == std::string_view::npos) return cluster;
+    if (plus == std::string_view::npos) break;
     rest.remove_prefix(plus + 1);
   }
+  check_size(cluster);
+  return cluster;
 }
 
 std::string to_string(std::span<const NodeGroup> cluster) {

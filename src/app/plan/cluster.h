@@ -7,15 +7,21 @@
 // A cluster in words.
 namespace millrace {
 
-// A kind of GPU, or "cpu" for ranks without one. Rates are what others have reached on it with Stable Diffusion 2 in 16
-// bits; docs/planning.md has their sources.
+// 10^12 operations a second, by the resolution of the images.
+struct Rates {
+  double at_256, at_512;
+  bool is_published;  // what others have reached with Stable Diffusion 2 in 16 bits; else a share of the peak rate
+
+  double at(int resolution) const { return resolution <= 384 ? at_256 : at_512; }
+};
+
+// A kind of GPU, or "cpu" for ranks without one. docs/planning.md has the sources of its rates.
 struct GpuModel {
-  std::string_view name;  // as a cluster's description calls it
-  std::string_view part;  // of the name that the driver gives it, for roles.trainer_gpu
-  double memory_gib;      // 0: no limit is known
-  // 10^12 operations a second: of training at 256 and at 512 pixels, of encoding.
-  double train_256, train_512, encode;
-  bool is_published;  // else taken from the GPU's peak rate
+  std::string_view name;    // as a cluster's description calls it
+  std::string_view word;    // of `driver`, enough to tell it from most others; what Slurm's features are taken to be
+  std::string_view driver;  // what the driver calls one; what roles.* are compared with
+  double memory_gib;        // 0: no limit is known
+  Rates train, encode;
 
   bool is_cpu() const { return name == "cpu"; }
 };

@@ -9,6 +9,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/presets.h"
 #include "plan/run_plan.h"
+#include "plan/start_command.h"
 
 namespace millrace {
 namespace {
@@ -22,21 +23,19 @@ struct PlanRoot : TrainConfig {
   }
 };
 
-constexpr const char* built_in = "Stable Diffusion 2";  // stands for model.pipeline
-
 // What only a run itself needs may be missing.
 PlanRoot defaults() {
   PlanRoot root;
-  root.run.dir = {"RUN", true};
-  root.model.pipeline = {built_in, true};
-  root.data.train.path = {"ARCHIVES"};
+  root.run.dir = {unset_run_dir, true};
+  root.model.pipeline = {unset_pipeline, true};
+  root.data.train.path = {unset_archives};
   return root;
 }
 
 // Of model.pipeline, else those of Stable Diffusion 2.
 RunShapes shapes_of(const TrainConfig& config) {
   RunShapes shapes;
-  if (config.model.pipeline.value == built_in) {
+  if (config.model.pipeline.value == unset_pipeline) {
     const auto preset = preset_configs(Preset::sd2);
     shapes = {preset.unet, preset.vae, preset.text_encoder};
   } else {
@@ -47,7 +46,24 @@ RunShapes shapes_of(const TrainConfig& config) {
   return shapes;
 }
 
-nlohmann::ordered_json to_json(const RunPlan& plan) {
+const char* word_of(PlannedRole::Source source) {
+  switch (source) {
+    case PlannedRole::Source::measured:
+      return "measured";
+    case PlannedRole::Source::published:
+      return "published";
+    case PlannedRole::Source::peak:
+      break;
+  }
+  return "from the peak rate";
+}
+
+// 0 stands for "there is none".
+nlohmann::ordered_json number_or_null(double number) {
+  return number > 0 ? nlohmann::ordered_json(number) : nullptr;
+}
+
+nlohmann::ordered_json to_json(const RunPlan& plan, const std::vector<std::string>& start) {
   nlohmann::ordered_json json;
   for (const auto& role : plan.roles)
     json["roles"].push_back({{"name", role.name},
@@ -56,79 +72,81 @@ nlohmann::ordered_json to_json(const RunPlan& plan) {
                              {"memory_gib", role.memory_gib},
                              {"images_per_second", role.images_per_second},
                              {"batch", role.batch},
-                             {"rate", role.is_measured         ? "measured"
-                                      : role.gpu->is_published ? "published"
-                                                               : "from the peak rate"}});
+                             {"rate", word_of(role.source)}});
   json["images_per_second"] = plan.images_per_second;
   json["limit"] = plan.is_limited_by_encoders ? "encoders" : "trainers";
+  json["balanced_encoders"] = plan.balanced_encoders > 0 ? nlohmann::ordered_json(plan.balanced_encoders) : nullptr;
+  json["encoders_per_trainer"] = number_or_null(plan.encoders_per_trainer);
   json["accumulation"] = plan.accumulation;
   json["steps"] = plan.steps;
   json["samples"] = plan.samples;
   json["days"] = plan.seconds / 86400;
   json["gpu_hours"] = plan.gpu_hours;
   json["cost"] = plan.cost ? nlohmann::ordered_json(*plan.cost) : nullptr;
+  json["start"] = fmt::format("{}", fmt::join(start, " "));
   return json;
 }
 
-const char* source_of(const PlannedRole& role) {
-  if (role.is_measured) return "plan.rates";
-  return role.gpu->is_published ? "published for this GPU" : "a share of its peak rate";
-}
-
-// "a100", or what tells two kinds of one name apart.
-std::string driver_name(const GpuModel& gpu, const std::vector<NodeGroup>& cluster) {
-  const bool is_shared =
-      std::ranges::any_of(cluster, [&](const auto& group) { return group.gpu != &gpu && group.gpu->part == gpu.part; });
-  return is_shared ? fmt::format("{:.0f}GB", gpu.memory_gib) : std::string(gpu.part);
-}
-
-// How Slurm is asked for it.
-std::string sbatch_line(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const TrainConfig& config) {
-  int nodes = 0, ranks = 0, fewest = cluster.front().gpus_per_node;
-  std::vector<std::string> features;
-  for (const auto& group : cluster) {
-    nodes += group.nodes;
-    ranks += group.gpus();
-    fewest = std::min(fewest, group.gpus_per_node);
-    features.push_back(fmt::format("{}*{}", group.gpu->part, group.nodes));
+const char* describe(PlannedRole::Source source) {
+  switch (source) {
+    case PlannedRole::Source::measured:
+      return "plan.rates";
+    case PlannedRole::Source::published:
+      return "published by others";
+    case PlannedRole::Source::peak:
+      break;
   }
-  const auto constraint = cluster.size() == 1 ? std::string() : fmt::format("[{}]", fmt::join(features, "&"));
-  auto line = fmt::format(
-      "sbatch -N{} -n{} -C '{}' --gpus-per-node={} slurm/{} run.dir=RUN model.pipeline=PIPELINE \\\n"
-      "      data.train.path=ARCHIVES transform.resolution={} batch.global={} batch.micro={}",
-      nodes, ranks, constraint, fewest, config.transform.resolution <= 256 ? "phase1_256.sbatch" : "phase2_512.sbatch",
-      config.transform.resolution, config.batch.global, config.batch.micro);
-  const auto is_encoder = [](const PlannedRole& role) { return role.name == "encoders"; };
-  const auto encoders = std::ranges::count_if(plan.roles, is_encoder);
-  if (encoders == 1 && plan.roles.size() == 2 && cluster.size() > 1)
-    line += fmt::format(" roles.producer_gpu={} roles.trainer_gpu={}", driver_name(*plan.roles[1].gpu, cluster),
-                        driver_name(*plan.roles[0].gpu, cluster));
-  if (encoders == 1 && cluster.size() == 1) line += fmt::format(" roles.producers={}", plan.roles[1].ranks);
-  return line;
+  return "a share of its peak rate";
+}
+
+// Wrapped, so that a shell still reads it as one line.
+std::string wrapped(const std::vector<std::string>& words) {
+  constexpr std::size_t width = 108;
+  std::string text;
+  std::size_t line = 0;
+  for (const auto& word : words) {
+    const bool fits = line + word.size() < width;
+    if (!text.empty()) text += fits ? " " : " \\\n      ";
+    text += word;
+    line = fits ? line + 1 + word.size() : word.size();
+  }
+  return text;
 }
 
 std::string describe_limit(const RunPlan& plan) {
   if (plan.roles.size() == 1)
-    return plan.is_limited_by_encoders ? "encoders: most of the time goes into encoding; encode.cache would save it"
+    return plan.is_limited_by_encoders ? "encoders: most of the time goes into encoding; a latent cache would save it"
                                        : "trainers: most of the time goes into training";
   if (plan.balanced_encoders == 0) return "trainers: nothing has to be encoded";
   int encoders = 0;
   for (const auto& role : plan.roles)
     if (role.name == "encoders") encoders += role.ranks;
+  const auto each = fmt::format("{:.2f} a trainer", plan.encoders_per_trainer);
   return plan.is_limited_by_encoders
-             ? fmt::format("encoders: {} of their kind would balance, there are {}", plan.balanced_encoders, encoders)
-             : fmt::format("trainers: {} of the {} encoders would balance", plan.balanced_encoders, encoders);
+             ? fmt::format("encoders: {} of their kind would balance, {}; there are {}", plan.balanced_encoders, each,
+                           encoders)
+             : fmt::format("trainers: {} of the {} encoders would balance, {}", plan.balanced_encoders, encoders, each);
 }
 
-void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const TrainConfig& config) {
+// "; 4 threads read and transform, 192 in all", where the number is set and these ranks do that.
+std::string describe_readers(const PlannedRole& role, const TrainConfig& config) {
+  if (!config.data.threads.value || !role.encodes()) return {};
+  const int threads = *config.data.threads.value;
+  return fmt::format("; {} thread{} read and transform, {} in all", threads, threads == 1 ? "" : "s",
+                     threads * role.ranks);
+}
+
+void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const TrainConfig& config,
+           const std::vector<std::string>& start) {
   const auto row = [](const char* name, const std::string& text) { print_out(fmt::format("{:<12}{}", name, text)); };
   row("cluster", to_string(cluster));
   for (const auto& role : plan.roles) {
     row("", fmt::format("{} {} on {}: {:.4g} img/s ({:.4g} each, {})", role.ranks, role.name, role.gpu->name,
-                        role.images_per_second, role.images_per_second / role.ranks, source_of(role)));
-    row("", fmt::format("  batch {}, {:.1f}{} GiB each{}", role.batch, role.memory_gib,
+                        role.images_per_second, role.images_per_second / role.ranks, describe(role.source)));
+    row("", fmt::format("  batch {}, {:.1f}{} GiB each{}{}", role.batch, role.memory_gib,
                         role.gpu->is_cpu() ? "" : fmt::format(" of {:.0f}", role.gpu->memory_gib),
-                        role.fitting_batch > role.batch ? fmt::format("; {} would fit", role.fitting_batch) : ""));
+                        role.fitting_batch > role.batch ? fmt::format("; {} would fit", role.fitting_batch) : "",
+                        describe_readers(role, config)));
   }
   row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, config.batch.micro, plan.accumulation,
                            plan.accumulation == 1 ? "" : "s"));
@@ -138,7 +156,10 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
                             format_count(plan.samples), plan.seconds / 86400, format_count(plan.gpu_hours)));
   row("cost", plan.cost ? format_count(*plan.cost)
                         : fmt::format("plan.prices has none for {}", fmt::join(plan.without_price, ", ")));
-  row("start", sbatch_line(plan, cluster, config));
+  row("start", wrapped(start));
+  if (config.encode.cache)
+    print_out(
+        "encode.cache is taken as empty: every image is encoded. Filled, it counts with data.train.type=latents.");
   print_out("Speeds add up over GPUs here: what the network costs is not in them; `millrace preflight` measures it.");
 }
 
@@ -150,10 +171,11 @@ int run_plan_command(const CommandLine& line) {
   if (loaded.printed) return 0;
   const auto& root = loaded.root;
   const auto plan = plan_run(cluster, root, root.plan, shapes_of(root));
+  const auto start = start_command(plan, cluster, root, line.inputs);
   if (line.has("json")) {
-    print_out(to_json(plan).dump());
+    print_out(to_json(plan, start).dump());
   } else {
-    print(plan, cluster, root);
+    print(plan, cluster, root, start);
   }
   return 0;
 }

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <set>
 
+#include "millrace/checkpoint/writer.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/encoder_cost.h"
 #include "millrace/models/unet_2d_condition.h"
@@ -21,9 +23,10 @@ namespace {
 constexpr double gib = 1 << 30;
 // Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
 constexpr double gpu_overhead_bytes = 1.5 * gib;
-// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it. Freed blocks that fit
-// no later tensor stay as well: a share of the activations. Both were measured on runs of small networks.
-constexpr double cpu_overhead_bytes = 96 << 20;
+// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it; where checkpoints are
+// written, the buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the
+// activations. All were measured on runs of small networks, with checkpoints and without.
+constexpr double cpu_overhead_bytes = 160 << 20, cpu_save_bytes = 24 << 20;
 constexpr double cpu_waste = 1.2;
 
 constexpr double hours_of_day = 24, seconds_of_hour = 3600;
@@ -36,9 +39,13 @@ class RunCosts {
  public:
   RunCosts(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const RunShapes& shapes)
       : config_(config),
+        program_bytes_(static_cast<double>(peak_memory_bytes(torch::kCPU))),
         unet_(UNet2DConditionConfig::from_json(shapes.unet)),
         vae_(AutoencoderKLConfig::from_json(shapes.vae)),
         text_(CLIPTextConfig::from_json(shapes.text_encoder)),
+        unet_parameters_(shapes_of(UNet2DConditionModel(unet_))),
+        vae_parameters_(parameters_of(AutoencoderKL(vae_))),
+        text_parameters_(parameters_of(CLIPTextModel(text_))),
         device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
         train_dtype_(parse_dtype(config.model.dtype, device_)),
         encode_dtype_(parse_dtype(config.encode.dtype, device_)),
@@ -50,23 +57,24 @@ class RunCosts {
 
   bool on_gpus() const { return device_.is_cuda(); }
 
-  double overhead_bytes() const {
-    return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + static_cast<double>(peak_memory_bytes(torch::kCPU));
-  }
+  double overhead_bytes() const { return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + program_bytes_; }
 
-  bool encodes() const { return config_.data.train.type != SourceConfig::Type::latents && !config_.encode.cache; }
+  // Also with encode.cache: nobody knows here what is in it.
+  bool encodes() const { return config_.data.train.type != SourceConfig::Type::latents; }
+  bool text_on_trainers() const { return config_.encode.text_on == EncodeConfig::TextOn::trainer; }
 
+  // Images a second of the U-Net alone, and of VAE and text encoder together.
   double train_rate(const GpuModel& gpu) const {
     const auto flops = training_factor * unet_forward_flops(unet_, latent_side_, latent_side_, tokens);
-    const auto rate = config_.transform.resolution <= 384 ? gpu.train_256 : gpu.train_512;
-    return rate * 1e12 / flops;
+    return gpu.train.at(config_.transform.resolution) * 1e12 / flops;
   }
-
   double encode_rate(const GpuModel& gpu) const {
-    const auto side = config_.transform.resolution;
-    return gpu.encode * 1e12 / (vae_encode_flops(vae_, side, side) + text_encode_flops(text_, tokens));
+    return gpu.encode.at(config_.transform.resolution) * 1e12 / (vae_flops() + text_flops());
   }
+  // The text encoder's part of the latter's time.
+  double text_share() const { return text_flops() / (vae_flops() + text_flops()); }
 
+  // What a trainer's tensors take on its device; on a CPU, where all memory is one, also what lies in the host's.
   double trainer_bytes(int micro_batch, const std::vector<std::string>& hosts) const {
     UNetPass pass{micro_batch, latent_side_, latent_side_, train_dtype_, config_.model.gradient_checkpointing};
     pass.device = device_.type();
@@ -74,18 +82,49 @@ class RunCosts {
     pass.fused_kernels = config_.model.fused_kernels.value_or(device_.is_cuda());
     const auto waste = on_gpus() ? 1 : cpu_waste;
     const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
-    return static_cast<double>(state(hosts).peak(static_cast<std::int64_t>(activations)));
+    const auto shards = plan_shards(config_.parallel, hosts);
+    const auto state = state_of(shards);
+    auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
+    if (text_on_trainers()) bytes += text_bytes();
+    if (!on_gpus()) bytes += checkpoint_bytes(state, shards) + validation_bytes(shards);
+    return bytes;
   }
 
   double encoder_bytes() const {
     const auto side = config_.transform.resolution;
     const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
-    const auto weights = parameters_of(AutoencoderKL(vae_)) + parameters_of(CLIPTextModel(text_));
-    return static_cast<double>(weights * element +
-                               vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type()));
+    return static_cast<double>(vae_parameters_ * element +
+                               vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type())) +
+           (text_on_trainers() ? 0 : text_bytes());
   }
 
  private:
+  double vae_flops() const {
+    return vae_encode_flops(vae_, config_.transform.resolution, config_.transform.resolution);
+  }
+  double text_flops() const { return text_encode_flops(text_, tokens); }
+  double text_bytes() const { return static_cast<double>(text_parameters_) * c10::elementSize(encode_dtype_); }
+
+  // On a CPU: the copy that checkpoints are written from while training goes on, each trainer's part of it: weights,
+  // both moments and the EMA in float32. It is kept from one checkpoint to the next.
+  double checkpoint_bytes(const StateMemory& state, const ShardPlan& shards) const {
+    if (!config_.checkpoint.every) return 0;
+    const auto weights = state.moments / 2, shard = weights + state.moments + state.ema;
+    const auto writers = std::min(shards.shards * shards.replicas, CheckpointWriter::Options{}.max_files);
+    return static_cast<double>(shard) * shards.shards / writers + cpu_save_bytes;
+  }
+
+  // What every trainer keeps of data.validation.
+  double validation_bytes(const ShardPlan& shards) const {
+    if (!config_.data.validation) return 0;
+    const auto samples = static_cast<double>(config_.validation.batches) * config_.batch.global;
+    EncodingShape shape;
+    shape.moments = {2 * vae_.latent_channels, latent_side_, latent_side_};
+    shape.text = {tokens};
+    if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
+    return samples * static_cast<double>(encoding_bytes(shape)) / (shards.shards * shards.replicas);
+  }
+
   template <class Module>
   static std::int64_t parameters_of(const Module& network) {
     std::int64_t count = 0;
@@ -93,20 +132,25 @@ class RunCosts {
     return count;
   }
 
-  StateMemory state(const std::vector<std::string>& hosts) const {
+  static std::vector<ParameterSpec> shapes_of(const UNet2DConditionModel& unet) {
     std::vector<ParameterSpec> parameters;
-    const UNet2DConditionModel unet(unet_);
     for (const auto& item : unet->named_parameters()) parameters.push_back({item.key(), item.value().sizes().vec()});
-    const auto shards = plan_shards(config_.parallel, hosts);
+    return parameters;
+  }
+
+  StateMemory state_of(const ShardPlan& shards) const {
     const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
-    return plan_state_memory(plan_flat_layout(std::move(parameters), bucket, shards.shards), shards, train_dtype_,
+    return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, train_dtype_,
                              config_.ema.enabled);
   }
 
   const TrainConfig& config_;
+  const double program_bytes_;  // before any network is made
   const UNet2DConditionConfig unet_;
   const AutoencoderKLConfig vae_;
   const CLIPTextConfig text_;
+  const std::vector<ParameterSpec> unet_parameters_;
+  const std::int64_t vae_parameters_, text_parameters_;
   const torch::Device device_;
   const torch::Dtype train_dtype_, encode_dtype_;
   const std::int64_t latent_side_;
@@ -130,19 +174,30 @@ Ranks ranks_of(const std::vector<NodeGroup>& cluster) {
   return ranks;
 }
 
-// Of a cluster of several kinds the fastest at training trains and the others encode, unless roles.* say otherwise.
-Roles choose_roles(const Ranks& ranks, const RolesConfig& config, const RunCosts& costs) {
-  const std::set<const GpuModel*> kinds(ranks.gpu.begin(), ranks.gpu.end());
-  const bool is_given = config.producer_gpu || config.trainer_gpu || config.producers.value;
-  if (kinds.size() == 1 || is_given) {
+std::set<const GpuModel*> models_in(const std::vector<NodeGroup>& cluster) {
+  std::set<const GpuModel*> kinds;
+  for (const auto& group : cluster) kinds.insert(group.gpu);
+  return kinds;
+}
+
+// Of a cluster of several kinds the fastest at training, where roles.* leave open who trains; else null.
+const GpuModel* choose_trainer(const std::vector<NodeGroup>& cluster, const RolesConfig& config,
+                               const RunCosts& costs) {
+  const auto kinds = models_in(cluster);
+  if (kinds.size() == 1 || config.producer_gpu || config.trainer_gpu || config.producers.value) return nullptr;
+  return *std::ranges::max_element(kinds, {}, [&](const auto* gpu) { return costs.train_rate(*gpu); });
+}
+
+// As `train` will find them: by the names that the drivers give.
+Roles roles_of(const Ranks& ranks, const RolesConfig& config, const GpuModel* trainer) {
+  if (!trainer) {
     std::vector<std::string> names;
-    for (const auto* gpu : ranks.gpu) names.emplace_back(gpu->name);
+    for (const auto* gpu : ranks.gpu) names.emplace_back(gpu->driver);
     return plan_roles(names, config);
   }
-  const auto* best = *std::ranges::max_element(kinds, {}, [&](const auto* gpu) { return costs.train_rate(*gpu); });
   Roles roles;
   for (std::size_t rank = 0; rank < ranks.gpu.size(); ++rank)
-    (ranks.gpu[rank] == best ? roles.trainers : roles.producers).push_back(static_cast<int>(rank));
+    (ranks.gpu[rank] == trainer ? roles.trainers : roles.producers).push_back(static_cast<int>(rank));
   return roles;
 }
 
@@ -188,18 +243,16 @@ class RunPlanner {
     if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro);
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
     if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
-    if (has_cpus && !(measured_.train && (measured_.encode || !costs_.encodes())))
+    if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))
       throw Error(
           Exit::usage, "--nodes: the rates of this CPU are not known",
           "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` print");
-    roles_ = choose_roles(ranks_, config.roles, costs_);
+    plan_.chosen_trainer = choose_trainer(cluster, config.roles, costs_);
+    roles_ = roles_of(ranks_, config.roles, plan_.chosen_trainer);
   }
 
   RunPlan run() {
-    const auto routing = plan_routing(roles_, stripes_of(config_), config_.batch.global, config_.batch.micro);
-    const auto trainers = static_cast<int>(roles_.trainers.size());
-    plan_.accumulation = (config_.batch.global + trainers * config_.batch.micro - 1) / (trainers * config_.batch.micro);
-    (void)routing;
+    share_batch();
     roles_.all_in_one ? add_all_in_one() : add_roles();
     for (const auto& role : plan_.roles)
       if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib)
@@ -210,8 +263,36 @@ class RunPlanner {
   }
 
  private:
-  double train_rate(const GpuModel& gpu) const { return measured_.train.value_or(costs_.train_rate(gpu)); }
-  double encode_rate(const GpuModel& gpu) const { return measured_.encode.value_or(costs_.encode_rate(gpu)); }
+  // A step lasts as long as the trainer with the largest share takes.
+  void share_batch() {
+    const int stripes = stripes_of(config_);
+    const auto routing = plan_routing(roles_, stripes, config_.batch.global, config_.batch.micro);
+    std::size_t most = 0;
+    for (int trainer = 0; trainer < routing.trainers(); ++trainer)
+      most = std::max(most, routing.stripes_of_trainer(trainer).size());
+    const int share = static_cast<int>(most) * (config_.batch.global / stripes);
+    plan_.accumulation = (share + config_.batch.micro - 1) / config_.batch.micro;
+    evenness_ = config_.batch.global / (static_cast<double>(share) * routing.trainers());
+  }
+
+  // Images a second of one trainer. It has the text encoder too with encode.text_on=trainer; `bench encode` has been
+  // measured on the encoders' GPU.
+  double train_rate(const GpuModel& gpu) const {
+    const double unet = measured_.train.value_or(costs_.train_rate(gpu));
+    if (!costs_.text_on_trainers()) return unet;
+    const bool is_same_gpu = models_in(cluster_).size() == 1;
+    const double both = is_same_gpu && measured_.encode ? *measured_.encode : costs_.encode_rate(gpu);
+    return 1 / (1 / unet + costs_.text_share() / both);
+  }
+  double encode_rate(const GpuModel& gpu) const {
+    const double both = measured_.encode.value_or(costs_.encode_rate(gpu));
+    return costs_.text_on_trainers() ? both / (1 - costs_.text_share()) : both;
+  }
+
+  using Source = PlannedRole::Source;
+  static Source source_of(const std::optional<double>& measured, const Rates& rates) {
+    return measured ? Source::measured : rates.is_published ? Source::published : Source::peak;
+  }
 
   std::vector<std::string> trainer_hosts() const {
     std::vector<std::string> hosts;
@@ -245,13 +326,14 @@ class RunPlanner {
       PlannedRole role{costs_.encodes() ? "trainers and encoders" : "trainers", ranks, gpu};
       fill_trainer(role, costs_.overhead_bytes() + (costs_.encodes() ? costs_.encoder_bytes() : 0));
       role.images_per_second = ranks / (train + encode);
-      role.is_measured = measured_.train && (measured_.encode || !costs_.encodes());
+      role.source = source_of(measured_.train, gpu->train);
+      if (costs_.encodes()) role.source = std::max(role.source, source_of(measured_.encode, gpu->encode));
       train_share = train / (train + encode);
       rate = rate == 0 ? 1 / (train + encode) : std::min(rate, 1 / (train + encode));
       plan_.roles.push_back(role);
     }
-    // Each has as many images of a step as the others.
-    plan_.images_per_second = rate * static_cast<double>(roles_.trainers.size());
+    // The slowest sets the pace: images of a step are not shared out by speed.
+    plan_.images_per_second = rate * evenness_ * static_cast<double>(roles_.trainers.size());
     plan_.is_limited_by_encoders = train_share < 0.5;
   }
 
@@ -261,26 +343,27 @@ class RunPlanner {
       PlannedRole role{"trainers", ranks, gpu};
       fill_trainer(role, costs_.overhead_bytes());
       role.images_per_second = ranks * train_rate(*gpu);
-      role.is_measured = measured_.train.has_value();
+      role.source = source_of(measured_.train, gpu->train);
       slowest = slowest == 0 ? train_rate(*gpu) : std::min(slowest, train_rate(*gpu));
       plan_.roles.push_back(role);
     }
-    const double demand = slowest * static_cast<double>(roles_.trainers.size());
+    const double demand = slowest * evenness_ * static_cast<double>(roles_.trainers.size());
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
       PlannedRole role{"encoders", ranks, gpu};
       role.batch = config_.encode.batch_size;
       role.memory_gib = (costs_.encoder_bytes() + costs_.overhead_bytes()) / gib;
       role.fitting_batch = role.batch;
       role.images_per_second = ranks * encode_rate(*gpu);
-      role.is_measured = measured_.encode.has_value();
+      role.source = source_of(measured_.encode, gpu->encode);
       supply += role.images_per_second;
       plan_.roles.push_back(role);
     }
     plan_.is_limited_by_encoders = costs_.encodes() && supply < demand;
     plan_.images_per_second = plan_.is_limited_by_encoders ? supply : demand;
-    if (costs_.encodes())
-      plan_.balanced_encoders =
-          static_cast<int>(std::ceil(demand * static_cast<double>(roles_.producers.size()) / supply - 1e-9));
+    if (!costs_.encodes()) return;
+    const double balanced = demand * static_cast<double>(roles_.producers.size()) / supply;
+    plan_.balanced_encoders = static_cast<int>(std::ceil(balanced - 1e-9));
+    plan_.encoders_per_trainer = balanced / static_cast<double>(roles_.trainers.size());
   }
 
   void add_length() {
@@ -327,6 +410,7 @@ class RunPlanner {
   const Ranks ranks_;
   BenchRates measured_;
   Roles roles_;
+  double evenness_ = 1;  // 1 where all trainers have equal shares of a step
   RunPlan plan_;
 };
 

@@ -19,7 +19,7 @@ struct PlanConfig {
   void describe(config::Section& section);
 };
 
-// What the run does with one image, and what its networks hold.
+// config.json of the run's networks.
 struct RunShapes {
   nlohmann::json unet, vae, text_encoder;
 };
@@ -28,11 +28,13 @@ struct PlannedRole {
   std::string name;  // "trainers", "encoders" or "trainers and encoders"
   int ranks = 0;
   const GpuModel* gpu = nullptr;
-  double memory_gib = 0;         // of a rank
-  double images_per_second = 0;  // of all of them
-  int batch = 0;                 // images that a rank has on its GPU at once
-  int fitting_batch = 0;         // the most that would fit
-  bool is_measured = false;      // the rate is the user's own
+  double memory_gib = 0;                                                  // of a rank
+  double images_per_second = 0;                                           // of all of them
+  int batch = 0;                                                          // images that a rank has on its GPU at once
+  int fitting_batch = 0;                                                  // the most that would fit
+  enum class Source { measured, published, peak } source = Source::peak;  // of the rate; measured: by the user
+
+  bool encodes() const { return name != "trainers"; }
 };
 
 struct RunPlan {
@@ -40,7 +42,9 @@ struct RunPlan {
   double images_per_second = 0;  // of the run
   bool is_limited_by_encoders = false;
   int balanced_encoders = 0;  // as many keep all trainers busy; 0 where every rank does both, or nothing is encoded
-  int accumulation = 0;       // micro-batches of a step
+  double encoders_per_trainer = 0;           // the same for one trainer; 0 as above
+  const GpuModel* chosen_trainer = nullptr;  // the kind that trains where roles.* leave it open; null: they do not
+  int accumulation = 0;                      // micro-batches of a step
   double steps = 0, samples = 0, seconds = 0;
   double gpu_hours = 0;
   std::optional<double> cost;              // nothing while a price is missing

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <set>
 
@@ -16,8 +17,8 @@ void RolesConfig::describe(config::Section& section) {
       .key("producers", producers,
            "ranks that only produce; auto = by GPU model where one is named, else every rank does both")
       .at_least(1);
-  section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this produce, e.g. a10g");
-  section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this train, e.g. a100");
+  section.key("producer_gpu", producer_gpu, "ranks whose GPU's name contains this as whole words produce, e.g. a10g");
+  section.key("trainer_gpu", trainer_gpu, "ranks whose GPU's name contains this as whole words train, e.g. a100");
 }
 
 bool Roles::trains(int rank) const {
@@ -27,16 +28,24 @@ bool Roles::produces(int rank) const {
   return std::find(producers.begin(), producers.end(), rank) != producers.end();
 }
 
-static bool contains_ignoring_case(const std::string& text, const std::string& part) {
-  return lower(text).find(lower(part)) != std::string::npos;
+// Whole words, in any case of letters: "a10" is not in "NVIDIA A100", "a100" is in "NVIDIA A100-SXM4-40GB".
+static bool contains_words(const std::string& text, const std::string& words) {
+  const auto in = lower(text), part = lower(words);
+  const auto is_cut = [&](std::size_t at) {  // between two letters or digits
+    const auto is_word = [&](std::size_t i) { return std::isalnum(static_cast<unsigned char>(in[i])) != 0; };
+    return at > 0 && at < in.size() && is_word(at - 1) && is_word(at);
+  };
+  for (auto at = in.find(part); at != std::string::npos; at = in.find(part, at + 1))
+    if (!is_cut(at) && !is_cut(at + part.size())) return true;
+  return false;
 }
 
 static Roles roles_by_gpu(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config) {
   Roles roles;
   for (std::size_t rank = 0; rank < gpu_of_rank.size(); ++rank) {
     const auto& gpu = gpu_of_rank[rank];
-    const bool produces = config.producer_gpu && contains_ignoring_case(gpu, *config.producer_gpu);
-    const bool trains = config.trainer_gpu ? contains_ignoring_case(gpu, *config.trainer_gpu) : !produces;
+    const bool produces = config.producer_gpu && contains_words(gpu, *config.producer_gpu);
+    const bool trains = config.trainer_gpu ? contains_words(gpu, *config.trainer_gpu) : !produces;
     if (produces && trains)
       fail(Exit::usage, "rank {}: its GPU \"{}\" fits both roles.producer_gpu and roles.trainer_gpu", rank, gpu);
     if (!produces && config.producer_gpu && !trains)

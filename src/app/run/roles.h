@@ -12,7 +12,7 @@ namespace millrace {
 // Section `roles`.
 struct RolesConfig {
   config::Auto<int> producers{};                             // auto: by GPU model, or every rank does both
-  std::optional<std::string> producer_gpu{}, trainer_gpu{};  // part of a GPU's name
+  std::optional<std::string> producer_gpu{}, trainer_gpu{};  // words of a GPU's name
 
   void describe(config::Section& section);
 };

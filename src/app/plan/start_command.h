@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "app_config.h"
+#include "plan/run_plan.h"
+
+namespace millrace {
+
+// What stands in a plan for what only a run needs.
+inline constexpr const char* unset_run_dir = "RUN";
+inline constexpr const char* unset_pipeline = "Stable Diffusion 2";
+inline constexpr const char* unset_archives = "ARCHIVES";
+
+// The command line, word by word as a shell reads it, that gives the planned run to Slurm: nodes and GPUs of `cluster`,
+// the files and overrides that the plan was made with, and its roles.
+std::vector<std::string> start_command(const RunPlan& plan, const std::vector<NodeGroup>& cluster,
+                                       const TrainConfig& config, const config::Inputs& inputs);
+
+}  // namespace millrace

@@ -1,0 +1,86 @@
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "plan/start_command.h"
+
+// What a plan says about its start, without running it: tests/e2e/plan_test.cpp does that.
+namespace millrace {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+
+std::vector<std::string> start(const std::string& cluster, const TrainConfig& config, const config::Inputs& inputs,
+                               const GpuModel* trainer = nullptr) {
+  RunPlan plan;
+  plan.chosen_trainer = trainer;
+  return start_command(plan, parse_cluster(cluster), config, inputs);
+}
+
+TrainConfig open_config() {
+  TrainConfig config;
+  config.run.dir = {unset_run_dir, true};
+  config.model.pipeline = {unset_pipeline, true};
+  config.data.train.path = {unset_archives};
+  return config;
+}
+
+// For each pair of kinds, and each of them as trainers: the name that a plan gives makes `train` choose the same ranks.
+TEST(PlanStart, NamesOfTrainersFitTheirGpuAlone) {
+  int pairs = 0;
+  for (const auto& trainer : known_gpus())
+    for (const auto& other : known_gpus()) {
+      if (&trainer == &other || trainer.is_cpu() || other.is_cpu()) continue;
+      SCOPED_TRACE(fmt::format("{} train, {} encode", trainer.name, other.name));
+      const auto words = start(fmt::format("1x1x{} + 1x2x{}", trainer.name, other.name), open_config(), {}, &trainer);
+      const auto found = std::ranges::find_if(words, [](const auto& word) { return word.starts_with("roles."); });
+      ASSERT_NE(found, words.end());
+      RolesConfig roles;
+      roles.trainer_gpu = found->substr(found->find('=') + 1);
+      const std::string driver(other.driver);
+      EXPECT_THAT(plan_roles({driver, std::string(trainer.driver), driver}, roles).trainers, ElementsAre(1));
+      ++pairs;
+    }
+  EXPECT_EQ(pairs, 13 * 12);
+}
+
+TEST(PlanStart, FilesAndOverridesGoAlong) {
+  const config::Inputs inputs = {{"one.yaml", "my configs/two.yaml"},
+                                 {"plan.rates=x.json", "duration=2 d", "data.train.path=[a.tar,b.tar]", "optim.lr=1e-4",
+                                  "data.train.filters.who='him'"}};
+  auto config = open_config();
+  config.data.train.path = {"a.tar", "b.tar"};
+  EXPECT_THAT(start("2x8xh100", config, inputs),
+              ElementsAre("MILLRACE_CONFIG=one.yaml", "sbatch", "-N2", "--ntasks-per-node=8", "-C", "h100",
+                          "--gpus-per-node=8", "slurm/variants/single_kind.sbatch", "--config", "'my configs/two.yaml'",
+                          "run.dir=RUN", "model.pipeline=PIPELINE", "'duration=2 d'", "'data.train.path=[a.tar,b.tar]'",
+                          "optim.lr=1e-4", R"('data.train.filters.who='\''him'\''')"));
+}
+
+TEST(PlanStart, NodesOfSeveralShapesAndKinds) {
+  const auto config = open_config();
+  EXPECT_THAT(start("4x8xh100 + 2x4xh100", config, {}),
+              testing::IsSupersetOf({"MILLRACE_CONFIG=/dev/null", "-N6", "-n40", "h100", "--gpus-per-node=4",
+                                     "slurm/phase1_256.sbatch"}));
+  EXPECT_THAT(start("4x8xa100-80g + 48x1xa10g + 2x4xl4", config, {}),
+              testing::IsSupersetOf({"-N54", "-n88", "'[a100*4&a10g*48&l4*2]'", "--gpus-per-node=1"}));
+  EXPECT_THAT(start("4x8xa100-80g + 1x4xa100-40g", config, {}), Contains("'[a100-80g*4&a100-40g*1]'"));
+  EXPECT_THAT(start("1x2xcpu", config, {}), testing::IsSupersetOf({"--ntasks-per-node=2", "''", "--gpus-per-node=0"}));
+}
+
+// A U-Net that goes on at a higher resolution, and no folder that it is in: phase 2.
+TEST(PlanStart, PhaseTwoNamesPhaseOne) {
+  auto config = open_config();
+  config.transform.resolution = 512;
+  EXPECT_THAT(start("2x8xh100", config, {}), Not(Contains("PHASE1_DIR=RUN1")));  // from random weights
+  config.model.unet.init = ModelConfig::Init::pretrained;
+  EXPECT_THAT(start("2x8xh100", config, {}),
+              testing::IsSupersetOf({"PHASE1_DIR=RUN1", "-n16", "slurm/phase2_512.sbatch"}));
+  config.model.pipeline = {"folder", true};
+  EXPECT_THAT(start("2x8xh100", config, {}), Not(Contains("PHASE1_DIR=RUN1")));
+}
+
+}  // namespace
+}  // namespace millrace
