@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 
 #include "command.h"
 #include "millrace/comm/agree.h"
@@ -21,14 +20,6 @@ constexpr double join_seconds = 300;    // for all ranks to load LibTorch from o
 constexpr double silent_seconds = 20;   // of a rank that is stopped
 constexpr double leaving_seconds = 20;  // run.dir may be what hangs
 constexpr double retry_seconds = 5;     // a run is patient with its storage, a check is not
-
-std::string this_process() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return fmt::format("rank {} on {}", rank, host);
-  return host;
-}
 
 // The end when a rank hangs: nobody waits for it, and nothing stays in run.dir. The first thread that comes has the
 // word, and only on a rank that `speaks`; the end of that one ends all.

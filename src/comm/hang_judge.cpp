@@ -73,6 +73,13 @@ const Sign* HangJudge::sign_of(int rank) const {
   return known.was_heard ? &known.last : nullptr;
 }
 
+std::vector<int> HangJudge::never_heard() const {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    if (const int rank = static_cast<int>(i); rank != self_ && !ranks_[i].was_heard) ranks.push_back(rank);
+  return ranks;
+}
+
 double HangJudge::slow_step_seconds() const {
   double slowest = 0;
   for (const Known& known : ranks_) slowest = std::max(slowest, known.last.slow_step_seconds);
@@ -112,9 +119,8 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   if (phase == phase::training) return learned;
   if (phase == phase::accounting) return limit_;
   if (phase == phase::waiting_for_samples) return (known.last.step == known.first_step ? seldom_times : 1) * limit_;
-  if (phase == phase::first_step || phase == phase::validating || phase == phase::painting || phase == phase::saving)
-    return seldom_times * limit_;
-  return std::numeric_limits<double>::infinity();
+  if (phase == phase::ending) return std::numeric_limits<double>::infinity();
+  return seldom_times * limit_;
 }
 
 std::optional<Standstill> HangJudge::find(double now) const {

@@ -51,7 +51,8 @@ class HangJudge {
 
   std::optional<Standstill> find(double now) const;
 
-  double slow_step_seconds() const;  // of all ranks that were heard of
+  double slow_step_seconds() const;      // of all ranks that were heard of
+  std::vector<int> never_heard() const;  // ranks of whom nothing has come so far: nobody can judge them
   const Sign* sign_of(int rank) const;
 
  private:

@@ -33,8 +33,9 @@ constexpr double look_seconds = 0.1;  // between two questions who has them
 constexpr double alive_seconds = 3;   // who was heard of since then can write them
 constexpr double pause_seconds = 5;   // this thread looks at least every quarter of a second
 constexpr double judge_seconds = 0.25;
-constexpr int receive_bytes = 4 << 20;  // datagrams of thousands of ranks, as far as the system allows
-constexpr int most_at_once = 10000;     // datagrams, before this thread looks at its own process again
+constexpr double first_sign_seconds = 60;  // of every rank, unless the network drops its datagrams
+constexpr int receive_bytes = 4 << 20;     // datagrams of thousands of ranks, as far as the system allows
+constexpr int most_at_once = 10000;        // datagrams, before this thread looks at its own process again
 
 // One datagram, either way; all ranks run the same program on the same kind of machine.
 struct Beat {
@@ -120,6 +121,7 @@ struct Watchdog::Impl {
   SlowStep slow_step;
   Beat own;
   Stopwatch clock, unchanged, since_stacks, since_judged;
+  bool has_looked_for_mute = false;
   int stacks_begun = 0;  // the last time that this rank has begun to write them
   std::uint64_t seen_moves = 0;
   std::jthread thread;
@@ -146,6 +148,8 @@ struct Watchdog::Impl {
         if (root) send(own, *root);
       }
       see_to_stacks();
+      if (rank == 0 && clock.seconds() > first_sign_seconds && !std::exchange(has_looked_for_mute, true))
+        warn_of_mute_ranks();
       if (!suspect && since_judged.seconds() >= judge_seconds) {
         since_judged = Stopwatch();
         suspect = find_suspect();
@@ -171,6 +175,16 @@ struct Watchdog::Impl {
   static void tell_that_it_moves(const Suspect& suspect) {
     std::thread([what = suspect.what] {
       log::warning("{}; meanwhile this is over, and the run goes on", what);
+    }).detach();
+  }
+
+  void warn_of_mute_ranks() const {
+    const auto mute = judge->never_heard();
+    if (mute.empty()) return;
+    std::thread([count = mute.size(), ranks = peers.size(), rank = mute.front(),
+                 host = hosts[static_cast<std::size_t>(mute.front())]] {
+      log::warning("no datagram has come from {} of {} ranks, one of them rank {} on {}: their hangs cannot be named",
+                   count, ranks, rank, host);
     }).detach();
   }
 

@@ -45,7 +45,7 @@ struct Target {
   std::filesystem::path file;
   std::string title;
 };
-Target* target = nullptr;  // set once, never destroyed: threads may want it until the process is gone
+std::atomic<Target*> target = nullptr;  // set once, never destroyed: threads may want it until the process is gone
 std::atomic<bool> under_way{false}, ended{false};
 
 pid_t this_thread() {
@@ -183,10 +183,10 @@ void write_all(std::string text, int fd) {
   }
 }
 
-void write_file() {
-  const auto text = fmt::format("{}, process {}, {} step {}, Unix time {:.0f}\n\n{}", target->title, ::getpid(),
+void write_file(const Target& target) {
+  const auto text = fmt::format("{}, process {}, {} step {}, Unix time {:.0f}\n\n{}", target.title, ::getpid(),
                                 phase::current.load(), phase::step.load(), unix_seconds(), describe_threads());
-  const int fd = ::open(target->file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd = ::open(target.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return;
   write_all(text, fd);
   ::close(fd);
@@ -200,11 +200,12 @@ void write_to(std::filesystem::path file, std::string title) {
 }
 
 void start_writing() {
-  if (!target || under_way.exchange(true)) return;
+  const Target* const present = target;
+  if (!present || under_way.exchange(true)) return;
   ended = false;
-  std::thread([] {
+  std::thread([present] {
     try {
-      write_file();
+      write_file(*present);
     } catch (const std::exception&) {  // no stacks, but the run has to end in any case
     }
     ended = true;

@@ -188,12 +188,28 @@ TEST(HangJudge, WhoStandsStillInWhatComesSeldomIsNamedAfterFiveTimesTheLimit) {
   }
 }
 
-TEST(HangJudge, WhoLoadsOrEndsMayStandStill) {
-  for (const char* phase : {phase::starting, phase::loading, phase::ending}) {
-    Ranks run({"a", "b"});
-    for (int rank : {0, 1}) run.of(rank).phase = phase;
-    EXPECT_FALSE(run.pass(20000)) << phase;
+// A file system that never answers.
+TEST(HangJudge, WhoStandsStillInPlanningAndLoadingIsNamedAfterFiveTimesTheLimit) {
+  for (const char* phase : {phase::starting, phase::loading}) {
+    Ranks run({"a", "b", "c"});
+    for (int rank : {0, 1, 2}) run.of(rank).phase = phase;
+    for (int rank : {0, 2}) run.of(rank).awaited = "broadcast";
+    expect_found(run.pass(20000), 1, false, 5 * limit);
   }
+}
+
+TEST(HangJudge, WhoEndsMayStandStill) {
+  Ranks run({"a", "b"});
+  for (int rank : {0, 1}) run.of(rank).phase = phase::ending;
+  EXPECT_FALSE(run.pass(20000));
+}
+
+TEST(HangJudge, KnowsOfWhomNothingHasCome) {
+  HangJudge judge(0, {"a", "a", "b", "b"}, limit);
+  EXPECT_EQ(judge.never_heard(), (std::vector{1, 2, 3}));
+  judge.hear(2, Sign(), 1);
+  EXPECT_EQ(judge.never_heard(), (std::vector{1, 3}));
+  EXPECT_FALSE(judge.find(1e6)) << "what never came proves nothing";
 }
 
 TEST(HangJudge, ProducersAreLeftToTheirTrainers) {

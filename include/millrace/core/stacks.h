@@ -10,8 +10,7 @@
 // uninterruptible sleep cannot answer; one that blocks signals is not asked.
 namespace millrace::stacks {
 
-// From now on the stacks of this process can be written, to `file`; `title` is its first line. Called once, before
-// anybody may want them.
+// From now on the stacks of this process can be written, to `file`; `title` is its first line. Called once.
 void write_to(std::filesystem::path file, std::string title);
 
 // Begins to write, unless that is under way; nothing happens before write_to. Neither waits nor throws: the file system

@@ -9,8 +9,8 @@
 
 #include "millrace/comm/world.h"
 #include "millrace/core/stopwatch.h"
-#include "preflight/deadline.h"
 #include "preflight/ranks.h"
+#include "run/deadline.h"
 
 namespace millrace::preflight {
 

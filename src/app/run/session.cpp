@@ -1,6 +1,7 @@
 #include "run/session.h"
 
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "millrace/core/error.h"
@@ -13,11 +14,13 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
 #include "report.h"
+#include "run/deadline.h"
 #include "run/threads.h"
 
 namespace millrace {
 namespace {
 
+constexpr double join_seconds = 600;  // for all ranks to load LibTorch from one file server, and to find each other
 constexpr double last_words_seconds = 10;
 
 // By all ranks of `world`, so that none of them waits for another.
@@ -60,8 +63,17 @@ int leave(const World& world, Exit exit, bool in_order) {
 
 }  // namespace
 
+// MPI_Init knows no limit.
+static std::optional<Deadline> limit_joining() {
+  if (!World::launched()) return std::nullopt;
+  return std::make_optional<Deadline>(
+      join_seconds, fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
+}
+
 int run_ranks(const std::function<int(World&)>& command) {
+  auto joining = limit_joining();
   World world;
+  joining.reset();
   try {
     return command(world);
   } catch (const AgreedError& error) {
@@ -88,7 +100,8 @@ double hang_seconds(const config::Auto<Duration>& hang_timeout) {
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
                       const config::Auto<int>& wanted_threads) {
   log::init({"", world.rank(), world.rank() == 0, ""});
-  on_all(world.group(), [&] { world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout)); });
+  // A little more than the watchdog waits, which knows who hangs (train/pace.h).
+  on_all(world.group(), [&] { world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout) + 15); });
   const int threads = count_threads(world, wanted_threads);
   if (threads > 1) keep_mkl_exact();
   at::set_num_threads(threads);

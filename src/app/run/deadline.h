@@ -2,7 +2,7 @@
 #include <string>
 #include <thread>
 
-namespace millrace::preflight {
+namespace millrace {
 
 // Ends this process with 76 and `why` on stderr unless it is moved on, or destroyed, in time: for calls that wait for
 // others and know no limit, such as MPI_Init.
@@ -15,4 +15,7 @@ class Deadline {
   std::jthread thread_;
 };
 
-}  // namespace millrace::preflight
+// "rank 3 on n2", or the host alone: by the environment, before MPI knows.
+std::string this_process();
+
+}  // namespace millrace

@@ -1,13 +1,17 @@
-#include "preflight/deadline.h"
+#include "run/deadline.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <stop_token>
 
 #include "millrace/core/deadline.h"
 
-namespace millrace::preflight {
+namespace millrace {
 
 void Deadline::move(double seconds, std::string why) {
   thread_ = std::jthread([seconds, why = std::move(why)](const std::stop_token& stop) {
@@ -18,4 +22,12 @@ void Deadline::move(double seconds, std::string why) {
   });
 }
 
-}  // namespace millrace::preflight
+std::string this_process() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return fmt::format("rank {} on {}", rank, host);
+  return host;
+}
+
+}  // namespace millrace
