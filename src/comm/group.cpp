@@ -71,8 +71,8 @@ std::vector<std::string> Group::gather_strings(const std::string& mine, int root
 std::vector<std::string> Group::all_gather_strings(const std::string& mine) const {
   return backend_->all_gather_strings(mine);
 }
-Transfer Group::receiver(int from, int tag, std::span<std::byte> into) const {
-  return backend_->receiver(from, tag, into);
+Transfer Group::receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const {
+  return backend_->receiver(from, tag, into, std::move(owner));
 }
 Transfer Group::sender(int to, int tag, std::span<const std::byte> from) const {
   return backend_->sender(to, tag, from);

@@ -139,8 +139,8 @@ std::vector<std::string> MpiGroup::all_gather_strings(const std::string& mine) c
   return texts.split();
 }
 
-Transfer MpiGroup::receiver(int from, int tag, std::span<std::byte> into) const {
-  return Transfer(std::make_unique<MpiReceive>(comm_, from, tag, into));
+Transfer MpiGroup::receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const {
+  return Transfer(std::make_unique<MpiReceive>(comm_, from, tag, into, std::move(owner)));
 }
 
 Transfer MpiGroup::sender(int to, int tag, std::span<const std::byte> from) const {

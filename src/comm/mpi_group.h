@@ -23,7 +23,7 @@ class MpiGroup final : public GroupBackend {
   void all_reduce(std::span<std::int64_t> values, Reduction reduction) const override;
   std::vector<std::string> gather_strings(const std::string& mine, int root) const override;
   std::vector<std::string> all_gather_strings(const std::string& mine) const override;
-  Transfer receiver(int from, int tag, std::span<std::byte> into) const override;
+  Transfer receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const override;
   Transfer sender(int to, int tag, std::span<const std::byte> from) const override;
 
   MPI_Comm comm() const { return comm_; }

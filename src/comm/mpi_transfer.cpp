@@ -1,5 +1,8 @@
 #include "mpi_transfer.h"
 
+#include <utility>
+#include <vector>
+
 #include "millrace/comm/backoff.h"
 #include "millrace/core/error.h"
 #include "mpi_group.h"
@@ -16,7 +19,8 @@ bool mpi_has_ended() {
 }
 
 // NOTE [Half a message] A receive whose message has begun to arrive is not cancelled: it ends when the sender has sent
-// the rest. That sender may be the rank that hangs, and the error that says so must not wait for it.
+// the rest. That sender may be the rank that hangs, and the error that says so must not wait for it. The rest may still
+// come, so the memory stays for good.
 bool give_up(MPI_Request& request) {
   constexpr double limit_seconds = 2;
   const std::lock_guard turn(mpi_turn());
@@ -27,9 +31,16 @@ bool give_up(MPI_Request& request) {
   return done != 0;
 }
 
+void keep_for_good(std::shared_ptr<const void> owner) {
+  static auto& kept = *new std::vector<std::shared_ptr<const void>>;
+  const std::lock_guard turn(mpi_turn());
+  kept.push_back(std::move(owner));
+}
+
 }  // namespace
 
-MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into) {
+MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)) {
   ensure(into.size() <= message_bytes, "message buffer too large");
   call_mpi(
       [&] { return MPI_Recv_init(into.data(), static_cast<int>(into.size()), MPI_BYTE, from, tag, comm, &request_); });
@@ -37,7 +48,7 @@ MpiReceive::MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> in
 
 MpiReceive::~MpiReceive() {
   if (mpi_has_ended()) return;
-  if (pending_) give_up(request_);
+  if (pending_ && !give_up(request_)) keep_for_good(owner_);
   const std::lock_guard turn(mpi_turn());
   MPI_Request_free(&request_);
 }

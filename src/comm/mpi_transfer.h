@@ -1,6 +1,9 @@
 #pragma once
 #include <mpi.h>
 
+#include <memory>
+#include <span>
+
 #include "millrace/comm/transfer.h"
 
 namespace millrace {
@@ -8,7 +11,7 @@ namespace millrace {
 // A persistent receive: the same memory, sender and tag every time.
 class MpiReceive final : public Transfer::Backend {
  public:
-  MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into);
+  MpiReceive(MPI_Comm comm, int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner);
   ~MpiReceive() override;
   void start(std::size_t) override;
   bool done() override;
@@ -17,6 +20,7 @@ class MpiReceive final : public Transfer::Backend {
 
  private:
   MPI_Request request_ = MPI_REQUEST_NULL;
+  const std::shared_ptr<const void> owner_;  // of the memory
   bool pending_ = false;
   std::size_t bytes_ = 0;
 };

@@ -60,21 +60,23 @@ TEST(Transfer, AReceiveWhoseSenderStandsStillCanBeLeft) {
   if (group.size() == 1) GTEST_SKIP() << "needs another rank";
   const test::TempDir folder;
   const std::filesystem::path left = group.broadcast((folder / "left").string());
-  std::vector<std::byte> memory(8 << 20);
+  auto memory = std::make_shared<std::vector<std::byte>>(8 << 20);
   if (group.rank() == 1) {
-    auto send = group.sender(0, 5, memory);
-    send.start(memory.size());
+    auto send = group.sender(0, 5, *memory);
+    send.start(memory->size());
     for (const Backoff waiting; !std::filesystem::exists(left) && waiting.seconds() < 30;) std::this_thread::yield();
     complete(send);
   }
   double seconds = 0;
   if (group.rank() == 0) {
-    std::optional<Transfer> receive = group.receiver(1, 5, memory);
+    std::optional<Transfer> receive = group.receiver(1, 5, *memory, memory);
+    const std::weak_ptr<const void> watched = std::exchange(memory, nullptr);
     receive->start();
     for (Backoff begins; begins.seconds() < 0.2; begins.pause()) EXPECT_FALSE(receive->done());
     const Backoff leaving;
     receive.reset();
     seconds = leaving.seconds();
+    EXPECT_FALSE(watched.expired()) << "the rest of the message may still come";
     std::ofstream(left) << "left";
   }
   group.barrier();

@@ -48,8 +48,9 @@ class Group {
   std::vector<std::string> gather_strings(const std::string& mine, int root = 0) const;
   std::vector<std::string> all_gather_strings(const std::string& mine) const;
 
-  // Point to point (transfer.h). The memory must outlive the transfer.
-  Transfer receiver(int from, int tag, std::span<std::byte> into) const;
+  // Point to point (transfer.h). The memory must outlive the transfer; `owner` keeps it where it cannot know for how
+  // long that is.
+  Transfer receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner = {}) const;
   Transfer sender(int to, int tag, std::span<const std::byte> from) const;
 
   GroupBackend& backend() const { return *backend_; }

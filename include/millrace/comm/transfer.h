@@ -7,7 +7,7 @@ namespace millrace {
 
 // One message between two ranks of a Group that can be started again and again over the same memory. Move only; the
 // destructor cancels a pending receive, waiting a moment for one that is under way, and lets a pending send run out on
-// its own.
+// its own. A message that is still under way then may be written to memory later: its owner is never let go of.
 class Transfer {
  public:
   class Backend {
