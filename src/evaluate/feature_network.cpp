@@ -79,8 +79,10 @@ FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureRe
   try {
     impl->module = torch::jit::load(file.string(), device);
   } catch (const c10::Error&) {
-    throw Error(Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),
-                "torch.jit.script(network).save(FILE), or torch.jit.trace, makes one of any PyTorch network");
+    throw Error(
+        Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),
+        "torch.jit.trace(network.eval(), torch.zeros(1, 3, 299, 299)).save(FILE) makes one of any PyTorch network; "
+        "a file of weights alone (.pth, .ckpt, .safetensors) has to be loaded into its network first");
   }
   impl->module.eval();
   impl->has_layers = impl->module.hasattr("layers") && impl->module.attr("layers").isModule();

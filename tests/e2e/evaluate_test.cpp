@@ -115,25 +115,156 @@ TEST(Evaluate, RunsTellTheirValidationLoss) {
   }
 }
 
-TEST(Evaluate, FollowScoresEachCheckpointOnce) {
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// Started before there is a run; killed and told to stop in the midst of painting, started again each time. The file
+// alone would not show what was scored twice, so what all the starts said is put together.
+TEST(Evaluate, FollowScoresEachCheckpointOnceOverItsRestarts) {
   const auto command = evaluate + "--run " + at("followed") + " --follow --out " + at("followed") + measures() +
-                       " 'evaluate.metrics=[fid]' evaluate.count=4";
-  // Before there is a run; killed after the first score, started again.
+                       " 'evaluate.metrics=[fid]' evaluate.count=7 generate.steps=30";
+  std::string said;
   std::thread follower([&] {
-    const auto killed =
-        shell(signal_once("timeout -s KILL 100 " + command, "KILL", workshop() / "followed/evaluation.jsonl", "step"));
-    EXPECT_NE(killed.exit_code, 0) << killed.output;
-    expect_success("timeout 200 " + command);
+    for (const auto& [signal, step] : {std::pair{"KILL", 2}, {"TERM", 4}, {"KILL", 6}}) {
+      const auto picture = at(fmt::format("followed/evaluation/step-{:08d}-scale-7.5.png", step));  // the first units
+      const auto outcome = shell("(exec " + command + ") & pid=$!; for i in $(seq 6000); do test -s " + picture +
+                                 " && break; sleep 0.02; done; kill -" + signal + " $pid; wait $pid");
+      EXPECT_EQ(outcome.exit_code, std::string(signal) == "TERM" ? 75 : 137) << outcome.output;
+      for (const auto& line : step > 2 ? scores_in(at("followed")) : std::vector<Json>())
+        EXPECT_LT(line["step"], step) << "it was done too early to tell";
+      EXPECT_TRUE(step > 2 || !fs::exists(at("followed/evaluation.jsonl"))) << "it was done too early to tell";
+      said += outcome.output;
+    }
+    const auto last = shell(command);
+    EXPECT_EQ(last.exit_code, 0) << last.output;
+    said += last.output;
   });
-  expect_success(train("followed", "'duration=6 steps' checkpoint.every='2 steps' checkpoint.keep=5" + validated()));
+  expect_success(train("followed", "'duration=8 steps' checkpoint.every='2 steps' checkpoint.keep=5" + validated()));
   follower.join();
   std::vector<int> steps;
   for (const auto& line : scores_in(at("followed"))) {
     steps.push_back(line["step"]);
+    EXPECT_EQ(count_of(said, fmt::format("step {}, scale 7.5  FID ", steps.back())), 1) << said;
     EXPECT_TRUE(line.contains("loss"));
     EXPECT_EQ(line["guidance_scale"], 7.5);
   }
-  EXPECT_EQ(steps, (std::vector{2, 4, 6}));
+  EXPECT_EQ(steps, (std::vector{2, 4, 6, 8}));
+  EXPECT_EQ(count_of(said, "  FID "), 4) << said;
+}
+
+// Nobody has to wait a day for a run that has failed. Its checkpoints are scored first.
+TEST(Evaluate, FollowEndsSoonAfterARunThatHasFailed) {
+  expect_success(train("failing", "'duration=2 steps' checkpoint.every='2 steps'" + validated()));
+  fs::remove(at("failing/DONE"));
+  std::ofstream(at("failing/STATE")) << "{\"state\": \"failed\",\n\"exit\": 78}\n";
+  const auto command = evaluate + "--run " + at("failing") + " --follow 'evaluate.metrics=[]' evaluate.patience=";
+  const auto outcome = shell(command + "'100 s'");
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  expect_mentions(outcome, "failing has failed");
+  EXPECT_EQ(scores_in(at("failing")).size(), 1u);
+  std::ofstream(at("failing/STATE")) << "{\"state\": \"running\"}\n";  // a person has started it again; it was killed
+  expect_mentions(shell(command + "'1 s'"), "failing has made no new checkpoint for ");
+}
+
+TEST(Evaluate, PresetsAreDefaultsThatYourOwnSettingsReplace) {
+  const auto config_of = [](const std::string& settings) {
+    const auto outcome = shell(evaluate + "--pipeline " + at("tiny") + " --out " + at("preset") + measures() +
+                               " --print-config=json " + settings + " 2>/dev/null");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return Json::parse(outcome.output);
+  };
+  const auto mlperf = config_of("evaluate.preset=mlperf");
+  EXPECT_EQ(mlperf["evaluate"]["metrics"], (Json{"fid", "clip"}));
+  EXPECT_EQ(mlperf["evaluate"]["count"], 30000);
+  EXPECT_EQ(mlperf["evaluate"]["guidance_scales"], (Json{8.0}));
+  EXPECT_EQ(mlperf["generate"]["height"], 512);
+  EXPECT_EQ(mlperf["generate"]["width"], 512);
+  EXPECT_EQ(mlperf["generate"]["steps"], 2) << "of measures()";
+  const auto mosaic = config_of("evaluate.preset=mosaic evaluate.count=50");
+  EXPECT_EQ(mosaic["evaluate"]["metrics"], (Json{"fid", "kid", "clip"}));
+  EXPECT_EQ(mosaic["evaluate"]["count"], 50);
+  EXPECT_EQ(mosaic["evaluate"]["guidance_scales"], (Json{1., 2., 3., 4., 5., 6., 7., 8., 9.}));
+  EXPECT_EQ(mosaic["generate"]["sampler"], "ddim");
+  auto custom = config_of("evaluate.preset=custom");
+  custom["evaluate"]["preset"] = nullptr;
+  EXPECT_EQ(custom, config_of(""));
+
+  const auto out = at("preset");
+  expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + out + measures() +
+                 " evaluate.preset=mlperf evaluate.count=2 generate.height=32 generate.width=32");
+  const auto line = scores_in(out).at(0);
+  EXPECT_EQ(line["guidance_scale"], 8);
+  EXPECT_EQ(line["images"], 2);
+  EXPECT_EQ(line["protocol"]["preset"], "mlperf");
+  EXPECT_TRUE(line.contains("fid") && line.contains("clip_score") && !line.contains("kid"));
+}
+
+// A reference that was written once gives what its pictures give.
+TEST(Evaluate, FeaturesThatWereWrittenAreAReference) {
+  const auto file = at("features.safetensors");
+  expect_success(evaluate + "--images " + golden("images").string() + measures() + " --out " + at("features") +
+                 " 'evaluate.metrics=[]' evaluate.features_out=" + file);
+  const auto others = at("others");  // another set than the reference
+  fs::create_directories(others);
+  for (const char* name : {"0.png", "2.png", "5.png"}) fs::copy(golden("images") / name, fs::path(others) / name);
+  Json from_pictures, from_features;
+  for (auto& [scores, reference] :
+       {std::pair<Json&, std::string>{from_pictures, golden("images").string()}, {from_features, file}}) {
+    const auto out = at("against-" + fs::path(reference).stem().string());
+    expect_success(evaluate + "--images " + others + measures() + " 'evaluate.metrics=[fid, kid]' --out " + out +
+                   " evaluate.reference=" + reference);
+    scores = scores_in(out).at(0);
+  }
+  EXPECT_GT(from_pictures["fid"].get<double>(), 1e-3) << "the same set has less than 1e-5";
+  EXPECT_EQ(from_features["fid"], from_pictures["fid"]);
+  EXPECT_EQ(from_features["kid"], from_pictures["kid"]);
+  // One file holds one set of pictures.
+  const auto sweep = shell(evaluate + "--pipeline " + at("tiny") + " --out " + at("refused") + measures() +
+                           " 'evaluate.guidance_scales=[1, 2]' evaluate.features_out=" + at("other.safetensors"));
+  EXPECT_EQ(sweep.exit_code, 2);
+  expect_mentions(sweep, "evaluate.features_out: ");
+}
+
+// The page of a sweep, also of a pipeline, which has no step; and of a run only the scales that are new are painted.
+TEST(Evaluate, GuidanceScalesMakeASweep) {
+  const auto sweep = " 'evaluate.metrics=[fid, clip]' evaluate.count=4 ";
+  expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + at("sweep") + measures() + sweep +
+                 "'evaluate.guidance_scales=[1, 4, 2]'");
+  const auto page = read(workshop() / "sweep/sweep.html");
+  EXPECT_NE(page.find("FID over CLIP score"), page.npos);
+  for (const auto& line : scores_in(at("sweep"))) {
+    EXPECT_NE(page.find(fmt::format(">{:.5g}<", line["fid"].get<double>())), page.npos) << line;
+    EXPECT_NE(page.find(fmt::format(">{:.5g}<", line["clip_score"].get<double>())), page.npos) << line;
+  }
+  expect_success(train("swept", "'duration=2 steps' checkpoint.every='2 steps'"));
+  const auto run = evaluate + "--run " + at("swept") + measures() + sweep;
+  expect_success(run + "evaluate.guidance_scales=[4]");
+  EXPECT_FALSE(fs::exists(at("swept/sweep.html"))) << "of one scale";
+  const auto more = shell(run + "'evaluate.guidance_scales=[1, 4]'");
+  ASSERT_EQ(more.exit_code, 0) << more.output;
+  expect_mentions(more, "step 2, scale 1  FID");
+  EXPECT_EQ(more.output.find("scale 4  FID"), more.output.npos) << more.output;
+  EXPECT_TRUE(fs::exists(at("swept/sweep.html")));
+  EXPECT_EQ(scores_in(at("swept")).size(), 2u);
+}
+
+TEST(Evaluate, OnePictureHasAClipScoreAndNoDistance) {
+  fs::create_directories(at("one"));
+  fs::copy(golden("images/0.png"), at("one/0.png"));
+  std::ofstream(at("one.txt")) << "a picture\n";
+  const auto of = [](const std::string& what, const std::string& metrics) {
+    return shell(evaluate + what + measures() + " evaluate.prompts=" + at("one.txt") + " 'evaluate.metrics=" + metrics +
+                 "' --out " + at("one-out"));
+  };
+  for (const auto& what : {"--images " + at("one"), "--pipeline " + at("tiny")}) {
+    EXPECT_EQ(of(what, "[clip]").exit_code, 0) << what;
+    const auto distance = of(what, "[fid]");
+    EXPECT_EQ(distance.exit_code, 2) << distance.output;
+    expect_mentions(distance, "FID and KID need two pictures");
+  }
 }
 
 TEST(Evaluate, SaysWhatIsMissing) {
@@ -141,6 +272,9 @@ TEST(Evaluate, SaysWhatIsMissing) {
   EXPECT_EQ(bare.exit_code, 2);
   for (const char* key : {"evaluate.features: ", "evaluate.reference: ", "evaluate.clip: ", "evaluate.prompts: "})
     expect_mentions(bare, key);
+  for (const char* remedy :
+       {"check_download_inception()", "torch.jit.trace(", "hf download openai/clip-vit-large-patch14"})
+    expect_mentions(bare, remedy);
   EXPECT_FALSE(fs::exists(at("bare")));
   const auto kid = shell(evaluate + "--images " + golden("images").string() + " --out " + at("bare") + measures() +
                          " evaluate.reference=" + golden("statistics.npz").string());

@@ -38,13 +38,24 @@ std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() const {
   return std::nullopt;
 }
 
-// A DONE that an earlier end has left is there until the first checkpoint of a start that goes on; STATE says running.
-bool CheckpointWatch::run_is_done() const {
+// The word in STATE. `done` only with DONE, which an earlier end has left until the first checkpoint of a start that
+// goes on.
+std::string CheckpointWatch::run_state() const {
   std::error_code ignored;
-  if (!fs::exists(run_ / "DONE", ignored)) return false;
-  if (!fs::exists(run_ / "STATE", ignored)) return true;
-  const auto state = nlohmann::json::parse(read_file(run_ / "STATE"), nullptr, /*allow_exceptions=*/false);
-  return state.is_object() && state.value("state", "") == "done";
+  const bool has_done = fs::exists(run_ / "DONE", ignored);
+  if (!fs::exists(run_ / "STATE", ignored)) return has_done ? "done" : "";
+  const auto json = nlohmann::json::parse(read_file(run_ / "STATE"), nullptr, /*allow_exceptions=*/false);
+  const auto state = json.is_object() ? json.value("state", "") : "";
+  return state == "done" && !has_done ? "" : state;
+}
+
+void CheckpointWatch::check_patience(double waited, const std::string& state) const {
+  if (state == "failed" && waited > patience_seconds_ / 100)
+    throw Error(Exit::io, fmt::format("{} has failed; its checkpoints are scored as far as they can be", run_.string()),
+                "its STATE says why; start the run again, and then this command: it goes on");
+  if (waited > patience_seconds_)
+    throw Error(Exit::io, fmt::format("{} has made no new checkpoint for {}", run_.string(), format_time(waited)),
+                "evaluate.patience says how long --follow waits");
 }
 
 static void sleep_unless_stopped(double seconds) {
@@ -60,19 +71,17 @@ std::optional<std::filesystem::path> CheckpointWatch::next() {
     std::string answer;
     bool ends = false;
     on_root(world, [&] {
-      const bool was_done = run_is_done();  // before looking: the last checkpoint comes first
+      const auto state = run_state();  // before looking: the last checkpoint comes first
       if (const auto path = oldest_unscored()) {
         answer = path->string();
-      } else if (was_done) {
-        ends = true;
-      } else if (watch.seconds() > patience_seconds_) {
-        throw Error(Exit::io,
-                    fmt::format("{} has made no new checkpoint for {}", run_.string(), format_time(watch.seconds())),
-                    "evaluate.patience says how long --follow waits");
-      } else if (!has_said_that_it_waits_) {
-        log::info("waiting for checkpoints of {}", run_.string());
-        has_said_that_it_waits_ = true;
+        return;
       }
+      ends = state == "done";
+      if (ends) return;
+      check_patience(watch.seconds(), state);
+      if (has_said_that_it_waits_) return;
+      log::info("waiting for checkpoints of {}", run_.string());
+      has_said_that_it_waits_ = true;
     });
     answer = world.broadcast(answer);
     std::int64_t end = ends ? 1 : 0;

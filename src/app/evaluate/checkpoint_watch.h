@@ -23,14 +23,16 @@ class CheckpointWatch {
   CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds, IsScored is_scored);
 
   // The oldest one that is not scored, before the run's retention takes it; waits for it. Nothing once the run is done
-  // and all are scored. Error(io) when none has come for so long, Error(requeue) when told to stop. Collective.
+  // and all are scored. Error(io) when none has come for so long, or, of a run that has failed, for a hundredth of
+  // that: a person may be starting it again. Error(requeue) when told to stop. Collective.
   std::optional<std::filesystem::path> next();
   // From now on it is left out.
   void pass_over(const std::filesystem::path& checkpoint) { passed_.insert(checkpoint); }
 
  private:
   std::optional<std::filesystem::path> oldest_unscored() const;
-  bool run_is_done() const;
+  std::string run_state() const;
+  void check_patience(double waited, const std::string& state) const;
 
   const Session& session_;
   const std::filesystem::path run_;

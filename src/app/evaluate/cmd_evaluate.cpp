@@ -17,6 +17,7 @@
 #include "evaluate/painter.h"
 #include "evaluate/run_loss.h"
 #include "evaluate/scorer.h"
+#include "evaluate/sweep_page.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -93,11 +94,15 @@ void check(const EvaluateRoot& root, const Job& job, config::Report& report) {
     report.problem("evaluate.metrics", "is empty: there is nothing to measure", {"evaluate.features_out"});
   if (c.needs_features() && !c.features)
     report.problem("evaluate.features",
-                   "must be set for fid and kid: a TorchScript file as inception-2015-12-05.pt of StyleGAN3 and "
-                   "clean-fid; docs/evaluation.md says how any network becomes one",
+                   "must be set for fid and kid: a TorchScript file. clean-fid (pip install clean-fid) fetches "
+                   "inception-2015-12-05.pt, the usual one: python -c 'from cleanfid.downloads_helper import *; "
+                   "check_download_inception()'. Of any other network torch.jit.trace(network.eval(), torch.zeros(1, "
+                   "3, 299, 299)).save(FILE) makes one, which gets pixels in 0..255; docs/evaluation.md has both",
                    {"evaluate.metrics"});
   if ((c.wants(Metric::fid) || c.wants(Metric::kid)) && !c.reference)
-    report.problem("evaluate.reference", "must be set for fid and kid: a folder of images, .npz or .safetensors",
+    report.problem("evaluate.reference",
+                   "must be set for fid and kid: a folder of images, .npz with mu and sigma (clean-fid's and "
+                   "pytorch-fid's statistics are; FID alone), or .safetensors that evaluate.features_out has written",
                    {"evaluate.metrics"});
   if (c.wants(Metric::kid) && c.reference && fs::path(*c.reference).extension() == ".npz")
     report.problem("evaluate.reference",
@@ -105,10 +110,14 @@ void check(const EvaluateRoot& root, const Job& job, config::Report& report) {
                    "evaluate.metrics",
                    {"evaluate.metrics"});
   if (c.wants(Metric::clip) && !c.clip)
-    report.problem("evaluate.clip", "must be set for clip: a CLIPModel folder, as openai/clip-vit-large-patch14 is",
+    report.problem("evaluate.clip",
+                   "must be set for clip: a folder of transformers' CLIPModel with its processor, weights as "
+                   "safetensors: hf download openai/clip-vit-large-patch14 --local-dir FOLDER",
                    {"evaluate.metrics"});
   if (!c.prompts && (c.wants(Metric::clip) || (is_measured && job.source != Source::images)))
     report.problem("evaluate.prompts", "must be set: the captions", {"evaluate.metrics"});
+  if (c.count < 2 && (c.wants(Metric::fid) || c.wants(Metric::kid)))
+    report.problem("evaluate.count", "must be at least 2 for fid and kid", {"evaluate.metrics"});
   if (c.guidance_scales.empty()) report.problem("evaluate.guidance_scales", "is empty: nothing would be painted");
   if (std::set(c.guidance_scales.begin(), c.guidance_scales.end()).size() < c.guidance_scales.size())
     report.problem("evaluate.guidance_scales", "names one of them twice");
@@ -139,6 +148,7 @@ class Evaluation {
     const auto& c = root.evaluate;
     on_all(world(), [&] {
       if (c.prompts) captions_ = read_captions(*c.prompts);
+      if (is_measured() && job_.source != Source::images) check_count(painted(), "evaluate.prompts", *c.prompts);
     });
     if (is_measured()) scorer_.emplace(session, c);
     on_root(world(), [&] {
@@ -155,7 +165,7 @@ class Evaluation {
       auto found = list_images(job_.path);
       if (root_.evaluate.wants(Metric::clip) && captions_.size() < found.size())
         fail(Exit::usage, "evaluate.prompts holds {} captions for {} pictures", captions_.size(), found.size());
-      if (found.size() < 2) fail(Exit::usage, "--images {} holds one picture alone", job_.path.string());
+      check_count(std::ssize(found), "--images", job_.path.string());
       return found;
     });
     const auto scores =
@@ -221,6 +231,13 @@ class Evaluation {
   bool is_measured() const { return !root_.evaluate.metrics.empty() || root_.evaluate.features_out; }
   std::int64_t painted() const { return std::min<std::int64_t>(root_.evaluate.count, std::ssize(captions_)); }
 
+  // Distances are between distributions, of which one picture tells nothing.
+  void check_count(std::int64_t pictures, const char* key, const std::string& path) const {
+    if (pictures < 2 && (root_.evaluate.wants(Metric::fid) || root_.evaluate.wants(Metric::kid)))
+      throw Error(Exit::usage, fmt::format("{} {}: FID and KID need two pictures, and there is one", key, path),
+                  "evaluate.metrics=[clip] takes one");
+  }
+
   // Makes the networks with the first checkpoint; fills in the weights.
   void load(const CheckpointReader& checkpoint) {
     if (!painter_) {
@@ -257,6 +274,14 @@ class Evaluation {
       line["guidance_scale"] = scale;
       if (!line.contains("step") || !is_held(line)) put(line, paint_and_score(line, scale), loss);
     }
+    on_root(world(), [&] { write_sweep(of); });
+  }
+
+  // The picture of several guidance scales, of the model that was scored last.
+  void write_sweep(Json of) const {
+    of["protocol"] = protocol();
+    const auto page = render_sweep(name_of(of), file_->sweep_of(of));
+    if (page) write_file_atomically(job_.out / "sweep.html", *page);
   }
 
   // By the file on rank 0. Collective.
@@ -431,7 +456,7 @@ Command evaluate_command() {
            {"follow", "", "with --run: each checkpoint once, as they come, until the run is done",
             OptionSpec::Takes::nothing},
            {"images", "DIR", "pictures that are there already, in the order of their names"},
-           {"out", "DIR", "evaluation.jsonl, and evaluation/ with the first pictures; default: the run"}},
+           {"out", "DIR", "evaluation.jsonl, evaluation/ with the first pictures, sweep.html; default: the run"}},
           false,
           run_evaluate,
           schema_of<EvaluateRoot>,

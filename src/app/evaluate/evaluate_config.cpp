@@ -14,7 +14,7 @@ void EvaluateConfig::describe(config::Section& section) {
   section.key("prompts", prompts,
               "captions: a line each (.txt), or column caption or prompt of .jsonl, .csv, .tsv; what is painted, and "
               "what the CLIP score compares pictures with");
-  section.key("count", count, "captions that are painted: the first ones").at_least(2);
+  section.key("count", count, "captions that are painted: the first ones").at_least(1);
   section.key("guidance_scales", guidance_scales, "a line of evaluation.jsonl for each, as in [1.5, 3, 7.5]")
       .at_least(0);
   section.key("seed", seed, "of the first picture's noise; picture n has seed + n");
@@ -29,7 +29,10 @@ void EvaluateConfig::describe(config::Section& section) {
               "to the network's 299 pixels: as clean-fid, or inside StyleGAN's network");
   section.key("clip", clip, "CLIPModel folder (transformers') for the CLIP score");
   section.key("features_out", features_out, "also write the pictures' features: safetensors, features f32 (N, D)");
-  section.key("patience", patience, "--follow ends when the run has made no checkpoint for so long");
+  section.key(
+      "patience", patience,
+      "--follow ends when the run has made no checkpoint for so long; when STATE calls it failed, for a hundredth of "
+      "that");
 }
 
 bool EvaluateConfig::wants(Metric metric) const {

@@ -16,8 +16,12 @@ bool same(const Json& a, const Json& b, const char* key) {
   return in_a == in_b && (!in_a || a[key] == b[key]);
 }
 
+bool is_of_same_model(const Json& a, const Json& b) {
+  return same(a, b, "step") && (a.contains("step") || same(a, b, "checkpoint"));
+}
+
 bool is_of_same_pictures(const Json& a, const Json& b) {
-  return same(a, b, "step") && same(a, b, "guidance_scale") && (a.contains("step") || same(a, b, "checkpoint"));
+  return is_of_same_model(a, b) && same(a, b, "guidance_scale");
 }
 
 }  // namespace
@@ -43,6 +47,16 @@ bool EvaluationFile::holds(const Json& line) const {
   return std::ranges::any_of(lines_, [&](const Json& other) {
     return is_of_same_pictures(line, other) && same(line, other, "digest") && same(line, other, "protocol");
   });
+}
+
+std::vector<Json> EvaluationFile::sweep_of(const Json& line) const {
+  std::vector<Json> sweep;
+  for (const auto& other : lines_)
+    if (is_of_same_model(line, other) && same(line, other, "digest") && same(line, other, "protocol") &&
+        other.contains("guidance_scale"))
+      sweep.push_back(other);
+  std::ranges::sort(sweep, {}, [](const Json& each) { return each["guidance_scale"].get<double>(); });
+  return sweep;
 }
 
 void EvaluationFile::put(Json line) {

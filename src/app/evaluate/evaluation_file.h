@@ -15,6 +15,8 @@ class EvaluationFile {
 
   // The same model (by digest), guidance scale and protocol have been scored.
   bool holds(const nlohmann::ordered_json& line) const;
+  // What there is of the same model under the same protocol, at any guidance scale; the lowest first.
+  std::vector<nlohmann::ordered_json> sweep_of(const nlohmann::ordered_json& line) const;
   // Adds a line, in place of one for the same step and guidance scale, and writes the whole file anew: a reader sees
   // all of a line or nothing.
   void put(nlohmann::ordered_json line);
