@@ -2,8 +2,10 @@
 
 #include <torch/utils.h>
 
+#include <tuple>
+#include <utility>
+
 #include "millrace/core/hash.h"
-#include "millrace/nn/device.h"
 
 namespace millrace {
 
@@ -19,7 +21,8 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
 }
 
 bool DiffusionTask::next_batch(double seconds) {
-  auto batch = source_.next(seconds);
+  if (early_failure_) std::rethrow_exception(std::exchange(early_failure_, nullptr));
+  auto batch = early_batch_ ? std::exchange(early_batch_, std::nullopt) : source_.next(seconds);
   if (!batch) return false;
   local_batch_ = std::move(*batch);
   check_tokens();
@@ -43,11 +46,34 @@ std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
                  options_.producers[producer]};
 }
 
-// Of samples [begin, end) of the local batch. Made only now, so that their time does not count as waiting for samples.
-// A caption whose embeddings are not finite makes the loss of the step so, which the guard sees.
-torch::Tensor DiffusionTask::text_embeddings(std::int64_t begin, std::int64_t end) {
-  const auto text = local_batch_.text.slice(0, begin, end);
-  return options_.text_encoder ? options_.text_encoder->encode(text) : upload(text, options_.device);
+// Unless they are on their way.
+void DiffusionTask::send_inputs(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end) {
+  if (std::tie(inputs_.step, inputs_.begin, inputs_.end) == std::tie(step, begin, end)) return;
+  inputs_ = {step, begin, end, Upload(batch.moments.slice(0, begin, end), options_.device), {}};
+  if (!options_.text_encoder) inputs_.text = Upload(batch.text.slice(0, begin, end), options_.device);
+}
+
+// NOTE [Looking ahead] While a GPU computes what the loss of [begin, end) has started, the next inputs set out. After
+// the last micro-batch these are the first ones of the next local batch, if that has arrived; nobody waits for it.
+// Before next_batch has handed it out it is no part of the run: refs, and with them checkpoints, do not know it, and
+// what is thrown instead of it is thrown there.
+void DiffusionTask::look_ahead(std::int64_t begin, std::int64_t end) {
+  const auto samples = std::ssize(local_batch_.refs);
+  if (begin == 0) micro_batch_ = end;
+  if (end < samples) return send_inputs(local_batch_, step_, end, std::min(end + micro_batch_, samples));
+  try {
+    if (!early_batch_ && !early_failure_) early_batch_ = source_.next(/*seconds=*/0);
+  } catch (...) {
+    early_failure_ = std::current_exception();
+  }
+  if (early_batch_) send_inputs(*early_batch_, step_ + 1, 0, std::min(micro_batch_, std::ssize(early_batch_->refs)));
+}
+
+// Embeddings are made only now, so that their time does not count as waiting for samples. A caption whose embeddings
+// are not finite makes the loss of the step so, which the guard sees.
+torch::Tensor DiffusionTask::take_text(Inputs& inputs) {
+  if (!options_.text_encoder) return inputs.text.take();
+  return options_.text_encoder->encode(local_batch_.text.slice(0, inputs.begin, inputs.end));
 }
 
 std::vector<std::int64_t> DiffusionTask::draw_timesteps() const {
@@ -68,10 +94,12 @@ void DiffusionTask::seed_dropout(std::int64_t begin) const {
 torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   const auto keys = rng_keys(options_.seed, std::span(local_batch_.refs).subspan(begin, end - begin));
   const auto timesteps = std::span(timesteps_).subspan(begin, end - begin);
-  const auto moments = upload(local_batch_.moments.slice(0, begin, end), options_.device);
+  send_inputs(local_batch_, step_, begin, end);
+  auto inputs = std::exchange(inputs_, {});
+  const auto text = take_text(inputs);
   const auto input =
-      make_step_input(moments, text_embeddings(begin, end), options_.null_text, keys, timesteps,
-                      options_.scaling_factor, options_.shift_factor, schedule_, options_.objective, options_.device);
+      make_step_input(inputs.moments.take(), text, options_.null_text, keys, timesteps, options_.scaling_factor,
+                      options_.shift_factor, schedule_, options_.objective, options_.device);
   seed_dropout(begin);
   const auto prediction =
       unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
@@ -83,7 +111,9 @@ torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   record_.keep("target", input.target);
   record_.keep("weight", input.weight);
   record_.keep("prediction", prediction);
-  return diffusion_loss(prediction, input).sum() / options_.global_batch;
+  const auto loss = diffusion_loss(prediction, input).sum() / options_.global_batch;
+  look_ahead(begin, end);
+  return loss;
 }
 
 std::map<int, ProducerReport> DiffusionTask::producer_reports() {

@@ -216,6 +216,68 @@ TEST_P(DiffusionTaskOnDevice, TokensBecomeTextEmbeddings) {
   EXPECT_FALSE(std::isfinite(loss_of(tokens, encoder, device())));
 }
 
+// Samples 3, 4, 5 of both stripes.
+void put_second_batch(Fixture& fixture) {
+  fixture.receiver.put(0, 2, 3, 3);
+  fixture.receiver.put(1, 5, 3, 3);
+}
+
+std::vector<std::string> ids(const DiffusionTask& task) {
+  std::vector<std::string> all;
+  for (const auto& ref : task.refs()) all.push_back(ref.id);
+  return all;
+}
+
+double loss_of_step(Fixture& fixture, int micro) {
+  double sum = 0;
+  for (int begin = 0; begin < share_size; begin += micro)
+    sum += fixture.task->loss(begin, std::min(begin + micro, share_size)).item<double>();
+  return sum;
+}
+
+// Whatever arrives when: the next batch is taken out of its slots during a step, and is no part of the run before it is
+// asked for.
+TEST_P(DiffusionTaskOnDevice, TheNextBatchIsTakenDuringAStepAndCountsLater) {
+  const double rounding = is_cuda() ? 1e-5 : 0;  // a GPU's kernels may add in another order each time
+  for (const int micro : {2, 4, 6}) {
+    Fixture early({}, device()), late({}, device());
+    const auto first = ids(*early.task);
+    put_second_batch(early);
+    EXPECT_EQ(early.receiver.given(), 2);
+    const double loss = loss_of_step(early, micro);
+    EXPECT_EQ(early.receiver.given(), 4) << "no step has waited for them";
+    EXPECT_EQ(early.receiver.held(0) + early.receiver.held(1), 0);
+    EXPECT_EQ(ids(*early.task), first);
+    EXPECT_NEAR(loss_of_step(early, micro), loss, rounding * loss) << "the present batch is what it was";
+    EXPECT_EQ(early.receiver.given(), 4);
+
+    EXPECT_NEAR(loss_of_step(late, micro), loss, rounding * loss);
+    EXPECT_FALSE(late.task->next_batch(0));
+    EXPECT_EQ(ids(*late.task), first);
+    put_second_batch(late);
+    EXPECT_TRUE(early.task->next_batch(0));
+    EXPECT_TRUE(late.task->next_batch(0));
+    EXPECT_THAT(ids(*early.task), testing::ElementsAre("stripe-2/3", "stripe-2/4", "stripe-2/5", "stripe-5/3",
+                                                       "stripe-5/4", "stripe-5/5"));
+    EXPECT_EQ(ids(*late.task), ids(*early.task));
+    const double second_loss = loss_of_step(early, micro);
+    EXPECT_NEAR(loss_of_step(late, micro), second_loss, rounding * second_loss);
+    EXPECT_GT(std::abs(second_loss - loss), rounding * loss);
+    EXPECT_FALSE(early.task->next_batch(0));
+  }
+}
+
+TEST(DiffusionTask, AFailureMetDuringAStepWaitsForItsEnd) {
+  Fixture fixture({});
+  fixture.receiver.fail_with(Error(Exit::io, "the producer is gone"));
+  EXPECT_GT(loss_of_step(fixture, 4), 0);
+  EXPECT_GT(loss_of_step(fixture, 4), 0);
+  EXPECT_THROW(fixture.task->next_batch(0), Error);
+  EXPECT_FALSE(fixture.task->next_batch(0)) << "thrown once, as by the receiver";
+  put_second_batch(fixture);
+  EXPECT_TRUE(fixture.task->next_batch(0)) << "nothing is lost";
+}
+
 TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {
   Fixture fixture({});
   const auto reports = fixture.task->producer_reports();

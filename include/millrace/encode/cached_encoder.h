@@ -36,8 +36,8 @@ class CachedEncoder {
   // At most batch_size() samples without encoding among them; the result has the order of the samples.
   CheckedBatch encode(std::vector<TransformedSample> samples) { return collect(start(std::move(samples))); }
 
-  // The same in two parts, as Encoder has it. Batches are collected in the order in which they were started. Virtual for
-  // tests that decide when a batch is there.
+  // The same in two parts, as Encoder has it. Batches are collected in the order in which they were started. Virtual
+  // for tests that decide when a batch is there.
   virtual StartedEncoding start(std::vector<TransformedSample> samples);
   virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
   virtual CheckedBatch collect(StartedEncoding started);

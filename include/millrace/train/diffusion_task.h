@@ -1,10 +1,12 @@
 #pragma once
+#include <exception>
 #include <memory>
 #include <optional>
 
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/text_encoder.h"
 #include "millrace/models/unet_2d_condition.h"
+#include "millrace/nn/device_work.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/train/record.h"
 #include "millrace/train/task.h"
@@ -44,7 +46,15 @@ class DiffusionTask : public Task {
   int producer_signal() override { return receiver_.signal_number(); }
 
  private:
-  torch::Tensor text_embeddings(std::int64_t begin, std::int64_t end);
+  // What the device gets of samples [begin, end) of a step's local batch, on its way.
+  struct Inputs {
+    std::int64_t step = 0, begin = 0, end = 0;
+    Upload moments;
+    Upload text;  // unless it has to be encoded first
+  };
+  void send_inputs(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end);
+  void look_ahead(std::int64_t begin, std::int64_t end);
+  torch::Tensor take_text(Inputs& inputs);
   std::vector<std::int64_t> draw_timesteps() const;
   void check_tokens() const;
   void seed_dropout(std::int64_t begin) const;
@@ -55,8 +65,12 @@ class DiffusionTask : public Task {
   ParcelReceiver& receiver_;
   Options options_;
   EncodedBatch local_batch_;
-  std::int64_t step_;                    // that the local batch belongs to
-  std::vector<std::int64_t> timesteps_;  // of its samples
+  std::optional<EncodedBatch> early_batch_;  // the next one, where it has arrived during a step
+  std::exception_ptr early_failure_;         // which came in its place
+  Inputs inputs_;                            // sent last
+  std::int64_t micro_batch_ = 0;             // samples that the first loss of a step is asked for
+  std::int64_t step_;                        // that the local batch belongs to
+  std::vector<std::int64_t> timesteps_;      // of its samples
   RecordPieces record_;
 };
 
