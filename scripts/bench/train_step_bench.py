@@ -2,7 +2,8 @@
 """The Python counterpart of `millrace bench step`: one optimizer step of the pipeline's U-Net with diffusers.
 
 Random latent moments and text embeddings; sample the posterior, add noise, drop captions, forward, backward, clip, AdamW, EMA.
-Prints the same JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}.
+Prints the same JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}, measured alike: inputs come from pinned host
+memory, whole steps are timed with one wait for the GPU at the end of a run, the stages in steps of their own.
   default      diffusers' training recipe: eager, torch.optim.AdamW, EMAModel; bfloat16 = autocast over fp32 weights
   --tuned      channels_last, fused AdamW, EMA by foreach: what a careful user turns on
   --compile    the same and torch.compile
@@ -45,17 +46,21 @@ class Trainer:
         self.schedule = DDPMScheduler.from_pretrained(options.pipeline, subfolder="scheduler")
         side = options.resolution // 2 ** (len(configs["vae"]["block_out_channels"]) - 1)
         self.scaling_factor = configs["vae"]["scaling_factor"]
-        self.moments = torch.randn(options.batch, 2 * configs["vae"]["latent_channels"], side, side).half()
-        self.text = torch.randn(options.batch, TOKENS, configs["text_encoder"]["hidden_size"]).half()
-        self.null_text = self.text[0].clone()
+        self.moments = self.host(torch.randn(options.batch, 2 * configs["vae"]["latent_channels"], side, side).half())
+        self.text = self.host(torch.randn(options.batch, TOKENS, configs["text_encoder"]["hidden_size"]).half())
+        self.null_text = self.text[0].to(self.device)
+
+    def host(self, tensor):
+        """As a loader with pin_memory hands it over."""
+        return tensor.pin_memory() if self.device.type == "cuda" else tensor
 
     def make_input(self):
-        mean, logvar = self.moments.to(self.device).float().chunk(2, dim=1)
+        mean, logvar = self.moments.to(self.device, non_blocking=True).float().chunk(2, dim=1)
         latents = (mean + torch.exp(0.5 * logvar.clamp(-30, 20)) * torch.randn_like(mean)) * self.scaling_factor
         noise = torch.randn_like(latents)
         timesteps = torch.randint(self.schedule.config.num_train_timesteps, (len(latents),), device=self.device)
         dropped = torch.rand(len(latents), device=self.device) < CAPTION_DROPOUT
-        text = torch.where(dropped[:, None, None], self.null_text.to(self.device), self.text.to(self.device)).float()
+        text = torch.where(dropped[:, None, None], self.null_text, self.text.to(self.device, non_blocking=True)).float()
         target = self.schedule.get_velocity(latents, noise, timesteps) if self.schedule.config.prediction_type == "v_prediction" else noise
         return self.schedule.add_noise(latents, noise, timesteps), timesteps, text, target
 
@@ -75,14 +80,27 @@ class Trainer:
         self.ema.step(self.parameters)
         yield "update"
 
+    def synchronize(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
     def run(self, steps):
-        """Seconds of each stage over some steps."""
+        """Seconds of some steps, without waiting for the GPU between them."""
+        self.synchronize()
+        started = time.perf_counter()
+        for _ in range(steps):
+            for _ in self.stages():
+                pass
+        self.synchronize()
+        return time.perf_counter() - started
+
+    def run_stages(self, steps):
+        """Seconds of each stage over as many steps, each of which ends with waiting for the GPU."""
         seconds = dict.fromkeys(("input", "forward", "backward", "update"), 0.0)
         for _ in range(steps):
             now = time.perf_counter()
             for stage in self.stages():
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize()
+                self.synchronize()
                 then, now = now, time.perf_counter()
                 seconds[stage] += now - then
         return seconds
@@ -97,12 +115,14 @@ def measure(rank, options, meeting):
     started = time.perf_counter()
     while options.ranks == 1 and time.perf_counter() - started < options.warm_up:
         trainer.run(options.steps)
-    runs = [trainer.run(options.steps) for _ in range(options.runs)]
+    totals, runs = [], []
+    for _ in range(options.runs):
+        totals.append(trainer.run(options.steps))
+        runs.append(trainer.run_stages(options.steps))
     if options.ranks > 1:
         torch.distributed.destroy_process_group()
     if rank > 0:
         return
-    totals = [sum(run.values()) for run in runs]
     figures = {"steps": ("steps/s", [options.steps / total for total in totals]),
                "images": ("images/s", [options.steps * options.batch * options.ranks / total for total in totals]),
                **{stage: ("ms", [1000 * run[stage] / options.steps for run in runs]) for stage in runs[0]}}

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app_config.h"
+#include "bench/layers.h"
 #include "bench/step_profile.h"
 #include "millrace/comm/world.h"
 #include "millrace/core/stopwatch.h"
@@ -52,8 +53,10 @@ class BenchResult {
 
   void add(const std::string& name, const std::string& unit, double value);
   void add(const StepProfile& profile) { profile_ = profile; }
-  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}. A profile comes last: a table
-  // of its own, or the line {"bench", "figure": "profile", ...} with what `to_json` gives.
+  void add(const LayerTable& layers) { layers_ = layers; }
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}. A profile or layers
+  // come last: a table of their own, or the line {"bench", "figure": "profile", ...} and a line for each layer, with
+  // what `to_json` gives.
   void print(bool json) const;
 
  private:
@@ -64,7 +67,10 @@ class BenchResult {
   std::string bench_;
   std::vector<Figure> figures_;
   std::optional<StepProfile> profile_;
+  std::optional<LayerTable> layers_;
 };
+
+double median_of(std::vector<double> values);
 
 // Warm-up runs for `bench.warm_up`, one at least, then `bench.runs` measured runs; none is started when the warm-up and
 // `bench.seconds` have passed. All ranks decide alike.
@@ -90,6 +96,7 @@ BenchResult bench_transform(const BenchConfig& config);
 BenchResult bench_loader(const BenchConfig& config);
 BenchResult bench_encode(const BenchConfig& config);
 BenchResult bench_step(const BenchConfig& config, World& world);
+BenchResult bench_layers(const BenchConfig& config);
 BenchResult bench_optimizer(const BenchConfig& config, World& world);
 BenchResult bench_collectives(const BenchConfig& config, World& world);
 BenchResult bench_generate(const BenchConfig& config);

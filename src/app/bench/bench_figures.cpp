@@ -5,14 +5,12 @@
 #include "command.h"
 
 namespace millrace {
-namespace {
 
-double median_of(const std::vector<double>& sorted) {
-  const auto middle = sorted.size() / 2;
-  return sorted.size() % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const auto middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
-
-}  // namespace
 
 void BenchResult::add(const std::string& name, const std::string& unit, double value) {
   auto found =
@@ -23,27 +21,34 @@ void BenchResult::add(const std::string& name, const std::string& unit, double v
 
 void BenchResult::print(bool json) const {
   for (const auto& figure : figures_) {
-    auto sorted = figure.values;
-    std::sort(sorted.begin(), sorted.end());
+    const auto median = median_of(figure.values);
+    const auto [least, most] = std::ranges::minmax(figure.values);
     if (json) {
       print_out(nlohmann::ordered_json{{"bench", bench_},
                                        {"figure", figure.name},
                                        {"unit", figure.unit},
-                                       {"median", median_of(sorted)},
-                                       {"min", sorted.front()},
-                                       {"max", sorted.back()},
-                                       {"runs", sorted.size()}}
+                                       {"median", median},
+                                       {"min", least},
+                                       {"max", most},
+                                       {"runs", figure.values.size()}}
                     .dump());
     } else {
-      fmt::print("{:<11} {:<14} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench_, figure.name, median_of(sorted),
-                 figure.unit, sorted.front(), sorted.back(), sorted.size());
+      fmt::print("{:<11} {:<14} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench_, figure.name, median,
+                 figure.unit, least, most, figure.values.size());
     }
   }
-  if (!profile_) return;
-  if (!json) return print_out("\n" + to_text(*profile_));
-  nlohmann::ordered_json line = {{"bench", bench_}, {"figure", "profile"}};
-  line.update(to_json(*profile_));
-  print_out(line.dump());
+  if (!json) {
+    if (profile_) print_out("\n" + to_text(*profile_));
+    if (layers_) print_out("\n" + to_text(*layers_));
+    return;
+  }
+  const auto print_line = [&](nlohmann::ordered_json line, const nlohmann::ordered_json& of) {
+    line.update(of);
+    print_out(line.dump());
+  };
+  if (profile_) print_line({{"bench", bench_}, {"figure", "profile"}}, to_json(*profile_));
+  if (layers_)
+    for (const auto& line : to_json(*layers_)) print_line({{"bench", bench_}}, line);
 }
 
 }  // namespace millrace

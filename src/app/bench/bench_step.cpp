@@ -2,10 +2,12 @@
 #include <functional>
 
 #include "bench/bench.h"
+#include "millrace/core/log.h"
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/attention.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
@@ -38,14 +40,16 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
   const auto moments = torch::randn({c.batch.micro, 2 * vae.latent_channels, side, side}).to(torch::kHalf);
   const auto text = torch::randn({c.batch.micro, token_count, width}).to(torch::kHalf);
+  const auto null_text = upload(text[0], device);
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
 
-  // One step; `ended` is called after each of its stages.
+  // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's.
   const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
     for (auto& key : keys) ++key.epoch;
-    const auto step = make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()),
-                                      vae.scaling_factor, vae.shift_factor.value_or(0), schedule, c.objective, device);
+    const auto step = make_step_input(upload(moments, device), upload(text, device), null_text, keys,
+                                      uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
+                                      vae.shift_factor.value_or(0), schedule, c.objective, device);
     model.begin_gradients(1);
     ended(&StepSeconds::input);
     const auto loss =
@@ -58,27 +62,34 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     ended(&StepSeconds::update);
   };
 
+  const auto run_whole_step = [&] { run_step([](double StepSeconds::*) {}); };
+  const auto run_stages = [&](StepSeconds& seconds) {
+    Stopwatch watch;
+    run_step([&](double StepSeconds::*stage) {
+      synchronize(device);
+      seconds.*stage += watch.lap();
+    });
+  };
+
   BenchResult figures("step");
   repeat(c, group, [&](bool measured) {
-    StepSeconds seconds;
-    for (int i = 0; i < c.bench.steps; ++i) {
-      Stopwatch watch;
-      run_step([&](double StepSeconds::*stage) {
-        synchronize(device);
-        seconds.*stage += watch.lap();
-      });
-    }
+    synchronize(device);
+    Stopwatch watch;
+    for (int i = 0; i < c.bench.steps; ++i) run_whole_step();
+    synchronize(device);
+    const double total = watch.lap();
     if (!measured) return;
-    const auto [input, forward, backward, update] = seconds;
-    const double total = input + forward + backward + update;
+    StepSeconds seconds;  // of steps of their own, since each stage ends with waiting for the GPU
+    for (int i = 0; i < c.bench.steps; ++i) run_stages(seconds);
     figures.add("steps", "steps/s", c.bench.steps / total);
     figures.add("images", "images/s", c.bench.steps * c.batch.micro * group.size() / total);
-    figures.add("input", "ms", 1000 * input / c.bench.steps);
-    figures.add("forward", "ms", 1000 * forward / c.bench.steps);
-    figures.add("backward", "ms", 1000 * backward / c.bench.steps);
-    figures.add("update", "ms", 1000 * update / c.bench.steps);
+    figures.add("input", "ms", 1000 * seconds.input / c.bench.steps);
+    figures.add("forward", "ms", 1000 * seconds.forward / c.bench.steps);
+    figures.add("backward", "ms", 1000 * seconds.backward / c.bench.steps);
+    figures.add("update", "ms", 1000 * seconds.update / c.bench.steps);
   });
-  if (c.bench.profile) figures.add(profile_steps(device, [&] { run_step([](double StepSeconds::*) {}); }));
+  if (world.rank() == 0) log::info("attention: {}", nn::attention_kernels());
+  if (c.bench.profile) figures.add(profile_steps(device, run_whole_step));
   return figures;
 }
 

@@ -38,7 +38,7 @@ void BenchConfig::describe(config::Section& section) {
   section.section("transform", transform, "resolution and policy");
   section.section("tokenizer", tokenizer, "mode");
   section.section("encode", encode, "for encode").ignore({"cache", "rows_per_file", "text_on"});
-  section.section("batch", batch, "for loader and step").ignore({"global"});
+  section.section("batch", batch, "for loader, step and layers").ignore({"global"});
   section.section("objective", objective, "for step");
   section.section("optim", optim, "for step and optimizer").ignore({"schedule", "warmup"});
   section.section("ema", ema, "for step and optimizer");
@@ -49,8 +49,8 @@ void BenchConfig::describe(config::Section& section) {
 
 namespace {
 
-constexpr std::array names = {"transform", "loader",    "encode",      "handoff",
-                              "step",      "optimizer", "collectives", "generate"};
+constexpr std::array names = {"transform", "loader",    "encode",      "handoff", "step",
+                              "layers",    "optimizer", "collectives", "generate"};
 
 BenchResult bench_handoff(const BenchConfig& c, World& world) {
   HandoffBench bench;
@@ -77,6 +77,7 @@ BenchResult run_benchmark(const BenchConfig& c, const std::string& name, World& 
   if (name == "encode") return bench_encode(c);
   if (name == "handoff") return bench_handoff(c, world);
   if (name == "step") return bench_step(c, world);
+  if (name == "layers") return bench_layers(c);
   if (name == "optimizer") return bench_optimizer(c, world);
   if (name == "collectives") return bench_collectives(c, world);
   return bench_generate(c);
@@ -103,7 +104,7 @@ int run_bench(const CommandLine& line) {
 
 Command bench_command() {
   return {"bench",
-          "speed of the parts: transform, loader, encode, handoff, step, optimizer, collectives, generate",
+          "speed of the parts: transform, loader, encode, handoff, step, layers, optimizer, collectives, generate",
           "NAME [--json] [threads=N] [key=value]...",
           {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}},
           true,
