@@ -1,6 +1,6 @@
 #include "environment.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 #include <torch/version.h>
 
@@ -9,8 +9,17 @@
 
 #include "millrace/comm/world.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_watch.h"
 
 namespace millrace {
+
+// "2 x NVIDIA H100 (GPU-1c2f..., GPU-9e0a...)".
+static std::string describe_gpus() {
+  if (gpu_count() == 0) return "none";
+  std::vector<std::string> uuids;
+  for (int i = 0; i < gpu_count(); ++i) uuids.push_back(gpu_uuid({torch::kCUDA, static_cast<torch::DeviceIndex>(i)}));
+  return fmt::format("{} x {} ({})", gpu_count(), device_name(torch::kCUDA), fmt::join(uuids, ", "));
+}
 
 // The rest of the first line that starts with `prefix`, without quotes.
 static std::string first_line(const char* path, const std::string& prefix) {
@@ -34,7 +43,7 @@ std::vector<std::pair<std::string, std::string>> describe_environment() {
       {"CUDA", cuda_versions()},
       {"MPI", mpi_version()},
       {"launched", World::launched() ? "by mpirun or srun" : "alone"},
-      {"GPUs", gpu_count() == 0 ? "none" : fmt::format("{} x {}", gpu_count(), device_name(torch::kCUDA))},
+      {"GPUs", describe_gpus()},
   };
 }
 

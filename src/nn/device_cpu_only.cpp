@@ -38,6 +38,11 @@ std::string name(int) {
   return {};
 }
 
+std::string uuid(int) {
+  ensure(false, "no GPU in this build");
+  return {};
+}
+
 GpuIdentity identity(int) {
   ensure(false, "no GPU in this build");
   return {};

@@ -87,13 +87,18 @@ std::string name(int index) {
 }
 
 // Written as nvidia-smi does.
-GpuIdentity identity(int index) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
-  GpuIdentity found{.uuid = "GPU"};
+std::string uuid(int index) {
+  std::string text = "GPU";
   const auto& bytes = at::cuda::getDeviceProperties(index)->uuid.bytes;
   for (int i = 0; i < 16; ++i)
-    found.uuid += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
-                              static_cast<unsigned char>(bytes[i]));
+    text += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+                        static_cast<unsigned char>(bytes[i]));
+  return text;
+}
+
+GpuIdentity identity(int index) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+  GpuIdentity found{.uuid = uuid(index)};
   std::size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   found.free_bytes = free;

@@ -22,6 +22,8 @@ void synchronize(int index);
 void* compute_stream(int index);
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);
+// Of the device, without beginning to use it.
+std::string uuid(int index);
 GpuIdentity identity(int index);
 
 }  // namespace millrace::gpu

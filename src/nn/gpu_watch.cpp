@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "device_gpu.h"
 #include "millrace/core/stopwatch.h"
-#include "millrace/nn/gpu_identity.h"
 #include "nvml.h"
 
 namespace millrace {
@@ -59,7 +59,7 @@ GpuUse GpuWatch::use() {
 }
 
 std::string gpu_uuid(torch::Device device) {
-  return device.is_cuda() ? gpu_identity(device).uuid : "";
+  return device.is_cuda() ? gpu::uuid(device.index()) : "";
 }
 
 }  // namespace millrace
