@@ -117,23 +117,31 @@ TEST_P(ObjectiveOnDevice, APosteriorIsSampledByItsKeysAndLetsGradientsPass) {
   EXPECT_EQ(Posterior(torch::full({1, 2, 1, 1}, -1000.0)).log_variance.item<float>(), -30);
 }
 
-// To the bit on every device: the schedule's numbers are computed in double precision on the host and rounded once, and
-// products and sums are rounded on their own.
+// To the bit on every device, at every timestep: the schedule's numbers are computed in double precision on the host
+// and rounded once, and products and sums are rounded on their own.
 TEST_P(ObjectiveOnDevice, NumbersOfTheScheduleAreRoundedOnce) {
-  const Encoded e;
   const ObjectiveConfig objective{.prediction = Prediction::v_prediction, .snr_gamma = 5.0};
-  const StepInput input = step_input(e, objective, device());
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
-  for (int i = 0; i < 6; ++i) {
-    const auto t = static_cast<int>(uniform_int(e.keys[i], Purpose::timestep, 1000));
-    const auto signal = static_cast<float>(std::sqrt(schedule.alphas_cumprod()[t]));
-    const auto spread = static_cast<float>(std::sqrt(1 - schedule.alphas_cumprod()[t]));
-    EXPECT_EQ(input.timesteps[i].item<std::int64_t>(), t);
-    EXPECT_EQ(input.weight[i].item<float>(), static_cast<float>(loss_weight(schedule, objective, t)));
-    const auto latents = input.latents[i].cpu(), noise = input.noise[i].cpu();
-    expect_equal(input.noisy[i], signal * latents + spread * noise);
-    expect_equal(input.target[i], signal * noise - spread * latents);
+  std::vector<RngKey> keys;
+  std::vector<std::int64_t> timesteps;
+  std::vector<float> signals, spreads, weights;
+  for (int t = 0; t < schedule.size(); ++t) {
+    keys.push_back({420, static_cast<std::uint64_t>(t), 0});
+    timesteps.push_back(t);
+    signals.push_back(static_cast<float>(std::sqrt(schedule.alphas_cumprod()[t])));
+    spreads.push_back(static_cast<float>(std::sqrt(1 - schedule.alphas_cumprod()[t])));
+    weights.push_back(static_cast<float>(loss_weight(schedule, objective, t)));
   }
+  const auto moments = torch::sin(torch::arange(8 * schedule.size(), torch::kFloat32)).view({-1, 8, 1, 1});
+  const auto text = torch::zeros({schedule.size(), 1, 1}, torch::kHalf);
+  const auto input =
+      make_step_input(moments, text, text[0], keys, timesteps, 0.18215, 0.5, schedule, objective, device());
+  expect_equal(input.timesteps, torch::tensor(timesteps));
+  expect_equal(input.weight, torch::tensor(weights));
+  const auto signal = torch::tensor(signals).view({-1, 1, 1, 1}), spread = torch::tensor(spreads).view({-1, 1, 1, 1});
+  const auto latents = input.latents.cpu(), noise = input.noise.cpu();
+  expect_equal(input.noisy, signal * latents + spread * noise);
+  expect_equal(input.target, signal * noise - spread * latents);
 }
 
 // Each upload of its own would cost the host a wait, or at least a start.
