@@ -77,11 +77,15 @@ inline Grid grid_of(const Columns& columns, std::int64_t images = 1) {
   return {columns.splits, columns.tiles, static_cast<unsigned>(images)};
 }
 
+inline constexpr int banks = 32;  // of a GPU's shared memory, four bytes wide each
+
 // Sums of `count` quantities per channel over the rows of a block: each thread leaves its own, then `finish` hands each
 // channel's sums, added up in a fixed order, to write(channel, sums).
 template <int count, int width>
 struct ColumnSums {
-  float sums[count][width][Columns::threads];
+  // `finish` reads the `width` channels of a column side by side: the padding puts them in different banks.
+  static constexpr int padding = width == 1 ? 0 : banks / width;
+  float sums[count][width][Columns::threads + padding];
 
   MILLRACE_HOST_DEVICE void leave(int thread, const float (&own)[count][width]) {
     for (int k = 0; k < count; ++k)

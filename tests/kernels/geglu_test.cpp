@@ -53,6 +53,19 @@ TEST_P(Geglu, IsAtens) {
   }
 }
 
+// Tokens of SD 2 at 512 pixels. Too slow for the twins.
+TEST_P(Geglu, IsAtensAtFullSize) {
+  if (is_cpu()) GTEST_SKIP() << "many tokens are for GPUs";
+  for (const auto type : all_types) {
+    for (const auto& [rows, channels] : {std::pair{4 * 4096, 1280}, {65 * 64, 5120}}) {
+      const auto inputs = make_inputs(rows, channels, /*with_bias=*/true, type);
+      const auto results = Results{run_ours(on(device(), inputs, type)), run_atens(on(device(), inputs, type)),
+                                   run_atens(on(torch::kCPU, inputs, torch::kFloat64))};
+      expect_close(results, type, std::to_string(rows) + " x " + std::to_string(channels));
+    }
+  }
+}
+
 TEST_P(Geglu, HoldsAtTheEndsOfTheGate) {
   const auto x = torch::tensor({{3.f, 3.f, 3.f, 3.f, -100.f, 100.f, 0.f, -1e30f}}).to(device());
   EXPECT_TRUE(torch::equal(geglu(x).cpu(), torch::tensor({{0.f, 300.f, 0.f, 0.f}})));

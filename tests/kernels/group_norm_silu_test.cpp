@@ -86,12 +86,26 @@ TEST_P(GroupNormSilu, IsAtensAtOddShapes) {
     for (const Case& c : {Case{2, 6, 3, 3, 2},           // 3 channels per group, single elements
                           Case{1, 30, 7, 5, 10},         // the same, in more groups
                           Case{2, 24, 5, 5, 8},          // the same, in vectors that straddle groups
+                          Case{2, 40, 6, 7, 8},          // 5 channels per group, in vectors
+                          Case{3, 72, 4, 4, 8},          // 9, a vector and one more
+                          Case{1, 35, 5, 9, 5},          // 7, single elements
                           Case{65, 32, 2, 2, 8},         // many images
+                          Case{65, 320, 2, 2, 32},       // and as many channels as the networks have
                           Case{2, 320, 1, 1, 32},        // one pixel
                           Case{1, 3, 33, 33, 1},         // few channels, one group
                           Case{2, 40, 64, 64, 4},        // many splits
                           Case{1, 16, 61, 67, 4, true},  // a last split that is shorter
                           Case{1, 1040, 2, 3, 13}})      // tiles with idle columns
+      compare(c, type, type, device());
+  }
+}
+
+// SD 2 at 512 pixels: the first level, the widest joined skip, and the last level of the VAE. Too slow for the twins.
+TEST_P(GroupNormSilu, IsAtensAtFullSize) {
+  if (is_cpu()) GTEST_SKIP() << "large feature maps are for GPUs";
+  for (const auto type : all_types) {
+    for (const Case& c : {Case{8, 320, 64, 64, 32}, Case{4, 960, 64, 64, 32}, Case{8, 2560, 16, 16, 32},
+                          Case{65, 1280, 8, 8, 32}, Case{1, 128, 512, 512, 32, false}})
       compare(c, type, type, device());
   }
 }

@@ -91,6 +91,15 @@ TEST_P(LayerNorm, IsAtens) {
   }
 }
 
+// Tokens of SD 2 at 512 pixels. Too slow for the twins.
+TEST_P(LayerNorm, IsAtensAtFullSize) {
+  if (is_cpu()) GTEST_SKIP() << "many tokens are for GPUs";
+  for (const auto type : all_types) {
+    compare(8 * 4096, 320, /*with_residual=*/true, 0, type, type, device());
+    compare(65 * 64, 1280, /*with_residual=*/true, 0, type, type, device());
+  }
+}
+
 TEST_P(LayerNorm, ALargeMeanCostsNoDigits) {
   for (const auto type : {torch::kFloat32, torch::kFloat16}) {
     compare(50, 320, false, 100, type, type, device());
