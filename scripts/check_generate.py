@@ -4,7 +4,7 @@
     scripts/check_generate.py --millrace build/release/bin/millrace --pipeline DIR [--steps 7,20] [-- OVERRIDE...]
 
 Both start from the same initial latents and run on the CPU in fp32. Prints one row per sampler, prediction type,
-guidance scale and number of steps; ends with 1 when a final latent or a pixel is further off than allowed.
+guidance scale, guidance_rescale and number of steps; ends with 1 when a final latent or a pixel is further off than allowed.
 Needs Python with torch, diffusers, transformers, safetensors and Pillow.
 """
 import argparse
@@ -36,6 +36,7 @@ def parse_arguments():
     parser.add_argument("--samplers", default=",".join(SAMPLERS))
     parser.add_argument("--predictions", default="epsilon,v_prediction")
     parser.add_argument("--guidance", default="1,7.5")
+    parser.add_argument("--rescale", default="0,0.7", help="guidance_rescale, where there is guidance")
     parser.add_argument("--steps", default="7,20")
     parser.add_argument("--latent-limit", type=float, default=1e-3, help="relative error of a final latent (L2)")
     parser.add_argument("--pixel-limit", type=int, default=2, help="difference of a PNG in levels")
@@ -60,22 +61,22 @@ def with_prediction(pipeline, prediction, folder):
     return folder
 
 
-def reference_images(pipeline, scheduler_config, sampler, guidance, steps, latents):
+def reference_images(pipeline, scheduler_config, sampler, guidance, rescale, steps, latents):
     pipeline.scheduler = getattr(diffusers, SAMPLERS[sampler]).from_config(scheduler_config)
     with torch.no_grad():
         final = pipeline(PROMPTS, negative_prompt=[NEGATIVE] * len(PROMPTS), num_inference_steps=steps,
-                         guidance_scale=guidance, latents=latents.clone(), output_type="latent").images
+                         guidance_scale=guidance, guidance_rescale=rescale, latents=latents.clone(), output_type="latent").images
         decoded = pipeline.vae.decode(final / pipeline.vae.config.scaling_factor).sample
     images = pipeline.image_processor.postprocess(decoded, output_type="np")
     return final, (images * 255).round().astype(numpy.uint8)
 
 
-def millrace_images(arguments, folder, sampler, guidance, steps, latents_file, out):
+def millrace_images(arguments, folder, sampler, guidance, rescale, steps, latents_file, out):
     command = [str(arguments.millrace), "generate", "--pipeline", str(folder)]
     for prompt in PROMPTS:
         command += ["--prompt", prompt]
     command += ["--out", str(out), f"generate.sampler={sampler}", f"generate.guidance_scale={guidance}",
-                f"generate.steps={steps}", f"generate.negative_prompt={NEGATIVE}",
+                f"generate.guidance_rescale={rescale}", f"generate.steps={steps}", f"generate.negative_prompt={NEGATIVE}",
                 f"generate.initial_latents={latents_file}", "generate.save_latents=true", "run.device=cpu",
                 "model.dtype=float32", *arguments.overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -85,6 +86,15 @@ def millrace_images(arguments, folder, sampler, guidance, steps, latents_file, o
     return load_file(out / "latents.safetensors")["latents"], numpy.stack(images)
 
 
+def cases_of(arguments):
+    numbers = {name: [float(text) for text in getattr(arguments, name).split(",")] for name in ("guidance", "rescale", "steps")}
+    for sampler in arguments.samplers.split(","):
+        for guidance in numbers["guidance"]:
+            for rescale in numbers["rescale"] if guidance > 1 else [0]:
+                for steps in numbers["steps"]:
+                    yield sampler, guidance, rescale, int(steps)
+
+
 def main():
     arguments = parse_arguments()
     warnings.filterwarnings("ignore")
@@ -92,7 +102,7 @@ def main():
         library.utils.logging.set_verbosity_error()
         library.utils.logging.disable_progress_bar()
     worst_latent, worst_pixel, cases = 0.0, 0, 0
-    print(f"{'sampler':10} {'prediction':13} {'guidance':>8} {'steps':>5} {'latent error':>13} {'png levels':>10}")
+    print(f"{'sampler':10} {'prediction':13} {'guidance':>8} {'rescale':>7} {'steps':>5} {'latent error':>13} {'png levels':>10}")
     with tempfile.TemporaryDirectory() as temporary:
         temporary = Path(temporary)
         for prediction in arguments.predictions.split(","):
@@ -106,21 +116,18 @@ def main():
             latents = torch.randn(shape, generator=torch.Generator().manual_seed(1))
             latents_file = temporary / "initial.safetensors"
             save_file({"latents": latents}, latents_file)
-            for sampler in arguments.samplers.split(","):
-                for guidance in map(float, arguments.guidance.split(",")):
-                    for steps in map(int, arguments.steps.split(",")):
-                        out = temporary / f"out-{cases}"
-                        expected, expected_images = reference_images(pipeline, scheduler_config, sampler, guidance,
-                                                                     steps, latents)
-                        final, images = millrace_images(arguments, folder, sampler, guidance, steps, latents_file, out)
-                        difference = (final - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1)
-                        error = difference.max().item()
-                        levels = int(numpy.abs(images.astype(int) - expected_images.astype(int)).max())
-                        cases += 1
-                        worst_latent, worst_pixel = max(worst_latent, error), max(worst_pixel, levels)
-                        wrong = error > arguments.latent_limit or levels > arguments.pixel_limit
-                        print(f"{sampler:10} {prediction:13} {guidance:8g} {steps:5d} {error:13.2e} {levels:10d}"
-                              f"{'  <- too far' if wrong else ''}", flush=True)
+            for sampler, guidance, rescale, steps in cases_of(arguments):
+                out = temporary / f"out-{cases}"
+                expected, expected_images = reference_images(pipeline, scheduler_config, sampler, guidance, rescale, steps, latents)
+                final, images = millrace_images(arguments, folder, sampler, guidance, rescale, steps, latents_file, out)
+                difference = (final - expected).flatten(1).norm(dim=1) / expected.flatten(1).norm(dim=1)
+                error = difference.max().item()
+                levels = int(numpy.abs(images.astype(int) - expected_images.astype(int)).max())
+                cases += 1
+                worst_latent, worst_pixel = max(worst_latent, error), max(worst_pixel, levels)
+                wrong = error > arguments.latent_limit or levels > arguments.pixel_limit
+                print(f"{sampler:10} {prediction:13} {guidance:8g} {rescale:7g} {steps:5d} {error:13.2e} {levels:10d}"
+                      f"{'  <- too far' if wrong else ''}", flush=True)
     good = worst_latent <= arguments.latent_limit and worst_pixel <= arguments.pixel_limit
     print(f"{cases} cases, worst latent error {worst_latent:.2e} (limit {arguments.latent_limit:g}), "
           f"worst pixel {worst_pixel} levels (limit {arguments.pixel_limit}): {'ok' if good else 'TOO FAR'}")

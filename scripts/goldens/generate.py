@@ -94,19 +94,18 @@ def main():
     cases = []
     for prediction in ("epsilon", "v_prediction"):
         for cls in CLASSES:
-            for scale in (1.0, 7.5):
-                for steps in (7, 20):
-                    pipeline.scheduler = cls.from_config(dict(SCHEDULER, prediction_type=prediction))
-                    settings = dict(prompt=PROMPTS, negative_prompt=[NEGATIVE] * 2, num_inference_steps=steps,
-                                    guidance_scale=scale, latents=latents)
-                    final = pipeline(**settings, output_type="latent").images
-                    images = pipeline.vae.decode(final / pipeline.vae.config.scaling_factor).sample
-                    images = pipeline.image_processor.postprocess(images, output_type="np")
-                    pixels = (images * 255).round().astype(numpy.uint8)
-                    assert torch.isfinite(final).all() and 3 < pixels.std(), (cls, prediction)
-                    cases.append(dict(to=cls.__name__, prediction=prediction, guidance_scale=scale, steps=steps,
-                                      latents=[float(f"{v:.7g}") for v in final.flatten().tolist()],
-                                      pixels=base64.b16encode(pixels.tobytes()).decode()))
+            for scale, rescale, steps in ((1.0, 0, 7), (1.0, 0, 20), (7.5, 0, 7), (7.5, 0, 20), (7.5, 0.7, 7)):
+                pipeline.scheduler = cls.from_config(dict(SCHEDULER, prediction_type=prediction))
+                settings = dict(prompt=PROMPTS, negative_prompt=[NEGATIVE] * 2, num_inference_steps=steps,
+                                guidance_scale=scale, guidance_rescale=rescale, latents=latents)
+                final = pipeline(**settings, output_type="latent").images
+                images = pipeline.vae.decode(final / pipeline.vae.config.scaling_factor).sample
+                images = pipeline.image_processor.postprocess(images, output_type="np")
+                pixels = (images * 255).round().astype(numpy.uint8)
+                assert torch.isfinite(final).all() and 3 < pixels.std(), (cls, prediction)
+                cases.append(dict(to=cls.__name__, prediction=prediction, guidance_scale=scale, guidance_rescale=rescale, steps=steps,
+                                  latents=[float(f"{v:.7g}") for v in final.flatten().tolist()],
+                                  pixels=base64.b16encode(pixels.tobytes()).decode()))
     reference = dict(versions=dict(diffusers=diffusers.__version__, transformers=transformers.__version__,
                                    torch=torch.__version__),
                      unet=public(pipeline.unet.config), vae=public(pipeline.vae.config),

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/core/stop.h"
 #include "millrace/generate/sampling.h"
 #include "millrace/models/tensors.h"
 
@@ -30,13 +31,24 @@ SamplingPlan plan_sampling(const ImageModel& model, const GenerateConfig& config
           .guidance_rescale = config.guidance_rescale};
 }
 
+// (B, 77, D). One by one: so a text's embedding does not depend on the batch that it came with.
+torch::Tensor encode_negative_prompts(ImageModel& model, std::span<const ImageRequest> requests) {
+  std::vector<torch::Tensor> rows;
+  for (const auto& request : requests) {
+    const auto& text = request.negative_prompt;
+    if (!model.negative || model.negative->text != text)
+      model.negative = {text, text_embeddings(model.text_encoder, model.tokenizer, std::span(&text, 1))};
+    rows.push_back(model.negative->embedding);
+  }
+  return torch::cat(rows);
+}
+
 // Text embeddings of the requests; with guidance those of all negative prompts come first: (B or 2 B, 77, D).
 torch::Tensor encode_prompts(ImageModel& model, std::span<const ImageRequest> requests, bool is_guided) {
   std::vector<std::string> texts;
-  if (is_guided)
-    for (const auto& request : requests) texts.push_back(request.negative_prompt);
   for (const auto& request : requests) texts.push_back(request.prompt);
-  return text_embeddings(model.text_encoder, model.tokenizer, texts);
+  const auto embeddings = text_embeddings(model.text_encoder, model.tokenizer, texts);
+  return is_guided ? torch::cat({encode_negative_prompts(model, requests), embeddings}) : embeddings;
 }
 
 torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector<std::int64_t>& shape) {
@@ -79,7 +91,8 @@ void GenerateConfig::describe(config::Section& section) {
   section.key(
       "initial_latents", initial_latents,
       "safetensors file with the noise to begin with: latents, f32 (N, 4, h, w), unit normal; null = from the seeds");
-  section.key("save_latents", save_latents, "also write latents.safetensors: the final latents, still scaled");
+  section.key("save_latents", save_latents,
+              "also write latents.safetensors: the final latents, still scaled; all pictures are painted anew");
 }
 
 void check_initial_latents(const ImageModel& model, std::size_t images, const GenerateConfig& config,
@@ -104,7 +117,9 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
     const auto begin = static_cast<std::int64_t>(first);
     const auto noise =
         initial_latents ? initial_latents->slice(0, begin, begin + std::ssize(batch)) : noise_of(batch, shape);
-    const auto latents = denoise(model.unet, plan, noise, encode_prompts(model, batch, plan.is_guided()));
+    const auto text = encode_prompts(model, batch, plan.is_guided());
+    const auto latents = denoise(model.unet, plan, noise, text, [] { return stop::requested(); });
+    if (!latents.defined()) fail(Exit::requeue, "told to stop while painting: what was not finished is made again");
     const auto images = images_of(model.vae, latents);
     const auto host_latents = latents.to(torch::kCPU);
     for (std::size_t i = 0; i < images.size(); ++i)

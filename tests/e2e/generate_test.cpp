@@ -30,9 +30,13 @@ std::string prompts() {
 }
 
 // One thread each: ranks that share the machine get fewer of them, and sums would be rounded otherwise.
+std::string generate_list(const std::string& list, const std::string& out, const std::string& settings = "") {
+  return millrace + " generate run.device=cpu threads=1 --pipeline " + at("tiny") + " --prompts " + list + " --out " +
+         at(out) + " generate.steps=2 generate.batch_size=2 generate.seed=10 " + settings;
+}
+
 std::string generate(const std::string& out, const std::string& settings = "") {
-  return millrace + " generate run.device=cpu threads=1 --pipeline " + at("tiny") + " --prompts " + prompts() +
-         " --out " + at(out) + " generate.steps=2 generate.batch_size=2 generate.seed=10 " + settings;
+  return generate_list(prompts(), out, settings);
 }
 
 std::string picture(const std::string& out, int index) {
@@ -102,6 +106,27 @@ TEST(Generate, TheSameCommandPaintsWhatIsMissing) {
   expect_success("cp " + at("kept/unet/diffusion_pytorch_model.safetensors") + " " + at("tiny/unet/"));
   EXPECT_EQ(repainted.output.find("already"), std::string::npos) << repainted.output;
   EXPECT_EQ(differing("other", "again").size(), 7u);
+}
+
+// What a longer list has left is not removed, but told of: whoever scores the folder would score it, too.
+TEST(Generate, TellsOfPicturesThatALongerListHasLeft) {
+  expect_success(generate("shorter"));
+  std::ofstream(workshop() / "three.jsonl") << "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n";
+  const auto outcome = shell(generate_list(at("three.jsonl"), "shorter"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "4 pictures of a longer list are still in " + at("shorter") + ": 00003.png to 00006.png");
+  EXPECT_TRUE(fs::exists(picture("shorter", 6)));
+  EXPECT_EQ(lines(workshop() / "shorter/images.jsonl").size(), 3u);
+}
+
+TEST(Generate, LatentsAreOfAllPicturesAlsoWhereSomeAreThere) {
+  expect_success(generate("latents", "generate.save_latents=true"));
+  fs::remove(picture("latents", 2));
+  const auto first = read(workshop() / "latents/latents.safetensors");
+  const auto outcome = shell(generate("latents", "generate.save_latents=true"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "the 6 pictures that are there already are painted anew");
+  EXPECT_EQ(read(workshop() / "latents/latents.safetensors"), first);
 }
 
 TEST(Generate, GoesOnAfterItWasKilledOrTold) {

@@ -9,6 +9,7 @@
 #include "core/temp_dir.h"
 #include "devices.h"
 #include "millrace/core/error.h"
+#include "millrace/core/stop.h"
 #include "millrace/generate/generate.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/layers.h"
@@ -128,12 +129,13 @@ TEST_P(GenerateOnDevice, EqualsStableDiffusionPipeline) {
   const SchedulerConfig file = scheduler;
   double worst = 0;
   for (const auto& row : reference().at("cases")) {
-    SCOPED_TRACE(fmt::format("{} {} guidance {} steps {}", row.at("to").get<std::string>(),
+    SCOPED_TRACE(fmt::format("{} {} guidance {} rescale {} steps {}", row.at("to").get<std::string>(),
                              row.at("prediction").get<std::string>(), row.at("guidance_scale").get<double>(),
-                             row.at("steps").get<int>()));
+                             row.at("guidance_rescale").get<double>(), row.at("steps").get<int>()));
     scheduler = file.with_keys({{"prediction_type", row.at("prediction")}});
     const GenerateConfig config{.steps = row.at("steps"),
                                 .guidance_scale = row.at("guidance_scale"),
+                                .guidance_rescale = row.at("guidance_rescale"),
                                 .sampler = class_named(row.at("to").get<std::string>())};
     const auto images = run(requests(), config, latents, device());
     ASSERT_EQ(images.size(), 2);
@@ -166,6 +168,43 @@ TEST_P(GenerateOnDevice, ASeedGivesTheSamePictureInAnyBatch) {
   const auto alone = run({five[3]}, {.steps = 3}, std::nullopt, device());
   EXPECT_LE(largest_difference(alone[0].image.pixels, together[3].image.pixels), 1);
   EXPECT_FALSE(torch::allclose(together[0].latent, together[1].latent));
+}
+
+// Not once a batch, nor once a call: the embedding stays where it is.
+TEST(Generate, ANegativePromptIsEncodedOnce) {
+  auto& model = pipeline(torch::kCPU).model;
+  const std::vector<ImageRequest> three = {{"a", "blurry", 1}, {"b", "blurry", 2}, {"c", "blurry", 3}};
+  run({three[0]}, {.steps = 1});
+  ASSERT_TRUE(model.negative);
+  EXPECT_EQ(model.negative->text, "blurry");
+  const auto* const first = model.negative->embedding.const_data_ptr();
+  const auto again = run(three, {.steps = 1, .batch_size = 1});
+  EXPECT_EQ(model.negative->embedding.const_data_ptr(), first);
+  // Another one is encoded, also in the midst of a batch, and each picture has its own.
+  const auto mixed = run({three[0], {"b", "dark", 2}, three[2]}, {.steps = 1});
+  EXPECT_TRUE(torch::allclose(mixed[0].latent, again[0].latent, 1e-4, 1e-5));
+  EXPECT_FALSE(torch::allclose(mixed[1].latent, again[1].latent, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(mixed[2].latent, again[2].latent, 1e-4, 1e-5));
+  // Without guidance nobody asks for one.
+  model.negative.reset();
+  run(three, {.steps = 1, .guidance_scale = 1});
+  EXPECT_FALSE(model.negative);
+}
+
+// In a process of its own, since nothing takes a stop back. A batch of large pictures takes longer than a time limit's
+// warning, so whoever is told does not end it.
+TEST(Generate, EndsInTheMidstOfABatchWhenToldToStop) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto told = [] {
+    stop::request(15);
+    try {
+      run(requests(), {.steps = 1});
+    } catch (const Error& error) {
+      std::exit(static_cast<int>(error.exit()));
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(told(), testing::ExitedWithCode(static_cast<int>(Exit::requeue)), "");
 }
 
 TEST(Generate, SizesComeFromTheConfigOrTheKeys) {

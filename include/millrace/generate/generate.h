@@ -48,6 +48,12 @@ struct ImageModel {
   CLIPTextModel text_encoder;
   const ClipTokenizer& tokenizer;
   SchedulerConfig scheduler;
+
+  struct Encoded {
+    std::string text;
+    torch::Tensor embedding;  // (1, 77, D)
+  };
+  std::optional<Encoded> negative{};  // the negative prompt of the last picture, which as a rule is the next one's
 };
 
 // (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it.
@@ -65,7 +71,8 @@ struct GeneratedImage {
 
 // Makes one image per request, batch by batch, and hands each over in order. The sampler works in fp32, the networks
 // in their dtypes. `initial_latents` (N, C, h, w), unit normal, replaces the noise of the N requests' seeds.
-// Error(usage) for sizes that the VAE's factor does not divide and for initial latents of another shape.
+// Error(usage) for sizes that the VAE's factor does not divide and for initial latents of another shape, Error(requeue)
+// soon after the process was told to stop.
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image);

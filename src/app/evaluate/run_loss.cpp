@@ -58,7 +58,15 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
 }
 
 ValidationLoss RunLoss::measure() {
-  return validation_ ? validation_->loss(part_) : ValidationLoss{};
+  const auto& world = session_.world.group();
+  std::optional<ValidationLoss> loss;
+  if (validation_) loss = validation_->loss(part_, [&] { return told_to_stop(part_); });
+  std::int64_t gave_up = validation_ && !loss ? 1 : 0;
+  world.all_reduce_max(std::span(&gave_up, 1));
+  if (gave_up)
+    throw AgreedError({Exit::requeue, "told to stop while measuring the loss; the same command measures it again"},
+                      world);
+  return loss.value_or(ValidationLoss{});
 }
 
 }  // namespace millrace

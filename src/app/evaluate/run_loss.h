@@ -18,7 +18,7 @@ class RunLoss {
   RunLoss(const Session& session, const TrainConfig& config, const PipelineFolder& pipeline, UNet2DConditionModel unet,
           torch::Dtype dtype);
 
-  // With the U-Net's present weights; on rank 0. Collective.
+  // With the U-Net's present weights; on rank 0. Error(requeue) soon after any rank was told to stop. Collective.
   ValidationLoss measure();
 
  private:

@@ -101,7 +101,7 @@ class Generation {
     digest = world().broadcast(digest);
     const auto pictures = list_pictures(requests_, out_, model_, root_.generate, dtype_, digest, initial_);
     is_there_ = painted_flags(world(), pictures);
-    if (root_.generate.save_latents) std::ranges::fill(is_there_, 0);  // the latents of all of them are wanted
+    if (root_.generate.save_latents) forget_what_is_there();
     const PictureUnits units{std::ssize(pictures), root_.generate.batch_size};
     std::vector<torch::Tensor> latents;  // of this rank's units
     for_each_unit(session_, units, unfinished(units), "painting",
@@ -111,6 +111,7 @@ class Generation {
       if (root_.generate.save_latents) save_latents(out_ / "latents.safetensors", all_latents.view(latents_shape()));
       write_list(pictures);
       write_grid(pictures);
+      tell_leftovers();
     });
   }
 
@@ -129,6 +130,23 @@ class Generation {
     std::error_code error;
     std::filesystem::create_directories(out_, error);
     if (error) fail(Exit::io, "--out {}: {}", out_.string(), error.message());
+  }
+
+  // The latents of all pictures are wanted, and those of earlier commands are gone.
+  void forget_what_is_there() {
+    const auto found = std::ranges::count(is_there_, 1);
+    if (found > 0 && session_.is_root())
+      log::info("generate.save_latents: the {} pictures that are there already are painted anew for their latents",
+                found);
+    std::ranges::fill(is_there_, 0);
+  }
+
+  // A longer list was painted into the folder before. Whoever takes all its pictures should know.
+  void tell_leftovers() const {
+    const auto files = list_leftovers(out_, size());
+    if (files.empty()) return;
+    log::warning("{} pictures of a longer list are still in {}: {} to {}; images.jsonl does not name them",
+                 files.size(), out_.string(), files.front().filename().string(), files.back().filename().string());
   }
 
   std::vector<std::int64_t> latents_shape() const {

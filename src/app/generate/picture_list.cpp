@@ -1,6 +1,7 @@
 #include "generate/picture_list.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
@@ -57,6 +58,19 @@ bool is_painted(const Picture& picture) {
   if (!found) return false;
   (*found)[program_keyword] = picture.text.at(program_keyword);  // of an older version: as good
   return *found == picture.text;
+}
+
+std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count) {
+  std::vector<std::filesystem::path> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(out, ignored)) {
+    const auto stem = entry.path().stem().string();
+    const bool is_number = stem.size() >= 5 && stem.size() < 19 &&
+                           std::ranges::all_of(stem, [](unsigned char c) { return std::isdigit(c); });
+    if (is_number && entry.path().extension() == ".png" && std::stoull(stem) >= count) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures) {

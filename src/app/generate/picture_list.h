@@ -32,6 +32,9 @@ std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const
 // Whether its file is there, whole, and made from the same.
 bool is_painted(const Picture& picture);
 
+// The files of a longer list that was painted into the folder before: 00007.png and so on from `count` on, by name.
+std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count);
+
 // One flag per picture, the same on all ranks, which share the reading. Collective.
 std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures);
 
