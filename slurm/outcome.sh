@@ -242,4 +242,10 @@ may_requeue() {
   fi
 }
 
+# Where there is no queue to wait in for storage, the pauses begin anew, as often as a job may be requeued.
+begin_pauses_anew() {
+  may_requeue "rounds of waiting for storage" || return 1
+  outages=0
+}
+
 forget_restarts() { rm -f "$out_dir/restarts"; }

@@ -316,8 +316,7 @@ requeue_job() {
 # never be given up.
 wait_for_storage() {
   if count nothing; then requeue_job "storage stays away"; fi
-  may_requeue "rounds of waiting for storage" || exit 1
-  outages=0
+  begin_pauses_anew || exit 1
 }
 
 # For each launch anew: the limit of a running job can be changed. Where Slurm does not say, which is last midnight to `date`, what
