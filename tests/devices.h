@@ -1,4 +1,5 @@
 #pragma once
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -31,8 +32,13 @@ class OnDevices : public testing::TestWithParam<Parameter> {
     if (is_cuda() && gpu_count() == 0) GTEST_SKIP() << "no GPU";
   }
   bool is_cuda() const { return device_type_of(this->GetParam()) == torch::kCUDA; }
-  // As a run has it: float32 without TF32.
-  torch::Device device(int local_rank = 0) const { return resolve_device(is_cuda() ? "cuda" : "cpu", local_rank); }
+  // As a run has it: float32 without TF32. But tests call each of hundreds of shapes a few times, for which cuDNN would
+  // try its kernels longer than it runs them.
+  torch::Device device(int local_rank = 0) const {
+    const auto device = resolve_device(is_cuda() ? "cuda" : "cpu", local_rank);
+    at::globalContext().setBenchmarkCuDNN(false);
+    return device;
+  }
 };
 
 using OnDevice = OnDevices<>;

@@ -31,7 +31,7 @@ void VaeGolden::expect_reference(bool channels_last) const {
   const auto loss = torch::mse_loss(moments, golden::unit("moments", moments.sizes().vec()).to(device())) +
                     torch::mse_loss(decoded, golden::unit("decoded", decoded.sizes().vec()).to(device()));
   loss.backward();
-  golden::expect_gradients(*vae, expected["gradients"], 1e-4);
+  golden::expect_gradients(*vae, expected["gradients"], gradient_tolerance());
 }
 
 TEST_P(VaeGolden, MomentsImagesAndGradientsAreThoseOfDiffusers) {
