@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/collectives.h"
@@ -85,12 +88,25 @@ void refuse_shared_gpus(const Group& group, const std::string& mine) {
   }
 }
 
-// NCCL works on a stream of its own, between what the compute stream has been given before the call and what it is
-// given afterwards. So memory may be reused in the compute stream's order, and the kernels of two communicators never
-// run at once, which could deadlock. Nothing overlaps with the computation yet: the second stream is where it would.
+// One for all communicators of a GPU, beside the compute stream: the kernels of two of them never run at once, which
+// could deadlock. It lives until the process ends.
+cudaStream_t transfer_stream(int device) {
+  static std::mutex mutex;
+  static std::map<int, cudaStream_t> streams;
+  const std::lock_guard lock(mutex);
+  auto& stream = streams[device];
+  if (stream) return stream;
+  int highest_priority = 0;
+  check(cudaDeviceGetStreamPriorityRange(nullptr, &highest_priority));
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest_priority));
+  return stream;
+}
+
+// A transfer waits for what the compute stream held when it was started, and the compute stream for transfers where it
+// joins them, so that arithmetic and transfers run at the same time in between.
 //
-// The communicator, the stream and the event live until the process ends, as MpiGroup's do: ncclCommDestroy waits for
-// the other ranks of the node, also when one of them is unwinding.
+// The communicator and the events live until the process ends, as MpiGroup's do: ncclCommDestroy waits for the other
+// ranks of the node, also when one of them is unwinding.
 class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(const Group& group, int device, void* (*compute_stream)(int device))
@@ -125,6 +141,29 @@ class NcclCollectives final : public Collectives {
         [&] { return ncclBroadcast(data.data, data.data, data.count, type_of(data), root, comm_, stream_); });
   }
 
+  bool is_done_at_once() const override { return false; }
+
+  Mark mark() override {
+    const CurrentGpu current(device_);
+    if (spare_events_.empty()) spare_events_.push_back(make_event());
+    marked_.push_back(spare_events_.back());
+    spare_events_.pop_back();
+    check(cudaEventRecord(marked_.back(), stream_));
+    return joined_ + marked_.size();
+  }
+
+  // The stream is in order, so the last event stands for those before it; all of them are free then, because a wait is
+  // for what an event recorded last, and stays so when it records again.
+  void join(Mark mark) override {
+    if (mark <= joined_) return;
+    const auto count = static_cast<std::ptrdiff_t>(mark - joined_);
+    const CurrentGpu current(device_);
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(compute_stream_(device_)), marked_.at(mark - joined_ - 1), 0));
+    spare_events_.insert(spare_events_.end(), marked_.begin(), marked_.begin() + count);
+    marked_.erase(marked_.begin(), marked_.begin() + count);
+    joined_ = mark;
+  }
+
   // Device synchronisation would wait for ever for a rank that hangs, and nobody would know what for.
   void wait() override {
     constexpr auto what = "NCCL transfers";
@@ -143,11 +182,15 @@ class NcclCollectives final : public Collectives {
   // All that a rank can fail at alone. Returns what tells its GPU from those of the others.
   std::string make_stream() {
     const CurrentGpu current(device_);
-    int highest_priority = 0;
-    check(cudaDeviceGetStreamPriorityRange(nullptr, &highest_priority));
-    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest_priority));
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    stream_ = transfer_stream(device_);
+    event_ = make_event();
     return place_of_gpu(device_);
+  }
+
+  static cudaEvent_t make_event() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
   }
 
   void connect() {
@@ -169,11 +212,10 @@ class NcclCollectives final : public Collectives {
   template <class Call>
   void run(const char* what, Call call) {
     const CurrentGpu current(device_);
-    const auto compute = static_cast<cudaStream_t>(compute_stream_(device_));
-    let_wait(stream_, compute);
+    check(cudaEventRecord(event_, static_cast<cudaStream_t>(compute_stream_(device_))));
+    check(cudaStreamWaitEvent(stream_, event_, 0));
     check(call(), what, rank());
     finish_start(what);
-    let_wait(compute, stream_);
   }
 
   // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.
@@ -190,19 +232,14 @@ class NcclCollectives final : public Collectives {
     return state != ncclInProgress;
   }
 
-  // What `later` is given from now on waits for what `earlier` has been given. One event serves all: a wait is for what
-  // it recorded last, and stays so when it records again.
-  void let_wait(cudaStream_t later, cudaStream_t earlier) {
-    check(cudaEventRecord(event_, earlier));
-    check(cudaStreamWaitEvent(later, event_, 0));
-  }
-
   Group group_;
   int device_;
   void* (*compute_stream_)(int device);
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
   ncclComm_t comm_ = nullptr;
+  std::vector<cudaEvent_t> marked_, spare_events_;  // marked_: of the marks behind `joined_`, in order
+  Mark joined_ = 0;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <torch/autograd.h>
 
+#include <algorithm>
+
 #include "millrace/core/error.h"
 
 namespace millrace::nn {
@@ -39,6 +41,12 @@ torch::Tensor Layer::provided_before_backward(const std::vector<torch::Tensor>& 
                                               const torch::Tensor& output) const {
   if (!output.requires_grad()) return output;
   return ProvideInBackward::apply(output, c10::make_intrusive<Request>(source_, parameters));
+}
+
+bool asks_for_parameters(const torch::nn::Module& model) {
+  return std::ranges::all_of(model.modules(), [](const auto& module) {
+    return module->parameters(/*recurse=*/false).empty() || dynamic_cast<const Layer*>(module.get()) != nullptr;
+  });
 }
 
 void set_parameter_source(torch::nn::Module& model, ParameterSource* source) {

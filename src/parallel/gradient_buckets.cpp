@@ -14,7 +14,9 @@ static std::vector<int> parameters_in_buckets(const FlatLayout& layout) {
 
 GradientBuckets::GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16,
                                  torch::Device device)
-    : groups_(groups), travel_in_bfloat16_(travel_in_bfloat16), order_(parameters_in_buckets(layout)) {
+    : groups_(groups),
+      travel_in_bfloat16_(travel_in_bfloat16 && groups.is_shared()),
+      order_(parameters_in_buckets(layout)) {
   const auto options = torch::TensorOptions(torch::kFloat32).device(device);
   for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
     buckets_.push_back(torch::zeros({layout.buckets[b].elements}, options));
@@ -53,19 +55,29 @@ void GradientBuckets::allocate(int bucket) {
 }
 
 void GradientBuckets::reduce(int b) {
-  const auto own = groups_.shard_of(buckets_[b]);
-  sum_over_trainers(b, own);
+  start_sum(b);
   if (!groups_.plan.splits_parameters()) return;
+  arrive();
+  const auto own = groups_.shard_of(buckets_[b]);
   rounds_done_ == 0 ? shards_[b].copy_(own) : shards_[b].add_(own);
   release_memory(buckets_[b]);
   if (b == 0 && ++rounds_done_ < rounds_) order_.begin(1);
 }
 
-void GradientBuckets::sum_over_trainers(int b, const torch::Tensor& own) const {
-  if (!travel_in_bfloat16_) return groups_.sum(buckets_[b], own);
-  const auto rounded = buckets_[b].to(torch::kBFloat16), sum = groups_.shard_of(rounded);
-  groups_.sum(rounded, sum);
-  own.copy_(sum);
+void GradientBuckets::start_sum(int b) {
+  constexpr std::size_t at_once = 2;  // copies in bfloat16
+  if (travel_in_bfloat16_ && travelling_.size() == at_once) arrive();
+  const auto whole = travel_in_bfloat16_ ? buckets_[b].to(torch::kBFloat16) : buckets_[b];
+  const auto own = groups_.shard_of(whole);
+  travelling_.push_back({b, whole, own, groups_.sum(whole, own)});
+}
+
+// The oldest one's sum may be read.
+void GradientBuckets::arrive() {
+  const auto& oldest = travelling_.front();
+  groups_.join(oldest.mark);
+  if (travel_in_bfloat16_) groups_.shard_of(buckets_[oldest.bucket]).copy_(oldest.own);
+  travelling_.pop_front();
 }
 
 void GradientBuckets::finish(double factor) {
@@ -78,6 +90,7 @@ void GradientBuckets::finish(double factor) {
     allocate(bucket);
     reduce(bucket);
   }
+  while (!travelling_.empty()) arrive();
   groups_.wait();
   if (factor == 1.0) return;
   for (auto& shard : shards_) shard.mul_(factor);

@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <deque>
 #include <vector>
 
 #include "bucket_order.h"
@@ -12,8 +13,9 @@ namespace millrace {
 // A trainer's gradients on their way to the sums of its shard: added up in float32 buckets, which are reduced from the
 // last to the first.
 //
-// Where all parameters are whole, each bucket is reduced once, in the last backward pass. Where they are split, whole
-// gradients are not kept either, so each pass is a round of reductions, and the shards add the rounds up.
+// Where all parameters are whole, each bucket is reduced once, in the last backward pass, which goes on meanwhile.
+// Where they are split, whole gradients are not kept either, so each pass is a round of reductions, and the shards add
+// the rounds up.
 class GradientBuckets {
  public:
   GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);
@@ -34,7 +36,8 @@ class GradientBuckets {
   };
   void allocate(int bucket);
   void reduce(int bucket);
-  void sum_over_trainers(int bucket, const torch::Tensor& own) const;
+  void start_sum(int bucket);
+  void arrive();
 
   const ShardGroups& groups_;
   const bool travel_in_bfloat16_;
@@ -42,6 +45,13 @@ class GradientBuckets {
   std::vector<torch::Tensor> shards_;   // views of the buckets where these stay
   std::vector<Place> places_;           // as the layout's parameters
   BucketOrder order_;
+  // Sums that have been started, the oldest first, and what is on its way: the bucket itself or its bfloat16 form.
+  struct Travelling {
+    int bucket;
+    torch::Tensor whole, own;
+    ShardGroups::Mark mark;
+  };
+  std::deque<Travelling> travelling_;
   int rounds_ = 0, rounds_done_ = 0;
 };
 

@@ -27,20 +27,32 @@ torch::Tensor ShardGroups::shard_of(const torch::Tensor& bucket) const {
   return bucket.narrow(0, shard * elements, elements);
 }
 
-void ShardGroups::sum(const torch::Tensor& bucket, const torch::Tensor& own) const {
+// Between `sum`'s two operations nothing is joined: both are in one order of transfers.
+ShardGroups::Mark ShardGroups::sum(const torch::Tensor& bucket, const torch::Tensor& own) const {
   const kernels::OpScope scope("millrace::sum_gradients");
-  if (shards) shards->reduce_scatter_sum(memory_of(bucket), memory_of(own));
-  if (replicas) replicas->all_reduce_sum(memory_of(own));
+  Mark mark;
+  if (shards) shards->reduce_scatter_sum(memory_of(bucket), memory_of(own)), mark.shards = shards->mark();
+  if (replicas) replicas->all_reduce_sum(memory_of(own)), mark.replicas = replicas->mark();
+  return mark;
 }
 
-void ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
+ShardGroups::Mark ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
   const kernels::OpScope scope("millrace::gather_parameters");
-  if (shards) shards->all_gather(memory_of(shard), memory_of(bucket));
+  if (!shards) return {};
+  shards->all_gather(memory_of(shard), memory_of(bucket));
+  return {.shards = shards->mark()};
 }
 
 void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
   const kernels::OpScope scope("millrace::share_with_replicas");
-  if (replicas) replicas->broadcast(memory_of(shard), from_replica);
+  if (!replicas) return;
+  replicas->broadcast(memory_of(shard), from_replica);
+  replicas->join(replicas->mark());
+}
+
+void ShardGroups::join(const Mark& mark) const {
+  if (shards) shards->join(mark.shards);
+  if (replicas) replicas->join(mark.replicas);
 }
 
 void ShardGroups::wait() const {

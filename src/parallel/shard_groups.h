@@ -13,15 +13,29 @@ struct ShardGroups {
   // Collective.
   ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make);
 
+  // Whether there is anybody to share with.
+  bool is_shared() const { return shards || replicas; }
+  // Whether a gather may still be under way when the call returns.
+  bool gathers_later() const { return shards && !shards->is_done_at_once(); }
   // This trainer's part of a bucket, a view.
   torch::Tensor shard_of(const torch::Tensor& bucket) const;
+  // A place in the order of transfers.
+  struct Mark {
+    Collectives::Mark shards = 0, replicas = 0;
+  };
+
+  // These start a transfer; the tensors must live, and be left alone, until the mark behind it is joined.
   // own := this shard's part of the sum of `bucket` over all trainers; `own` is that part of the bucket.
-  void sum(const torch::Tensor& bucket, const torch::Tensor& own) const;
+  Mark sum(const torch::Tensor& bucket, const torch::Tensor& own) const;
   // bucket := the shards of all.
-  void gather(const torch::Tensor& shard, const torch::Tensor& bucket) const;
-  void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
-  // Until all of it is done.
+  Mark gather(const torch::Tensor& shard, const torch::Tensor& bucket) const;
+
+  // What is computed from now on waits for the transfers before the mark (comm/collectives.h).
+  void join(const Mark& mark) const;
+  // The host waits for all of them.
   void wait() const;
+
+  void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
 
   ShardPlan plan;
   int shard;

@@ -1,6 +1,7 @@
 #include "millrace/parallel/shard_plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "millrace/core/error.h"
 
@@ -22,21 +23,29 @@ void ParallelConfig::describe(config::Section& section) {
   section.key("bucket_mb", bucket_mb, "megabytes of float32 parameters that are moved together").above(0);
 }
 
-// The trainers of a node, which all nodes must have, one behind the other: gradients cross the network once for each
-// copy of the model, and all within a copy should stay inside.
+// Neighbours share a copy of the model. Gradients cross the network once for each copy, and what stays within one
+// should stay inside a node.
+static void check_order_of_trainers(const std::vector<std::string>& hosts) {
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (i > 0 && hosts[i] == hosts[i - 1]) continue;
+    if (seen.insert(hosts[i]).second) continue;
+    throw Error(Exit::usage,
+                fmt::format("parallel.strategy=hybrid: the trainers of {} do not follow each other", hosts[i]),
+                "start them node by node: srun --distribution=block, mpirun --map-by slot");
+  }
+}
+
+// As many as all nodes have.
 static int trainers_of_a_node(const std::vector<std::string>& hosts) {
   const auto first = std::ranges::count(hosts, hosts.front());
-  for (std::size_t i = 0; i < hosts.size(); ++i) {
-    const auto count = std::ranges::count(hosts, hosts[i]);
-    if (count != first)
-      throw Error(
-          Exit::usage,
-          fmt::format("parallel.strategy=hybrid: {} has {} trainers, {} has {}", hosts.front(), first, hosts[i], count),
-          "parallel.shard_size=N, which divides the trainers, or parallel.strategy=shard_grad_op");
-    if (hosts[i] != hosts[i - i % static_cast<std::size_t>(first)])
-      throw Error(Exit::usage,
-                  fmt::format("parallel.strategy=hybrid: the trainers of {} do not follow each other", hosts[i]),
-                  "start them node by node: srun --distribution=block, mpirun --map-by slot");
+  for (const auto& host : hosts) {
+    const auto count = std::ranges::count(hosts, host);
+    if (count == first) continue;
+    throw Error(
+        Exit::usage,
+        fmt::format("parallel.strategy=hybrid: {} has {} trainers, {} has {}", hosts.front(), first, host, count),
+        "parallel.shard_size=N, which divides the trainers, or parallel.strategy=shard_grad_op");
   }
   return static_cast<int>(first);
 }
@@ -51,6 +60,7 @@ ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::strin
     case Strategy::full_shard:
       return {.strategy = config.strategy, .shards = trainers, .replicas = 1};
     case Strategy::hybrid: {
+      check_order_of_trainers(hosts);
       const int shards = config.shard_size.value ? *config.shard_size.value : trainers_of_a_node(hosts);
       if (trainers % shards != 0)
         throw Error(Exit::usage,

@@ -12,19 +12,20 @@
 
 #include "gradient_buckets.h"
 #include "millrace/core/error.h"
-#include "millrace/core/hash.h"
 #include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
+#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
+#include "tensor_digest.h"
 #include "transient_memory.h"
 
 namespace millrace {
 namespace {
 
 // Buckets of split parameters that are whole at once: a layer's weight and bias may lie in two (nn::Layer).
-constexpr std::size_t gathered_at_once = 2;
+constexpr std::size_t whole_at_once = 2;
 
 // Elements of weights whose kernel is larger than 1x1 lie in the order that the module chose for them.
 bool is_channels_last(const torch::Tensor& tensor) {
@@ -51,13 +52,6 @@ MakeCollectives collectives_on(torch::Device device) {
   return [device](const Group& group) { return make_device_collectives(group, device.index(), compute_stream); };
 }
 
-std::string digest_of(const torch::Tensor& tensor) {
-  const auto host = tensor.cpu();
-  Hasher128 hasher;
-  hasher.update(host.data_ptr(), host.nbytes());
-  return hasher.digest().hex();
-}
-
 }  // namespace
 
 std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module) {
@@ -69,6 +63,11 @@ std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module)
 std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   return module.named_parameters().keys();
 }
+
+struct ShardedModel::Gather {
+  int bucket;
+  ShardGroups::Mark mark;
+};
 
 struct ShardedModel::TakeGradient final : torch::autograd::PostAccumulateGradHook {
   TakeGradient(GradientBuckets& gradients, int parameter) : gradients(gradients), parameter(parameter) {}
@@ -88,9 +87,10 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
   const auto device = parameters.begin()->value().device();
   const auto bucket_elements = static_cast<std::int64_t>(config.bucket_mb * 1e6 / sizeof(float));
   layout_ = plan_flat_layout(specs_of(parameters, order), bucket_elements, plan.shards);
-  if (plan.splits_parameters()) nn::set_parameter_source(module, this);
   groups_ =
       std::make_unique<ShardGroups>(plan, trainers_, make_collectives ? make_collectives : collectives_on(device));
+  layers_wait_ = plan.splits_parameters() || (groups_->gathers_later() && nn::asks_for_parameters(module));
+  if (layers_wait_) nn::set_parameter_source(module, this);
   gradients_ =
       std::make_unique<GradientBuckets>(layout_, *groups_, config.reduce_dtype.value == ReduceDtype::bfloat16, device);
   // Bucket by bucket, so that there never is a second copy of the whole.
@@ -102,7 +102,7 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
 }
 
 ShardedModel::~ShardedModel() {
-  if (plan().splits_parameters()) nn::set_parameter_source(module_, nullptr);
+  if (layers_wait_) nn::set_parameter_source(module_, nullptr);
   for (const auto& parameter : adopted_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
@@ -143,7 +143,7 @@ void ShardedModel::share_weights_of_rank_0(int bucket) {
   const auto host = parameters_[bucket].cpu();  // the same memory where it is the host's
   trainers_.broadcast({static_cast<std::byte*>(host.data_ptr()), host.nbytes()});
   if (!parameters_[bucket].is_cpu()) parameters_[bucket].copy_(host);
-  const auto differing = trainers_with_other(digest_of(parameters_[bucket]));
+  const auto differing = outvoted(trainers_.all_gather_strings(digest_of(std::span(&parameters_[bucket], 1))));
   if (differing.empty()) return;
   throw Error(Exit::timeout,
               fmt::format("the weights of trainer 0 did not arrive as they were; trainers that differ: {}",
@@ -160,26 +160,9 @@ std::string ShardedModel::digest() {
   std::string digests;
   for (int b = 0; b < buckets(); ++b) {
     provide_bucket(b);
-    digests += digest_of(parameters_[b]);
+    digests += digest_of(std::span(&parameters_[b], 1));
   }
   return digests;
-}
-
-std::vector<int> ShardedModel::differing_trainers() {
-  return trainers_with_other(digest());
-}
-
-// Than more than half have.
-std::vector<int> ShardedModel::trainers_with_other(const std::string& digest) const {
-  const auto digests = trainers_.all_gather_strings(digest);
-  std::map<std::string, int> trainers_with;
-  for (const auto& one : digests) ++trainers_with[one];
-  const auto most = std::ranges::max_element(trainers_with, {}, [](const auto& entry) { return entry.second; });
-  const bool is_majority = 2 * most->second > trainers_.size();
-  std::vector<int> differing;
-  for (int trainer = 0; trainer < trainers_.size(); ++trainer)
-    if (!is_majority || digests[trainer] != most->first) differing.push_back(trainer);
-  return differing;
 }
 
 // A module moved to another dtype or device would train weights that nobody reads.
@@ -224,12 +207,16 @@ void ShardedModel::share_with_replicas(const torch::Tensor& shard, int from_repl
   groups_->share_with_replicas(shard, from_replica);
 }
 
+// A gather of before may still be reading the shards while they are written to: what it brings is replaced by this
+// one's.
 void ShardedModel::publish_parameters() {
   if (plan().splits_parameters()) {
-    for (const int bucket : std::exchange(gathered_, {})) release_memory(parameters_[bucket]);
-  } else {
-    for (int b = 0; b < buckets(); ++b) groups_->gather(parameter_shards_[b], parameters_[b]);
+    for (const int bucket : std::exchange(whole_, {})) release_memory(parameters_[bucket]);
+    return;
   }
+  gathers_.clear();
+  for (int b = 0; b < buckets(); ++b) gathers_.push_back({b, groups_->gather(parameter_shards_[b], parameters_[b])});
+  if (!layers_wait_) provide_bucket(buckets() - 1);
 }
 
 void ShardedModel::provide(const torch::Tensor& parameter) {
@@ -239,18 +226,25 @@ void ShardedModel::provide(const torch::Tensor& parameter) {
 }
 
 void ShardedModel::provide_bucket(int b) {
-  if (!plan().splits_parameters()) return;
-  if (const auto place = std::ranges::find(gathered_, b); place != gathered_.end()) {
-    std::rotate(place, place + 1, gathered_.end());
+  if (plan().splits_parameters()) return make_whole(b);
+  const auto own = std::ranges::find(gathers_, b, &Gather::bucket);
+  if (own == gathers_.end()) return;
+  groups_->join(own->mark);
+  gathers_.erase(gathers_.begin(), own + 1);
+}
+
+void ShardedModel::make_whole(int b) {
+  if (const auto place = std::ranges::find(whole_, b); place != whole_.end()) {
+    std::rotate(place, place + 1, whole_.end());
     return;
   }
-  if (gathered_.size() == gathered_at_once) {
-    release_memory(parameters_[gathered_.front()]);
-    gathered_.erase(gathered_.begin());
+  if (whole_.size() == whole_at_once) {
+    release_memory(parameters_[whole_.front()]);
+    whole_.erase(whole_.begin());
   }
   allocate_memory(parameters_[b]);
-  groups_->gather(parameter_shards_[b], parameters_[b]);
-  gathered_.push_back(b);
+  groups_->join(groups_->gather(parameter_shards_[b], parameters_[b]));
+  whole_.push_back(b);
 }
 
 }  // namespace millrace

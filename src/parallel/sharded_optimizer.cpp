@@ -3,12 +3,16 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <torch/utils.h>
 
+#include <set>
+
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
+#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
+#include "tensor_digest.h"
 
 namespace millrace {
 
@@ -141,22 +145,49 @@ void ShardedAdamW::publish_weights() {
   model_.publish_parameters();
 }
 
-void ShardedAdamW::publish_ema() {
-  const torch::NoGradGuard no_grad;
+void ShardedAdamW::show_ema() {
   ensure(has_ema(), "there is no EMA to show");
-  ensure(saved_weights_.empty(), "the EMA stands in for the weights already");
-  for (int b = 0; b < model_.buckets(); ++b) {
-    if (!has_separate_masters()) saved_weights_.push_back(state_.at("weights")[b].clone());
-    model_.parameter_shard(b).copy_(state_.at("ema")[b]);
+  ensure(!shows_ema_, "the EMA stands in for the weights already");
+  shows_ema_ = true;
+  const torch::NoGradGuard no_grad;
+  if (has_separate_masters()) {
+    for (int b = 0; b < model_.buckets(); ++b) model_.parameter_shard(b).copy_(state_.at("ema")[b]);
+  } else {
+    swap_weights_and_ema();
   }
   model_.publish_parameters();
 }
 
-void ShardedAdamW::restore_weights() {
-  const torch::NoGradGuard no_grad;
-  for (std::size_t b = 0; b < saved_weights_.size(); ++b) state_.at("weights")[b].copy_(saved_weights_[b]);
-  saved_weights_.clear();
+void ShardedAdamW::hide_ema() {
+  if (!has_separate_masters()) swap_weights_and_ema();
   publish_weights();
+  shows_ema_ = false;
+}
+
+// In place, so that a second copy of a bucket is all it takes.
+void ShardedAdamW::swap_weights_and_ema() {
+  const torch::NoGradGuard no_grad;
+  for (int b = 0; b < model_.buckets(); ++b) {
+    const auto &weights = state_.at("weights")[b], &ema = state_.at("ema")[b];
+    const auto copy = weights.clone();
+    weights.copy_(ema);
+    ema.copy_(copy);
+  }
+}
+
+std::vector<int> ShardedAdamW::differing_trainers() const {
+  const auto& plan = model_.plan();
+  std::set<int> differing;
+  const auto compare = [&](const std::string& digest, int groups) {
+    for (const int trainer : outvoted(model_.trainers().all_gather_strings(digest), groups)) differing.insert(trainer);
+  };
+  if (!plan.splits_parameters()) compare(model_.digest(), 1);
+  if (plan.replicas > 1) {
+    std::string digests;
+    for (const auto& [kind, shards] : state_) digests += digest_of(shards);
+    compare(digests, plan.shards);
+  }
+  return {differing.begin(), differing.end()};
 }
 
 }  // namespace millrace

@@ -62,17 +62,18 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
   return delta;
 }
 
+// Local batches may differ in size. Where forward is collective all trainers take as many turns as the one with most;
+// the extra ones repeat the last and do not count.
 double AutoencoderTask::latent_deviation(const Group& trainers) {
-  torch::NoGradGuard guard;
-  double sums[] = {0, 0, 0};  // because local batches may differ in size
-  const std::span samples(local_batch_);
-  for (std::size_t begin = 0; begin < samples.size(); begin += options_.micro_batch) {
-    const auto count = std::min<std::size_t>(options_.micro_batch, samples.size() - begin);
-    const auto pixels = upload(stack_images(samples.subspan(begin, count)), options_.device);
-    const auto images = normalize_images(pixels).to(options_.dtype);
-    const Posterior posterior(vae_->encode(images).to(torch::kFloat32));
-    const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, count));
-    const auto latents = posterior.sample(keys).to(torch::kCPU, torch::kFloat64);
+  const auto samples = std::ssize(local_batch_);
+  const std::int64_t micro = options_.micro_batch, own_turns = (samples + micro - 1) / micro;
+  std::int64_t turns = own_turns;
+  trainers.all_reduce_max(std::span(&turns, 1));
+  double sums[] = {0, 0, 0};
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    const auto begin = micro * std::min(turn, own_turns - 1);
+    const auto latents = sampled_latents(begin, std::min(begin + micro, samples));
+    if (turn >= own_turns) continue;
     sums[0] += static_cast<double>(latents.numel());
     sums[1] += latents.sum().item<double>();
     sums[2] += latents.square().sum().item<double>();
@@ -80,6 +81,15 @@ double AutoencoderTask::latent_deviation(const Group& trainers) {
   trainers.all_reduce_sum(std::span<double>(sums));
   const auto [elements, sum, squares] = sums;
   return std::sqrt((squares - sum * sum / elements) / (elements - 1));
+}
+
+torch::Tensor AutoencoderTask::sampled_latents(std::int64_t begin, std::int64_t end) {
+  const torch::NoGradGuard no_grad;
+  const auto count = static_cast<std::size_t>(end - begin);
+  const auto pixels = upload(stack_images(std::span(local_batch_).subspan(begin, count)), options_.device);
+  const Posterior posterior(vae_->encode(normalize_images(pixels).to(options_.dtype)).to(torch::kFloat32));
+  const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, count));
+  return posterior.sample(keys).to(torch::kCPU, torch::kFloat64);
 }
 
 }  // namespace millrace

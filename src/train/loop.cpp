@@ -126,7 +126,6 @@ class Loop {
 
     phase::current = phase::accounting;
     write_ids();
-    compare_weights_if_due();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) write_metrics();
     paint_samples_if_due();
@@ -143,6 +142,7 @@ class Loop {
     StepTotals totals = forward_backward(is_recorded);
     add_wishes(totals);
     totals.reduce(context_.trainers);
+    compare_weights_if_due(totals);
     if (is_recorded) record(totals);
     update(totals);
     return totals;
@@ -224,6 +224,7 @@ class Loop {
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
+    if (is_root()) log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
     const auto complaint = complaint_about(totals, ids);
     if (verdict == StepGuard::Verdict::stop)
       on_root(context_.trainers, [&] {
@@ -235,7 +236,6 @@ class Loop {
     if (goes_back) bad_ = UsedUpSteps{guard_.history().first_skip, state_.step + 1, 0};
     if (!is_root()) return;
     log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
-    log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
   }
 
   std::string complaint_about(const StepTotals& totals, const std::vector<std::string>& ids) const {
@@ -248,11 +248,13 @@ class Loop {
                        fmt::join(ids.data(), ids.data() + shown, ", "), shown < ids.size() ? " ..." : "");
   }
 
-  // What every trainer holds whole can only differ if a machine is damaged. Collective.
-  void compare_weights_if_due() {
-    if (!is_due(context_.config.guard.digest_every) || context_.trainers.size() == 1) return;
-    if (context_.model.plan().splits_parameters()) return;
-    const auto differing = context_.model.differing_trainers();
+  // What several trainers hold can only differ if a machine is damaged. Before the update, which would replace weights
+  // that were gathered and are damaged by good ones, although this step's gradients came from them. Collective.
+  void compare_weights_if_due(const StepTotals& totals) {
+    const auto now = state_.point();
+    const RunPoint after{now.step + 1, now.samples + context_.config.batch.global, totals.clock};
+    if (!crossed(context_.config.guard.digest_every, now, after) || context_.trainers.size() == 1) return;
+    const auto differing = context_.optimizer.differing_trainers();
     if (differing.empty()) return;
     std::vector<std::string> names;
     for (const int trainer : differing) {
@@ -261,7 +263,7 @@ class Loop {
     }
     const bool is_minority = names.size() < context_.trainer_ranks.size();
     const Error error(Exit::timeout,
-                      fmt::format("step {}: {} {}", state_.step,
+                      fmt::format("step {}: {} {}", after.step,
                                   is_minority ? "weights differ from those of the other trainers:"
                                               : "the trainers' weights differ, and no majority agrees:",
                                   fmt::join(names, ", ")),
@@ -313,14 +315,28 @@ class Loop {
   bool validate_if_due() {
     if (!context_.validation || !is_due(context_.validation->every())) return false;
     enter_slow(context_, phase::validating);
-    ValidationLosses losses{context_.validation->loss(context_.trainers), std::nullopt};
-    if (context_.optimizer.has_ema()) {
-      losses.raw = std::move(losses.exported);
-      context_.optimizer.with_ema([&] { losses.exported = context_.validation->loss(context_.trainers); });
-    }
-    account_.add_validation(std::move(losses));
+    auto losses = validation_losses();
+    const bool is_measured = losses.has_value();
+    if (is_measured) account_.add_validation(std::move(*losses));
+    if (!is_measured && is_root()) log::info("told to stop: no validation loss of step {}", state_.step);
     phase::current = phase::accounting;
-    return true;
+    return is_measured;
+  }
+
+  // Nothing when the trainers are to leave meanwhile.
+  std::optional<ValidationLosses> validation_losses() {
+    const auto measure = [&] { return context_.validation->loss(context_.trainers, is_leaving()); };
+    std::optional<ValidationLoss> trained = measure(), exported;
+    if (!trained) return std::nullopt;
+    if (!context_.optimizer.has_ema()) return ValidationLosses{std::move(*trained), std::nullopt};
+    context_.optimizer.with_ema([&] { exported = measure(); });
+    if (!exported) return std::nullopt;
+    return ValidationLosses{std::move(*exported), std::move(trained)};
+  }
+
+  // What takes long between two steps asks this, all trainers at the same place.
+  std::function<bool()> is_leaving() const {
+    return [this] { return leaving_.is_wanted(saves_.seconds_needed()); };
   }
 
   // Collective. With the weights that export gives.
@@ -329,13 +345,20 @@ class Loop {
     enter_slow(context_, phase::painting);
     const Stopwatch watch;
     torch::Tensor latents;
-    const auto paint = [&] { latents = context_.samples->paint(context_.trainers); };
+    const auto paint = [&] { latents = context_.samples->paint(context_.trainers, is_leaving()); };
     if (context_.optimizer.has_ema())
       context_.optimizer.with_ema(paint);
     else
       paint();
-    if (is_root()) show_samples(latents, watch);
+    if (latents.defined()) show_samples(latents, watch);
     phase::current = phase::accounting;
+  }
+
+  static std::string how_rare_samples_should_be(double took, double since) {
+    constexpr double fair_share = 0.02;
+    if (took <= fair_share * since) return "";
+    const double times = took / fair_share * (1 - fair_share) / std::max(since - took, 1e-9);
+    return fmt::format(" ({:.0f}% with samples.every {:.0f} times as long)", 100 * fair_share, std::ceil(times));
   }
 
   // Pictures are no reason to end a run.
@@ -343,8 +366,9 @@ class Loop {
     const auto images = context_.samples->decode(latents);
     const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));
     const double took = watch.seconds(), since = seconds() - painted_at_;
-    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
-              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
+    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}{}: {}", images.size(), took,
+              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start",
+              how_rare_samples_should_be(took, since), path.string());
     painted_at_ = seconds();
   } catch (...) {
     log::warning("samples of step {}: {}", state_.step, present_error().what());

@@ -1,6 +1,7 @@
 // Checkpoints written by all ranks of the test, read by all and by each rank on its own.
 #include <gtest/gtest.h>
-#include <torch/nn.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 #include <torch/utils.h>
 
 #include <cstdlib>
@@ -14,6 +15,8 @@
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/nn/layers.h"
+#include "millrace/parallel/storage_order.h"
 #include "mpi_devices.h"
 #include "train/run_folder.h"
 
@@ -22,14 +25,16 @@ namespace {
 
 struct SmallNetImpl : torch::nn::Module {
   SmallNetImpl() {
-    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 5, 3)));
-    norm = register_module("norm", torch::nn::GroupNorm(1, 5));
-    out = register_module("out", torch::nn::Linear(7, 3));
+    register_module("conv", conv);
+    register_module("norm", norm);
+    register_module("out", out);
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters()) parameter.normal_(0, 0.3);
     conv->weight.set_data(conv->weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
   }
-  torch::nn::Conv2d conv{nullptr};
-  torch::nn::GroupNorm norm{nullptr};
-  torch::nn::Linear out{nullptr};
+  nn::Conv2d conv = nn::Conv2d(3, 5, 3);
+  nn::GroupNorm norm = nn::GroupNorm(1, 5, 1e-5);
+  nn::Linear out = nn::Linear(7, 3);
 };
 TORCH_MODULE(SmallNet);
 
@@ -234,6 +239,82 @@ TEST_P(CheckpointOnDevice, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
       }
 }
 
+// Numbers that follow from where an element is in its tensor, not from who holds it.
+std::vector<float> numbers_of(const std::string& kind, const Slice& slice) {
+  std::vector<float> numbers;
+  for (auto i = slice.begin; i < slice.end; ++i)
+    numbers.push_back(
+        static_cast<float>(std::hash<std::string>{}(fmt::format("{} {} {}", kind, slice.name, i)) % 9973));
+  return numbers;
+}
+
+void fill(Training& training) {
+  for (const auto& [kind, shards] : training.optimizer.state())
+    for (const auto& slice : slices_of_shard(training.model.layout(), training.model.shard())) {
+      const auto numbers = numbers_of(kind, slice);
+      shards[slice.bucket].narrow(0, slice.shard_offset, slice.end - slice.begin).copy_(torch::tensor(numbers));
+    }
+  training.optimizer.publish_weights();
+}
+
+void expect_filled(const CheckpointReader& reader, const Training& training) {
+  for (const std::string kind : {"weights", "ema", "exp_avg", "exp_avg_sq"})
+    for (const auto& spec : training.model.layout().parameters) {
+      const Slice whole{spec.name, spec.shape, spec.channels_last, 0, spec.elements(), 0, 0};
+      const auto expected = from_storage_order(torch::tensor(numbers_of(kind, whole)), spec.shape, spec.channels_last);
+      EXPECT_TRUE(torch::equal(reader.tensor(kind, spec.name), expected)) << kind << " of " << spec.name;
+    }
+}
+
+std::vector<ShardPlan> plans_for(int ranks) {
+  std::vector<ShardPlan> plans{
+      {Strategy::ddp, 1, ranks}, {Strategy::shard_grad_op, ranks, 1}, {Strategy::full_shard, ranks, 1}};
+  if (ranks == 4) plans.push_back({Strategy::hybrid, 2, 2});
+  return plans;
+}
+
+// Of a test's first ranks. Collective over all ranks.
+struct FirstRanks {
+  explicit FirstRanks(int count)
+      : has_me(test_world().rank() < count), group(test_world().group().split(has_me, test_world().rank())) {}
+  bool has_me;
+  Group group;
+};
+
+// From any number of ranks with any strategy to any other number with any other, and on disk again: the same bits.
+// Pairs that leave ranks idle are those of a test on fewer.
+TEST(Checkpoint, MovesBetweenAllNumbersOfRanksAndStrategies) {
+  for (int writers = 1; writers <= test_world().size(); ++writers)
+    for (const auto& written : plans_for(writers)) {
+      RunFolder run;
+      const FirstRanks first(writers);
+      if (first.has_me) {
+        Training training(first.group, 1, torch::kCPU, written);
+        fill(training);
+        CheckpointWriter writer(run.path(), first.group, {}, {});
+        EXPECT_TRUE(save(writer, training, 1));
+        expect_filled(CheckpointReader::open(run.checkpoint(1)), training);
+      }
+      test_world().group().barrier();
+      for (int readers = writers == test_world().size() ? 1 : test_world().size(); readers <= test_world().size();
+           ++readers)
+        for (const auto& read : plans_for(readers)) {
+          SCOPED_TRACE(fmt::format("{} of {} ranks, then {} of {}", to_string(written.strategy), writers,
+                                   to_string(read.strategy), readers));
+          RunFolder again;
+          const FirstRanks second(readers);
+          if (second.has_me) {
+            Training training(second.group, 2 + test_world().rank(), torch::kCPU, read);
+            restore(CheckpointReader::open(run.checkpoint(1)), training.optimizer);
+            CheckpointWriter writer(again.path(), second.group, {}, {});
+            EXPECT_TRUE(save(writer, training, 2));
+            expect_filled(CheckpointReader::open(again.checkpoint(2)), training);
+          }
+          test_world().group().barrier();
+        }
+    }
+}
+
 // The memory of the copy is used again.
 TEST_P(CheckpointOnDevice, EachOfManyHoldsItsOwnStep) {
   RunFolder run;
@@ -417,7 +498,7 @@ TEST(Checkpoint, AnotherModelIsRefused) {
   save(writer, training, 1);
   const auto reader = CheckpointReader::open(run.checkpoint(1));
   struct OtherNet : torch::nn::Module {
-    explicit OtherNet(const char* name) { register_module(name, torch::nn::Linear(6, 3)); }
+    explicit OtherNet(const char* name) { register_module(name, nn::Linear(6, 3)); }
   };
   for (const char* name : {"out", "extra"}) {
     OtherNet other(name);

@@ -3,7 +3,9 @@
 #include <torch/nn.h>
 #include <torch/utils.h>
 
+#include <functional>
 #include <random>
+#include <utility>
 
 #include "sharded_training.h"
 
@@ -145,6 +147,103 @@ TEST(Reductions, AreTheSameOnAllRanks) {
     }
     const auto logs = test_world().group().all_gather_strings(fmt::format("{}", fmt::join(log, "\n")));
     for (const auto& other : logs) EXPECT_EQ(other, logs[0]) << "seed " << seed;
+  }
+}
+
+// Transfers that take as long as they may: each happens when somebody joins it, or one behind it. What is read too
+// early is not there yet, and what is overwritten too early travels wrong. Host memory in the part of a GPU's.
+class LateCollectives final : public Collectives {
+ public:
+  // Of all communicators of a rank, in one order.
+  struct Order {
+    std::vector<std::function<void()>> transfers;
+    std::size_t done = 0;
+    void run_until(Mark mark) {
+      while (done < mark) std::exchange(transfers.at(done++), {})();
+    }
+  };
+
+  LateCollectives(const Group& group, Order& order) : collectives_(make_host_collectives(group)), order_(order) {}
+  int rank() const override { return collectives_->rank(); }
+  int size() const override { return collectives_->size(); }
+  void all_reduce_sum(Memory data) override {
+    later([this, data] { collectives_->all_reduce_sum(data); });
+  }
+  void reduce_scatter_sum(Memory data, Memory own) override {
+    later([this, data, own] { collectives_->reduce_scatter_sum(data, own); });
+  }
+  void all_gather(Memory own, Memory all) override {
+    later([this, own, all] { collectives_->all_gather(own, all); });
+  }
+  void broadcast(Memory data, int root) override {
+    later([this, data, root] { collectives_->broadcast(data, root); });
+  }
+  bool is_done_at_once() const override { return false; }
+  Mark mark() override { return order_.transfers.size(); }
+  void join(Mark mark) override { order_.run_until(mark); }
+  void wait() override { order_.run_until(order_.transfers.size()); }
+
+ private:
+  void later(std::function<void()> transfer) { order_.transfers.push_back(std::move(transfer)); }
+  std::unique_ptr<Collectives> collectives_;
+  Order& order_;
+};
+
+// Losses of some steps, with the EMA's between them, and the weights at the end.
+std::pair<std::vector<double>, torch::Tensor> losses_and_weights(const Settings& settings) {
+  Training training(settings);
+  std::vector<double> losses;
+  const auto add_loss = [&](int step) {
+    const torch::NoGradGuard no_grad;
+    losses.push_back(loss_of(training.net, batch_of_step(step), 0, global_batch).item<double>());
+  };
+  for (int step = 1; step <= 4; ++step) {
+    training.step(step);
+    if (step % 2 == 0) training.optimizer.with_ema([&] { add_loss(step); });
+    add_loss(step);
+    if (step == 3) training.optimizer.with_ema([] {});  // right behind an update, and nobody looks
+  }
+  return {losses, training.weights()};
+}
+
+TEST(Transfers, MayTakeAsLongAsNobodyJoinsThem) {
+  for (const auto strategy : strategies) {
+    for (const auto dtype : {ReduceDtype::float32, ReduceDtype::bfloat16}) {
+      for (const double bucket_mb : {1e-6, 0.001, 1.0}) {
+        Settings settings{.strategy = strategy, .bucket_mb = bucket_mb, .reduce_dtype = {dtype}};
+        const auto [losses, weights] = losses_and_weights(settings);
+        LateCollectives::Order order;
+        settings.make_collectives = [&](const Group& group) { return std::make_unique<LateCollectives>(group, order); };
+        const auto [late_losses, late_weights] = losses_and_weights(settings);
+        EXPECT_EQ(late_losses, losses) << to_string(strategy) << ", buckets of " << bucket_mb << " MB";
+        EXPECT_TRUE(torch::equal(late_weights, weights)) << to_string(strategy);
+        EXPECT_EQ(order.transfers.empty(), test_world().size() == 1);
+      }
+    }
+  }
+}
+
+// Backward goes on while its first gradients travel, and a layer waits for its own weights alone.
+TEST(Transfers, OverlapWithArithmetic) {
+  if (test_world().size() == 1) GTEST_SKIP() << "nothing travels on one rank";
+  for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op, Strategy::hybrid}) {
+    LateCollectives::Order order;
+    Training training({.strategy = strategy, .bucket_mb = 1e-6, .make_collectives = [&](const Group& group) {
+                         return std::make_unique<LateCollectives>(group, order);
+                       }});
+    const auto under_way = [&] { return order.transfers.size() - order.done; };
+    const auto before = order.done;
+    training.model.begin_gradients(1);
+    loss_of(training.net, batch_of_step(1), 0, 1).backward();
+    EXPECT_EQ(order.done, before) << to_string(strategy) << ": nothing was waited for";
+    EXPECT_GE(under_way(), static_cast<std::size_t>(training.model.buckets())) << to_string(strategy);
+    training.model.finish_gradients(1.0);
+    training.optimizer.step(1e-3);
+    if (training.plan.shards == 1) continue;
+    EXPECT_EQ(under_way(), static_cast<std::size_t>(training.model.buckets())) << to_string(strategy);
+    (void)training.net->conv(batch_of_step(1).image);
+    EXPECT_EQ(under_way(), static_cast<std::size_t>(training.model.buckets()) - 2)
+        << "the weight and bias of the first";
   }
 }
 

@@ -49,7 +49,9 @@ TEST(ShardPlan, HybridNeedsNodesThatAreAlikeAndInOrder) {
   const ParallelConfig hybrid{.strategy = Strategy::hybrid};
   EXPECT_EQ(refusal(hybrid, {"n1", "n1", "n2"}), "parallel.strategy=hybrid: n1 has 2 trainers, n2 has 1");
   EXPECT_EQ(refusal(hybrid, {"n1", "n2", "n1", "n2"}),
-            "parallel.strategy=hybrid: the trainers of n2 do not follow each other");
+            "parallel.strategy=hybrid: the trainers of n1 do not follow each other");
+  EXPECT_EQ(refusal({.strategy = Strategy::hybrid, .shard_size = {2}}, {"n1", "n2", "n1", "n2"}),
+            "parallel.strategy=hybrid: the trainers of n1 do not follow each other");
   EXPECT_EQ(refusal({.strategy = Strategy::hybrid, .shard_size = {4}}, std::vector<std::string>(6, "n1")),
             "parallel.shard_size = 4 does not divide the 6 trainers");
 }

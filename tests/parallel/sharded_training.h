@@ -131,6 +131,12 @@ struct Training {
     return torch::cat(all);
   }
 
+  // Whether a trainer's shard holds a part of this parameter.
+  bool owns(const std::string& name, int trainer) const {
+    const auto slices = slices_of_shard(model.layout(), plan.shard_of(trainer));
+    return std::ranges::any_of(slices, [&](const auto& slice) { return slice.name == name; });
+  }
+
   SmallNet net;
   ParallelConfig parallel;
   int accumulation;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "millrace/checkpoint/restore.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/loader/data_plan.h"
@@ -49,11 +50,15 @@ class Regression final : public Task {
     int damaged_at = 0;               // rank 1's weights are, in this step
     int signal_at = 0;                // a producer is stopped before this step
     int slow_rank = -1;               // takes longer for the same
+    int fails_at = 0;                 // the last rank finds no batch for this step
+    Exit failure = Exit::timeout;     // which is why
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
 
   bool next_batch(double) override {
+    if (step_ + 1 == script_.fails_at && test_world().rank() == test_world().size() - 1)
+      throw Error(script_.failure, "no batch");
     ++step_;
     torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
     inputs_ = torch::randn({global_batch, 5});
@@ -371,21 +376,30 @@ TEST(Guard, TooManySpikesInARowEndTheRun) {
   EXPECT_NE(message.find("(3 in a row)"), std::string::npos) << message;
 }
 
-TEST(Guard, WeightsThatDifferEndTheRun) {
-  if (test_world().size() == 1) GTEST_SKIP() << "needs another rank";
+std::string error_of_damage(int step, Strategy strategy) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(9));
   config.guard.digest_every = Duration::steps(2);
   Regression::Script script{count_up(9)};
-  script.damaged_at = 5;
+  script.damaged_at = step;
   try {
-    run(config, script, /*resume=*/false, /*lr=*/1e-2, {.strategy = Strategy::ddp});
-    ADD_FAILURE() << "the run went on";
+    run(config, script, /*resume=*/false, /*lr=*/1e-2, {.strategy = strategy});
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::timeout);
-    EXPECT_STREQ(error.what(),
-                 "step 6: the trainers' weights differ, and no majority agrees: rank 0 on n1, rank 1 on n1");
+    return error.what();
   }
+  return "";
+}
+
+TEST(Guard, WeightsThatDifferEndTheRun) {
+  if (test_world().size() == 1) GTEST_SKIP() << "needs another rank";
+  const std::string message =
+      test_world().size() == 2
+          ? "step 6: the trainers' weights differ, and no majority agrees: rank 0 on n1, rank 1 on n1"
+          : "step 6: weights differ from those of the other trainers: rank 1 on n1";
+  EXPECT_EQ(error_of_damage(5, Strategy::ddp), message);
+  // Here they are gathered anew in every step, so they are compared as the step that is due has used them.
+  EXPECT_EQ(error_of_damage(6, Strategy::shard_grad_op), message);
 }
 
 TEST(Guard, SkippedStepsAreCountedOverRestarts) {
@@ -498,6 +512,27 @@ TEST(Saves, EachHoldsTheNewestPlaceOfEveryStripe) {
       EXPECT_EQ(cursor.row, static_cast<std::uint64_t>(step * global_batch / stripes))
           << "step " << step << ", stripe " << stripe;
   }
+}
+
+// The last test: from here on this process has a file of faults, of which it writes one, and whatever throws out of a
+// run ends it in a minute.
+TEST(Fault, WhoHasOnlyWaitedInVainIsNotNamed) {
+  const RunFolder folder;
+  const auto& world = test_world();
+  fault::report_to({folder.path(), world.rank(), world.host(), "trainer"});
+  const auto config = quick(folder, Duration::steps(9));
+  Regression::Script script{.batches = {1, 2, 3, 4, 5, 6, 7, 8, 9}, .fails_at = 4};
+  const auto waited = run(config, script);
+  ASSERT_TRUE(waited.result.failure);
+  EXPECT_EQ(waited.result.failure->exit(), Exit::timeout);
+  EXPECT_EQ(waited.result.checkpoint, folder.checkpoint(3).string()) << "what was reached is saved";
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "fault")) << "MPI may have failed because another rank is gone";
+
+  script.fails_at = 6;
+  script.failure = Exit::io;
+  run(config, script, /*resume=*/true);
+  test_world().group().barrier();
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / fmt::format("fault/rank-{:05d}.json", world.size() - 1)));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -24,8 +25,8 @@ struct Memory {
 Memory memory_of(std::span<float> data);
 
 // Moves whole tensors between the ranks of a group. Same order of calls on every rank, from one thread at a time. In
-// host memory a call returns when it is done. In device memory it only starts: the device's own order (see the maker)
-// says when the result is there and when the memory may be written again.
+// host memory a call returns when it is done. In device memory it only starts, behind what the device was given before
+// the call: `join` orders what the device is given afterwards.
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -40,7 +41,17 @@ class Collectives {
   // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or memory apart.
   virtual void all_gather(Memory own, Memory all) = 0;
   virtual void broadcast(Memory data, int root = 0) = 0;
-  // Waits until all that was started is done. Error(timeout) when that takes longer than the group's time limit.
+
+  // Whether calls return when they are done; what follows has nothing to do then.
+  virtual bool is_done_at_once() const { return true; }
+  // A place in the order of transfers: behind all that were started so far.
+  using Mark = std::uint64_t;
+  virtual Mark mark() { return 0; }
+  // What the device is given from now on waits for the transfers before the mark: it may read what they bring and write
+  // to what they take.
+  virtual void join(Mark) {}
+  // The host waits until all that was started is done. Error(timeout) when that takes longer than the group's time
+  // limit.
   virtual void wait() {}
 };
 
@@ -50,8 +61,8 @@ class Collectives {
 std::unique_ptr<Collectives> make_host_collectives(const Group& group);
 
 // Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked at every call: the transfer
-// waits for what that stream holds then, and what it is given later waits for the transfer. Sums depend on NCCL's
-// choice of algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(timeout)
+// waits for what that stream holds then, and `join` makes it wait for transfers. Sums depend on NCCL's choice of
+// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(timeout)
 // where CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device));

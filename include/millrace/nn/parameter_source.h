@@ -5,13 +5,15 @@
 
 namespace millrace::nn {
 
-// Who keeps the parameters of a model, where only a part of them is in memory.
+// Who keeps the parameters of a model, where only a part of them is in memory, or where they are still on their way.
 class ParameterSource {
  public:
   virtual ~ParameterSource() = default;
-  // Makes a parameter whole, for the arithmetic that is started next. Of those asked for, only the last two are sure to
-  // be there.
+  // Makes a parameter whole, for the arithmetic that is started next. Unless all stay, only the last two of those asked
+  // for are sure to be there.
   virtual void provide(const torch::Tensor& parameter) = 0;
+  // Once provided, parameters are there for the backward pass, too.
+  virtual bool all_stay() const = 0;
 };
 
 // A layer that owns one or two parameters, and asks for them before each use if it was given a source. Its output must
@@ -27,7 +29,7 @@ class Layer : public torch::nn::Module {
   torch::Tensor with_parameters(const std::vector<torch::Tensor>& in_backward, Compute&& compute) {
     if (source_ == nullptr) return compute();
     for (const auto& parameter : parameters(/*recurse=*/false)) source_->provide(parameter);
-    return provided_before_backward(in_backward, compute());
+    return source_->all_stay() ? compute() : provided_before_backward(in_backward, compute());
   }
 
  private:
@@ -37,6 +39,8 @@ class Layer : public torch::nn::Module {
   ParameterSource* source_ = nullptr;
 };
 
+// Whether every parameter of the model is a layer's, which will ask for it.
+bool asks_for_parameters(const torch::nn::Module& model);
 // Every layer of the model, which must have no parameters outside of layers: Error(bug).
 void set_parameter_source(torch::nn::Module& model, ParameterSource* source);
 

@@ -78,14 +78,12 @@ class ShardedModel final : private nn::ParameterSource {
 
   // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
-  // Parameter shards were written to: the next forward pass uses them on every rank. Gathers now or, where parameters
-  // are split, at each use. Collective.
+  // Parameter shards were written to: the next forward pass uses them on every rank. Starts to gather them, each layer
+  // waits for its own; where parameters are split they are gathered at each use. Collective.
   void publish_parameters();
-  // Hashes of all buckets of parameters. Collective.
+  // Hashes of all buckets of parameters, as the next pass will use them; only ranks on devices of one kind compare.
+  // Collective where the plan splits parameters.
   std::string digest();
-  // Trainers whose parameters differ from those of more than half; all where no more than half agree. Empty when all
-  // are equal. Collective.
-  std::vector<int> differing_trainers();
 
  private:
   struct TakeGradient;
@@ -93,22 +91,25 @@ class ShardedModel final : private nn::ParameterSource {
   void adopt_bucket(int bucket, const torch::OrderedDict<std::string, torch::Tensor>& parameters);
   void share_weights_of_rank_0(int bucket);
   void split_bucket(int bucket);
-  std::vector<int> trainers_with_other(const std::string& digest) const;
   void check_parameters_in_place() const;
   void provide(const torch::Tensor& parameter) override;
+  bool all_stay() const override { return !plan().splits_parameters(); }
   void provide_bucket(int bucket);
+  void make_whole(int bucket);
 
   torch::nn::Module& module_;
   Group trainers_;
   FlatLayout layout_;
   std::unique_ptr<ShardGroups> groups_;
   std::unique_ptr<GradientBuckets> gradients_;
-  std::vector<torch::Tensor> adopted_;           // the module's parameters, as layout_.parameters
-  std::vector<torch::Tensor> parameters_;        // per bucket, in the module's dtype
-  std::vector<torch::Tensor> parameter_shards_;  // views of these unless the plan splits parameters
-  // Where it does: which bucket a parameter is in, by its address, and the buckets that are whole, last used last.
-  std::unordered_map<const void*, int> bucket_of_;
-  std::vector<int> gathered_;
+  std::vector<torch::Tensor> adopted_;              // the module's parameters, as layout_.parameters
+  std::vector<torch::Tensor> parameters_;           // per bucket, in the module's dtype
+  std::vector<torch::Tensor> parameter_shards_;     // views of these unless the plan splits parameters
+  std::unordered_map<const void*, int> bucket_of_;  // a parameter, by its address
+  bool layers_wait_ = false;                        // ask for parameters, which may be on their way
+  struct Gather;
+  std::vector<Gather> gathers_;  // that nobody has waited for yet, in their order, which is that of the buckets
+  std::vector<int> whole_;       // where parameters are split: the buckets that are whole, last used last
 };
 
 }  // namespace millrace

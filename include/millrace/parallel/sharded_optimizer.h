@@ -53,20 +53,27 @@ class ShardedAdamW {
   // Collective.
   void publish_weights();
 
-  // Runs `body` with the EMA as the model's weights, then puts the weights back. Collective. Error(bug) without EMA.
+  // Runs `body` with the EMA as the model's weights, then puts the weights back, bit for bit. `state` is not to be read
+  // meanwhile. Collective. Error(bug) without EMA.
   template <class Body>
   void with_ema(Body&& body) {
-    publish_ema();
+    show_ema();
     body();
-    restore_weights();
+    hide_ema();
   }
+
+  // Trainers that hold something else than the others who should hold the same (`outvoted`): the parameters, except
+  // where these are split, and a shard's replicas its masters, moments and EMA. Before a step the parameters are still
+  // those that its gradients were computed with. Collective.
+  std::vector<int> differing_trainers() const;
 
  private:
   // What is held of a slice, a view.
   torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
   void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors);
-  void publish_ema();
-  void restore_weights();
+  void show_ema();
+  void hide_ema();
+  void swap_weights_and_ema();
   void update(double lr, double gradient_scale);
   void update_ema();
   void update_fused(double lr, double gradient_scale);
@@ -78,7 +85,7 @@ class ShardedAdamW {
   EmaConfig ema_;
   std::int64_t updates_ = 0, ema_updates_ = 0;
   std::map<std::string, std::vector<torch::Tensor>> state_;
-  std::vector<torch::Tensor> saved_weights_;  // while the EMA stands in for weights that have no separate master
+  bool shows_ema_ = false;  // in place of the weights
 };
 
 }  // namespace millrace

@@ -46,6 +46,8 @@ class AutoencoderTask : public Task {
   double latent_deviation(const Group& trainers);
 
  private:
+  // Of part of the local batch, in double precision on the host.
+  torch::Tensor sampled_latents(std::int64_t begin, std::int64_t end);
   int local_batch_size() const { return static_cast<int>(options_.stripes.size()) * options_.samples_per_stripe; }
 
   AutoencoderKL vae_;

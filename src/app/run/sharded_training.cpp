@@ -10,11 +10,19 @@ static torch::nn::Module& moved(torch::nn::Module& network, const ShardedTrainin
   return network;
 }
 
-// The float32 weights are kept for the optimizer while the network takes the dtype that it computes in.
+// What the optimizer begins with, where the network is about to lose it: its float32 weights, when it will compute in
+// another dtype. Kept for nothing, they would be a second copy of the model while everything else is made.
+static std::map<std::string, torch::Tensor> originals_of(const torch::nn::Module& network,
+                                                         const ShardedTraining::Options& options, bool is_restored) {
+  if (is_restored || options.dtype == torch::kFloat32) return {};
+  return weights_of(network);
+}
+
 ShardedTraining::ShardedTraining(torch::nn::Module& network, const std::vector<std::string>& order,
                                  const Options& options, const Group& trainers,
                                  const std::optional<CheckpointReader>& checkpoint)
-    : ShardedTraining(network, order, options, trainers, checkpoint, checkpoint ? Weights() : weights_of(network)) {}
+    : ShardedTraining(network, order, options, trainers, checkpoint,
+                      originals_of(network, options, checkpoint.has_value())) {}
 
 ShardedTraining::ShardedTraining(torch::nn::Module& network, const std::vector<std::string>& order,
                                  const Options& options, const Group& trainers,

@@ -7,6 +7,8 @@
 #include "millrace/core/log.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/fused.h"
+#include "millrace/nn/gpu_watch.h"
 #include "millrace/parallel/state_memory.h"
 
 namespace millrace {
@@ -27,8 +29,10 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
       fmt::format("{} on {}: {}", session.world.size(),
                   fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
                   describe(plan.roles)));
-  row("device", fmt::format("{}, {} thread{} a rank, model in {}", device_name(session.device), session.threads,
-                            session.threads == 1 ? "" : "s", dtype_name(parse_dtype(c.model.dtype, session.device))));
+  const auto uuid = gpu_uuid(session.device);
+  row("device", fmt::format("{}{}, {} thread{} a rank, model in {}", device_name(session.device),
+                            uuid.empty() ? "" : " " + uuid, session.threads, session.threads == 1 ? "" : "s",
+                            dtype_name(parse_dtype(c.model.dtype, session.device))));
   row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
                               plan.start.checkpoint                                ? "from a checkpoint"
                               : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
@@ -48,13 +52,20 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 
-void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Dtype dtype) {
+void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device) {
   const auto& c = plan.config;
   const auto& moments = plan.encoding.shape.moments;
+  const auto dtype = parse_dtype(c.model.dtype, device);
   const auto state = plan_state_memory(model.layout(), model.plan(), dtype, c.ema.enabled);
-  const auto activations =
-      unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet),
-                            {c.batch.micro, moments[1], moments[2], dtype, c.model.gradient_checkpointing});
+  const UNetPass pass{.batch = c.batch.micro,
+                      .height = moments[1],
+                      .width = moments[2],
+                      .dtype = dtype,
+                      .gradient_checkpointing = c.model.gradient_checkpointing,
+                      .device = device.type(),
+                      .channels_last = c.model.channels_last.value.value_or(device.is_cuda()),
+                      .fused_kernels = nn::fused_kernels_on(device)};
+  const auto activations = unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), c.batch.micro,
             format_bytes(state.peak(activations)));

@@ -12,7 +12,7 @@ namespace millrace {
 void print_start_table(const Session& session, const TrainPlan& plan);
 
 // The memory of a trainer's tensors as it follows from the shapes, for the size of micro-batches and the choice of
-// machines. `dtype`: that the model computes in.
-void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Dtype dtype);
+// machines.
+void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device);
 
 }  // namespace millrace

@@ -70,7 +70,7 @@ void Trainer::build(const Start& start) {
                     trainers_, start.checkpoint);
   if (!ema_start_.empty()) training_->optimizer.start_ema_from(std::exchange(ema_start_, {}));
   if (plan_.validation) validation_ = make_validation();
-  if (trainers_.rank() == 0) log_planned_memory(plan_, training_->model, dtype_);
+  if (trainers_.rank() == 0) log_planned_memory(plan_, training_->model, session_.device);
 }
 
 DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) const {
