@@ -136,10 +136,10 @@ plan_tasks() {
   fi
 }
 
-# Nodes that Slurm calls down or that do not answer it.
-broken_nodes() {
+# nodes_in_state PATTERN: those of the job that Slurm calls so.
+nodes_in_state() {
   local IFS=,
-  sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE ' (down|fail|.*\*$)' | cut -d' ' -f1 | sort -u || true
+  sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u || true
 }
 
 # What it says otherwise is in a file of the node's name.
@@ -187,7 +187,7 @@ drop_nodes() {
     say "Slurm's controller does not answer: nothing is known of the nodes"
     return
   fi
-  dead=$(broken_nodes; silent_nodes)
+  dead=$(nodes_in_state 'down|fail'; silent_nodes)  # a * means that an answer came late: they are asked
   suspect=$(suspect_node)
   for node in "${nodes[@]}"; do
     if grep -qxF "$node" <<< "$dead" || ! cut -d' ' -f1 <<< "$still" | grep -qxF "$node"; then
@@ -362,7 +362,7 @@ supervise() {
     fi
     end_leaked_steps
     if [[ -n ${SLURM_HET_SIZE:-} ]]; then
-      if [[ -n $(broken_nodes) ]]; then requeue_job "a node is down"; fi
+      if [[ -n $(nodes_in_state 'down|fail|.*\*$') ]]; then requeue_job "a node is down"; fi  # nobody is asked
     else
       drop_nodes
     fi
