@@ -43,6 +43,10 @@ void write(const Error& error) {
   if (self) write_about(*self, error, phase::current);
 }
 
+void write_own(const Error& error) {
+  if (error.exit() != Exit::timeout || is_to_blame) write(error);
+}
+
 void blame_this_rank() {
   is_to_blame = true;
 }
@@ -61,8 +65,7 @@ bool leaving() {
   }
   if (!self) return speaks;
   leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
-  // Who waited in vain is not to blame.
-  if (own && (error.exit() != Exit::timeout || is_to_blame)) write(error);
+  if (own) write_own(error);
   return speaks;
 }
 

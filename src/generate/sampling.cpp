@@ -84,12 +84,13 @@ torch::Tensor initial_noise(std::span<const std::uint64_t> seeds, const std::vec
 }
 
 torch::Tensor denoise(UNet2DConditionModel& unet, const SamplingPlan& plan, const torch::Tensor& noise,
-                      const torch::Tensor& text) {
+                      const torch::Tensor& text, const std::function<bool()>& gives_up) {
   const torch::NoGradGuard no_grad;
   const auto sampler = make_sampler(plan.scheduler, plan.steps);
   const auto condition = text.to(device_of(*unet), dtype_of(*unet));
   torch::Tensor sample = noise.to(device_of(*unet), torch::kFloat32) * sampler->initial_sigma();
   for (std::size_t call = 0; call < sampler->timesteps().size(); ++call) {
+    if (gives_up()) return {};
     const torch::Tensor input = sampler->scale_model_input(sample, call);
     sample = sampler->step(guided_output(unet, plan, input, sampler->timesteps()[call], condition), call, sample);
   }

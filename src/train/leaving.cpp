@@ -21,7 +21,7 @@ namespace {
 
 constexpr int time_is_up = 1000;  // among the numbers of signals
 constexpr double reserve_seconds = 30;
-constexpr double round_seconds = 1;
+constexpr double round_seconds = 1, longest_round_seconds = 5;
 
 std::string describe_wish(int wish) {
   if (wish == time_is_up) return "the job's time limit";
@@ -39,7 +39,8 @@ std::optional<double> Leaving::wait_for_batches(double save_seconds) {
     const Stopwatch round;
     if (!there) there = next_batch(round_seconds, waited);
     ++phase::moves;
-    waited += round.seconds();
+    waited +=
+        std::min(round.seconds(), longest_round_seconds);  // else this process was stopped, perhaps with all others
     std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1};
     context_.trainers.all_reduce_max(wishes);
     const auto [wish, failed, waiting] = wishes;
@@ -49,6 +50,12 @@ std::optional<double> Leaving::wait_for_batches(double save_seconds) {
     }
     if (!waiting) return waited;
   }
+}
+
+bool Leaving::is_wanted(double save_seconds) const {
+  std::int64_t wish = wish_to_stop(save_seconds);
+  context_.trainers.all_reduce_max(std::span(&wish, 1));
+  return wish != 0;
 }
 
 void Leaving::step_took(double seconds) {
@@ -66,7 +73,7 @@ bool Leaving::next_batch(double seconds, double waited) {
     return false;
   } catch (...) {
     failure_ = present_error();
-    fault::write(*failure_);
+    fault::write_own(*failure_);
     return false;
   }
   look_for_silence(waited);

@@ -17,6 +17,9 @@ class Leaving {
   // Waits for the batches of the next step; the seconds that this trainer waited for its own. Nothing when all leave
   // instead. `save_seconds`: what a save takes, which must fit before the job's end. Collective.
   std::optional<double> wait_for_batches(double save_seconds);
+  // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave. The
+  // next wait_for_batches then says why. Collective.
+  bool is_wanted(double save_seconds) const;
   // Without waiting for samples.
   void step_took(double seconds);
 

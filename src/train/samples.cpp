@@ -21,7 +21,7 @@ Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor tex
 
 // Where forward is collective every trainer must call it equally often: all have shares of one size, and those at the
 // end repeat the last picture.
-torch::Tensor Samples::paint(const Group& trainers) {
+torch::Tensor Samples::paint(const Group& trainers, const std::function<bool()>& gives_up) {
   const Evaluating evaluating(*unet_);
   const auto pictures = std::ssize(options_.prompts), ranks = std::int64_t{trainers.size()};
   const auto share = (pictures + ranks - 1) / ranks;
@@ -30,7 +30,9 @@ torch::Tensor Samples::paint(const Group& trainers) {
   for (std::int64_t done = 0; done < share; done += options_.batch_size) {
     const auto begin = std::min(first + done, pictures - 1);
     const auto end = std::min(begin + std::min<std::int64_t>(options_.batch_size, share - done), pictures);
-    const auto latents = denoised(begin, end).to(torch::kCPU).contiguous();
+    auto latents = denoised(begin, end, gives_up);
+    if (!latents.defined()) return {};
+    latents = latents.to(torch::kCPU).contiguous();
     mine.append(static_cast<const char*>(latents.data_ptr()), latents.nbytes());
     ++phase::moves;
   }
@@ -50,13 +52,13 @@ torch::Tensor Samples::paint(const Group& trainers) {
   return latents;
 }
 
-torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end) {
+torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up) {
   std::vector<std::uint64_t> seeds(static_cast<std::size_t>(end - begin));
   std::iota(seeds.begin(), seeds.end(), static_cast<std::uint64_t>(begin));
   const auto pictures = std::ssize(options_.prompts);
   auto text = text_.slice(0, begin, end);
   if (options_.sampling.is_guided()) text = torch::cat({text, text_.slice(0, pictures + begin, pictures + end)});
-  return denoise(unet_, options_.sampling, initial_noise(seeds, options_.latent_shape), text);
+  return denoise(unet_, options_.sampling, initial_noise(seeds, options_.latent_shape), text, gives_up);
 }
 
 std::vector<Image> Samples::decode(const torch::Tensor& latents) {

@@ -58,6 +58,10 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
 }
 
 ValidationLoss Validation::loss(const Group& trainers) {
+  return *loss(trainers, [] { return false; });
+}
+
+std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std::function<bool()>& gives_up) {
   const torch::NoGradGuard no_grad;
   const Evaluating evaluating(*unet_);
   std::vector<Turn> turns;
@@ -70,11 +74,14 @@ ValidationLoss Validation::loss(const Group& trainers) {
   trainers.all_reduce_max(std::span(&most, 1));
   ensure(!turns.empty(), "a trainer without samples for validation");
   TimestepSums sums(schedule_.size());
-  for (const auto& turn : turns) {
+  for (std::int64_t number = 0; number < most; ++number) {
+    if (gives_up()) return std::nullopt;
+    const bool is_extra = number >= std::ssize(turns);
+    const auto& turn = is_extra ? turns.back() : turns[static_cast<std::size_t>(number)];
     const auto timesteps = timesteps_of(turn);
-    sums.add(timesteps, losses(turn, timesteps));
+    const auto its_losses = losses(turn, timesteps);
+    if (!is_extra) sums.add(timesteps, its_losses);
   }
-  for (auto turn = std::ssize(turns); turn < most; ++turn) losses(turns.back(), timesteps_of(turns.back()));
   return sums.over(trainers, options_.samples);
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -36,12 +37,19 @@ NoiseSchedule schedule() {
   return NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon));
 }
 
-// Ten samples in batches of unequal size: the first rank has seven of them, the second the other three.
+// Ten samples in batches of unequal size: of two ranks the first has seven of them, the second the other three.
 std::vector<EncodedBatch> own_share() {
-  if (test_world().size() == 1)
-    return {test::make_batch(0, 0, 2), test::make_batch(1, 98, 5), test::make_batch(2, 0, 3)};
-  if (test_world().rank() == 0) return {test::make_batch(0, 0, 2), test::make_batch(1, 98, 5)};
-  return {test::make_batch(2, 0, 3)};
+  const auto a = test::make_batch(0, 0, 2), b = test::make_batch(1, 98, 5), c = test::make_batch(2, 0, 3);
+  const int rank = test_world().rank();
+  switch (test_world().size()) {
+    case 1:
+      return {a, b, c};
+    case 2:
+      return rank == 0 ? std::vector{a, b} : std::vector{c};
+    default:
+      return {
+          std::array{a, test::make_batch(1, 98, 4), test::make_batch(1, 102, 1), c}.at(static_cast<std::size_t>(rank))};
+  }
 }
 
 double loss(UNet2DConditionModel& unet, int micro_batch, const ObjectiveConfig& objective,
@@ -105,6 +113,23 @@ TEST(Validation, TellsTheMeanOfEachTenthOfTheTimesteps) {
       EXPECT_NEAR(mean, sum / static_cast<double>(values.size()), 1e-6 * mean) << tenth;
     }
   }
+}
+
+// Asked before each turn, as often on all ranks; all have as many as the one with most samples.
+TEST(Validation, IsGivenUpBeforeTheTurnAtWhichAllSaySo) {
+  auto unet = test::make_small_unet();
+  unet->train();
+  Validation validation(unet, schedule(), own_share(), options(1, objective()));
+  const auto& trainers = test_world().group();
+  int asked = 0;
+  EXPECT_FALSE(validation.loss(trainers, [&] { return ++asked == 3; }));
+  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(unet->is_training());
+
+  asked = 0;
+  const auto whole = validation.loss(trainers, [&] { return ++asked < 0; });
+  EXPECT_EQ(asked, std::map<int, int>({{1, 10}, {2, 7}, {4, 4}}).at(trainers.size()));
+  EXPECT_EQ(whole->mean, validation.loss(trainers).mean);
 }
 
 TEST(Validation, KnowsNeitherCaptionDropNorInputPerturbation) {

@@ -19,17 +19,19 @@ void report_to(Reporter where);
 // Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
 // written is no reason to fail in another way.
 void write(const Error& error);
+// The same, unless this rank has only waited in vain for another one: so much is all that Exit::timeout says here, as
+// when MPI cannot reach a rank that is gone. The file would cost this rank's host its place in the next start.
+void write_own(const Error& error);
 // The same about another rank, which cannot do so itself; `phase`: where it stood.
 void write_about(const Reporter& rank, const Error& error, const char* phase);
 
 // An error of Exit::timeout here is about this rank's own node, a GPU that failed for one.
 void blame_this_rank();
 
-// To be called in a catch block before anything unwinds: writes the exception that is being handled, unless all ranks
-// agreed on it, another rank has thrown it first, or this one has only waited in vain, and sees to it that the process
-// is gone in a minute, even if a destructor on the way out waits for a rank or a file system that does not answer. True
-// on the rank that speaks for the run: the lowest of those that agreed, or the one with an error of its own. Nothing
-// happens before report_to.
+// To be called in a catch block before anything unwinds: writes the exception that is being handled (write_own), unless
+// all ranks agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even
+// if a destructor on the way out waits for a rank or a file system that does not answer. True on the rank that speaks
+// for the run: the lowest of those that agreed, or the one with an error of its own. Nothing happens before report_to.
 bool leaving();
 
 }  // namespace millrace::fault

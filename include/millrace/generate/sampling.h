@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,9 +34,11 @@ torch::Tensor text_embeddings(CLIPTextModel& encoder, const ClipTokenizer& token
 torch::Tensor initial_noise(std::span<const std::uint64_t> seeds, const std::vector<std::int64_t>& latent_shape);
 
 // Unit noise (B, C, h, w) -> latents f32 on the U-Net's device, still scaled. `text`: (B, 77, D), with guidance
-// (2 B, 77, D), those of the negative prompts first. The sampler computes in float32, the U-Net in its dtype.
-torch::Tensor denoise(UNet2DConditionModel& unet, const SamplingPlan& plan, const torch::Tensor& noise,
-                      const torch::Tensor& text);
+// (2 B, 77, D), those of the negative prompts first. The sampler computes in float32, the U-Net in its dtype. Undefined
+// once `gives_up`, asked before each of its steps, says so.
+torch::Tensor denoise(
+    UNet2DConditionModel& unet, const SamplingPlan& plan, const torch::Tensor& noise, const torch::Tensor& text,
+    const std::function<bool()>& gives_up = [] { return false; });
 
 // Scaled latents (B, C, h, w) -> their pictures; halves round to even, as numpy does.
 std::vector<Image> images_of(AutoencoderKL& vae, const torch::Tensor& latents);

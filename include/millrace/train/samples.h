@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,13 +29,14 @@ class Samples {
   const Duration& every() const { return options_.every; }
   const std::vector<std::string>& prompts() const { return options_.prompts; }
   // With the weights that the U-Net has: f32 latents (N, C, h, w) on the host of the first trainer, undefined
-  // elsewhere. Collective.
-  torch::Tensor paint(const Group& trainers);
+  // elsewhere, and when all give up: `gives_up` is asked before each step of the sampler and must have the same answer
+  // on all trainers. Collective.
+  torch::Tensor paint(const Group& trainers, const std::function<bool()>& gives_up);
   // On the first trainer.
   std::vector<Image> decode(const torch::Tensor& latents);
 
  private:
-  torch::Tensor denoised(std::int64_t begin, std::int64_t end);
+  torch::Tensor denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up);
 
   UNet2DConditionModel unet_;
   AutoencoderKL vae_;

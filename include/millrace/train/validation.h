@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +39,8 @@ class Validation {
   // With the U-Net's present weights, which it leaves as they are. Collective; every trainer takes as many turns as the
   // one with the most samples, because where parameters are split each turn is collective.
   ValidationLoss loss(const Group& trainers);
+  // The same, or nothing: `gives_up` is asked before each turn and must have the same answer on all trainers.
+  std::optional<ValidationLoss> loss(const Group& trainers, const std::function<bool()>& gives_up);
 
  private:
   struct Turn {

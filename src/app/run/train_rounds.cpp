@@ -94,7 +94,7 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
     // The trainers have been told. They save what they have trained, print this and end all ranks, unless they have
     // ended in order meanwhile.
     const Error error = present_error();
-    fault::write(error);
+    fault::write_own(error);
     log::error("{}", error.what());
     log::flush();
   }
