@@ -24,7 +24,7 @@ struct Waiting {
 void wait_for_others(const std::function<bool()>& done, double limit_seconds, const char* what, int rank) {
   const Waiting waiting(what);
   for (Backoff backoff; !done(); backoff.pause()) {
-    if (backoff.seconds() > limit_seconds) {
+    if (backoff.awake_seconds() > limit_seconds) {
       throw Error(Exit::timeout, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
                   "another rank hangs or has ended: its log tells where");
     }

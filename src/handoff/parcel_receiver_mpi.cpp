@@ -21,7 +21,7 @@ struct Peer {
         notice_receive(group.receiver(rank, notice_tag, bytes_of(notice))),
         control_send(group.sender(rank, control_tag, bytes_of(control_on_its_way))) {
     for (int slot = 0; slot < config.slots; ++slot) {
-      receives.push_back(group.receiver(rank, parcel_tag, leased->slots.slot(slot)));
+      receives.push_back(group.receiver(rank, parcel_tag, leased->slots.slot(slot), leased));
       arm(slot);
     }
     notice_receive.start();
@@ -171,7 +171,7 @@ class MpiReceiver final : public ParcelReceiver {
   void finish(double limit_seconds) override {
     request_stop();
     for (Backoff backoff; !drop_until_idle(); backoff.pause()) {
-      if (backoff.seconds() > limit_seconds) {
+      if (backoff.awake_seconds() > limit_seconds) {
         fail(Exit::timeout, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
       }
     }

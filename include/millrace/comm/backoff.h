@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -15,13 +16,21 @@ class Backoff {
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    const double now = seconds();
+    awake_seconds_ += std::min(now - paused_, longest_turn);
+    paused_ = now;
   }
   // Since construction.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  // Of these, what counts against those that are waited for: a turn that took longer was not spent looking. This
+  // process was stopped meanwhile, and perhaps all others with it (scontrol suspend, a closed laptop).
+  double awake_seconds() const { return awake_seconds_; }
 
  private:
   using Clock = std::chrono::steady_clock;
+  static constexpr double longest_turn = 5;
   Clock::time_point start_ = Clock::now();
+  double paused_ = 0, awake_seconds_ = 0;
 };
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/nn/device.h"
 #include "millrace/parcels/batch_receiver.h"
@@ -42,6 +43,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
                                   ParcelReceiver& receiver, const Group& trainers, double limit_seconds) {
   BatchReceiver source(receiver, producer_of, plan.samples_per_stripe());
   std::vector<EncodedBatch> batches;
+  double waited = 0;  // for the next one, as far as this process was running (Leaving::wait_for_batches)
   for (;;) {
     const bool is_whole = std::ssize(batches) == plan.batches;
     std::int64_t facts[] = {stop::requested() || receiver.signal_number() != 0 ? 1 : 0, is_whole ? 0 : 1};
@@ -52,8 +54,11 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       continue;
     }
-    if (auto batch = source.next(/*seconds=*/1)) batches.push_back(std::move(*batch));
-    if (const auto stripe = source.overdue_stripe(limit_seconds))
+    const Stopwatch round;
+    auto batch = source.next(/*seconds=*/1);
+    waited = batch ? 0 : waited + std::min(round.seconds(), 5.0);
+    if (batch) batches.push_back(std::move(*batch));
+    if (const auto stripe = source.overdue_stripe(limit_seconds); stripe && waited > limit_seconds)
       throw Error(Exit::timeout,
                   fmt::format("data.validation: no samples of stripe {} from {} for {:.0f} s", *stripe,
                               receiver.producer_name(source.producer_of(*stripe)), limit_seconds),
