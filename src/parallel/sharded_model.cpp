@@ -16,8 +16,8 @@
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
-#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
+#include "outvoted.h"
 #include "tensor_digest.h"
 #include "transient_memory.h"
 

@@ -10,8 +10,8 @@
 #include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
-#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
+#include "outvoted.h"
 #include "tensor_digest.h"
 
 namespace millrace {

@@ -12,9 +12,8 @@
 namespace millrace {
 
 static torch::Dtype word_of(const torch::Tensor& tensor) {
-  if (tensor.element_size() == 4) return torch::kInt32;
-  if (tensor.element_size() == 2) return torch::kInt16;
-  throw Error(Exit::bug, "a digest of elements that are neither 2 nor 4 bytes long");
+  ensure(tensor.element_size() == 4 || tensor.element_size() == 2, "a digest of elements of 2 or 4 bytes");
+  return tensor.element_size() == 4 ? torch::kInt32 : torch::kInt16;
 }
 
 torch::Tensor checksum_of(const torch::Tensor& flat) {

@@ -213,7 +213,8 @@ TEST(Elastic, AnAutoencoderToo) {
   EXPECT_LT(relative_difference(weights("vae-one"), weights("vae-three")), 1e-4);
   EXPECT_NEAR(scaling_factor("vae-three"), scaling_factor("vae-one"), 1e-3 * scaling_factor("vae-one"));
   // Parameters are gathered in forward, also when the latents are measured, and one rank has fewer micro-batches.
-  expect_success(mpirun(3) + autoencoder("vae-full", until(3) + "parallel.strategy=full_shard parallel.bucket_mb=0.02"));
+  expect_success(mpirun(3) +
+                 autoencoder("vae-full", until(3) + "parallel.strategy=full_shard parallel.bucket_mb=0.02"));
   EXPECT_LT(relative_difference(weights("vae-one"), weights("vae-full")), 1e-4);
   EXPECT_NEAR(scaling_factor("vae-full"), scaling_factor("vae-one"), 1e-3 * scaling_factor("vae-one"));
   const auto unsaved = shell(autoencoder("vae-unsaved", until(1) + "checkpoint.every=null"));

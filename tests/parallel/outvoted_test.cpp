@@ -1,4 +1,4 @@
-#include "millrace/parallel/outvoted.h"
+#include "outvoted.h"
 
 #include <gtest/gtest.h>
 
