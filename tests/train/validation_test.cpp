@@ -128,7 +128,8 @@ TEST(Validation, IsGivenUpBeforeTheTurnAtWhichAllSaySo) {
 
   asked = 0;
   const auto whole = validation.loss(trainers, [&] { return ++asked < 0; });
-  EXPECT_EQ(asked, std::map<int, int>({{1, 10}, {2, 7}, {4, 4}}).at(trainers.size()));
+  const std::map<int, int> turns = {{1, 10}, {2, 7}, {4, 4}};
+  EXPECT_EQ(asked, turns.at(trainers.size()));
   EXPECT_EQ(whole->mean, validation.loss(trainers).mean);
 }
 
