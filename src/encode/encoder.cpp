@@ -66,13 +66,12 @@ StartedBatch Encoder::start(std::span<const TransformedSample> samples) {
   torch::InferenceMode guard;
   const auto count = std::ssize(samples);
 
-  Upload pixels(stack_images(samples, batch_size_, /*pinned=*/device_.is_cuda()), device_);  // (batch_size, H, W, 3)
-  const auto moments = vae_->encode(normalize_images(pixels.take(), dtype_));                // (batch_size, 8, h, w)
-  const auto tokens = stack_tokens(samples);
-  const auto text = text_ ? text_->encode(tokens) : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
-
   StartedBatch started;
   for (const auto& sample : samples) started.batch.refs.push_back(sample.ref);
+  const auto pixels = Upload(stack_images(samples, batch_size_, /*pinned=*/device_.is_cuda()), device_).take();
+  const auto moments = vae_->encode(normalize_images(pixels, dtype_));  // (batch_size, 8, h, w)
+  const auto tokens = stack_tokens(samples);
+  const auto text = text_ ? text_->encode(tokens) : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
   started.batch.moments = start_download(moments.slice(0, 0, count).to(torch::kHalf));
   started.batch.text = start_download(text);
   started.work = DeviceWork(device_);
