@@ -7,6 +7,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/units.h"
 
 namespace millrace {
 
@@ -20,6 +21,31 @@ void remove_leftovers(const fs::path& checkpoints) {
     if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
   }
   for (const auto& path : leftovers) fs::remove_all(path, error);
+}
+
+// As far as it can be read.
+static std::uintmax_t bytes_in(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator file(folder, error), end; !error && file != end; file.increment(error))
+    if (const auto size = file->file_size(error); !error) bytes += size;
+  return bytes;
+}
+
+void tell_of_abandoned(const fs::path& checkpoints) {
+  int folders = 0;
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    if (!entry.path().extension().string().starts_with(".abandoned-")) continue;
+    ++folders;
+    bytes += bytes_in(entry.path());
+  }
+  if (folders > 0)
+    log::warning(
+        "{}: {} step-*.abandoned-* of times that are not continued take {}; remove them when nobody wants to "
+        "go back there",
+        checkpoints.string(), folders, format_bytes(bytes));
 }
 
 void abandon_newer(const fs::path& run_dir, std::int64_t start) {

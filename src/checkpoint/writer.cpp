@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/core/units.h"
 #include "millrace/io/finite.h"
 #include "millrace/io/input_file.h"
@@ -108,28 +110,48 @@ struct CheckpointWriter::Job {
   }
 };
 
-// Files of a published checkpoint that this rank reads back, and what was wrong with one.
+// Files of a published checkpoint that this rank reads back. One that cannot be read, which is tried for a while, is
+// not called damaged for it.
 struct CheckpointWriter::ReadBack {
   std::filesystem::path checkpoint;
   bool replaces_older = true;
   std::vector<CheckpointFile> files;
   std::atomic<bool> done{false};
-  std::string problem;
+  std::size_t looked_at = 0;       // files
+  std::string damage, unreadable;  // what is wrong with the first that is not as it was written, or that cannot be read
   std::jthread thread;
 
   void read(const std::stop_token& stop) {
-    try {
-      for (const auto& file : files) {
-        const auto path = checkpoint / file.name;
-        drop_cached_pages(path);
-        if (digest(InputFile(path.string()), stop) != file.digest && !stop.stop_requested())
-          fail(Exit::io, "{} is not what was written", path.string());
+    for (int pause_seconds = 1; !stop.stop_requested(); pause_seconds *= 2) {
+      try {
+        damage = find_damage(stop);
+        unreadable.clear();
+        break;
+      } catch (const std::exception& error) {
+        unreadable = error.what();
       }
-    } catch (const std::exception& error) {
-      problem = error.what();
+      if (pause_seconds > longest_pause_seconds) break;
+      for (const Stopwatch pause; pause.seconds() < pause_seconds && !stop.stop_requested();)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     done = true;
   }
+
+  // Goes on with the file that could not be read the last time.
+  std::string find_damage(const std::stop_token& stop) {
+    for (; looked_at < files.size(); ++looked_at) {
+      const auto path = checkpoint / files[looked_at].name;
+      std::error_code code;
+      if (!std::filesystem::exists(path, code) && !code) return fmt::format("{} is gone", path.string());
+      drop_cached_pages(path);
+      const auto found = digest(InputFile(path.string()), stop);
+      if (stop.stop_requested()) break;
+      if (found != files[looked_at].digest) return fmt::format("{} is not what was written", path.string());
+    }
+    return {};
+  }
+
+  static constexpr int longest_pause_seconds = 8;  // before the last of five attempts
 
   static std::string digest(const InputFile& file, const std::stop_token& stop) {
     std::vector<std::byte> buffer(4 << 20);
@@ -151,7 +173,9 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
       options_(std::move(options)),
       last_point_(start),
       point_before_(start) {
-  if (trainers_.rank() == 0) remove_leftovers(run_dir_ / "checkpoints");
+  if (trainers_.rank() != 0) return;
+  remove_leftovers(run_dir_ / "checkpoints");
+  tell_of_abandoned(run_dir_ / "checkpoints");
 }
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -358,23 +382,33 @@ int CheckpointWriter::reader_of(int writer) const {
   return (writer + 1) % ranks;
 }
 
+// What the first trainer says that has something to say.
+static std::optional<std::string> first_of(const Group& trainers, const std::string& mine) {
+  for (auto& text : trainers.all_gather_strings(mine))
+    if (!text.empty()) return std::move(text);
+  return std::nullopt;
+}
+
 bool CheckpointWriter::settle() {
   if (stage_ != Stage::reading_back) return true;
   stage_ = Stage::idle;
   const auto read_back = std::move(read_back_);
   read_back->thread.join();
-  const auto problems = trainers_.all_gather_strings(read_back->problem);
-  const auto problem = std::ranges::find_if(problems, [](const std::string& text) { return !text.empty(); });
+  const auto damage = first_of(trainers_, read_back->damage), unreadable = first_of(trainers_, read_back->unreadable);
   const bool is_root = trainers_.rank() == 0;
-  if (problem == problems.end()) {
-    if (is_root && read_back->replaces_older) delete_old(run_dir_, last_step_, options_.keep);
+  if (!damage) {
+    if (is_root && unreadable)
+      log::warning("{} could not be read back: {}; it stays, and so do earlier checkpoints",
+                   read_back->checkpoint.string(), *unreadable);
+    else if (is_root && read_back->replaces_older)
+      delete_old(run_dir_, last_step_, options_.keep);
     return true;
   }
   last_step_ = step_before_;
   last_point_ = point_before_;
   if (is_root) {
     log::warning("{} was written, but cannot be read back as it was: {}; earlier checkpoints stay",
-                 read_back->checkpoint.string(), *problem);
+                 read_back->checkpoint.string(), *damage);
     put_aside(read_back->checkpoint);
   }
   return false;

@@ -60,5 +60,40 @@ TEST(StorageStaysAway, ASignalIsObeyed) {
   EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / "unstopped/ids.jsonl"));
 }
 
+std::string with_faults(const std::string& faults, const std::string& command) {
+  return "env MILLRACE_INJECT=" + faults + " " + MILLRACE_INJECT_BINARY + command.substr(millrace.size());
+}
+
+const std::string reads_of_step_8 = ":*:read=checkpoints/step-00000008/shard-00000-of-00001.safetensors:1+";
+
+// When the second checkpoint is read back, for a while or for good. What was put aside before is somebody's to look at.
+TEST(ReadBack, StorageThatStaysAwayDamagesNoCheckpoint) {
+  const std::string settings = "'duration=8 steps' 'checkpoint.every=4 steps' checkpoint.keep=1 ";
+  expect_success(with_faults("eio@*" + reads_of_step_8 + ":2", train("back-soon", settings)));
+  EXPECT_EQ(checkpoints("back-soon"), std::set<std::string>{"step-00000008"}) << "it was read, and replaces the first";
+
+  const auto aside = workshop() / "back-never/checkpoints/step-00000002.damaged";
+  fs::create_directories(aside);
+  const auto outcome = shell(with_faults("eio@*" + reads_of_step_8, train("back-never", settings)));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "could not be read back: ");
+  EXPECT_EQ(checkpoints("back-never"),
+            (std::set<std::string>{"step-00000002.damaged", "step-00000004", "step-00000008"}));
+}
+
+TEST(ReadBack, OtherBytesAreDamage) {
+  // The shell stops the run where it is about to read, and changes a byte.
+  const auto run = workshop() / "other-bytes";
+  const auto file = (run / "checkpoints/step-00000004/shard-00000-of-00001.safetensors").string();
+  const auto outcome = shell(with_faults("slow@*:*:open=checkpoints/step-00000004/shard-00000-of-00001.safetensors:1:5",
+                                         train("other-bytes", "'duration=8 steps' 'checkpoint.every=4 steps' ")) +
+                             " & run=$!; for i in $(seq 3000); do [ -e " + file +
+                             " ] && break; sleep 0.02; done; printf x | dd of=" + file +
+                             " bs=1 seek=5000 conv=notrunc status=none; wait $run");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "cannot be read back as it was");
+  EXPECT_TRUE(checkpoints("other-bytes").contains("step-00000004.damaged"));
+}
+
 }  // namespace
 }  // namespace millrace::e2e

@@ -51,8 +51,10 @@ class CheckpointWriter {
   // end the run), and has its files read back, by other trainers than wrote them. True when one was published.
   // Error(numerics) when there was a number that is not finite.
   bool commit();
-  // The checkpoint is on disk as it was meant: older ones go. Otherwise false: they stay, a warning, and it is renamed
-  // to step-N.damaged and no longer the last one.
+  // The checkpoint is on disk as it was meant: older ones go. One that cannot be read back at present, which says
+  // nothing about it, counts as that, but older ones stay until a later one could be read; a warning. One with other
+  // bytes, or without a file, is false: older ones stay, a warning, and it is renamed to step-N.damaged and no longer
+  // the last one.
   bool settle();
   // Instead of `settle`, when there is no time: older ones stay.
   void give_up_reading_back();
