@@ -64,6 +64,19 @@ TEST(Samples, AreTheSameOnAnyRanks) {
   }
 }
 
+TEST(Samples, OneTrainerReadsTheTextEncoderForAll) {
+  const auto calls = workshop() / "calls";
+  fs::create_directories(calls);
+  expect_success(mpirun(4) + "env MILLRACE_INJECT=count=" + calls.string() + " " + MILLRACE_INJECT_BINARY +
+                 train("counted", run_of_six + prompts() + " roles.producers=1").substr(millrace.size()));
+  std::set<int> readers;
+  for (int rank = 0; rank < 4; ++rank)
+    if (read(calls / ("rank-" + std::to_string(rank) + ".tsv")).find("/text_encoder/model.safetensors") !=
+        std::string::npos)
+      readers.insert(rank);
+  EXPECT_EQ(readers, (std::set{0, 3})) << "the first trainer, and the producer";
+}
+
 TEST(Samples, AMissingListIsNamedBeforeTheStart) {
   const auto outcome = shell(train("none", run_of_six + " samples.prompts=" + (workshop() / "missing.txt").string()));
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;

@@ -1,5 +1,9 @@
 #include "run/networks.h"
 
+#include <torch/utils.h>
+
+#include <cstring>
+
 #include "millrace/generate/sampling.h"
 #include "millrace/models/initialize.h"
 #include "millrace/nn/device.h"
@@ -63,12 +67,25 @@ static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan
   for (const auto& sample : plan.samples) texts.push_back(sample.prompt);
   auto encoder = plan.pipeline.load_text_encoder(session.device, parse_dtype(c.encode.dtype, session.device));
   const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
-  return text_embeddings(encoder, tokenizer, texts).to(torch::kCPU, torch::kFloat32);
+  return text_embeddings(encoder, tokenizer, texts).to(torch::kCPU, torch::kFloat32).contiguous();
+}
+
+// What `root` has of these (rows, 77, C), on all ranks. Collective.
+static torch::Tensor broadcast_embeddings(const Group& world, const torch::Tensor& text, int root) {
+  std::string bytes;
+  if (world.rank() == root) bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
+  std::int64_t rows = world.rank() == root ? text.size(0) : 0;
+  bytes = world.broadcast(std::move(bytes), root);
+  world.all_reduce_max(std::span(&rows, 1));
+  const auto copy = torch::empty({static_cast<std::int64_t>(bytes.size() / sizeof(float))}, torch::kFloat32);
+  std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
+  return copy.view({rows, token_count, -1});
 }
 
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
-  const int rank = session.world.rank();
-  on_all(session.world.group(), [&] {
+  const auto& world = session.world.group();
+  const int rank = world.rank(), painter = plan.roles.trainers.front();
+  on_all(world, [&] {
     if (plan.roles.produces(rank))
       encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank);
     if (!plan.roles.trains(rank)) return;
@@ -76,11 +93,13 @@ LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
     ema = load_ema_start(plan);
     text_encoder = load_trainers_text_encoder(session, plan);
     if (text_encoder) null_text = null_text_of(*text_encoder, plan);
-    if (plan.samples.empty()) return;
+    if (plan.samples.empty() || rank != painter) return;
     samples_text = embed_samples(session, plan);
-    if (rank == plan.roles.trainers.front())
-      samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
+    samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
   });
+  if (plan.samples.empty()) return;
+  const auto text = broadcast_embeddings(world, samples_text, painter);
+  if (plan.roles.trains(rank)) samples_text = text;
 }
 
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, const Start& start) {
