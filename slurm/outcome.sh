@@ -159,7 +159,7 @@ storage_stays_away() { ((outages > ${#storage_pauses[@]})); }
 # judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
-  local folders=("$run_dir" "$run_dir/fault") seconds
+  local folders=("$run_dir" "$run_dir/fault") seconds seen_first
   ls "${folders[@]}" &> /dev/null
   has_worked || true  # for both verdicts, which are subshells
   read -r what person_code <<< "$(verdict "$1")"
@@ -172,8 +172,10 @@ judge() {
   if [[ -n $told ]]; then kill "$sleeper" 2> /dev/null; fi  # which came just before
   await "$sleeper"
   sleeper=""
+  seen_first=$what
   ls "${folders[@]}" &> /dev/null
   read -r what person_code <<< "$(verdict "$1")"
+  if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
 }
 
 # What to add to the arguments: checkpoint.resume=never, or a path, says where a run begins. Once it has saved something, it goes
