@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "millrace/core/units.h"
 
@@ -116,6 +117,14 @@ std::string path_of(const Series& series, const Frame& frame, const Range& x, co
   return path;
 }
 
+// The first height from `wanted` down that leaves a line to all others. From the upmost to the lowest, so that each is
+// passed once, whatever rounding does to a distance of just a line.
+double free_place(double wanted, const std::set<double>& taken) {
+  for (const double other : taken)
+    if (std::abs(other - wanted) < line) wanted = other + line;
+  return wanted;
+}
+
 double last_of(const Series& series) {
   for (auto i = series.values.size(); i-- > 0;)
     if (std::isfinite(series.values[i])) return series.values[i];
@@ -205,21 +214,16 @@ std::string render_plot(const Plot& plot, PlotSize size) {
     svg += fmt::format("<text class=\"x\" x=\"{:.1f}\" y=\"{}\">{}</text>\n",
                        std::min(frame.x(x.at(tick)), frame.width - half_width), frame.height - 8, label);
   }
-  std::vector<double> labels;  // where the curves' names stand, so that they do not cover each other
-  std::size_t i = 0;           // the colour; a faint curve has that of the next
+  std::set<double> labels;  // where the curves' names stand, so that they do not cover each other
+  std::size_t i = 0;        // the colour; a faint curve has that of the next
   for (const auto& curve : plot.curves) {
     svg += fmt::format("<path class=\"curve c{}{}\" d=\"{}\"/>\n", i % 6, curve.is_faint ? " faint" : "",
                        path_of(curve.points, frame, x, *y));
     if (curve.is_faint) continue;
     const auto color = i++ % 6;
     if (curve.name.empty() || curve.points.values.empty()) continue;
-    double py = frame.y(std::clamp(y->at(last_of(curve.points)), 0.0, 1.0)) + 4;
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (const double other : labels)
-        if (std::abs(other - py) < line) py = other + line, moved = true;
-    }
-    labels.push_back(py);
+    const double py = free_place(frame.y(std::clamp(y->at(last_of(curve.points)), 0.0, 1.0)) + 4, labels);
+    labels.insert(py);
     svg += fmt::format("<text class=\"name c{}\" x=\"{}\" y=\"{:.1f}\">{}</text>\n", color,
                        frame.width - frame.right + 6, py, escape(curve.name));
   }

@@ -1,8 +1,10 @@
 #include "plot.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <random>
 #include <regex>
 
 namespace millrace {
@@ -62,6 +64,26 @@ TEST(Plot, BreaksWhereNumbersAreMissing) {
 }
 
 // A million points become a few thousand; the one that stands out is still there, at the frame's edge.
+// Also where rounding makes a distance of just a line a little shorter.
+TEST(Plot, NamesOfCurvesDoNotCoverEachOther) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<double> last(0.9, 1.1);
+  for (int plot = 0; plot < 500; ++plot) {
+    Plot of_many{"loss", "", {}};
+    const int curves = 2 + plot % 5;
+    for (int i = 0; i < curves; ++i)
+      of_many.curves.push_back({fmt::format("run {}", i), series_of({0, 2, last(random)})});
+    const auto svg = render_plot(of_many);
+    std::vector<double> heights;
+    const std::regex name("class=\"name[^>]* y=\"([0-9.]+)\"");
+    for (std::sregex_iterator match(svg.begin(), svg.end(), name), end; match != end; ++match)
+      heights.push_back(std::stod((*match)[1]));
+    ASSERT_EQ(std::ssize(heights), curves);
+    std::ranges::sort(heights);
+    for (std::size_t i = 1; i < heights.size(); ++i) EXPECT_GE(heights[i] - heights[i - 1], 14.8);
+  }
+}
+
 TEST(Plot, KeepsSpikesOfLongCurves) {
   std::vector<double> values(1'000'000, 1.0);
   for (std::size_t i = 0; i < values.size(); i += 2) values[i] = 1.1;
