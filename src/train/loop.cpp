@@ -341,7 +341,7 @@ class Loop {
 
   // Collective. With the weights that export gives.
   void paint_samples_if_due() {
-    if (!context_.samples || !is_due(context_.samples->every())) return;
+    if (!context_.samples || !is_due(context_.samples->every()) || have_samples_had_their_share()) return;
     enter_slow(context_, phase::painting);
     const Stopwatch watch;
     torch::Tensor latents;
@@ -354,11 +354,16 @@ class Loop {
     phase::current = phase::accounting;
   }
 
-  static std::string how_rare_samples_should_be(double took, double since) {
-    constexpr double fair_share = 0.02;
-    if (took <= fair_share * since) return "";
-    const double times = took / fair_share * (1 - fair_share) / std::max(since - took, 1e-9);
-    return fmt::format(" ({:.0f}% with samples.every {:.0f} times as long)", 100 * fair_share, std::ceil(times));
+  // Collective.
+  bool have_samples_had_their_share() {
+    std::int64_t over = is_root() && exceed_share_of_samples(painting_seconds_, seconds() - start_.seconds) ? 1 : 0;
+    context_.trainers.all_reduce_max(std::span(&over, 1));
+    if (over > 0 && is_root())
+      log::info(
+          "no samples of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
+          "samples.every, fewer samples.count or samples.steps would do",
+          state_.step, painting_seconds_);
+    return over > 0;
   }
 
   // Pictures are no reason to end a run.
@@ -366,10 +371,10 @@ class Loop {
     const auto images = context_.samples->decode(latents);
     const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));
     const double took = watch.seconds(), since = seconds() - painted_at_;
-    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}{}: {}", images.size(), took,
-              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start",
-              how_rare_samples_should_be(took, since), path.string());
+    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
+              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
     painted_at_ = seconds();
+    painting_seconds_ += took;
   } catch (...) {
     log::warning("samples of step {}: {}", state_.step, present_error().what());
   }
@@ -411,7 +416,7 @@ class Loop {
   const Stopwatch since_start_{};
   const LrSchedule schedule_;
   double lr_ = 0;
-  double painted_at_ = start_.seconds;
+  double painted_at_ = start_.seconds, painting_seconds_ = 0;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here

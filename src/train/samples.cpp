@@ -13,6 +13,11 @@
 
 namespace millrace {
 
+bool exceed_share_of_samples(double painting_seconds, double seconds_in_training) {
+  constexpr double share = 0.02, for_a_start = 30;
+  return painting_seconds > for_a_start + share * seconds_in_training;
+}
+
 Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options)
     : unet_(std::move(unet)), vae_(std::move(vae)), text_(std::move(text)), options_(std::move(options)) {
   const auto pictures = std::ssize(options_.prompts);

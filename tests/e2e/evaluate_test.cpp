@@ -90,6 +90,21 @@ static std::string validated() {
 }
 
 // The loss is the one that training logged, whoever measures it.
+// The pictures that generate leaves, without its grid, are those that a pipeline's scores are of.
+TEST(Evaluate, TheFolderOfGenerateScoresAsItsPipeline) {
+  const std::string sampling = " generate.steps=2 generate.sampler=ddim generate.guidance_scale=4 threads=1 ";
+  expect_success(millrace + " generate run.device=cpu --pipeline " + at("tiny") + " --prompts " + prompts() +
+                 " --out " + at("painted") + sampling + "generate.batch_size=3");
+  ASSERT_TRUE(fs::exists(workshop() / "painted/grid.png"));
+  expect_success(evaluate + "--images " + at("painted") + " --out " + at("of-folder") + measures() + sampling);
+  expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + at("of-pipeline") + measures() + sampling +
+                 "'evaluate.guidance_scales=[4]'");
+  const auto folder = scores_in(at("of-folder")), pipeline = scores_in(at("of-pipeline"));
+  EXPECT_EQ(folder.at(0)["images"], 7);
+  for (const auto* score : {"fid", "kid", "clip_score"})
+    EXPECT_NEAR(folder.at(0)[score].get<double>(), pipeline.at(0)[score].get<double>(), 1e-9) << score;
+}
+
 TEST(Evaluate, RunsTellTheirValidationLoss) {
   expect_success(train("run", "'duration=4 steps' checkpoint.every='2 steps'" + validated()));
   const auto logged = lines(workshop() / "run/metrics.jsonl");

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// The png, jpg, jpeg and webp files (any case) of a folder, in byte order of their names; folders in it are not
-// searched. Error(io) when it cannot be read or holds none.
+// The png, jpg, jpeg and webp files (any case) of a folder, in byte order of their names, without the grid of
+// `millrace generate`; folders in it are not searched. Error(io) when it cannot be read or holds none.
 std::vector<std::filesystem::path> list_images(const std::filesystem::path& folder);
 
 // RGB as Pillow's convert("RGB") gives it. Error(io) naming the file.
