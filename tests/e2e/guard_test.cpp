@@ -47,6 +47,8 @@ TEST(Numerics, TooManyInARowEndTheRunWithoutACheckpoint) {
     EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
     expect_mentions(outcome, "step 3");
     expect_mentions(outcome, "00000/");  // samples of the step: half of the stripes are lanes of the first two archives
+    const auto log = read(workshop() / run / "log/rank-00000.log");
+    EXPECT_NE(log.find("all samples of step 3: "), std::string::npos) << "of the step that ends it, too: " << log;
     EXPECT_FALSE(fs::exists(workshop() / run / "DONE"));
     for (const auto& name : checkpoints(run)) EXPECT_LT(name, "step-00000003");
   }
@@ -160,6 +162,44 @@ TEST(Hang, ATrainerThatStandsStillIsNamed) {
     EXPECT_NE(stacks.find("millrace::run_loop("), stacks.npos) << "of the trainer that waits: " << stacks;
     expect_mentions(outcome, "log/stacks-rank-*.txt");
   }
+}
+
+// In the program made for faults, on three ranks, before the run folder is open.
+Outcome train_with(const std::string& fault, const std::string& run, const std::string& settings) {
+  return shell(mpirun(3) + "env MILLRACE_INJECT=" + fault + " " + MILLRACE_INJECT_BINARY +
+               train(run, settings).substr(millrace.size()));
+}
+
+TEST(Hang, WhoStandsStillInLoadingIsNamed) {
+  const auto stopped = train_with("stop@1:*:open=unet/diffusion_pytorch_model.safetensors", "stopped-in-loading",
+                                  "'guard.hang_timeout=4 s' model.unet.init=pretrained");
+  EXPECT_EQ(stopped.exit_code, 76) << stopped.output;
+  expect_mentions(stopped, "rank 1 on ");
+  expect_mentions(stopped, "has not been heard of for 1");
+  expect_mentions(stopped, "the run's folder was not open yet");
+  EXPECT_FALSE(fs::exists(workshop() / "stopped-in-loading"));
+
+  // As where a file system does not answer: the process lives, and says so.
+  const auto hanging = train_with("hang@0:*:open=shapes/00000.tar", "hangs-in-listing", "'guard.hang_timeout=10 s'");
+  EXPECT_EQ(hanging.exit_code, 76) << hanging.output;
+  expect_mentions(hanging, "rank 0 on ");
+  expect_mentions(hanging, " s, in starting; the run's folder was not open yet");
+  EXPECT_FALSE(fs::exists(workshop() / "hangs-in-listing"));
+}
+
+// Suspended for longer than any limit allows, once while trainers wait for samples and once while they wait for each
+// other: what was first stopped goes on last.
+TEST(Hang, NobodyIsBlamedAfterAPauseOfTheWholeRun) {
+  const auto metrics = (workshop() / "suspended/metrics.jsonl").string();
+  const auto outcome = run_with(
+      "suspended", 3, "'guard.hang_timeout=12 s' 'checkpoint.every=100000 steps'", 5,
+      "p() { kill -$1 $(cat $pid.$2); }; lines() { wc -l < " + metrics +
+          "; }; p STOP 2; for i in $(seq 30); do n=$(lines); sleep 2; [ $n = $(lines) ] && break; done; "
+          "p STOP 0; p STOP 1; sleep 30; p CONT 0; p CONT 1; sleep 2; p CONT 2; sleep 5; "
+          "p STOP 1; sleep 2; p STOP 0; p STOP 2; sleep 30; p CONT 0; p CONT 2; sleep 2; p CONT 1; sleep 5; p USR1 0");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_FALSE(fs::exists(workshop() / "suspended/fault"));
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "suspended/STATE"))["state"], "requeue");
 }
 
 // With guard.hang_timeout at half an hour.

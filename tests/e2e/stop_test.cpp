@@ -10,12 +10,15 @@ const std::string settings =
     "roles.producers=1 'duration=" + std::to_string(steps) + " steps' 'checkpoint.every=1000 steps' ";
 
 // Shell text: starts a run of two trainers and one producer, rank 2. `$run` is its process, `rank R SIGNAL` sends to a
-// rank of it.
+// rank of it. MILLRACE_INJECT in the environment: with these faults.
 std::string start(const std::string& run, const std::string& more, const std::string& environment = "") {
   const auto dir = workshop() / run;
   fs::create_directories(dir);
-  std::ofstream(dir / "rank.sh") << "echo $$ > " + (dir / "pid").string() + ".$OMPI_COMM_WORLD_RANK\nexec " +
-                                        train(run, settings + more) + "\n";
+  auto command = train(run, settings + more);
+  if (environment.find("MILLRACE_INJECT=") != environment.npos)
+    command = MILLRACE_INJECT_BINARY + command.substr(millrace.size());
+  std::ofstream(dir / "rank.sh") << "echo $$ > " + (dir / "pid").string() + ".$OMPI_COMM_WORLD_RANK\nexec " + command +
+                                        "\n";
   return "rank() { kill -$2 $(cat " + (dir / "pid").string() + ".$1); }; " + "timeout 120 env " + environment + " " +
          mpirun(3) + "--mca odls_base_sigkill_timeout 5 sh " + (dir / "rank.sh").string() + " & run=$!; ";
 }
@@ -33,8 +36,8 @@ int last_step(const std::string& run) {
 }
 
 // The run, which was stopped at step `at`, is resumed for some steps more, and equals one that never stopped.
-void expect_no_trace_of_the_stop(const std::string& run, int at) {
-  const auto duration = "'duration=" + std::to_string(at + 5) + " steps'";
+void expect_no_trace_of_the_stop(const std::string& run, int at, const std::string& more = "") {
+  const auto duration = more + "'duration=" + std::to_string(at + 5) + " steps'";
   expect_success(mpirun(3) + train(run, settings + duration));
   expect_success(mpirun(3) + train(run + "-straight", settings + duration));
   EXPECT_EQ(state(run)["state"], "done");
@@ -68,6 +71,45 @@ TEST(Stop, WhileTheValidationSetIsEncoded) {
   const auto alone = signal_once(train("validating-alone", settings + "roles.producers=auto " + validation), "TERM",
                                  workshop() / "validating-alone/STATE", "running");
   EXPECT_EQ(shell(alone).exit_code, 75);
+}
+
+// Of what is due after step 3, most of which is never done: a trainer stands still where it begins, and goes on with
+// the signal to stop. Where forward is collective all trainers must give up at the same turn.
+void expect_given_up(const std::string& run, const std::string& what, const std::string& strategy,
+                     const std::string& phase) {
+  const auto process = "/proc/$(cat " + (workshop() / run / "pid.1").string() + ")/status";
+  const auto outcome =
+      shell(start(run, what + strategy, "MILLRACE_INJECT=stop@1:3:" + phase + "/mpi-collective") + at_step(run, 2) +
+            wait_for(process, "State:.T") + "; began=$(date +%s); rank 1 USR1; rank 1 CONT; wait $run; code=$?; " +
+            "echo took $(($(date +%s) - began)) s; (exit $code)");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  const auto at = outcome.output.find("took ");
+  ASSERT_NE(at, std::string::npos) << outcome.output;
+  EXPECT_LT(std::stoi(outcome.output.substr(at + 5)), 30) << "what Slurm gives a job that is cancelled";
+  EXPECT_EQ(state(run)["state"], "requeue");
+  EXPECT_EQ(state(run)["step"], 3) << "the step that was reached";
+  for (const auto& line : lines(workshop() / run / "metrics.jsonl"))
+    EXPECT_FALSE(line.contains("validation_loss")) << "of a part of the set: " << line;
+  EXPECT_FALSE(fs::exists(workshop() / run / "samples"));
+  expect_no_trace_of_the_stop(run, 3, strategy);
+}
+
+const std::string split = "parallel.strategy=full_shard ", whole = "parallel.strategy=shard_grad_op ";
+
+TEST(Stop, ALongValidationIsGivenUp) {
+  const auto validation = "'validation.every=3 steps' validation.batches=200 data.validation.path=" +
+                          (workshop() / "shapes/00003.tar").string() + " ";
+  expect_given_up("validates", validation, whole, "validating");
+  expect_given_up("validates-split", validation, split, "validating");
+}
+
+TEST(Stop, PicturesAreGivenUp) {
+  const auto prompts = workshop() / "prompts.txt";
+  std::ofstream(prompts) << "a red circle\n";
+  const auto pictures =
+      "'samples.every=3 steps' samples.count=16 samples.steps=900 samples.prompts=" + prompts.string() + " ";
+  expect_given_up("paints", pictures, whole, "painting");
+  expect_given_up("paints-split", pictures, split, "painting");
 }
 
 TEST(Stop, ASilentProducerIsNamedAndCostsNoStep) {
@@ -160,7 +202,9 @@ TEST(Timeline, WhatTheUserWentBackFromIsSetAsideAndNeverContinued) {
   int aside = 0;
   for (const auto& name : checkpoints("back")) aside += name.find(".abandoned-") != name.npos;
   EXPECT_EQ(aside, 2) << "steps 9 and 12";
-  expect_success(mpirun(3) + train("back", often + "'duration=12 steps'"));
+  const auto again = shell(mpirun(3) + train("back", often + "'duration=12 steps'"));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  expect_mentions(again, "/back/checkpoints: 2 step-*.abandoned-* of times that are not continued take ");
   EXPECT_EQ(lines(workshop() / "back/ids.jsonl"), ids);
   EXPECT_EQ(read(weights_of("back")), weights);
 }
