@@ -207,16 +207,18 @@ void ShardedModel::share_with_replicas(const torch::Tensor& shard, int from_repl
   groups_->share_with_replicas(shard, from_replica);
 }
 
-// A gather of before may still be reading the shards while they are written to: what it brings is replaced by this
-// one's.
+void ShardedModel::begin_update() {
+  if (!gathers_.empty()) provide_bucket(gathers_.back().bucket);
+}
+
 void ShardedModel::publish_parameters() {
   if (plan().splits_parameters()) {
     for (const int bucket : std::exchange(whole_, {})) release_memory(parameters_[bucket]);
     return;
   }
-  gathers_.clear();
+  begin_update();
   for (int b = 0; b < buckets(); ++b) gathers_.push_back({b, groups_->gather(parameter_shards_[b], parameters_[b])});
-  if (!layers_wait_) provide_bucket(buckets() - 1);
+  if (!layers_wait_) begin_update();
 }
 
 void ShardedModel::provide(const torch::Tensor& parameter) {

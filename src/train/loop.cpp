@@ -351,6 +351,7 @@ class Loop {
     else
       paint();
     if (latents.defined()) show_samples(latents, watch);
+    painting_seconds_ += watch.seconds();
     phase::current = phase::accounting;
   }
 
@@ -374,7 +375,6 @@ class Loop {
     log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
               100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
     painted_at_ = seconds();
-    painting_seconds_ += took;
   } catch (...) {
     log::warning("samples of step {}: {}", state_.step, present_error().what());
   }

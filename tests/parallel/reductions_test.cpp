@@ -172,8 +172,13 @@ class LateCollectives final : public Collectives {
   void reduce_scatter_sum(Memory data, Memory own) override {
     later([this, data, own] { collectives_->reduce_scatter_sum(data, own); });
   }
+  // As some algorithms of NCCL do, also the own part is written, as it was when the transfer began.
   void all_gather(Memory own, Memory all) override {
-    later([this, own, all] { collectives_->all_gather(own, all); });
+    std::vector<std::byte> copy(own.begin(), own.begin() + own.bytes());
+    later([this, own, all, copy = std::move(copy)] {
+      std::ranges::copy(copy, own.begin());
+      collectives_->all_gather(own, all);
+    });
   }
   void broadcast(Memory data, int root) override {
     later([this, data, root] { collectives_->broadcast(data, root); });

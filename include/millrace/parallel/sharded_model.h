@@ -78,6 +78,9 @@ class ShardedModel final : private nn::ParameterSource {
 
   // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
+  // Before parameter shards are written to: gathers that are under way end first, since they may write the own part of
+  // a bucket back to where it was read.
+  void begin_update();
   // Parameter shards were written to: the next forward pass uses them on every rank. Starts to gather them, each layer
   // waits for its own; where parameters are split they are gathered at each use. Collective.
   void publish_parameters();
