@@ -45,7 +45,8 @@ std::string CheckpointWatch::run_state() const {
   const bool has_done = fs::exists(run_ / "DONE", ignored);
   if (!fs::exists(run_ / "STATE", ignored)) return has_done ? "done" : "";
   const auto json = nlohmann::json::parse(read_file(run_ / "STATE"), nullptr, /*allow_exceptions=*/false);
-  const auto state = json.is_object() ? json.value("state", "") : "";
+  const bool has_state = json.is_object() && json.contains("state") && json["state"].is_string();
+  const auto state = has_state ? json["state"].get<std::string>() : "";
   return state == "done" && !has_done ? "" : state;
 }
 

@@ -199,7 +199,8 @@ class Evaluation {
       if (session_.is_root()) log::info("{} is scored already", name_of(about(*checkpoint)));
       return;
     }
-    load(*checkpoint);
+    make_networks(*checkpoint);
+    load_weights(*checkpoint);
     score_loaded(*checkpoint);
   }
 
@@ -210,18 +211,23 @@ class Evaluation {
                             return is_scored({{"step", step}, {"digest", digest}});
                           });
     while (const auto path = watch.next()) {
+      // What fails by the checkpoint costs this one; what fails by the model's folder or the data would cost all.
+      const auto is_readable = [&](auto&& read) {
+        try {
+          read();
+          return true;
+        } catch (const AgreedError& error) {
+          const bool is_there = on_all(world(), [&] { return fs::exists(*path); });
+          if (session_.is_root())
+            log::warning("{} is passed over: {}", path->string(), is_there ? error.what() : "it is gone");
+          watch.pass_over(*path);
+          return false;
+        }
+      };
       std::optional<CheckpointReader> checkpoint;
-      try {
-        checkpoint = CheckpointReader::open(*path, world());
-        load(*checkpoint);
-      } catch (const AgreedError& error) {
-        const bool is_there = on_all(world(), [&] { return fs::exists(*path); });
-        if (session_.is_root())
-          log::warning("{} is passed over: {}", path->string(), is_there ? error.what() : "it is gone");
-        watch.pass_over(*path);
-        continue;
-      }
-      score_loaded(*checkpoint);
+      if (!is_readable([&] { checkpoint = CheckpointReader::open(*path, world()); })) continue;
+      make_networks(*checkpoint);
+      if (is_readable([&] { load_weights(*checkpoint); })) score_loaded(*checkpoint);
     }
   }
 
@@ -238,17 +244,19 @@ class Evaluation {
                   "evaluate.metrics=[clip] takes one");
   }
 
-  // Makes the networks with the first checkpoint; fills in the weights.
-  void load(const CheckpointReader& checkpoint) {
-    if (!painter_) {
-      on_all(world(), [&] {
-        pipeline_ = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
-        painter_.emplace(checkpoint, pipeline_, root_.tokenizer, arithmetic_);
-        trained_ = trained_config(checkpoint);
-        trained_.run.dir.value = folder().string();
-      });
-      if (trained_.data.validation) loss_.emplace(session_, trained_, pipeline_, painter_->unet(), arithmetic_.dtype);
-    }
+  // With the first checkpoint.
+  void make_networks(const CheckpointReader& checkpoint) {
+    if (painter_) return;
+    on_all(world(), [&] {
+      pipeline_ = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+      painter_.emplace(checkpoint, pipeline_, root_.tokenizer, arithmetic_);
+      trained_ = trained_config(checkpoint);
+      trained_.run.dir.value = folder().string();
+    });
+    if (trained_.data.validation) loss_.emplace(session_, trained_, pipeline_, painter_->unet(), arithmetic_.dtype);
+  }
+
+  void load_weights(const CheckpointReader& checkpoint) {
     on_all(world(), [&] { painter_->load_weights(checkpoint); });
   }
 
