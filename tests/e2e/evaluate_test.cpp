@@ -93,7 +93,10 @@ static std::string validated() {
 // The pictures that generate leaves, without its grid, are those that a pipeline's scores are of.
 TEST(Evaluate, TheFolderOfGenerateScoresAsItsPipeline) {
   const std::string sampling = " generate.steps=2 generate.sampler=ddim generate.guidance_scale=4 threads=1 ";
-  expect_success(millrace + " generate run.device=cpu --pipeline " + at("tiny") + " --prompts " + prompts() +
+  std::ofstream list(at("captions.txt"));
+  for (const auto& line : lines(prompts())) list << line["caption"].get<std::string>() << "\n";
+  list.close();
+  expect_success(millrace + " generate run.device=cpu --pipeline " + at("tiny") + " --prompts " + at("captions.txt") +
                  " --out " + at("painted") + sampling + "generate.batch_size=3");
   ASSERT_TRUE(fs::exists(workshop() / "painted/grid.png"));
   expect_success(evaluate + "--images " + at("painted") + " --out " + at("of-folder") + measures() + sampling);
