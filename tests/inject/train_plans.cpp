@@ -80,7 +80,7 @@ void add_reads(Places& places) {
   places.add_of_last("kill", "open=text_encoder/model.safetensors", killed);
   places.add({"eio@*:*:open=checkpoints/:1+"}, refused);
   places.add({"eio@*:*:read=checkpoints/:1+"}, refused);
-  places.add({"eio@*:*:read=step-00000004/:1+"}, undisturbed).says = "cannot be read back";
+  places.add({"eio@*:*:read=step-00000004/:1+"}, undisturbed).says = "could not be read back";
   places.add({"eio@0:*:open=run/LEASE:1+"}, undisturbed);
   places.add({"short@*:*:read:1+"}, undisturbed);
 }
