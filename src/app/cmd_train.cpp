@@ -41,10 +41,9 @@ bool is_finished(const TrainPlan& plan) {
 int finish_without_training(const Session& session, const TrainPlan& plan) {
   // Another instance may still be at work; a folder that nobody holds is left as it is.
   const fs::path dir = plan.config.run.dir.value;
-  std::int64_t held = session.is_root() && fs::exists(dir / "LEASE") ? 1 : 0;
-  session.world.group().all_reduce_max(std::span(&held, 1));
+  const bool is_held = session.world.group().any(session.is_root() && fs::exists(dir / "LEASE"));
   std::optional<RunLease> lease;
-  if (held) lease.emplace(RunLease::acquire(session.world.group(), dir));
+  if (is_held) lease.emplace(RunLease::acquire(session.world.group(), dir));
   on_root(session.world.group(), [&] {
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
               plan.start.state.step, to_string(plan.config.duration));

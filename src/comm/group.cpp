@@ -64,6 +64,10 @@ void Group::all_reduce_max(std::span<std::int64_t> values) const {
 void Group::all_reduce_min(std::span<std::int64_t> values) const {
   backend_->all_reduce(values, Reduction::min);
 }
+std::int64_t Group::largest(std::int64_t mine) const {
+  all_reduce_max(std::span(&mine, 1));
+  return mine;
+}
 
 std::vector<std::string> Group::gather_strings(const std::string& mine, int root) const {
   return backend_->gather_strings(mine, root);

@@ -68,15 +68,14 @@ void GradientBuckets::start_sum(int b) {
   constexpr std::size_t at_once = 2;  // copies in bfloat16
   if (travel_in_bfloat16_ && travelling_.size() == at_once) arrive();
   const auto whole = travel_in_bfloat16_ ? buckets_[b].to(torch::kBFloat16) : buckets_[b];
-  const auto own = groups_.shard_of(whole);
-  travelling_.push_back({b, whole, own, groups_.sum(whole, own)});
+  travelling_.push_back({b, whole, groups_.sum(whole, groups_.shard_of(whole))});
 }
 
 // The oldest one's sum may be read.
 void GradientBuckets::arrive() {
   const auto& oldest = travelling_.front();
   groups_.join(oldest.mark);
-  if (travel_in_bfloat16_) groups_.shard_of(buckets_[oldest.bucket]).copy_(oldest.own);
+  if (travel_in_bfloat16_) groups_.shard_of(buckets_[oldest.bucket]).copy_(groups_.shard_of(oldest.whole));
   travelling_.pop_front();
 }
 

@@ -48,7 +48,7 @@ class GradientBuckets {
   // Sums that have been started, the oldest first, and what is on its way: the bucket itself or its bfloat16 form.
   struct Travelling {
     int bucket;
-    torch::Tensor whole, own;
+    torch::Tensor whole;
     ShardGroups::Mark mark;
   };
   std::deque<Travelling> travelling_;

@@ -67,8 +67,7 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
 double AutoencoderTask::latent_deviation(const Group& trainers) {
   const auto samples = std::ssize(local_batch_);
   const std::int64_t micro = options_.micro_batch, own_turns = (samples + micro - 1) / micro;
-  std::int64_t turns = own_turns;
-  trainers.all_reduce_max(std::span(&turns, 1));
+  const auto turns = trainers.largest(own_turns);
   double sums[] = {0, 0, 0};
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     const auto begin = micro * std::min(turn, own_turns - 1);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int time_is_up = 1000;  // among the numbers of signals
 constexpr double reserve_seconds = 30;
-constexpr double round_seconds = 1, longest_round_seconds = 5;
+constexpr double round_seconds = 1;
 
 std::string describe_wish(int wish) {
   if (wish == time_is_up) return "the job's time limit";
@@ -39,8 +39,7 @@ std::optional<double> Leaving::wait_for_batches(double save_seconds) {
     const Stopwatch round;
     if (!there) there = next_batch(round_seconds, waited);
     ++phase::moves;
-    waited +=
-        std::min(round.seconds(), longest_round_seconds);  // else this process was stopped, perhaps with all others
+    waited += awake_seconds(round.seconds());
     std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1};
     context_.trainers.all_reduce_max(wishes);
     const auto [wish, failed, waiting] = wishes;
@@ -53,9 +52,7 @@ std::optional<double> Leaving::wait_for_batches(double save_seconds) {
 }
 
 bool Leaving::is_wanted(double save_seconds) const {
-  std::int64_t wish = wish_to_stop(save_seconds);
-  context_.trainers.all_reduce_max(std::span(&wish, 1));
-  return wish != 0;
+  return context_.trainers.any(wish_to_stop(save_seconds) != 0);
 }
 
 void Leaving::step_took(double seconds) {

@@ -178,9 +178,7 @@ class Loop {
   // the one with most; what is extra repeats the last one with loss 0.
   int turns_of_all(int own_turns) const {
     if (!context_.model.plan().splits_parameters()) return own_turns;
-    std::int64_t turns = own_turns;
-    context_.trainers.all_reduce_max(std::span(&turns, 1));
-    return static_cast<int>(turns);
+    return static_cast<int>(context_.trainers.largest(own_turns));
   }
 
   // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
@@ -357,14 +355,14 @@ class Loop {
 
   // Collective.
   bool have_samples_had_their_share() {
-    std::int64_t over = is_root() && exceed_share_of_samples(painting_seconds_, seconds() - start_.seconds) ? 1 : 0;
-    context_.trainers.all_reduce_max(std::span(&over, 1));
-    if (over > 0 && is_root())
+    const bool is_over =
+        context_.trainers.any(is_root() && exceed_share_of_samples(painting_seconds_, seconds() - start_.seconds));
+    if (is_over && is_root())
       log::info(
           "no samples of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
           "samples.every, fewer samples.count or samples.steps would do",
           state_.step, painting_seconds_);
-    return over > 0;
+    return is_over;
   }
 
   // Pictures are no reason to end a run.

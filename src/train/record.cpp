@@ -23,8 +23,7 @@ torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
   constexpr std::int64_t message_bytes = 1 << 28;
   const auto mine = part.contiguous();
   const auto row_bytes = static_cast<std::int64_t>(mine.nbytes()) / mine.size(0);
-  std::int64_t most = mine.size(0);  // rows of a trainer
-  trainers.all_reduce_max(std::span(&most, 1));
+  const auto most = trainers.largest(mine.size(0));  // rows of a trainer
   const auto at_once = std::max<std::int64_t>(1, message_bytes / row_bytes / trainers.size());
   std::vector<std::string> bytes_of_trainer(static_cast<std::size_t>(trainers.size()));
   for (std::int64_t begin = 0; begin < most; begin += at_once) {

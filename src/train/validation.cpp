@@ -70,8 +70,7 @@ std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std:
     for (std::int64_t begin = 0; begin < count; begin += options_.micro_batch)
       turns.push_back({&batch, begin, std::min(begin + options_.micro_batch, count)});
   }
-  auto most = static_cast<std::int64_t>(turns.size());
-  trainers.all_reduce_max(std::span(&most, 1));
+  const auto most = trainers.largest(std::ssize(turns));
   ensure(!turns.empty(), "a trainer without samples for validation");
   TimestepSums sums(schedule_.size());
   for (std::int64_t number = 0; number < most; ++number) {

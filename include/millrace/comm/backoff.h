@@ -1,7 +1,8 @@
 #pragma once
-#include <algorithm>
 #include <chrono>
 #include <thread>
+
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 
@@ -17,18 +18,16 @@ class Backoff {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     const double now = seconds();
-    awake_seconds_ += std::min(now - paused_, longest_turn);
+    awake_seconds_ += millrace::awake_seconds(now - paused_);
     paused_ = now;
   }
   // Since construction.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  // Of these, what counts against those that are waited for: a turn that took longer was not spent looking. This
-  // process was stopped meanwhile, and perhaps all others with it (scontrol suspend, a closed laptop).
+  // Of these, what counts against those that are waited for.
   double awake_seconds() const { return awake_seconds_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr double longest_turn = 5;
   Clock::time_point start_ = Clock::now();
   double paused_ = 0, awake_seconds_ = 0;
 };

@@ -70,8 +70,6 @@ class BenchResult {
   std::optional<LayerTable> layers_;
 };
 
-double median_of(std::vector<double> values);
-
 // Warm-up runs for `bench.warm_up`, one at least, then `bench.runs` measured runs; none is started when the warm-up and
 // `bench.seconds` have passed. All ranks decide alike.
 template <class Body>

@@ -3,14 +3,9 @@
 
 #include "bench/bench.h"
 #include "command.h"
+#include "median.h"
 
 namespace millrace {
-
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 void BenchResult::add(const std::string& name, const std::string& unit, double value) {
   auto found =

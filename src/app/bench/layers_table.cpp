@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "bench/layers.h"
+#include "median.h"
 
 namespace millrace {
 

@@ -85,9 +85,7 @@ std::optional<std::filesystem::path> CheckpointWatch::next() {
       has_said_that_it_waits_ = true;
     });
     answer = world.broadcast(answer);
-    std::int64_t end = ends ? 1 : 0;
-    world.all_reduce_max(std::span(&end, 1));
-    if (end) return std::nullopt;
+    if (world.any(ends)) return std::nullopt;
     if (!answer.empty()) return answer;
     sleep_unless_stopped(look_every_seconds);
   }

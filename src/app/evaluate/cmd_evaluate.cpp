@@ -192,10 +192,9 @@ class Evaluation {
       throw AgreedError(Error(Exit::io, fmt::format("{} has no checkpoint yet", job_.path.string()),
                               "checkpoint.every says how often a run saves; --follow waits for the first one"),
                         world());
-    std::int64_t is_old = 0;
-    on_root(world(), [&] { is_old = is_scored(about(*checkpoint)) ? 1 : 0; });
-    world().all_reduce_max(std::span(&is_old, 1));
-    if (is_old) {
+    bool is_old = false;
+    on_root(world(), [&] { is_old = is_scored(about(*checkpoint)); });
+    if (world().any(is_old)) {
       if (session_.is_root()) log::info("{} is scored already", name_of(about(*checkpoint)));
       return;
     }
@@ -294,13 +293,12 @@ class Evaluation {
 
   // By the file on rank 0. Collective.
   bool is_held(Json line) const {
-    std::int64_t held = 0;
+    bool is_held = false;
     on_root(world(), [&] {
       line["protocol"] = protocol();
-      held = file_->holds(line) ? 1 : 0;
+      is_held = file_->holds(line);
     });
-    world().all_reduce_max(std::span(&held, 1));
-    return held != 0;
+    return world().any(is_held);
   }
 
   Scores paint_and_score(const Json& line, double scale) {

@@ -61,9 +61,7 @@ ValidationLoss RunLoss::measure() {
   const auto& world = session_.world.group();
   std::optional<ValidationLoss> loss;
   if (validation_) loss = validation_->loss(part_, [&] { return told_to_stop(part_); });
-  std::int64_t gave_up = validation_ && !loss ? 1 : 0;
-  world.all_reduce_max(std::span(&gave_up, 1));
-  if (gave_up)
+  if (world.any(validation_ && !loss))
     throw AgreedError({Exit::requeue, "told to stop while measuring the loss; the same command measures it again"},
                       world);
   return loss.value_or(ValidationLoss{});

@@ -7,6 +7,9 @@
 #include <map>
 #include <numeric>
 #include <ranges>
+#include <utility>
+
+#include "median.h"
 
 namespace millrace::preflight {
 
@@ -28,9 +31,7 @@ double median(const Facts<double>& facts) {
   if (facts.empty()) return 0;
   std::vector<double> values;
   for (const auto& fact : facts) values.push_back(fact.value);
-  std::ranges::sort(values);
-  const auto middle = values.size() / 2;
-  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return median_of(std::move(values));
 }
 
 Facts<double> far_below(const Facts<double>& facts, double share) {

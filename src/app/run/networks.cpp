@@ -58,28 +58,32 @@ torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
   return encoder.encode(tokenizer.encode(""));
 }
 
-// Text embeddings of the pictures' prompts, (N or 2 N, 77, C) on the host. The encoder is let go of afterwards.
-static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan) {
-  const auto& c = plan.config;
+// Of the pictures: N prompts, or 2 N with the negative ones first.
+static std::vector<std::string> texts_of_samples(const TrainPlan& plan) {
   std::vector<std::string> texts;
-  if (c.samples.guidance_scale > 1)
+  if (plan.config.samples.guidance_scale > 1)
     for (const auto& sample : plan.samples) texts.push_back(sample.negative_prompt);
   for (const auto& sample : plan.samples) texts.push_back(sample.prompt);
-  auto encoder = plan.pipeline.load_text_encoder(session.device, parse_dtype(c.encode.dtype, session.device));
-  const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
-  return text_embeddings(encoder, tokenizer, texts).to(torch::kCPU, torch::kFloat32).contiguous();
+  return texts;
 }
 
-// What `root` has of these (rows, 77, C), on all ranks. Collective.
-static torch::Tensor broadcast_embeddings(const Group& world, const torch::Tensor& text, int root) {
+// (texts, 77, C) on the host. The encoder is let go of afterwards.
+static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan) {
+  const auto& c = plan.config;
+  auto encoder = plan.pipeline.load_text_encoder(session.device, parse_dtype(c.encode.dtype, session.device));
+  const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
+  return text_embeddings(encoder, tokenizer, texts_of_samples(plan)).to(torch::kCPU, torch::kFloat32).contiguous();
+}
+
+// What `root` has of these f32 (texts, 77, C), on all ranks. Collective.
+static torch::Tensor broadcast_embeddings(const Group& world, const torch::Tensor& embeddings, std::int64_t texts,
+                                          int root) {
   std::string bytes;
-  if (world.rank() == root) bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
-  std::int64_t rows = world.rank() == root ? text.size(0) : 0;
+  if (world.rank() == root) bytes.assign(static_cast<const char*>(embeddings.data_ptr()), embeddings.nbytes());
   bytes = world.broadcast(std::move(bytes), root);
-  world.all_reduce_max(std::span(&rows, 1));
   const auto copy = torch::empty({static_cast<std::int64_t>(bytes.size() / sizeof(float))}, torch::kFloat32);
   std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
-  return copy.view({rows, token_count, -1});
+  return copy.view({texts, token_count, -1});
 }
 
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
@@ -98,8 +102,8 @@ LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
     samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
   });
   if (plan.samples.empty()) return;
-  const auto text = broadcast_embeddings(world, samples_text, painter);
-  if (plan.roles.trains(rank)) samples_text = text;
+  const auto embeddings = broadcast_embeddings(world, samples_text, std::ssize(texts_of_samples(plan)), painter);
+  if (plan.roles.trains(rank)) samples_text = embeddings;
 }
 
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, const Start& start) {

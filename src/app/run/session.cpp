@@ -121,9 +121,7 @@ void open_log(const Session& session, const std::filesystem::path& run_dir, cons
 }
 
 bool told_to_stop(const Group& group) {
-  std::int64_t signal = stop::signal_number();
-  group.all_reduce_max(std::span(&signal, 1));
-  return signal != 0;
+  return group.any(stop::requested());
 }
 
 int stopped_before_start(const Session& session) {

@@ -5,11 +5,10 @@
 #include <set>
 
 #include "millrace/core/log.h"
-#include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
-#include "millrace/nn/fused.h"
 #include "millrace/nn/gpu_watch.h"
 #include "millrace/parallel/state_memory.h"
+#include "run/training_pass.h"
 
 namespace millrace {
 
@@ -55,16 +54,8 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
 void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device) {
   const auto& c = plan.config;
   const auto& moments = plan.encoding.shape.moments;
-  const auto dtype = parse_dtype(c.model.dtype, device);
-  const auto state = plan_state_memory(model.layout(), model.plan(), dtype, c.ema.enabled);
-  const UNetPass pass{.batch = c.batch.micro,
-                      .height = moments[1],
-                      .width = moments[2],
-                      .dtype = dtype,
-                      .gradient_checkpointing = c.model.gradient_checkpointing,
-                      .device = device.type(),
-                      .channels_last = c.model.channels_last.value.value_or(device.is_cuda()),
-                      .fused_kernels = nn::fused_kernels_on(device)};
+  const auto pass = training_pass(c.model, c.batch.micro, moments[1], moments[2], device);
+  const auto state = plan_state_memory(model.layout(), model.plan(), pass.dtype, c.ema.enabled);
   const auto activations = unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), c.batch.micro,

@@ -43,7 +43,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
                                   ParcelReceiver& receiver, const Group& trainers, double limit_seconds) {
   BatchReceiver source(receiver, producer_of, plan.samples_per_stripe());
   std::vector<EncodedBatch> batches;
-  double waited = 0;  // for the next one, as far as this process was running (Leaving::wait_for_batches)
+  double waited = 0;  // for the next one
   for (;;) {
     const bool is_whole = std::ssize(batches) == plan.batches;
     std::int64_t facts[] = {stop::requested() || receiver.signal_number() != 0 ? 1 : 0, is_whole ? 0 : 1};
@@ -56,7 +56,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
     }
     const Stopwatch round;
     auto batch = source.next(/*seconds=*/1);
-    waited = batch ? 0 : waited + std::min(round.seconds(), 5.0);
+    waited = batch ? 0 : waited + awake_seconds(round.seconds());
     if (batch) batches.push_back(std::move(*batch));
     if (const auto stripe = source.overdue_stripe(limit_seconds); stripe && waited > limit_seconds)
       throw Error(Exit::timeout,

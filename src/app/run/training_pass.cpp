@@ -1,0 +1,19 @@
+#include "run/training_pass.h"
+
+#include "millrace/nn/device.h"
+
+namespace millrace {
+
+UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
+                       torch::Device device) {
+  return {.batch = micro_batch,
+          .height = height,
+          .width = width,
+          .dtype = parse_dtype(model.dtype, device),
+          .gradient_checkpointing = model.gradient_checkpointing,
+          .device = device.type(),
+          .channels_last = model.channels_last.value_or(device.is_cuda()),
+          .fused_kernels = model.fused_kernels.value_or(device.is_cuda())};
+}
+
+}  // namespace millrace
