@@ -10,7 +10,8 @@ cores. Prints each side's rate, the time it takes of a core, and the peak of the
 (PSS, shared pages counted once), then the ratios of the first side to every other one. Ray starts its pool anew in every
 pass, so its rate is that after the first batch, and its processes end before their time can be read; the others' is that of
 whole passes. The Python that runs this runs the wds sides: it needs webdataset, torch, torchvision, transformers, opencv and
-Pillow; Ray's may be another one (--ray-python).
+Pillow; Ray's may be another one (--ray-python). --json: a line for each figure of each round, which scripts/bench/record keeps;
+the first side is then the one that the others are compared with.
 """
 import argparse
 import json
@@ -86,6 +87,14 @@ def command_of(side, options):
     return (["taskset", "-c", options.cores] if options.cores else []) + command
 
 
+def words_of(side, options):
+    """What a side is, in a table."""
+    count = side.lstrip("abcdefghijklmnopqrstuvwxyz")
+    workers = f"{count} worker{'' if count == '1' else 's'}" if count != "0" else "no workers"
+    return {"millrace": "millrace", "wds": f"webdataset + DataLoader, {options.transform}, {workers}",
+            "ray": f"Ray Data, {options.transform}, {workers}"}[side[:len(side) - len(count)]]
+
+
 def spread(values, digits=1):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
@@ -103,6 +112,7 @@ def main():
     parser.add_argument("--shuffle", type=int, default=1000)
     parser.add_argument("--ray-python", default=sys.executable)
     parser.add_argument("--millrace", default=str(HERE / "../../build/release/bin/millrace"))
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.tars = [os.path.abspath(tar) for tar in options.tars]
     environment = dict(os.environ, PYTHONPATH=str(HERE), TOKENIZERS_PARALLELISM="false")
@@ -118,7 +128,13 @@ def main():
             if not side.startswith("ray"):
                 processor[side].append(next(line["median"] for line in lines if line["figure"] == "processor"))
             memory[side].append(peak)
+            if options.json:
+                for figure, unit, values in (("samples", "samples/s", rates), ("processor", "ms/sample", processor), ("peak memory", "MiB", memory)):
+                    if values[side]:
+                        print(json.dumps({"bench": "loader", "side": words_of(side, options), "figure": figure, "unit": unit, "median": values[side][-1]}))
         print(f"round {number + 1} of {options.rounds}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    if options.json:
+        return
     print(f"{options.transform}, {options.resolution} px, batches of {options.batch}, shuffled by {options.shuffle}, cores {options.cores or 'all'} "
           f"of {os.cpu_count()}, load when a side began {min(loads):.1f} to {max(loads):.1f}")
     for side in sides:

@@ -88,6 +88,7 @@ def main():
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="a line for each run, which scripts/bench/record keeps")
     options = parser.parse_args()
 
     ports = multiprocessing.Queue()
@@ -114,12 +115,16 @@ def main():
             got = successes(work)
             assert got == options.images, f"{name}: {got} of {options.images}"
             shutil.rmtree(work)
+            if options.json:
+                print(json.dumps({"bench": "download", "side": name, "figure": "images", "unit": "img/s", "median": options.images / seconds[name][-1]}))
+    shutil.rmtree(root)
+    server.terminate()
+    if options.json:
+        return
     for name, values in seconds.items():
         rates = [options.images / value for value in values]
         print(f"{name:12} {statistics.median(rates):8.0f} img/s  (runs: {', '.join(f'{rate:.0f}' for rate in rates)})")
     print(f"ratio        {statistics.median(seconds['img2dataset']) / statistics.median(seconds['millrace']):8.2f}")
-    shutil.rmtree(root)
-    server.terminate()
 
 
 if __name__ == "__main__":
