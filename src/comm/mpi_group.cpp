@@ -20,31 +20,44 @@ MPI_Op operation(Reduction reduction) {
   throw Error(Exit::bug, "unknown reduction");
 }
 
-// The texts of all ranks, one behind the other.
-struct Texts {
-  explicit Texts(const std::vector<int>& lengths) : lengths(lengths), offsets(lengths.size()) {
-    std::int64_t total = 0;
-    for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
-      offsets[rank] = static_cast<int>(total);
-      total += lengths[rank];
-      ensure(total <= static_cast<std::int64_t>(message_bytes), "texts too long to be gathered");
-    }
-    all.resize(static_cast<std::size_t>(total));
-  }
+// Of the texts of all ranks together, in one exchange: far below what MPI's counts reach.
+constexpr std::int64_t gathered_bytes = std::int64_t{1} << 26;
 
-  std::vector<std::string> split() const {
-    std::vector<std::string> texts;
-    for (std::size_t rank = 0; rank < lengths.size(); ++rank) texts.push_back(all.substr(offsets[rank], lengths[rank]));
-    return texts;
+// Pieces of every rank's text, one behind the other.
+struct Pieces {
+  Pieces(const std::vector<std::int64_t>& text_bytes, std::int64_t begin, std::int64_t at_once) {
+    for (const auto whole : text_bytes) {
+      offsets.push_back(offsets.empty() ? 0 : offsets.back() + lengths.back());
+      lengths.push_back(static_cast<int>(std::clamp<std::int64_t>(whole - begin, 0, at_once)));
+    }
   }
 
   std::vector<int> lengths, offsets;
-  std::string all;
+  std::string all;  // where they arrive
 };
 
-int length_of(const std::string& text) {
-  ensure(text.size() <= message_bytes, "text too long to be gathered");
-  return static_cast<int>(text.size());
+// The same share of every text at a time. `exchange` starts to send this rank's and, where they arrive, to receive all.
+template <class Exchange>
+std::vector<std::string> gather_in_pieces(const MpiGroup& group, const std::string& mine, bool arrive_here,
+                                          const Exchange& exchange) {
+  const auto rank = static_cast<std::size_t>(group.rank());
+  std::vector<std::int64_t> text_bytes(static_cast<std::size_t>(group.size()));
+  text_bytes[rank] = static_cast<std::int64_t>(mine.size());
+  group.all_reduce(text_bytes, Reduction::sum);
+  const auto at_once = std::max<std::int64_t>(1, gathered_bytes / group.size());
+  std::vector<std::string> texts(arrive_here ? text_bytes.size() : 0);
+  for (std::int64_t begin = 0; begin < std::ranges::max(text_bytes); begin += at_once) {
+    Pieces pieces(text_bytes, begin, at_once);
+    if (arrive_here) pieces.all.resize(static_cast<std::size_t>(pieces.offsets.back() + pieces.lengths.back()));
+    MPI_Request request;
+    const auto* const piece = mine.data() + std::min(begin, text_bytes[rank]);
+    call_mpi([&] { return exchange(piece, pieces.lengths[rank], pieces, &request); });
+    group.wait(request, "gather");
+    for (std::size_t r = 0; r < texts.size(); ++r)
+      texts[r].append(pieces.all, static_cast<std::size_t>(pieces.offsets[r]),
+                      static_cast<std::size_t>(pieces.lengths[r]));
+  }
+  return texts;
 }
 
 }  // namespace
@@ -110,33 +123,19 @@ void MpiGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) c
 }
 
 std::vector<std::string> MpiGroup::gather_strings(const std::string& mine, int root) const {
-  const int length = length_of(mine);
-  std::vector<int> lengths(rank_ == root ? size_ : 0);
-  MPI_Request request;
-  call_mpi([&] { return MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, root, comm_, &request); });
-  wait(request, "gather");
-  Texts texts(lengths);
-  call_mpi([&] {
-    return MPI_Igatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
-                        MPI_CHAR, root, comm_, &request);
-  });
-  wait(request, "gather");
-  return texts.split();
+  const auto exchange = [&](const char* piece, int bytes, Pieces& pieces, MPI_Request* request) {
+    return MPI_Igatherv(piece, bytes, MPI_CHAR, pieces.all.data(), pieces.lengths.data(), pieces.offsets.data(),
+                        MPI_CHAR, root, comm_, request);
+  };
+  return gather_in_pieces(*this, mine, rank_ == root, exchange);
 }
 
 std::vector<std::string> MpiGroup::all_gather_strings(const std::string& mine) const {
-  const int length = length_of(mine);
-  std::vector<int> lengths(size_);
-  MPI_Request request;
-  call_mpi([&] { return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, &request); });
-  wait(request, "all_gather");
-  Texts texts(lengths);
-  call_mpi([&] {
-    return MPI_Iallgatherv(mine.data(), length, MPI_CHAR, texts.all.data(), texts.lengths.data(), texts.offsets.data(),
-                           MPI_CHAR, comm_, &request);
-  });
-  wait(request, "all_gather");
-  return texts.split();
+  const auto exchange = [&](const char* piece, int bytes, Pieces& pieces, MPI_Request* request) {
+    return MPI_Iallgatherv(piece, bytes, MPI_CHAR, pieces.all.data(), pieces.lengths.data(), pieces.offsets.data(),
+                           MPI_CHAR, comm_, request);
+  };
+  return gather_in_pieces(*this, mine, true, exchange);
 }
 
 Transfer MpiGroup::receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const {

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
+#include "millrace/core/visible.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
@@ -81,7 +83,13 @@ std::size_t distinguishing_components(const std::vector<std::string_view>& paths
 
 std::vector<std::string> archive_names(const std::vector<std::string>& paths, const std::string& section) {
   std::vector<std::string> full;
-  for (std::size_t i = 0; i < paths.size(); ++i) full.push_back(naming_path(paths[i], i));
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    full.push_back(naming_path(paths[i], i));
+    // Names stand in checkpoints, ids and records, which are JSON.
+    if (valid_utf8(full.back()) != full.back())
+      throw Error(Exit::usage, fmt::format("{}.path: the name of {} is not UTF-8", section, visible(paths[i])),
+                  "rename it");
+  }
   std::map<std::string_view, std::vector<std::string_view>> same_name;
   for (const std::string& path : full) same_name[tail(path, 1)].push_back(path);
   std::map<std::string_view, std::size_t> count;

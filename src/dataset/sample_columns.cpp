@@ -56,7 +56,7 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   const SourceColumns& wanted = config.columns;
   const TableColumn& image = chooser.choose(
       "image", wanted.image, {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL"});
-  if (image.holds == TableColumn::Holds::other)
+  if (image.holds != TableColumn::Holds::bytes && image.holds != TableColumn::Holds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.
   if (path.ends_with(".parquet") && !wanted.image && image.holds != TableColumn::Holds::bytes)
@@ -66,6 +66,10 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   const TableColumn& caption = config.type == SourceConfig::Type::class_labels
                                    ? chooser.choose("cls", wanted.cls, {"cls", "label"})
                                    : chooser.choose("caption", wanted.caption, {"caption", "TEXT", "text", "txt"});
+  if (caption.holds == TableColumn::Holds::nested)
+    chooser.fail(
+        fmt::format("{}: column {} holds several values a row, and a sample has one caption", path, caption.name),
+        config.type == SourceConfig::Type::class_labels ? "cls" : "caption");
   columns.names = {image.name, caption.name};
   columns.has_key = wanted.key.has_value();
   if (wanted.key) columns.names.push_back(chooser.choose("key", wanted.key, {}).name);

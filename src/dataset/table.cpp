@@ -52,7 +52,8 @@ bool is_parquet(std::string_view path) {
 TableColumn to_table_column(const ParquetColumn& column) {
   using Holds = TableColumn::Holds;
   const bool text = column.type == "string" || column.type == "large_string";
-  return {column.name, text ? Holds::text : column.holds_bytes ? Holds::bytes : Holds::other};
+  if (text) return {column.name, Holds::text};
+  return {column.name, column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other};
 }
 
 }  // namespace

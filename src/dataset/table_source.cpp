@@ -45,7 +45,7 @@ Cell meaning_of(Cell cell) {
 json json_of(const Cell& cell) {
   if (const auto* truth = std::get_if<bool>(&cell)) return *truth;
   if (const auto* number = std::get_if<std::int64_t>(&cell)) return *number;
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* text = std::get_if<std::string>(&cell)) return valid_utf8(*text);
   const auto* real = std::get_if<double>(&cell);
   if (!real || std::isnan(*real)) return nullptr;
   constexpr double largest = std::numeric_limits<double>::max();  // JSON knows no infinity
@@ -138,7 +138,7 @@ std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::s
 std::unique_ptr<SplitReader> TableSource::open(const Split& split, std::uint64_t first_row) const {
   try {
     return open_rows(split, first_row);
-  } catch (const StorageError&) {
+  } catch (const AccessError&) {
     throw;
   } catch (const Error& error) {
     if (error.exit() == Exit::bug) throw;

@@ -165,7 +165,8 @@ void write_stats(const DownloadConfig& config, const Shard& shard) {
                       {"start_time", seconds_of(shard.started())},
                       {"end_time", seconds_of(now)},
                       {"status_dict", messages}};
-  write_file_atomically(path_of(config, shard.number(), "_stats.json"), stats.dump(4) + "\n");
+  write_file_atomically(path_of(config, shard.number(), "_stats.json"),
+                        stats.dump(4, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 const std::string& text_in(const Cell& cell) {

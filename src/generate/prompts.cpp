@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 namespace {
@@ -34,6 +35,7 @@ std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const 
     if (line.empty()) continue;
     ImageRequest request{line, fallback.negative_prompt, fallback.seed + requests.size()};
     if (file.extension() == ".jsonl") read_row(line, fmt::format("{}, line {}", file.string(), number), request);
+    request.prompt = valid_utf8(request.prompt);
     requests.push_back(std::move(request));
   }
   if (requests.empty()) fail(Exit::io, "prompts: {} holds none", file.string());

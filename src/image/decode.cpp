@@ -29,7 +29,7 @@ std::optional<std::string> media_kind(std::string_view bytes) {
   const std::string_view brand = bytes.substr(8, 4);
   if (brand == "avif" || brand == "avis") return "an AVIF image";
   if (brand == "heic" || brand == "heix" || brand == "mif1" || brand == "msf1") return "a HEIF image";
-  return "a media file (" + std::string(brand) + ")";
+  return "a media file (" + valid_utf8(brand) + ")";  // of a stranger: any bytes
 }
 
 // Web servers answer with pages where an image was: look at the first words of a text.

@@ -291,17 +291,7 @@ class Loop {
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
-  std::vector<std::string> batch_ids() const {
-    std::string mine;
-    for (const auto& ref : context_.task.refs()) mine += ref.id + '\n';
-    std::vector<std::string> ids;
-    for (const auto& part : context_.trainers.gather_strings(mine)) {
-      std::size_t begin = 0;
-      for (std::size_t end; (end = part.find('\n', begin)) != part.npos; begin = end + 1)
-        ids.push_back(part.substr(begin, end - begin));
-    }
-    return ids;
-  }
+  std::vector<std::string> batch_ids() const { return gather_ids(context_.trainers, context_.task.refs()); }
 
   void write_ids() {
     if (!context_.config.log.ids) return;

@@ -17,28 +17,19 @@ DType dtype_of(const torch::Tensor& tensor) {
   return tensor.scalar_type() == torch::kInt64 ? DType::i64 : DType::f32;
 }
 
-// All trainers' parts of one tensor, joined along the samples; whole on rank 0 only. One message holds the same share
-// of every part, and less than the 1 GiB that a message may.
+// All trainers' parts of one tensor, joined along the samples; whole on rank 0 only.
 torch::Tensor gather(const Group& trainers, const torch::Tensor& part) {
-  constexpr std::int64_t message_bytes = 1 << 28;
   const auto mine = part.contiguous();
-  const auto row_bytes = static_cast<std::int64_t>(mine.nbytes()) / mine.size(0);
-  const auto most = trainers.largest(mine.size(0));  // rows of a trainer
-  const auto at_once = std::max<std::int64_t>(1, message_bytes / row_bytes / trainers.size());
-  std::vector<std::string> bytes_of_trainer(static_cast<std::size_t>(trainers.size()));
-  for (std::int64_t begin = 0; begin < most; begin += at_once) {
-    const auto count = std::clamp<std::int64_t>(mine.size(0) - begin, 0, at_once);
-    const auto* first = static_cast<const char*>(mine.data_ptr()) + std::min(begin, mine.size(0)) * row_bytes;
-    const auto parts = trainers.gather_strings({first, static_cast<std::size_t>(count * row_bytes)});
-    for (std::size_t t = 0; t < parts.size(); ++t) bytes_of_trainer[t] += parts[t];
-  }
+  const auto parts = trainers.gather_strings({static_cast<const char*>(mine.data_ptr()), mine.nbytes()});
   if (trainers.rank() != 0) return {};
+  const auto row_bytes = mine.nbytes() / static_cast<std::size_t>(mine.size(0));
+  std::size_t bytes = 0;
+  for (const auto& each : parts) bytes += each.size();
   auto shape = mine.sizes().vec();
-  shape[0] = 0;
-  for (const auto& bytes : bytes_of_trainer) shape[0] += static_cast<std::int64_t>(bytes.size()) / row_bytes;
+  shape[0] = static_cast<std::int64_t>(bytes / row_bytes);
   auto whole = torch::empty(shape, mine.options());
   auto* target = static_cast<char*>(whole.data_ptr());
-  for (const auto& bytes : bytes_of_trainer) target = std::copy(bytes.begin(), bytes.end(), target);
+  for (const auto& each : parts) target = std::ranges::copy(each, target).out;
   return whole;
 }
 
@@ -63,15 +54,19 @@ std::map<std::string, torch::Tensor> RecordPieces::take() {
   return whole;
 }
 
+std::vector<std::string> gather_ids(const Group& trainers, const std::vector<SampleRef>& refs) {
+  auto mine = nlohmann::json::array();
+  for (const auto& ref : refs) mine.push_back(ref.id);
+  std::vector<std::string> all;
+  for (const auto& part : trainers.gather_strings(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)))
+    for (auto& id : nlohmann::json::parse(part)) all.push_back(std::move(id.get_ref<std::string&>()));
+  return all;
+}
+
 void write_record(const Group& trainers, const std::filesystem::path& run_dir, std::int64_t step,
                   const std::vector<SampleRef>& refs, const std::map<std::string, torch::Tensor>& tensors, double loss,
                   double grad_norm) {
-  auto ids = nlohmann::json::array();
-  for (const auto& ref : refs) ids.push_back(ref.id);
-  auto all_ids = nlohmann::json::array();
-  for (const auto& part : trainers.gather_strings(ids.dump()))
-    for (auto& id : nlohmann::json::parse(part)) all_ids.push_back(std::move(id));
-
+  const auto ids = gather_ids(trainers, refs);
   std::map<std::string, torch::Tensor> whole;
   for (const auto& [name, tensor] : tensors) whole[name] = gather(trainers, tensor);
   if (trainers.rank() != 0) return;
@@ -86,7 +81,8 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
     std::error_code code;
     std::filesystem::create_directories(path.parent_path(), code);
     if (code) fail(Exit::io, "cannot make {}: {}", path.parent_path().string(), code.message());
-    save_safetensors(path, contents, {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", all_ids.dump()}});
+    save_safetensors(path, contents,
+                     {{"format", "pt"}, {"step", std::to_string(step)}, {"ids", nlohmann::json(ids).dump()}});
     log::info("record {}", path.string());
   } catch (const Error& error) {
     log::warning("no record of step {}, training continues: {}", step, error.what());

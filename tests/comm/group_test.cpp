@@ -51,6 +51,23 @@ TEST(Group, GathersTextsOfDifferentLengths) {
   EXPECT_EQ(at_root, group.rank() == root ? expected : std::vector<std::string>{});
 }
 
+// More than one exchange holds.
+TEST(Group, GathersLongTexts) {
+  const auto group = test_world().group();
+  const auto text_of = [](int rank) {
+    std::string text(rank == 0 ? 5 : 40'000'000 + rank, static_cast<char>('a' + rank));
+    for (std::size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('A' + i / 1000 % 26);
+    return text;
+  };
+  const auto mine = text_of(group.rank());
+  const auto at_root = group.gather_strings(mine);
+  const auto everywhere = group.all_gather_strings(mine);
+  ASSERT_EQ(everywhere.size(), static_cast<std::size_t>(group.size()));
+  for (int rank = 0; rank < group.size(); ++rank)
+    EXPECT_TRUE(everywhere[static_cast<std::size_t>(rank)] == text_of(rank)) << rank;
+  EXPECT_TRUE(at_root == (group.rank() == 0 ? everywhere : std::vector<std::string>{}));
+}
+
 TEST(Group, SplitsByColorInTheOrderOfKeys) {
   const auto group = test_world().group();
   const auto half = group.split(group.rank() % 2, -group.rank());

@@ -49,6 +49,8 @@ TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
               ElementsAre("00012", "13", "pipe-2", "pipe-3"));
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar"}), Error);
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar.gz"}), Error);
+  EXPECT_THAT(archive_names({"/a/caf\u00e9.tar"}), ElementsAre("caf\u00e9"));
+  EXPECT_THROW(archive_names({"/a/caf\xe9.tar"}), Error);
 }
 
 int stripes_for(int batch, const Manifest& manifest, config::Auto<int> wanted = {}) {

@@ -64,6 +64,26 @@ TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
   EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("neither bytes nor text"));
 }
 
+TEST(ParquetSource, ACaptionIsOneText) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/rows.parquet");
+  config.columns.caption = "tags";
+  const Error error = error_of([&] { manifest_of(config); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_THAT(error.what(), HasSubstr("column tags holds several values a row"));
+}
+
+TEST(ParquetSource, ACaptionThatIsNotUtf8IsReplacedInPart) {
+  TempFolder folder;
+  ParquetWriter writer(folder.path("a.parquet"), {{"jpg", ParquetField::Type::bytes}, {"caption"}, {"license"}});
+  writer.write({std::string("J"), std::string("a caf\xE9"), std::string("\xFE")});
+  writer.commit();
+  SourceConfig config = config_of(Type::parquet, folder.path("a.parquet"));
+  config.filters = {{"license", "free"}};
+  const RawSample sample = first_sample(config);
+  EXPECT_EQ(sample.caption, "a caf\uFFFD");
+  EXPECT_EQ(sample.json, "{\"license\":\"\uFFFD\"}");
+}
+
 // img2dataset lays tables with addresses beside its tars: reading images from there would mean fetching them again.
 TEST(ParquetSource, AddressesAreOnlyFetchedWhereTheColumnIsNamed) {
   TempFolder folder;

@@ -11,6 +11,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/generate/generate.h"
+#include "millrace/generate/prompts.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/layers.h"
 #include "test_data.h"
@@ -217,6 +218,16 @@ TEST(Generate, SizesComeFromTheConfigOrTheKeys) {
 TEST(Generate, InitialLatentsOfAnotherShapeAreRefused) {
   EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({1, 4, 4, 4})), Error);
   EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({2, 4, 8, 8})), Error);
+}
+
+TEST(Generate, PromptsAreUtf8) {
+  const test::TempDir folder;
+  std::ofstream(folder / "prompts.txt") << "a caf\xE9\n\na caf\u00e9\r\n";
+  const auto prompts = read_prompts(folder / "prompts.txt", {"", "", 7});
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[0].prompt, "a caf\uFFFD");
+  EXPECT_EQ(prompts[1].prompt, "a caf\u00e9");
+  EXPECT_EQ(prompts[1].seed, 8u);
 }
 
 TEST(Generate, LatentsComeFromFiles) {

@@ -120,6 +120,10 @@ TEST(Decode, NamesWhatIsNoImage) {
       {"\0\0\0\x1C"
        "ftypavif\0\0\0\0"s,
        "AVIF"},
+      {"\0\0\0\x18"
+       "ftyp\xFF\xFE"
+       "4V\0\0\0\0"s,
+       "a media file (\uFFFD\uFFFD4V)"},
       {"  <!DOCTYPE HTML><html>", "HTML"},
       {"<?xml version=\"1.0\"?><svg/>", "SVG"},
       {"<svg xmlns=\"http://www.w3.org/2000/svg\"/>", "SVG"},

@@ -36,6 +36,17 @@ TEST(ParquetWriter, RowsComeBackAsTheyWere) {
   }
 }
 
+// As Hive and Impala write it: what is wrong with one text is no matter of the rows behind it.
+TEST(ParquetWriter, TextThatIsNotUtf8ComesAsItIs) {
+  const ScratchDirectory scratch;
+  ParquetWriter writer(scratch / "a.parquet", {{"x", Type::text}});
+  for (int row = 0; row < 200; ++row) writer.write({row == 7 ? "caf\xE9" : fmt::to_string(row)});
+  writer.commit();
+  ParquetReader reader(scratch / "a.parquet");
+  for (int row = 0; row < 200; ++row)
+    EXPECT_EQ(std::get<std::string>(reader.next().value().at(0)), row == 7 ? "caf\xE9" : fmt::to_string(row));
+}
+
 TEST(ParquetWriter, WholeNumbersFillColumnsOfNumbers) {
   const ScratchDirectory scratch;
   ParquetWriter writer(scratch / "a.parquet", {{"x", Type::float64}});

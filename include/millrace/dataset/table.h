@@ -11,7 +11,7 @@
 namespace millrace {
 
 struct TableColumn {
-  enum class Holds { bytes, text, other };
+  enum class Holds { bytes, text, nested, other };
   std::string name;
   Holds holds = Holds::other;
 };

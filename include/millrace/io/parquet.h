@@ -9,14 +9,16 @@
 // Rows of Parquet files through Arrow, whose headers stay inside this module.
 namespace millrace {
 
-// One value of one row: null, or the column's value. Text, binary data and the `bytes` member of a struct (the image
-// columns of Hugging Face data sets) are strings; whatever has no simple type is the text that Arrow prints for it.
+// One value of one row: null, or the column's value. Text (which may not be UTF-8), binary data and the `bytes` member
+// of a struct (the image columns of Hugging Face data sets) are strings; whatever has no simple type is the text that
+// Arrow prints for it.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
 struct ParquetColumn {
   std::string name;
   std::string type;          // Arrow's name of it: "binary", "int64", "struct<bytes: binary, path: string>"
   bool holds_bytes = false;  // text, binary or struct with `bytes`: what an image column can be
+  bool is_nested = false;    // lists, maps and other structs: several values in a row
 };
 
 // What a list of numbers is as a Cell: text, or the bytes of its values as f32, whatever their type and however deep

@@ -26,6 +26,10 @@ class RecordPieces {
   std::map<std::string, std::vector<torch::Tensor>> pieces_;
 };
 
+// The samples of every trainer's local batch by name, one batch after the other, on rank 0; what is not UTF-8 in a name
+// is U+FFFD. Collective.
+std::vector<std::string> gather_ids(const Group& trainers, const std::vector<SampleRef>& refs);
+
 // Writes RUN/records/step-00000007.safetensors: the tensors of every trainer's local batch one after the other, which
 // is the order of ids.jsonl, with loss and grad_norm; step and ids stand in the metadata. Collective; rank 0 writes,
 // and warns where it cannot.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/lists.h"
 
 namespace millrace {
@@ -23,7 +24,7 @@ std::vector<std::string> read_captions(const std::filesystem::path& file) {
   while (const auto row = reader.next()) {
     const auto* text = std::get_if<std::string>(&row->front());
     if (!text) fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), captions.size() + 1);
-    captions.push_back(*text);
+    captions.push_back(valid_utf8(*text));
   }
   if (captions.empty()) fail(Exit::io, "evaluate.prompts: {} holds none", file.string());
   return captions;

@@ -9,6 +9,7 @@
 #include "generate/picture_list.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/text.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/generate.h"
 #include "millrace/generate/prompts.h"
@@ -55,7 +56,7 @@ std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateCon
   } else {
     (void)line.get("prompt");
     for (const auto& prompt : line.options.at("prompt"))
-      requests.push_back({prompt, config.negative_prompt, config.seed + requests.size()});
+      requests.push_back({valid_utf8(prompt), config.negative_prompt, config.seed + requests.size()});
   }
   if (requests.empty()) fail(Exit::usage, "there is no prompt");
   return requests;
@@ -85,6 +86,7 @@ class Generation {
                folder_.load_text_encoder(session.device, dtype_), tokenizer_, folder_.scheduler()},
         initial_(root.generate.initial_latents ? std::optional(load_latents(*root.generate.initial_latents))
                                                : std::nullopt) {
+    check_sampling(model_, root.generate);
     check_initial_latents(model_, requests_.size(), root.generate, initial_);
   }
 
@@ -193,7 +195,7 @@ class Generation {
                                      {"prompt", request.prompt},
                                      {"negative_prompt", request.negative_prompt}};
       if (!initial_) line["seed"] = request.seed;
-      lines += line.dump() + "\n";
+      lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     }
     write_file_atomically(out_ / "images.jsonl", lines);
   }
