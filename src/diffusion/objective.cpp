@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "millrace/core/error.h"
-#include "millrace/core/log.h"
 #include "millrace/kernels/ops.h"
 
 namespace millrace {
@@ -149,26 +148,42 @@ void ObjectiveConfig::describe(config::Section& section) {
       .at_least(0);
 }
 
+// The rescaling key may stand in a file whose class does not know it: reads it as a training scheduler would.
+static bool is_rescaled(const SchedulerConfig& folder, const ObjectiveConfig& objective) {
+  return objective.zero_terminal_snr || folder.with_class(SchedulerClass::ddpm).rescale_betas_zero_snr;
+}
+
+// diffusers writes every key that a class knows.
+static bool knows_rescaling(const SchedulerConfig& folder) {
+  if (folder.scheduler_class == SchedulerClass::other) return folder.given.contains("rescale_betas_zero_snr");
+  return folder.scheduler_class != SchedulerClass::pndm;
+}
+
 SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const ObjectiveConfig& objective) {
-  // The rescaling key may stand in a file whose class does not know it: read it as a training scheduler would.
-  const bool rescaled = objective.zero_terminal_snr || folder.with_class(SchedulerClass::ddpm).rescale_betas_zero_snr;
+  const bool rescaled = is_rescaled(folder, objective);
   if (rescaled && objective.prediction == Prediction::epsilon)
     throw Error(Exit::usage, "objective.prediction = epsilon is undefined at zero terminal SNR",
                 "set objective.prediction=v_prediction, or objective.zero_terminal_snr=false with a folder without "
                 "rescale_betas_zero_snr");
-  if (objective.prediction != folder.prediction)
-    log::warning("training for {} although the pipeline's scheduler says {}: objective.prediction wins",
-                 to_string(objective.prediction), to_string(folder.prediction));
-  if (rescaled && objective.snr_gamma)
-    log::warning("min-SNR weights are 0 at the last timestep of a zero-terminal-SNR schedule: it is never trained");
-
   nlohmann::ordered_json keys = {{"prediction_type", to_string(objective.prediction)}};
   if (rescaled) {
     keys["rescale_betas_zero_snr"] = true;
     keys["timestep_spacing"] = "trailing";
   }
-  const bool lacks_key = rescaled && folder.scheduler_class == SchedulerClass::pndm;
+  const bool lacks_key = rescaled && !knows_rescaling(folder);
   return (lacks_key ? folder.with_class(SchedulerClass::ddim) : folder).with_keys(keys);
+}
+
+std::vector<std::string> list_objective_problems(const SchedulerConfig& folder, const ObjectiveConfig& objective) {
+  std::vector<std::string> problems;
+  if (objective.prediction != folder.prediction)
+    problems.push_back(
+        fmt::format("training for {} although the pipeline's scheduler says {}: objective.prediction wins",
+                    to_string(objective.prediction), to_string(folder.prediction)));
+  if (is_rescaled(folder, objective) && objective.snr_gamma)
+    problems.push_back(
+        "min-SNR weights are 0 at the last timestep of a zero-terminal-SNR schedule: it is never trained");
+  return problems;
 }
 
 Posterior::Posterior(const torch::Tensor& moments) {

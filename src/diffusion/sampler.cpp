@@ -76,11 +76,23 @@ std::unique_ptr<Sampler> make_euler(const SchedulerConfig& config, int steps) {
   return std::make_unique<Euler>(config, plan_sigmas(config, NoiseSchedule(config), steps));
 }
 
+std::optional<Error> find_refusal(const SchedulerConfig& config) {
+  const bool is_known = config.scheduler_class != SchedulerClass::other;
+  if (!is_known || config.scheduler_class == SchedulerClass::ddpm)
+    return Error(is_known ? Exit::usage : Exit::io,
+                 fmt::format("the pipeline's {} makes no images here", config.class_name()),
+                 "choose another one: generate.sampler=ddim, pndm, euler, dpmpp_2m or unipc");
+  try {
+    check_settings(config);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
 std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps) {
+  if (auto refusal = find_refusal(config)) throw *refusal;
   switch (config.scheduler_class) {
-    case SchedulerClass::ddpm:
-      throw Error(Exit::usage, "the pipeline's DDPMScheduler makes no images here",
-                  "choose another one: generate.sampler=ddim, pndm, euler, dpmpp_2m or unipc");
     case SchedulerClass::ddim:
       if (config.rescale_betas_zero_snr && config.prediction == Prediction::epsilon)
         throw Error(
@@ -95,6 +107,9 @@ std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps) 
       return make_dpmpp_2m(config, steps);
     case SchedulerClass::unipc_multistep:
       return make_unipc(config, steps);
+    case SchedulerClass::ddpm:
+    case SchedulerClass::other:
+      break;  // refused above
   }
   return nullptr;
 }

@@ -24,6 +24,7 @@ constexpr std::array class_names = std::to_array<Name<SchedulerClass>>({
     {SchedulerClass::euler_discrete, "EulerDiscreteScheduler"},
     {SchedulerClass::dpmsolver_multistep, "DPMSolverMultistepScheduler"},
     {SchedulerClass::unipc_multistep, "UniPCMultistepScheduler"},
+    {SchedulerClass::other, "another scheduler"},
 });
 constexpr std::array prediction_names = std::to_array<Name<Prediction>>({
     {Prediction::epsilon, "epsilon"},
@@ -52,7 +53,7 @@ const char* name_of(const Names& names, Enum value) {
 // Reads one class's keys out of the file's; every error names the key.
 class Reader {
  public:
-  Reader(const Json& given, const char* class_name) : given_(given), class_name_(class_name) {}
+  Reader(const Json& given, std::string class_name) : given_(given), class_name_(std::move(class_name)) {}
 
   template <class T>
   T get(const char* key, T fallback) const {
@@ -96,7 +97,7 @@ class Reader {
   }
 
   const Json& given_;
-  const char* class_name_;
+  const std::string class_name_;
 };
 
 bool has_sigmas(SchedulerClass c) {
@@ -148,22 +149,29 @@ void refuse_unsupported(const Reader& read, SchedulerClass c) {
   if (c != SchedulerClass::euler_discrete && c != SchedulerClass::pndm) read.only("thresholding", {false});
 }
 
-SchedulerConfig resolve(const Json& given, SchedulerClass c) {
-  const Reader read(given, to_string(c));
-  refuse_unsupported(read, c);
-  SchedulerConfig config;
-  config.given = given;
-  config.scheduler_class = c;
+// The noise that training adds, by the defaults that most classes share.
+void read_noise(const Reader& read, SchedulerConfig& config) {
   config.num_train_timesteps = read.get("num_train_timesteps", config.num_train_timesteps);
   config.beta_start = read.get("beta_start", config.beta_start);
   config.beta_end = read.get("beta_end", config.beta_end);
   config.beta_schedule = read.choose("beta_schedule", beta_schedule_names, config.beta_schedule);
   config.trained_betas = read.get("trained_betas", config.trained_betas);
   config.prediction = read.choose("prediction_type", prediction_names, config.prediction);
+  if (config.scheduler_class != SchedulerClass::pndm)
+    config.rescale_betas_zero_snr = read.get("rescale_betas_zero_snr", false);
+  const auto name = config.class_name();
+  if (config.num_train_timesteps < 2) fail(Exit::io, "{}: num_train_timesteps must be at least 2", name);
+  if (!config.trained_betas.empty() && config.trained_betas.size() != std::size_t(config.num_train_timesteps))
+    fail(Exit::io, "{}: trained_betas has {} values for {} timesteps", name, config.trained_betas.size(),
+         config.num_train_timesteps);
+}
+
+// How the class removes noise.
+void read_sampling(const Reader& read, SchedulerConfig& config) {
+  const SchedulerClass c = config.scheduler_class;
   config.timestep_spacing = read.choose("timestep_spacing", spacing_names,
                                         has_sigmas(c) ? TimestepSpacing::linspace : TimestepSpacing::leading);
   config.steps_offset = read.get("steps_offset", 0);
-  if (c != SchedulerClass::pndm) config.rescale_betas_zero_snr = read.get("rescale_betas_zero_snr", false);
   if (has_clip_sample(c)) config.clip_sample = read.get("clip_sample", true);
   if (c == SchedulerClass::ddim) config.set_alpha_to_one = read.get("set_alpha_to_one", true);
   if (c == SchedulerClass::pndm) {
@@ -177,10 +185,15 @@ SchedulerConfig resolve(const Json& given, SchedulerClass c) {
   }
   if (is_multistep(c)) config.lower_order_final = read.get("lower_order_final", true);
   if (c == SchedulerClass::dpmsolver_multistep) config.euler_at_final = read.get("euler_at_final", false);
-  if (config.num_train_timesteps < 2) fail(Exit::io, "{}: num_train_timesteps must be at least 2", to_string(c));
-  if (!config.trained_betas.empty() && config.trained_betas.size() != std::size_t(config.num_train_timesteps))
-    fail(Exit::io, "{}: trained_betas has {} values for {} timesteps", to_string(c), config.trained_betas.size(),
-         config.num_train_timesteps);
+}
+
+SchedulerConfig resolve(const Json& given, SchedulerClass c) {
+  SchedulerConfig config;
+  config.given = given;
+  config.scheduler_class = c;
+  const Reader read(given, config.class_name());
+  read_noise(read, config);
+  if (c != SchedulerClass::other) read_sampling(read, config);
   return config;
 }
 
@@ -192,15 +205,28 @@ void apply_pipeline_rules(SchedulerConfig& config) {
   if (config.given.contains("clip_sample")) config.given["clip_sample"] = false;
 }
 
+// Classes differ in their defaults, so one that is not known has to have written what its noise is made of, as
+// diffusers does.
+void check_tells_noise(const Json& json) {
+  std::string all;
+  for (const auto& known : class_names)
+    if (known.value != SchedulerClass::other) all += fmt::format("{}{}", all.empty() ? "" : ", ", known.text);
+  for (const char* key : {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule"})
+    if (!json.contains(key))
+      throw Error(
+          Exit::io,
+          fmt::format("scheduler class {} is not known, and its file has no {}", json.at("_class_name").dump(), key),
+          "known classes: " + all);
+}
+
 SchedulerClass class_of(const Json& json) {
   const auto name = json.find("_class_name");
   if (name == json.end() || !name->is_string()) fail(Exit::io, "the scheduler's _class_name is missing");
   for (const auto& known : class_names) {
     if (*name == known.text) return known.value;
   }
-  std::string all;
-  for (const auto& known : class_names) all += fmt::format("{}{}", all.empty() ? "" : ", ", known.text);
-  throw Error(Exit::io, fmt::format("scheduler class {} is not known", name->dump()), "known classes: " + all);
+  check_tells_noise(json);
+  return SchedulerClass::other;
 }
 
 }  // namespace
@@ -253,7 +279,7 @@ SchedulerConfig SchedulerConfig::with_class(SchedulerClass other) const {
 
 SchedulerConfig SchedulerConfig::with_keys(const nlohmann::ordered_json& keys) const {
   Json json = given;
-  json["_class_name"] = millrace::to_string(scheduler_class);
+  json["_class_name"] = class_name();
   json.update(keys);
   return from_json(json);
 }
@@ -261,6 +287,8 @@ SchedulerConfig SchedulerConfig::with_keys(const nlohmann::ordered_json& keys) c
 nlohmann::json SchedulerConfig::to_json() const {
   const SchedulerClass c = scheduler_class;
   nlohmann::json json = nlohmann::json::parse(given.dump());
+  if (json.contains("lambda_min_clipped") && json["lambda_min_clipped"].is_null()) json.erase("lambda_min_clipped");
+  if (c == SchedulerClass::other) return json;
   json["_class_name"] = millrace::to_string(c);
   json["num_train_timesteps"] = num_train_timesteps;
   json["beta_start"] = beta_start;
@@ -271,7 +299,6 @@ nlohmann::json SchedulerConfig::to_json() const {
   json["timestep_spacing"] = name_of(spacing_names, timestep_spacing);
   json["steps_offset"] = steps_offset;
   json["clip_sample"] = clip_sample;  // the pipeline looks for it in every class
-  if (json.contains("lambda_min_clipped") && json["lambda_min_clipped"].is_null()) json.erase("lambda_min_clipped");
   if (c != SchedulerClass::pndm) json["rescale_betas_zero_snr"] = rescale_betas_zero_snr;
   if (c == SchedulerClass::ddim || c == SchedulerClass::pndm) json["set_alpha_to_one"] = set_alpha_to_one;
   if (c == SchedulerClass::pndm) json["skip_prk_steps"] = skip_prk_steps;
@@ -282,6 +309,15 @@ nlohmann::json SchedulerConfig::to_json() const {
   if (is_multistep(c)) json["lower_order_final"] = lower_order_final;
   if (c == SchedulerClass::dpmsolver_multistep) json["euler_at_final"] = euler_at_final;
   return json;
+}
+
+std::string SchedulerConfig::class_name() const {
+  return scheduler_class == SchedulerClass::other ? given.at("_class_name").get<std::string>()
+                                                  : millrace::to_string(scheduler_class);
+}
+
+void check_settings(const SchedulerConfig& config) {
+  refuse_unsupported(Reader(config.given, config.class_name()), config.scheduler_class);
 }
 
 }  // namespace millrace

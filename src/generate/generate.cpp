@@ -7,6 +7,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
+#include "millrace/diffusion/sampler.h"
 #include "millrace/generate/sampling.h"
 #include "millrace/models/tensors.h"
 
@@ -102,6 +103,11 @@ void check_initial_latents(const ImageModel& model, std::size_t images, const Ge
   if (initial_latents && initial_latents->sizes() != torch::IntArrayRef(expected))
     fail(Exit::usage, "generate.initial_latents has the shape ({}), but {} images of this size need ({})",
          fmt::join(initial_latents->sizes(), ", "), images, fmt::join(expected, ", "));
+}
+
+void check_sampling(const ImageModel& model, const GenerateConfig& config) {
+  const auto plan = plan_sampling(model, config);
+  (void)make_sampler(plan.scheduler, plan.steps);
 }
 
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,

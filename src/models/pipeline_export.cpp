@@ -43,7 +43,7 @@ json exported_index(const PipelineFolder& source, const SchedulerConfig& schedul
   json index = source.index();
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;
-  index["scheduler"] = {"diffusers", to_string(scheduler.scheduler_class)};
+  index["scheduler"] = {"diffusers", scheduler.class_name()};
   for (const char* name : optional_components) {
     if (!source.has(name)) index[name] = {nullptr, nullptr};
   }

@@ -94,7 +94,7 @@ void inspect_network(const PipelineFolder& pipeline, const std::string& name, js
 }
 
 std::string class_of(const PipelineFolder& pipeline, const std::string& name) {
-  if (name == "scheduler") return to_string(pipeline.scheduler().scheduler_class);
+  if (name == "scheduler") return pipeline.scheduler().class_name();
   if (const auto listed = pipeline.index().find(name); listed != pipeline.index().end()) return listed->at(1);
   if (name == "tokenizer") return "CLIPTokenizer";
   return name == "text_encoder" ? "CLIPTextModel" : pipeline.config(name).at("_class_name").get<std::string>();

@@ -309,5 +309,34 @@ TEST(Objective, TrainedSchedulerGoesWithTheWeights) {
   EXPECT_THROW(trained_scheduler(zero, {}), Error);  // the folder's betas are rescaled already
 }
 
+// As Heun's file, and as that of the ancestral sampler, which knows the key.
+TEST(Objective, AnUnknownSchedulerStaysUnlessItLacksTheRescalingKey) {
+  nlohmann::ordered_json json = {{"_class_name", "HeunDiscreteScheduler"},
+                                 {"num_train_timesteps", 1000},
+                                 {"beta_start", 0.00085},
+                                 {"beta_end", 0.012},
+                                 {"beta_schedule", "scaled_linear"},
+                                 {"prediction_type", "epsilon"}};
+  const auto folder = SchedulerConfig::from_json(json);
+  const auto v = trained_scheduler(folder, {.prediction = Prediction::v_prediction});
+  json["prediction_type"] = "v_prediction";
+  EXPECT_EQ(v.to_json(), nlohmann::json::parse(json.dump()));
+  const ObjectiveConfig zero = {.prediction = Prediction::v_prediction, .zero_terminal_snr = true};
+  EXPECT_EQ(trained_scheduler(folder, zero).class_name(), "DDIMScheduler");
+  json["_class_name"] = "EulerAncestralDiscreteScheduler";
+  json["rescale_betas_zero_snr"] = false;
+  const auto rescaled = trained_scheduler(SchedulerConfig::from_json(json), zero);
+  EXPECT_EQ(rescaled.class_name(), "EulerAncestralDiscreteScheduler");
+  EXPECT_EQ(rescaled.to_json().at("rescale_betas_zero_snr"), true);
+  EXPECT_EQ(NoiseSchedule(rescaled).alphas_cumprod().back(), 0);
+}
+
+TEST(Objective, WarnsOfWhatSomebodyMayNotHaveMeant) {
+  const auto folder = stable_diffusion(Prediction::epsilon);
+  EXPECT_TRUE(list_objective_problems(folder, {}).empty());
+  const ObjectiveConfig other = {.prediction = Prediction::v_prediction, .snr_gamma = 5, .zero_terminal_snr = true};
+  EXPECT_EQ(list_objective_problems(folder, other).size(), 2);
+}
+
 }  // namespace
 }  // namespace millrace

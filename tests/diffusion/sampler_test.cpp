@@ -117,8 +117,14 @@ TEST_P(SamplerOnDevice, EqualsDiffusers) {
 
 TEST(Sampler, RefusesWhatCannotBeSampled) {
   auto json = reference().at("samplers")[0].at("config");
-  json["_class_name"] = "DDPMScheduler";
+  for (const char* name : {"DDPMScheduler", "EulerAncestralDiscreteScheduler"}) {
+    json["_class_name"] = name;
+    EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 20), Error);
+  }
+  json["_class_name"] = "DPMSolverMultistepScheduler";
+  json["solver_order"] = 3;
   EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 20), Error);
+  json.erase("solver_order");
   json["_class_name"] = "DDIMScheduler";
   json["rescale_betas_zero_snr"] = true;
   EXPECT_THROW(make_sampler(SchedulerConfig::from_json(json), 20), Error);

@@ -83,18 +83,73 @@ TEST(SchedulerConfig, RefusesByName) {
   const auto refused = [](const char* name, const char* key, Json value) {
     return error_of([&] { SchedulerConfig::from_json({{"_class_name", name}, {key, value}}); });
   };
-  EXPECT_THAT(refused("LCMScheduler", "x", 1), HasSubstr("LCMScheduler"));
-  EXPECT_THAT(refused("DDIMScheduler", "thresholding", true), HasSubstr("thresholding = true"));
   EXPECT_THAT(refused("DDIMScheduler", "prediction_type", "sample"), HasSubstr("prediction_type = sample"));
   EXPECT_THAT(refused("PNDMScheduler", "beta_schedule", "sigmoid"), HasSubstr("beta_schedule = sigmoid"));
   EXPECT_THAT(refused("PNDMScheduler", "steps_offset", "one"), HasSubstr("steps_offset has the wrong type"));
+  EXPECT_THAT(error_of([] { SchedulerConfig::from_text("{", "a/scheduler_config.json"); }),
+              HasSubstr("a/scheduler_config.json"));
+  EXPECT_THAT(error_of([] { SchedulerConfig::from_json(Json::object()); }), HasSubstr("_class_name"));
+}
+
+// Training needs the noise alone.
+TEST(SchedulerConfig, SettingsThatOnlySamplingNeedsAreRefusedWhereItBegins) {
+  const auto refused = [](const char* name, const char* key, Json value) {
+    const auto config = SchedulerConfig::from_json({{"_class_name", name}, {key, value}});
+    EXPECT_EQ(config.to_json().at(key), nlohmann::json::parse(value.dump()));
+    return error_of([&] { check_settings(config); });
+  };
+  EXPECT_THAT(refused("DDIMScheduler", "thresholding", true), HasSubstr("thresholding = true"));
   EXPECT_THAT(refused("EulerDiscreteScheduler", "use_beta_sigmas", true), HasSubstr("use_beta_sigmas"));
   EXPECT_THAT(refused("DPMSolverMultistepScheduler", "algorithm_type", "sde-dpmsolver++"),
               HasSubstr("sde-dpmsolver++"));
   EXPECT_THAT(refused("UniPCMultistepScheduler", "solver_order", 3), HasSubstr("solver_order = 3"));
-  EXPECT_THAT(error_of([] { SchedulerConfig::from_text("{", "a/scheduler_config.json"); }),
-              HasSubstr("a/scheduler_config.json"));
-  EXPECT_THAT(error_of([] { SchedulerConfig::from_json(Json::object()); }), HasSubstr("_class_name"));
+  EXPECT_EQ(refused("DDIMScheduler", "thresholding", false), "no error");
+}
+
+// As diffusers 0.42.1 writes it.
+const Json heun = {{"_class_name", "HeunDiscreteScheduler"},
+                   {"_diffusers_version", "0.42.1"},
+                   {"beta_end", 0.012},
+                   {"beta_schedule", "scaled_linear"},
+                   {"beta_start", 0.00085},
+                   {"clip_sample", false},
+                   {"clip_sample_range", 1.0},
+                   {"num_train_timesteps", 1000},
+                   {"prediction_type", "epsilon"},
+                   {"steps_offset", 0},
+                   {"timestep_spacing", "linspace"},
+                   {"trained_betas", nullptr},
+                   {"use_beta_sigmas", false},
+                   {"use_exponential_sigmas", false},
+                   {"use_karras_sigmas", true}};
+
+TEST(SchedulerConfig, AnyClassIsReadThatTellsItsNoise) {
+  const auto config = SchedulerConfig::from_json(heun);
+  EXPECT_EQ(config.scheduler_class, SchedulerClass::other);
+  EXPECT_EQ(config.class_name(), "HeunDiscreteScheduler");
+  EXPECT_EQ(config.beta_schedule, BetaSchedule::scaled_linear);
+  EXPECT_DOUBLE_EQ(config.beta_end, 0.012);
+
+  auto expected = nlohmann::json::parse(heun.dump());
+  expected["prediction_type"] = "v_prediction";
+  expected["steps_offset"] = 1;  // as StableDiffusionPipeline sets it
+  EXPECT_EQ(config.with_keys({{"prediction_type", "v_prediction"}}).to_json(), expected);
+
+  const auto ddim = config.with_class(SchedulerClass::ddim);
+  EXPECT_EQ(ddim.class_name(), "DDIMScheduler");
+  EXPECT_EQ(ddim.timestep_spacing, TimestepSpacing::linspace);
+  EXPECT_EQ(error_of([&] { check_settings(ddim); }), "no error");
+}
+
+TEST(SchedulerConfig, AClassThatIsNotKnownIsNotGuessedAt) {
+  const auto flow = error_of([] {
+    SchedulerConfig::from_json({{"_class_name", "FlowMatchEulerDiscreteScheduler"}, {"num_train_timesteps", 1000}});
+  });
+  EXPECT_EQ(flow, "scheduler class \"FlowMatchEulerDiscreteScheduler\" is not known, and its file has no beta_start");
+  auto sigmoid = heun;
+  sigmoid["beta_schedule"] = "sigmoid";
+  EXPECT_EQ(error_of([&] { SchedulerConfig::from_json(sigmoid); }),
+            "HeunDiscreteScheduler: beta_schedule = sigmoid is not supported");
 }
 
 }  // namespace

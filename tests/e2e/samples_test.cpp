@@ -84,6 +84,54 @@ TEST(Samples, AMissingListIsNamedBeforeTheStart) {
   EXPECT_FALSE(fs::exists(workshop() / "none"));
 }
 
+// A copy of the workshop's pipeline with these keys in its scheduler's file.
+std::string pipeline_with(const std::string& name, const nlohmann::json& keys) {
+  const auto folder = workshop() / name;
+  fs::copy(workshop() / "tiny", folder, fs::copy_options::recursive);
+  auto scheduler = nlohmann::json::parse(read(folder / "scheduler/scheduler_config.json"));
+  scheduler.update(keys);
+  std::ofstream(folder / "scheduler/scheduler_config.json") << scheduler;
+  auto index = nlohmann::json::parse(read(folder / "model_index.json"));
+  index["scheduler"][1] = scheduler["_class_name"];
+  std::ofstream(folder / "model_index.json") << index;
+  return " model.pipeline=" + folder.string();
+}
+
+TEST(Samples, ASchedulerThatPaintsNothingHereGivesWayToDdim) {
+  expect_success(
+      train("ddpm", run_of_six + prompts() + pipeline_with("ddpm-folder", {{"_class_name", "DDPMScheduler"}})));
+  const auto log = read(workshop() / "ddpm/log/rank-00000.log");
+  EXPECT_NE(log.find("by DDIMScheduler in 4 steps, as no sampler here does what the pipeline's DDPMScheduler says"),
+            std::string::npos)
+      << log;
+
+  const auto list = workshop() / "ddpm.txt", pipeline = workshop() / "ddpm-exported", out = workshop() / "ddpm-images";
+  std::ofstream(list) << "a red circle\na blue square on white\nthree dogs\na red circle\na blue square on white\n";
+  expect_success(millrace + " export --run " + (workshop() / "ddpm").string() + " --out " + pipeline.string());
+  const auto generate = millrace + " generate --pipeline " + pipeline.string() + " --prompts " + list.string() +
+                        " --out " + out.string() + " generate.steps=4 ";
+  const auto refused = shell(generate);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "generate.sampler=ddim");
+  EXPECT_FALSE(fs::exists(out));
+  expect_success(generate + "generate.sampler=ddim");
+  EXPECT_LE(largest_difference(picture(workshop() / "ddpm/samples/step-00000006.png"), picture(out / "grid.png")), 1);
+}
+
+TEST(Samples, StepsThatTheSamplerRefusesAreNamedBeforeTheStart) {
+  const auto folder = pipeline_with("runge-kutta", {{"skip_prk_steps", false}});
+  for (const std::string options : {"", " --dry-run"}) {
+    const auto outcome = shell(train("few", run_of_six + prompts() + " samples.steps=3" + folder + options));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    expect_mentions(outcome, "samples.steps: PNDM with Runge-Kutta steps");
+    EXPECT_FALSE(fs::exists(workshop() / "few"));
+  }
+  const auto many = shell(train("many", run_of_six + prompts() + " samples.steps=1001"));
+  EXPECT_EQ(many.exit_code, 2) << many.output;
+  expect_mentions(many, "samples.steps: 1001 sampling steps do not fit");
+  EXPECT_FALSE(fs::exists(workshop() / "many"));
+}
+
 // Wherever they cannot be written, the run goes on.
 TEST(Samples, AFolderThatCannotBeWrittenEndsNothing) {
   const auto run = workshop() / "blocked";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "millrace/config/config.h"
@@ -27,10 +28,12 @@ struct ObjectiveConfig {
 };
 
 // The scheduler file that goes with weights trained by this objective: its prediction_type and, at zero terminal SNR,
-// rescale_betas_zero_snr and trailing timesteps (as DDIM where the folder has PNDM, which lacks the key). Warns where
-// the objective differs from the folder's file; Error(usage) for epsilon at zero terminal SNR, where the input of the
-// last timestep is nothing but the noise it asks for.
+// rescale_betas_zero_snr and trailing timesteps (as DDIM where the folder's class lacks the key, as PNDM does).
+// Error(usage) for epsilon at zero terminal SNR, where the input of the last timestep is nothing but the noise it asks
+// for.
 SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const ObjectiveConfig& objective);
+// What somebody who trains by this objective on that folder should know.
+std::vector<std::string> list_objective_problems(const SchedulerConfig& folder, const ObjectiveConfig& objective);
 
 // The normal distribution of latents that the VAE gives for each image.
 struct Posterior {

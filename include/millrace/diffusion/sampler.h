@@ -2,8 +2,10 @@
 #include <torch/types.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "millrace/core/error.h"
 #include "millrace/diffusion/scheduler_config.h"
 
 namespace millrace {
@@ -34,9 +36,13 @@ class Sampler {
   std::vector<double> timesteps_;
 };
 
+// Why none of the samplers is that of the config: its class makes noise of its own (DDPM), is not known, or has a
+// setting that is not implemented. Nothing where one is.
+std::optional<Error> find_refusal(const SchedulerConfig& config);
+
 // The deterministic sampler of the config's class: DDIM (eta 0), PNDM, Euler, DPM-Solver++ 2M, UniPC (order 2, bh2).
-// Error(usage) for DDPM, which makes noise of its own, and for epsilon prediction with DDIM or PNDM at zero terminal
-// SNR.
+// Throws what find_refusal finds; Error(usage) for steps that do not fit into the schedule, and for epsilon prediction
+// with DDIM or PNDM at zero terminal SNR.
 std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps);
 
 }  // namespace millrace

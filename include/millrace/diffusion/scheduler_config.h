@@ -7,16 +7,18 @@
 // scheduler/scheduler_config.json of a diffusers pipeline: the noise schedule and how images are sampled from it.
 namespace millrace {
 
-enum class SchedulerClass { ddpm, ddim, pndm, euler_discrete, dpmsolver_multistep, unipc_multistep };
+// `other`: any class that is not one of these. Training needs the noise it adds, which its file tells.
+enum class SchedulerClass { ddpm, ddim, pndm, euler_discrete, dpmsolver_multistep, unipc_multistep, other };
 enum class Prediction { epsilon, v_prediction };
 enum class BetaSchedule { linear, scaled_linear, squaredcos_cap_v2 };
 enum class TimestepSpacing { leading, trailing, linspace };
 
-const char* to_string(SchedulerClass scheduler_class);  // "PNDMScheduler", ...
+const char* to_string(SchedulerClass scheduler_class);  // "PNDMScheduler", ...; "another scheduler"
 const char* to_string(Prediction prediction);           // "epsilon", "v_prediction"
 
 // The settings of one scheduler class, with that class's own defaults where the file says nothing. Members of other
-// classes keep neutral values (false). Settings that this program does not implement are refused by name.
+// classes keep neutral values (false). Settings that only sampling needs may be ones that this program does not
+// implement: check_settings refuses those.
 struct SchedulerConfig {
   SchedulerClass scheduler_class = SchedulerClass::ddpm;
   int num_train_timesteps = 1000;
@@ -36,8 +38,8 @@ struct SchedulerConfig {
   bool euler_at_final = false;          // DPM-Solver
 
   // What a Stable Diffusion pipeline does with this file: StableDiffusionPipeline sets steps_offset to 1 and
-  // clip_sample to false whatever the file says. Error(io) naming the key for unknown classes, wrong types and refused
-  // settings.
+  // clip_sample to false whatever the file says. Error(io) naming the key for wrong types, for noise that is not
+  // implemented, and for an unknown class whose file does not tell its noise.
   static SchedulerConfig from_json(const nlohmann::ordered_json& json);
   // The same from the file's text, where Python may have written -Infinity. `where` names the file in errors.
   static SchedulerConfig from_text(std::string_view text, std::string_view where);
@@ -49,10 +51,16 @@ struct SchedulerConfig {
   SchedulerConfig with_class(SchedulerClass other) const;
   // The same file with these keys set.
   SchedulerConfig with_keys(const nlohmann::ordered_json& keys) const;
-  // All keys of the class, then what else the file held; keys sorted as the reference writer does.
+  // All keys of the class, then what else the file held; keys sorted as the reference writer does. Of an unknown class
+  // what the file held.
   nlohmann::json to_json() const;
+  // "PNDMScheduler", ..., also of an unknown class.
+  std::string class_name() const;
 
   nlohmann::ordered_json given;  // the keys of the file, the ones of other classes included
 };
+
+// Error(io) naming the key where the file has a setting, for sampling, that is not implemented.
+void check_settings(const SchedulerConfig& config);
 
 }  // namespace millrace

@@ -63,6 +63,9 @@ std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateCo
 void check_initial_latents(const ImageModel& model, std::size_t images, const GenerateConfig& config,
                            const std::optional<torch::Tensor>& initial_latents);
 
+// Error where no sampler paints as `config` and the model's scheduler say: see make_sampler.
+void check_sampling(const ImageModel& model, const GenerateConfig& config);
+
 struct GeneratedImage {
   std::size_t index = 0;  // of its request
   Image image;

@@ -30,7 +30,7 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
                                  : random({token_count, plan.encoding.text_width});
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
-  const NoiseSchedule schedule(trained_scheduler(plan.pipeline.scheduler(), c.objective));
+  const NoiseSchedule schedule(plan.scheduler);
   const auto input =
       make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
                       vae.shift_factor.value_or(0), schedule, c.objective, session.device);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "millrace/core/log.h"
+#include "millrace/diffusion/sampler.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 #include "millrace/parallel/state_memory.h"
@@ -18,6 +19,16 @@ static std::string describe_batch(const BatchConfig& batch, const Routing& routi
                        routing.trainers() == 1 ? "" : "s", batch.global / (batch.micro * routing.trainers()));
   return fmt::format("{} on {} trainers ({}), micro-batches of at most {}", batch.global, routing.trainers(),
                      describe_shares(routing), batch.micro);
+}
+
+// "5 pictures every 100 steps, by DDIMScheduler in 25 steps, as no sampler here does what the pipeline's DDPMScheduler
+// says".
+static std::string describe_samples(const TrainPlan& plan) {
+  const auto own = plan.scheduler.class_name(), used = plan.sampling->scheduler.class_name();
+  return fmt::format(
+      "{} pictures every {}, by {} in {} steps{}", plan.samples.size(), to_string(plan.config.samples.every), used,
+      plan.sampling->steps,
+      find_refusal(plan.scheduler) ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
 }
 
 void print_start_table(const Session& session, const TrainPlan& plan) {
@@ -46,8 +57,10 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                                to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
   if (plan.validation) row("validation", describe(*plan.validation, c.validation));
+  if (plan.sampling) row("samples", describe_samples(plan));
   row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   row("run", c.run.dir.value);
+  for (const auto& problem : plan.problems) log::warning("{}", problem);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 

@@ -2,6 +2,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/startup.h"
+#include "millrace/diffusion/sampler.h"
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
@@ -40,19 +41,40 @@ static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
   return samples;
 }
 
-void plan_model(TrainPlan& plan) {
-  const auto& model = plan.config.model;
-  plan.samples = plan_pictures(plan.config.samples);
-  plan.pipeline = PipelineFolder::open(model.pipeline.value);
-  if (!model.unet.config) {
-    plan.unet = plan.pipeline.config("unet");
-    return;
-  }
+// By the sampler that the exported folder names, and by DDIM where there is none here. Made once for its complaints:
+// the first picture may be hours away.
+static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const SamplesConfig& config) {
+  SamplingPlan plan{.scheduler = find_refusal(scheduler) ? scheduler.with_class(SchedulerClass::ddim) : scheduler,
+                    .steps = config.steps,
+                    .guidance_scale = config.guidance_scale};
   try {
-    plan.unet = read_json_object(*model.unet.config);
+    (void)make_sampler(plan.scheduler, plan.steps);
+  } catch (const Error& error) {
+    const auto* const key = error.exit() == Exit::usage ? "samples.steps" : "samples.prompts";
+    throw Error(error.exit(), fmt::format("{}: {}", key, error.what()), error.hint());
+  }
+  return plan;
+}
+
+static nlohmann::json load_unet_config(const TrainPlan& plan) {
+  const auto& file = plan.config.model.unet.config;
+  if (!file) return plan.pipeline.config("unet");
+  try {
+    return read_json_object(*file);
   } catch (const Error& error) {
     throw Error(error.exit(), fmt::format("model.unet.config: {}", error.what()), error.hint());
   }
+}
+
+void plan_model(TrainPlan& plan) {
+  const auto& c = plan.config;
+  plan.samples = plan_pictures(c.samples);
+  plan.pipeline = PipelineFolder::open(c.model.pipeline.value);
+  plan.unet = load_unet_config(plan);
+  const auto folders = plan.pipeline.scheduler();
+  plan.scheduler = trained_scheduler(folders, c.objective);
+  plan.problems = list_objective_problems(folders, c.objective);
+  if (!plan.samples.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
 }
 
 void plan_roles(const Session& session, TrainPlan& plan) {

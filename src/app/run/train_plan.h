@@ -7,6 +7,7 @@
 
 #include "app_config.h"
 #include "millrace/generate/generate.h"
+#include "millrace/generate/sampling.h"
 #include "millrace/handoff/parcel.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
@@ -26,7 +27,9 @@ namespace millrace {
 struct TrainPlan {
   const TrainConfig& config;
   PipelineFolder pipeline = {};
-  nlohmann::json unet = {};  // config.json of the U-Net
+  nlohmann::json unet = {};                // config.json of the U-Net
+  SchedulerConfig scheduler = {};          // of the noise that is added, and of an export
+  std::vector<std::string> problems = {};  // of the objective on that folder
   Roles roles = {};
   ShardPlan shards = {};  // of the trainers
   DataPlan data = {};
@@ -37,15 +40,16 @@ struct TrainPlan {
   ParcelSize parcel = {};
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
-  std::vector<ImageRequest> samples = {};  // pictures that are painted again and again
-  Start start = {};                        // step 0 until `train` has looked for a checkpoint
+  std::vector<ImageRequest> samples = {};     // pictures that are painted again and again
+  std::optional<SamplingPlan> sampling = {};  // how; none without samples
+  Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
   HandoffConfig handoff() const { return {parcel_bytes, /*slots=*/4}; }
 };
 
 // The parts of a plan, each from those before it.
 
-// `pipeline`, `unet` and `samples`, by every rank for itself.
+// `pipeline`, `unet`, `scheduler`, `samples` and what belongs to them, by every rank for itself.
 void plan_model(TrainPlan& plan);
 // `roles` and `shards`, by the GPUs and hosts of all ranks. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);

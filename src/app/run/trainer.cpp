@@ -16,7 +16,7 @@ Trainer::Trainer(const Session& session, const TrainPlan& plan, LoadedNetworks& 
       trainers_(trainers),
       lease_(lease),
       vae_(AutoencoderKLConfig::from_json(plan.pipeline.config("vae"))),
-      schedule_(trained_scheduler(plan.pipeline.scheduler(), plan.config.objective)),
+      schedule_(plan.scheduler),
       dtype_(parse_dtype(plan.config.model.dtype, session.device)),
       unet_(networks.unet),
       ema_start_(std::move(networks.ema)),
@@ -108,15 +108,13 @@ Validation Trainer::make_validation() {
   return {unet_, schedule_, std::move(validation_batches_), options};
 }
 
-// As an export's pipeline would paint, of the size that is trained; not more at once than a micro-batch holds, with
+// Of the size that is trained; not more at once than a micro-batch holds, with
 // guidance twice as many rows as pictures.
 Samples Trainer::make_samples(LoadedNetworks& networks) const {
   const auto& c = plan_.config;
   Samples::Options options;
   options.every = c.samples.every;
-  options.sampling = {.scheduler = trained_scheduler(plan_.pipeline.scheduler(), c.objective),
-                      .steps = c.samples.steps,
-                      .guidance_scale = c.samples.guidance_scale};
+  options.sampling = *plan_.sampling;
   for (const auto& sample : plan_.samples) options.prompts.push_back(sample.prompt);
   const auto side = c.transform.resolution / vae_.factor();
   options.latent_shape = {vae_.latent_channels, side, side};
