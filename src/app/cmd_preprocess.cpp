@@ -47,7 +47,7 @@ class Worker {
       : plan_(plan),
         rejected_(pipeline.rejected()),
         stream_(pipeline.start_stream(options, CachedValues::keys_only, stripes)),
-        encoder_(pipeline.make_encoder(CacheUse::whole)),
+        encoder_(pipeline.make_encoder(CacheUse::whole, stripes.size())),
         stripes_(std::move(stripes)),
         samples_(stream_, stripes_, ParcelSize{}, 2 * encoder_.batch_size()),
         done_(stripes_.empty()) {}

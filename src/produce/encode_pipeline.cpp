@@ -19,9 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-// Each may hold `encode.rows_per_file` encodings on disk. A stripe that is read once is in one archive at a time, but
-// a batch may have rows of several small ones.
-constexpr std::size_t open_files_of_a_producer = 64, open_files_of_one_stripe = 8;
+// Latent files in work, each of at most `encode.rows_per_file` encodings on disk: one for every stripe, which is in one
+// archive at a time, and a few more, since a batch may have rows of several small archives. A file that has to make
+// room is published with the few rows that it has.
+constexpr std::size_t open_files_beside_stripes = 8;
 
 using TextOn = EncodeConfig::TextOn;
 
@@ -249,19 +250,19 @@ StripeStream EncodePipeline::start_stream(const StreamOptions& options, CachedVa
   return loader_.start(*source_, stripes, options, from);
 }
 
-CachedEncoder EncodePipeline::make_encoder(CacheUse use) {
+CachedEncoder EncodePipeline::make_encoder(CacheUse use, std::size_t stripes) {
   std::unique_ptr<CacheWriter> writer;
   if (encoding_.encodes && encoding_.cache)
     writer =
         std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
-                                      use == CacheUse::whole ? open_files_of_one_stripe : open_files_of_a_producer);
+                                      stripes + open_files_beside_stripes);
   return {encoder_ ? &*encoder_ : nullptr, std::move(writer), use, encoding_.shape, config_.encode.batch_size};
 }
 
 void EncodePipeline::produce(ParcelSender& sender, ProducerPlan plan, const StreamOptions& options,
                              const StripeCursors& from) {
   auto stream = start_stream(options, CachedValues::full, plan.stripes, from);
-  auto encoder = make_encoder(CacheUse::beside);
+  auto encoder = make_encoder(CacheUse::beside, plan.stripes.size());
   plan.rejected = &rejected();
   run_producer(stream, encoder, sender, data_, plan);
 }

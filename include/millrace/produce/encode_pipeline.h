@@ -64,8 +64,8 @@ class EncodePipeline {
   // Begins to read `stripes`, each from its cursor or from the start. One stream at a time.
   StripeStream start_stream(const StreamOptions& options, CachedValues values,
                             const std::vector<std::uint32_t>& stripes, const StripeCursors& from = {});
-  // The encoders behind the cache.
-  CachedEncoder make_encoder(CacheUse use);
+  // The encoders behind the cache, for samples of so many stripes.
+  CachedEncoder make_encoder(CacheUse use, std::size_t stripes);
   RejectedList& rejected() { return *loader_.rejected(); }
 
   // A producer's life (run_producer) on the stripes of `plan`, each from its cursor or from the start.
