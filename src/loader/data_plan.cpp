@@ -1,6 +1,7 @@
 #include "millrace/loader/data_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "millrace/core/error.h"
 #include "millrace/dataset/storage_retry.h"
@@ -82,6 +83,12 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
       return cut_into_splits(stripes, splits, manifest);
   }
   return cut_into_splits(1, 1, manifest);
+}
+
+double unseen_after_one_pass(const StripePlan& plan) {
+  const auto splits = static_cast<double>(plan.splits.size()), stripes = static_cast<double>(plan.stripes);
+  const auto more = plan.splits.size() % plan.stripes;  // stripes with one split more than the others
+  return static_cast<double>(more) * std::max(0.0, std::ceil(splits / stripes) / splits - 1 / stripes);
 }
 
 DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {

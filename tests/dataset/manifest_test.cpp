@@ -36,6 +36,16 @@ Manifest streams(std::size_t count) {
   return manifest;
 }
 
+TEST(Stripes, UnevenOnesLeaveRowsForLater) {
+  const auto unseen = [](std::size_t archives, int batch) {
+    return unseen_after_one_pass(plan_stripes(batch, {}, seekable_archives(std::vector<std::uint64_t>(archives, 100))));
+  };
+  EXPECT_EQ(unseen(1024, 512), 0);
+  EXPECT_NEAR(unseen(332, 512), 152 * (2.0 / 664 - 1.0 / 512), 1e-12);
+  EXPECT_NEAR(unseen(1242, 512), 218 * (3.0 / 1242 - 1.0 / 512), 1e-12);
+  EXPECT_LT(unseen(20'000, 512), 0.02);
+}
+
 TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
   EXPECT_THAT(archive_names({"/data/00000.tar", "/data/00001.tar.gz", "b/part.1.tar"}),
               ElementsAre("00000", "00001", "part.1"));

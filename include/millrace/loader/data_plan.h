@@ -28,6 +28,11 @@ bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manife
 // fed.
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest);
 
+// Stripes begin their epochs independently of each other, those with fewer splits earlier. When as many samples have been
+// given as there are rows, this share of the rows has not been seen yet (and as many twice), if all splits are of one
+// size.
+double unseen_after_one_pass(const StripePlan& plan);
+
 // Manifest and plan as rank 0 made them, for the other ranks (so that a thousand ranks do not list one directory).
 struct DataPlan {
   Manifest manifest;

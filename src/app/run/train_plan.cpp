@@ -108,8 +108,10 @@ void plan_samples(const Session& session, TrainPlan& plan, config::Report& repor
 }
 
 std::string describe(const DataPlan& data) {
-  return fmt::format("{} archives, {} stripes in {} splits", data.manifest.archives.size(), data.stripes.stripes,
-                     data.stripes.splits.size());
+  const auto unseen = unseen_after_one_pass(data.stripes);
+  return fmt::format("{} archives, {} stripes in {} splits{}", data.manifest.archives.size(), data.stripes.stripes,
+                     data.stripes.splits.size(),
+                     unseen < 0.02 ? "" : fmt::format("; uneven: one pass leaves {:.0f}% for later", 100 * unseen));
 }
 
 }  // namespace millrace
