@@ -21,6 +21,11 @@ std::string cure(int code) {
     case EACCES:
     case EPERM:
       return "check who owns the path and its permissions";
+    case ENOKEY:
+    case EKEYEXPIRED:
+    case EKEYREVOKED:
+    case EKEYREJECTED:
+      return "the ticket for this file system has run out: see `klist`";
     case EROFS:
       return "the file system is mounted read-only: choose another path";
     case ENOENT:
@@ -38,13 +43,28 @@ std::string cure(int code) {
   }
 }
 
+bool is_refusal(int code) {
+  switch (code) {
+    case EACCES:
+    case EPERM:
+    case ENOKEY:
+    case EKEYEXPIRED:
+    case EKEYREVOKED:
+    case EKEYREJECTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void fail_errno(const char* what, const fs::path& path) {
   const int code = errno;
   const std::string message = fmt::format("{} {}: {}", what, path.string(), std::strerror(code));
+  if (is_refusal(code)) throw RefusedError(path.string(), errno_name(code), message, cure(code));
   if (is_storage_fault(code)) throw StorageError(path.string(), errno_name(code), message, cure(code));
-  throw Error(Exit::io, message, cure(code));
+  throw AccessError(path.string(), errno_name(code), message, cure(code));
 }
 
 bool is_storage_fault(int code) {
@@ -65,9 +85,11 @@ bool is_storage_fault(int code) {
     case ECONNABORTED:
     case ENOLINK:
     case ECOMM:
+    case EMFILE:
+    case ENFILE:
       return true;
     default:
-      return false;
+      return is_refusal(code);
   }
 }
 

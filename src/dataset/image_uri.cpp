@@ -68,6 +68,8 @@ std::string resolve_uri(std::string_view uri, const std::string& list) {
 std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes) try {
   // Anything else is a path: what a list says must not be run as a command.
   return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
+} catch (const RefusedError& error) {
+  return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const StorageError& error) {
   // A list of the web names hosts that are gone for good, each of which would end the run.
   if (is_http(uri)) return LoadFailure{RejectReason::missing_image, error.what()};

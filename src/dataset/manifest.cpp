@@ -50,7 +50,7 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   if (!is_table(archive.path)) return TarReader(archive.path).skip(most);
   try {
     return count_table_rows(archive.path, most);
-  } catch (const StorageError&) {
+  } catch (const AccessError&) {
     throw;
   } catch (const Error&) {
     return 0;
@@ -110,7 +110,7 @@ void check_columns(const Manifest& manifest, const SourceConfig& source) {
     try {
       choose_columns(table_columns(archive.path), source, archive.path);
       return;
-    } catch (const StorageError&) {
+    } catch (const AccessError&) {
       throw;
     } catch (const Error& error) {
       if (error.exit() != Exit::io) throw;

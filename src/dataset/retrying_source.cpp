@@ -11,6 +11,10 @@ namespace {
 // failure is the archive's. At the first row nothing was read that could tell, so that counts as storage.
 constexpr int same_failures = 3;
 
+constexpr const char* without_it =
+    "to go on without this archive, take it out of the data's path (checkpoint.allow_changes=true where the run has "
+    "begun)";
+
 class RetryingReader final : public SplitReader {
  public:
   RetryingReader(const SampleSource& source, StorageRetry& retry, const Split& split, std::uint64_t first_row)
@@ -31,6 +35,8 @@ class RetryingReader final : public SplitReader {
     } catch (const StorageError&) {
       reader_.reset();
       throw;
+    } catch (const AccessError& error) {
+      throw Error(Exit::io, error.what(), error.hint_and(without_it));
     }
   }
 

@@ -49,8 +49,8 @@ void StorageRetry::Outage::wait(const StorageError& error) {
     const std::string message =
         fmt::format("{}: read failed for {}: {}", error.name(), to_text(retry_.retry_for_), error.why());
     throw Error(Exit::io, message == error.what() ? message : fmt::format("{} ({})", message, error.what()),
-                "see to the storage or the network, then start again; data.retry_for is how long a read that fails is "
-                "tried again");
+                error.hint_and("see to the storage or the network, then start again; data.retry_for is how long a read "
+                               "that fails is tried again"));
   }
   const auto until = std::min(now + pause_, end);
   pause_ = std::min<Clock::duration>(2 * pause_, max_pause);

@@ -36,7 +36,7 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
     if (auto cells = table_->next()) return Row{std::exchange(next_, next_ + stride_), std::move(*cells)};
     ended_ = true;
     return std::nullopt;
-  } catch (const StorageError&) {
+  } catch (const AccessError&) {
     throw;
   } catch (const Error& error) {
     ended_ = true;

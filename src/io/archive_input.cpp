@@ -37,14 +37,14 @@ std::uint64_t ArchiveInput::size() const {
 }
 
 void ArchiveInput::check_storage() const {
-  if (storage_failure_) std::rethrow_exception(storage_failure_);
+  if (access_failure_) std::rethrow_exception(access_failure_);
 }
 
 void ArchiveInput::finish() try {
   if (stream_ && !failure_) stream_->finish();
-} catch (const StorageError& error) {
+} catch (const AccessError& error) {
   failure_ = error.what();
-  storage_failure_ = std::current_exception();
+  access_failure_ = std::current_exception();
 } catch (const Error& error) {
   failure_ = error.what();
 }
@@ -54,9 +54,9 @@ la_ssize_t ArchiveInput::read(archive* a, void* self, const void** data) {
   *data = input.buffer_.data();
   try {
     return static_cast<la_ssize_t>(input.fill());
-  } catch (const StorageError& error) {
+  } catch (const AccessError& error) {
     input.failure_ = error.what();
-    input.storage_failure_ = std::current_exception();
+    input.access_failure_ = std::current_exception();
   } catch (const std::exception& error) {
     input.failure_ = error.what();
   }

@@ -27,9 +27,9 @@ class ArchiveInput {
   // Bytes of a regular file; anything else has no end that is known in advance.
   std::uint64_t size() const;
 
-  // Throws what storage or network have done to the input, whatever libarchive made of it.
+  // Throws the AccessError that has kept bytes away, whatever libarchive made of it.
   void check_storage() const;
-  // Why the input failed, in its own words.
+  // Why the input failed, in its own words: a command may.
   const std::optional<std::string>& failure() const { return failure_; }
   // Whoever gave the bytes may know of trouble that they do not show: a command by its status.
   void finish();
@@ -45,7 +45,7 @@ class ArchiveInput {
   std::unique_ptr<ByteStream> stream_;
   std::array<std::byte, 64 << 10> buffer_;
   std::optional<std::string> failure_;
-  std::exception_ptr storage_failure_;
+  std::exception_ptr access_failure_;
 };
 
 }  // namespace millrace

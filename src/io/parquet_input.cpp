@@ -3,6 +3,9 @@
 #include <arrow/io/file.h>
 #include <arrow/util/io_util.h>
 
+#include <cerrno>
+
+#include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/net/urls.h"
 #include "net/s3.h"
@@ -10,18 +13,6 @@
 namespace millrace {
 
 namespace {
-
-// Nothing when it is no matter of storage or network.
-std::optional<std::string> storage_fault(const arrow::Status& failure) {
-  if (const int code = arrow::internal::ErrnoFromStatus(failure); code != 0)
-    return is_storage_fault(code) ? std::optional(errno_name(code)) : std::nullopt;
-  if (is_s3_fault(failure)) return failure.message();
-  return std::nullopt;
-}
-
-StorageError cannot_read(const std::string& url, const std::string& why) {
-  return {url, why, fmt::format("cannot read {}: {}", url, why)};
-}
 
 std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& url, arrow::MemoryPool* pool) {
   if (is_s3(url)) return open_s3_file(url);
@@ -33,7 +24,8 @@ std::shared_ptr<arrow::io::RandomAccessFile> open(const std::string& url, arrow:
   }
   auto file = arrow::io::ReadableFile::Open(path, pool);
   if (file.ok()) return *file;
-  if (const auto why = storage_fault(file.status())) throw cannot_read(url, *why);
+  errno = arrow::internal::ErrnoFromStatus(file.status());
+  if (errno != 0) fail_errno("cannot open", path);
   fail(Exit::io, "{}: {}", url, file.status().message());
 }
 
@@ -44,11 +36,16 @@ ParquetInput::ParquetInput(const std::string& url, arrow::MemoryPool* pool) : ur
 }
 
 void ParquetInput::check_storage() const {
-  if (why_) throw cannot_read(url_, *why_);
+  if (failure_.ok()) return;
+  if (is_s3(url_)) fail_s3(failure_, url_);
+  errno = arrow::internal::ErrnoFromStatus(failure_);
+  fail_errno("cannot read", url_);
 }
 
+// A place beyond the end of the file has no errno: then the file tells wrong places.
 void ParquetInput::note(const arrow::Status& failure) {
-  if (!why_) why_ = storage_fault(failure);
+  const bool kept_away = is_s3(url_) ? is_of_s3(failure) : arrow::internal::ErrnoFromStatus(failure) != 0;
+  if (failure_.ok() && kept_away) failure_ = failure;
 }
 
 }  // namespace millrace

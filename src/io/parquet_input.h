@@ -5,7 +5,6 @@
 #include <arrow/status.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace millrace {
@@ -14,10 +13,10 @@ namespace millrace {
 // only the words: the reader asks here.
 class ParquetInput final : public arrow::io::RandomAccessFile {
  public:
-  // A file or s3://. Error(io) when it cannot be opened; StorageError when it may be at another time.
+  // A file or s3://. AccessError when it cannot be opened.
   ParquetInput(const std::string& url, arrow::MemoryPool* pool);
 
-  // Throws the StorageError of a read that has failed.
+  // Throws the AccessError of a read that has failed.
   void check_storage() const;
 
   arrow::Status Close() override { return file_->Close(); }
@@ -44,7 +43,7 @@ class ParquetInput final : public arrow::io::RandomAccessFile {
 
   const std::string url_;
   std::shared_ptr<arrow::io::RandomAccessFile> file_;
-  std::optional<std::string> why_;  // a read has failed for reasons of storage or network
+  arrow::Status failure_;  // of the first read that brought no bytes, for whatever reason but what they say
 };
 
 }  // namespace millrace

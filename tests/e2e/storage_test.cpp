@@ -1,6 +1,7 @@
 // Storage that stays away for a while, seen from whole runs.
 #include <gtest/gtest.h>
 
+#include "download/server.h"
 #include "e2e/runs.h"
 
 namespace millrace::e2e {
@@ -43,6 +44,31 @@ TEST(StorageStaysAway, ForTooLongIsAnErrorThatNamesTheArchive) {
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
   expect_mentions(outcome, "shapes/00002.tar: read failed for 1 s: EIO");
   expect_mentions(outcome, "data.retry_for");
+}
+
+// A token that has run out for good: none of the archive's rows is passed over, and with a new one the run goes on.
+TEST(StorageStaysAway, ARefusedAddressEndsTheRunWithItsStateSaved) {
+  std::atomic<bool> refuse = false;
+  std::atomic<int> asked = 0;
+  test::TestServer server([&](const std::string& path, test::Client& client) {
+    if (refuse && path == "/00002.tar" && ++asked > 1) return client.answer(403, "");
+    client.answer(200, read(workshop() / "shapes" / path.substr(1)));
+  });
+  const std::string settings = "'duration=24 steps' roles.producers=1 'data.retry_for=1 s' data.train.path='" +
+                               server.url("/{00000..00003}.tar") + "' ";
+  expect_success(mpirun(2) + train("granted", settings));
+  refuse = true;
+  const auto outcome = shell(mpirun(2) + train("refused", settings));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  expect_mentions(outcome, "/00002.tar: read failed for 1 s: The requested URL returned error: 403");
+  EXPECT_EQ(log_of("refused").find("archive_error"), std::string::npos);
+  const auto saved = checkpoints("refused");
+  ASSERT_FALSE(saved.empty());
+  EXPECT_GT(*saved.rbegin(), "step-00000008");
+  refuse = false;
+  expect_success(mpirun(2) + train("refused", settings));
+  EXPECT_EQ(read(workshop() / "refused/ids.jsonl"), read(workshop() / "granted/ids.jsonl"));
+  EXPECT_EQ(read(workshop() / "refused/ledger.json"), read(workshop() / "granted/ledger.json"));
 }
 
 // A signal meanwhile is obeyed as always: state is saved, and the next start goes on as if nothing had been.

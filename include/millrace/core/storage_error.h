@@ -7,22 +7,36 @@
 
 namespace millrace {
 
-// Storage or network failed while something was read. That says nothing about the bytes: they may come when they are
-// asked for again, which damage never does (data.retry_for).
-class StorageError : public Error {
+// A file, an object or an address could not be opened, read or fetched: that says nothing about the bytes, so it is
+// never damage. As it is thrown, because there is nothing of that name, or it is another thing than before.
+class AccessError : public Error {
  public:
-  // `name`: what was read; `why`: EIO, or the words of a transfer.
-  StorageError(std::string name, std::string why, const std::string& message, std::string hint = {})
+  // `name`: what was read; `why`: ENOENT, or the words of a transfer.
+  AccessError(std::string name, std::string why, const std::string& message, std::string hint = {})
       : Error(Exit::io, message, std::move(hint)), name_(std::move(name)), why_(std::move(why)) {}
 
   const std::string& name() const { return name_; }
   const std::string& why() const { return why_; }
+  // Its hint, and what helps besides.
+  std::string hint_and(const std::string& more) const { return hint().empty() ? more : hint() + "; " + more; }
 
  private:
   std::string name_, why_;
 };
 
-// EIO, ESTALE, ETIMEDOUT...: not what a path that is wrong or closed to this user gives.
+// Storage or network failed: the bytes may come when they are asked for again (data.retry_for).
+class StorageError : public AccessError {
+ public:
+  using AccessError::AccessError;
+};
+
+// Closed to this user: by permissions, or by credentials, which run out and are renewed.
+class RefusedError : public StorageError {
+ public:
+  using StorageError::StorageError;
+};
+
+// What makes a StorageError: EIO, ESTALE, ETIMEDOUT..., too many open files, and refusals; not a path that is wrong.
 bool is_storage_fault(int code);
 // "EIO" for EIO.
 std::string errno_name(int code);

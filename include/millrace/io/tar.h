@@ -31,14 +31,14 @@ struct BrokenArchive {
   std::string input_failure = {};  // why whatever gave the bytes failed before the archive's end, as a command may
 };
 
-// The samples of one archive in stream order. Any call: StorageError when storage or network fail. NOTE [What makes a
+// The samples of one archive in stream order. Any call: AccessError when bytes are kept away. NOTE [What makes a
 // sample]: regular files only (no directories, links, devices); members below `__...__`, without an extension or with
 // one of more than 255 bytes are left out; the extension starts at the first dot of the last path component; a new key,
 // or a field the sample has already, starts a new sample. Same as webdataset, but for the repeated field, which
 // webdataset refuses. Fields from the 1001st on are left out.
 class TarReader {
  public:
-  // A path or any URL of open_stream. Error(io) when it cannot be opened; what is wrong inside is `error()`.
+  // A path or any URL of open_stream. What is wrong inside is `error()`.
   explicit TarReader(const std::string& url, TarOptions options = {});
   TarReader(std::unique_ptr<ByteStream> stream, std::string name, TarOptions options = {});
   ~TarReader();

@@ -116,7 +116,9 @@ void HttpBody::retry_or_fail(CURLcode result) {
   stop();
   if (result == CURLE_WRITE_ERROR) give_up("the file behind it was changed while it was read");
   const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
-  if (!may_pass(result, status)) give_up(why);
+  if (status == 401 || status == 403 || status == 407) give_up_refused(why);
+  if (status == 404 || status == 410 || result == CURLE_URL_MALFORMAT) give_up(why);
+  if (!may_pass(result, status)) give_up_for_now(why);
   if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
   received_at_failure_ = received_;
   if (++failures_ > options_.retries) give_up_for_now(fmt::format("{} (attempt {})", why, failures_));
@@ -126,11 +128,17 @@ void HttpBody::retry_or_fail(CURLcode result) {
 }
 
 void HttpBody::give_up(const std::string& why) const {
-  fail(Exit::io, "{}: {} after {} bytes", url_, why, received_);
+  throw AccessError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_),
+                    "check the address, and leave what is behind it alone while a run reads it");
 }
 
 void HttpBody::give_up_for_now(const std::string& why) const {
   throw StorageError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_));
+}
+
+void HttpBody::give_up_refused(const std::string& why) const {
+  throw RefusedError(url_, why, fmt::format("{}: {} after {} bytes", url_, why, received_),
+                     "the server refuses this address: see to the permissions behind it, or to the token in it");
 }
 
 }  // namespace millrace

@@ -5,9 +5,10 @@
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
 #include <arrow/status.h>
+#include <arrow/util/io_util.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -21,16 +22,15 @@ namespace millrace {
 
 namespace {
 
+bool is_missing(const arrow::Status& status) {
+  return arrow::internal::ErrnoFromStatus(status) == ENOENT;
+}
+
 // Bytes of one request: an object store answers after tens of milliseconds, however little is asked for.
 constexpr std::int64_t request_bytes = 8 << 20;
 
 void check(const arrow::Status& status, const std::string& url) {
-  if (status.ok()) return;
-  const std::string message = fmt::format("{}: {}", url, status.message());
-  const char* const hint =
-      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store";
-  if (is_s3_fault(status)) throw StorageError(url, status.message(), message, hint);
-  throw Error(Exit::io, message, hint);
+  if (!status.ok()) fail_s3(status, url);
 }
 
 template <class T>
@@ -136,12 +136,18 @@ class S3Body final : public ByteStream {
 }  // namespace
 
 // Arrow keeps of a failure no more than the words that the AWS library has for it.
-bool is_s3_fault(const arrow::Status& status) {
-  constexpr std::array words = {"NETWORK_CONNECTION", "SLOW_DOWN",       "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE",
-                                "THROTTLING",         "REQUEST_TIMEOUT", "HTTP status 5",       "curlCode"};
-  const std::string& message = status.message();
-  return std::any_of(words.begin(), words.end(),
-                     [&](const char* word) { return message.find(word) != std::string::npos; });
+bool is_of_s3(const arrow::Status& status) {
+  return is_missing(status) || status.message().find("AWS Error ") != std::string::npos;
+}
+
+void fail_s3(const arrow::Status& status, const std::string& url) {
+  const std::string& why = status.message();
+  const std::string message = fmt::format("{}: {}", url, why);
+  const char* const hint =
+      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store";
+  if (is_missing(status)) throw AccessError(url, why, message, hint);
+  if (why.find("ACCESS_DENIED") != why.npos) throw RefusedError(url, why, message, hint);
+  throw StorageError(url, why, message, hint);
 }
 
 std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url) {

@@ -12,14 +12,16 @@ namespace arrow::io {
 class RandomAccessFile;
 }
 
-// Objects behind s3://BUCKET/KEY, through Arrow's file system. Errors are Error(io) naming the address, StorageError
-// when the store may answer at another time.
+// Objects behind s3://BUCKET/KEY, through Arrow's file system. Errors are AccessErrors naming the address,
+// StorageErrors unless there is no such object.
 namespace millrace {
 
 std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url);
 std::unique_ptr<ByteStream> open_s3_stream(const std::string& url);
-// A connection or a store that failed, after Arrow's own retries; not an object or a permission that is missing.
-bool is_s3_fault(const arrow::Status& status);
+// Whether the store or the way to it failed, not who asked: an object that is missing or closed, a connection that
+// stayed away through Arrow's own retries.
+bool is_of_s3(const arrow::Status& status);
+[[noreturn]] void fail_s3(const arrow::Status& status, const std::string& url);
 // Names of the objects right below s3://BUCKET/FOLDER/, without those of folders in it.
 std::vector<std::string> list_s3_folder(const std::string& url);
 

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/net/urls.h"
 #include "net/command_output.h"
 #include "net/http_body.h"
@@ -22,7 +22,9 @@ class StandardInput : public ByteStream {
     while (true) {
       const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
       if (got >= 0) return static_cast<std::size_t>(got);
-      if (errno != EINTR) fail(Exit::io, "cannot read standard input: {}", std::strerror(errno));
+      if (errno == EINTR) continue;
+      const int code = errno;
+      throw AccessError("-", errno_name(code), fmt::format("cannot read standard input: {}", std::strerror(code)));
     }
   }
 };

@@ -12,8 +12,8 @@ namespace millrace {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills the front of `buffer`; 0 means the end. Error(io) when the source broke; StorageError when the
-  // same address may give more at another time.
+  // Fills the front of `buffer`; 0 means the end. AccessError when the source was kept away, StorageError when it may
+  // give more at another time; Error(io) when a command failed.
   virtual std::size_t read(std::span<std::byte> buffer) = 0;
   // Nothing more is wanted, though read() may not have come to the end. Error(io) when the source says only now that it
   // broke, as a command does by its status.

@@ -1,0 +1,173 @@
+// Archives behind http:// and s3:// that are refused or away for a while, and for good.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "dataset/rows_of.h"
+#include "dataset/temp_archives.h"
+#include "error_of.h"
+#include "io/net/http_server.h"
+#include "millrace/dataset/image_uri.h"
+#include "millrace/dataset/retrying_source.h"
+#include "millrace/io/net/stream.h"
+#include "millrace/io/parquet_writer.h"
+#include "millrace/loader/sources.h"
+
+namespace millrace::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Seconds = StorageRetry::Seconds;
+
+constexpr int rows = 40;
+
+// A server of http:// and s3:// that refuses what it is told to. One for all tests: S3 begins and ends once in a
+// process.
+class RefusingServer {
+ public:
+  RefusingServer() {
+    for (const auto& [name, value] : {std::pair("AWS_ENDPOINT_URL", server_.url().c_str()),
+                                      {"AWS_REGION", "us-east-1"},
+                                      {"AWS_ACCESS_KEY_ID", "test"},
+                                      {"AWS_SECRET_ACCESS_KEY", "test"},
+                                      {"AWS_EC2_METADATA_DISABLED", "true"}})
+      ::setenv(name, value, 1);
+  }
+  ~RefusingServer() { close_s3(); }
+
+  void serve(std::map<std::string, std::string> files) { files_ = std::move(files); }
+  // Requests [first, first + count) get `status`, those before them only the first `cut` bytes.
+  void refuse(const std::string& status, int first = 0, int count = 1 << 20, std::size_t cut = SIZE_MAX) {
+    status_ = status;
+    first_ = first;
+    count_ = count;
+    cut_ = cut;
+    asked_ = 0;
+  }
+  void allow() { refuse("", 0, 0); }
+  int asked() const { return asked_; }
+  const std::string& url() const { return server_.url(); }
+
+ private:
+  std::string answer(const HttpRequest& request) {
+    const int number = asked_++;
+    if (number >= first_ && number < first_ + count_) return http_answer(status_, "", 0, "");
+    return range_answer(request, files_.at(request.path()), number < first_ ? cut_ : SIZE_MAX,
+                        "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n");
+  }
+
+  std::map<std::string, std::string> files_;
+  std::string status_;
+  std::size_t cut_ = SIZE_MAX;
+  int first_ = 0, count_ = 0;
+  std::atomic<int> asked_ = 0;
+  HttpServer server_{[this](const HttpRequest& request) { return answer(request); }};
+};
+
+class FarStorage : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { server = std::make_unique<RefusingServer>(); }
+  static void TearDownTestSuite() { server.reset(); }
+
+  FarStorage() {
+    std::mt19937 random(7);
+    std::vector<TarSample> samples;
+    std::string image(5000, '\0');
+    for (int i = 0; i < rows; ++i) {
+      for (char& c : image) c = static_cast<char>(random());
+      samples.push_back(sample(fmt::format("{:03}", i), image, fmt::format("caption {}", i)));
+    }
+    folder_.write_tar("a.tar", samples);
+    ParquetWriter writer(folder_.path("a.parquet"),
+                         {{"jpg", ParquetField::Type::bytes}, {"caption", ParquetField::Type::text}}, 10);
+    for (const TarSample& row : samples) writer.write({row.fields[0].second, row.fields[1].second});
+    writer.commit();
+    server->serve(
+        {{"/b/a.tar", read_file(folder_.path("a.tar"))}, {"/b/a.parquet", read_file(folder_.path("a.parquet"))}});
+    server->allow();
+  }
+
+  std::vector<std::string> read(const std::string& address, Seconds retry_for = Seconds(60)) {
+    SourceConfig config;
+    config.type = address.ends_with(".tar") ? SourceConfig::Type::webdataset : SourceConfig::Type::parquet;
+    Manifest manifest;
+    manifest.archives.push_back({.path = address, .name = "a", .rows = {}, .limit = {}});
+    const auto source = make_source(config, manifest, 16);
+    StorageRetry retry(retry_for);
+    const RetryingSource patient(*source, retry);
+    std::vector<std::string> shown;
+    const auto reader = patient.open({0, 0, 1}, 0);
+    while (const auto row = reader->next()) shown.push_back(show(*row));
+    return shown;
+  }
+
+  inline static std::unique_ptr<RefusingServer> server;
+  const TempFolder folder_;
+  const std::vector<std::string> addresses_ = {server->url() + "/b/a.tar", "s3://b/a.tar", "s3://b/a.parquet"};
+};
+
+// A token that has run out and is renewed: no row is lost, none comes twice.
+TEST_F(FarStorage, RowsAreThoseOfAStraightReadWhenAccessComesBack) {
+  for (const std::string& address : addresses_) {
+    const auto expected = read(address);
+    ASSERT_EQ(expected.size(), static_cast<std::size_t>(rows)) << address;
+    for (const char* status : {"403 Forbidden", "401 Unauthorized", "400 Bad Request"}) {
+      server->refuse(status, 0, 3);
+      EXPECT_EQ(read(address), expected) << address << ", " << status;
+      EXPECT_GT(server->asked(), 3);
+      server->allow();
+    }
+  }
+}
+
+TEST_F(FarStorage, RowsAreThoseOfAStraightReadWhenATransferMayNotGoOn) {
+  const auto expected = read(addresses_[0]);
+  server->refuse("403 Forbidden", 1, 3, 100'000);
+  EXPECT_EQ(read(addresses_[0]), expected);
+  EXPECT_GT(server->asked(), 4);
+}
+
+TEST_F(FarStorage, RefusalsForGoodEndTheRunAndAreNamed) {
+  for (const std::string& address : addresses_)
+    for (const char* status : {"403 Forbidden", "400 Bad Request"}) {
+      server->refuse(status);
+      const Error error = error_of([&] { read(address, Seconds(0.2)); });
+      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_THAT(error.what(), HasSubstr(address + ": read failed for 0.2 s: "));
+      EXPECT_THAT(error.what(),
+                  testing::AnyOf(HasSubstr(std::string(status).substr(0, 3)), HasSubstr("ACCESS_DENIED")));
+      EXPECT_THAT(error.hint(), HasSubstr("data.retry_for"));
+    }
+}
+
+// As a local archive that is not there: waiting would not help.
+TEST_F(FarStorage, AnArchiveThatIsNotThereEndsTheRunAtOnce) {
+  for (const std::string& address : addresses_) {
+    server->refuse("404 Not Found");
+    const Error error = error_of([&] { read(address, Seconds(1000)); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr(address), Not(HasSubstr("read failed for"))));
+    EXPECT_THAT(error.hint(), HasSubstr("take it out of the data's path"));
+  }
+}
+
+// Of the images that a list names, some are closed for good; a token that has run out says so otherwise.
+TEST_F(FarStorage, AnImageIsMissingWhereItIsRefused) {
+  const auto load = [](const std::string& address) {
+    return std::get<LoadFailure>(load_image(address, 1 << 20)).reason;
+  };
+  for (const char* status : {"403 Forbidden", "404 Not Found"}) {
+    server->refuse(status);
+    EXPECT_EQ(load(server->url() + "/b/a.jpg"), RejectReason::missing_image);
+    EXPECT_EQ(load("s3://b/a.jpg"), RejectReason::missing_image);
+  }
+  server->refuse("400 Bad Request");
+  EXPECT_THROW(load_image("s3://b/a.jpg", 1 << 20), StorageError);
+}
+
+}  // namespace
+}  // namespace millrace::test
