@@ -12,6 +12,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/open_files.h"
 #include "millrace/core/queue.h"
 #include "millrace/download/fetcher.h"
 #include "shard_files.h"
@@ -37,6 +38,8 @@ class Downloader {
         lists_(config),
         fetcher_(options_),
         arrived_(2 * static_cast<std::size_t>(options_.connections)) {
+    constexpr std::size_t files = 3;  // of a transfer: its socket, and two while its host's address is looked up
+    allow_open_files(files * static_cast<std::size_t>(options_.connections));
     for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
   ~Downloader() { drop(); }

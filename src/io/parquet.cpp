@@ -228,6 +228,7 @@ class ParquetReader::Impl {
   std::uint64_t rows() const { return static_cast<std::uint64_t>(metadata().num_rows()); }
 
   std::optional<std::vector<Cell>> next() {
+    pass_over();
     if (!fill()) return std::nullopt;
     std::vector<Cell> cells;
     const auto read = lists_ == ParquetLists::floats ? tensor_or_cell_of : cell_of;
@@ -237,22 +238,12 @@ class ParquetReader::Impl {
     return cells;
   }
 
+  // The next row that is wanted decides which row groups need not be read: skips add up until then.
   std::uint64_t skip(std::uint64_t rows) {
-    const std::uint64_t start = passed_;
-    while (passed_ - start < rows) {
-      const std::uint64_t left = rows - (passed_ - start);
-      if (const std::uint64_t group_rows = untouched_group_rows(); group_rows > 0 && group_rows <= left) {
-        ++group_;
-        passed_ += group_rows;
-      } else if (fill()) {
-        const auto step = std::min<std::uint64_t>(left, static_cast<std::uint64_t>(batch_->num_rows() - row_));
-        row_ += static_cast<std::int64_t>(step);
-        passed_ += step;
-      } else {
-        break;
-      }
-    }
-    return passed_ - start;
+    const auto step = std::min(rows, this->rows() - passed_);
+    passed_ += step;
+    to_skip_ += step;
+    return step;
   }
 
   std::uint64_t passed() const { return passed_; }
@@ -304,6 +295,24 @@ class ParquetReader::Impl {
     return static_cast<std::size_t>(found - names.begin());
   }
 
+  void pass_over() try {
+    while (to_skip_ > 0) {
+      if (const std::uint64_t group_rows = untouched_group_rows(); group_rows > 0 && group_rows <= to_skip_) {
+        ++group_;
+        to_skip_ -= group_rows;
+      } else if (fill()) {
+        const auto step = std::min(to_skip_, static_cast<std::uint64_t>(batch_->num_rows() - row_));
+        row_ += static_cast<std::int64_t>(step);
+        to_skip_ -= step;
+      } else {
+        break;
+      }
+    }
+  } catch (...) {
+    passed_ -= std::exchange(to_skip_, 0);  // row() tells where it ends
+    throw;
+  }
+
   // Rows of the next row group when no row of the one before is left and this one has not been begun.
   std::uint64_t untouched_group_rows() const {
     const bool in_group = batches_ != nullptr || (batch_ && row_ < batch_->num_rows());
@@ -343,8 +352,9 @@ class ParquetReader::Impl {
   int group_ = 0;                                      // the next row group to begin
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the row group at hand
   std::shared_ptr<arrow::RecordBatch> batch_;
-  std::int64_t row_ = 0;      // the next row of batch_
-  std::uint64_t passed_ = 0;  // rows of the file before it
+  std::int64_t row_ = 0;       // the next row of batch_
+  std::uint64_t passed_ = 0;   // rows of the file before the one that next() gives
+  std::uint64_t to_skip_ = 0;  // of them, from row_ on
 };
 
 ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns, ParquetLists lists)

@@ -1,7 +1,5 @@
 #include "millrace/loader/stripe_stream.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -14,22 +12,13 @@
 #include "empty_stripe_guard.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/open_files.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/retrying_source.h"
 
 namespace millrace {
 
 namespace {
-
-// Every stripe keeps an archive open; the usual soft limit of 1024 files is soon reached.
-void allow_open_files(std::size_t stripes) {
-  constexpr rlim_t others = 256;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= stripes + others) return;
-  const rlim_t wanted = stripes + others;
-  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);  // where it is refused, opening an archive will say so
-}
 
 std::size_t bytes_of(const RawRow& row) {
   if (const auto* sample = std::get_if<RawSample>(&row)) return sample->image.size();
@@ -323,7 +312,7 @@ StripeStream::~StripeStream() = default;
 void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   std::lock_guard lock(impl_->mutex);
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
-  allow_open_files(impl_->stripes.size() + 1);
+  allow_open_files(impl_->stripes.size() + 1);  // every stripe keeps an archive open
   impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
 }
 

@@ -75,6 +75,17 @@ TEST(Parquet, SkipsWithinAndOverRowGroups) {
   }
 }
 
+// Row 57 lies in the second of four groups of 40 rows; small skips are as one large one.
+TEST(Parquet, SkipsAddUpUntilARowIsWanted) {
+  ParquetReader reader(golden("parquet/rows.parquet"), {"small"});
+  for (int i = 0; i < 19; ++i) EXPECT_EQ(reader.skip(3), 3u);
+  EXPECT_EQ(reader.row(), 57u);
+  EXPECT_EQ(std::get<std::int64_t>(reader.next()->at(0)), 57);
+  EXPECT_EQ(reader.skip(1000), 92u);
+  EXPECT_EQ(reader.skip(1), 0u);
+  EXPECT_FALSE(reader.next());
+}
+
 TEST(Parquet, ListsItsSchema) {
   const auto schema = parquet_schema(golden("parquet/rows.parquet"));
   ASSERT_EQ(schema.size(), 15u);

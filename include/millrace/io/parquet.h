@@ -41,7 +41,8 @@ class ParquetReader {
   std::uint64_t rows() const;                        // of the file
   // The next row's cells, one per chosen column; nothing at the end.
   std::optional<std::vector<Cell>> next();
-  // Passes over up to `rows` rows and returns how many there were; whole row groups are not even read.
+  // Passes over up to `rows` rows and returns how many there were. Nothing is read for it: the next next() reads from
+  // the row group on that holds its row.
   std::uint64_t skip(std::uint64_t rows);
   // Number of the row that next() gives; after an Error, of the first one that cannot be read.
   std::uint64_t row() const;
