@@ -97,7 +97,7 @@ AutoencoderTrainConfig::AutoencoderTrainConfig() {
 }
 
 void AutoencoderTrainConfig::Model::describe(config::Section& section) {
-  section.key("pipeline", pipeline, "diffusers folder whose VAE is trained");
+  section.key("pipeline", pipeline, "diffusers folder whose VAE is trained, or a VAE's own folder");
   section.key("init", init, {{"random", ModelConfig::Init::random}, {"pretrained", ModelConfig::Init::pretrained}},
               "fresh weights, or those of model.pipeline");
   describe_dtype(section, dtype);

@@ -56,6 +56,11 @@ int run_export(const CommandLine& line) {
                request.out.string());
     return 0;
   }
+  if (export_kind(request.checkpoint) == ExportKind::vae) {
+    fmt::print("{}: a VAE's folder, for AutoencoderKL.from_pretrained, or as vae in a pipeline folder\n",
+               request.out.string());
+    return 0;
+  }
   fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
              request.out.string(), request.out.string());
   return 0;

@@ -5,11 +5,13 @@
 #include "app_config.h"
 #include "command.h"
 #include "export.h"
+#include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/sources.h"
+#include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
@@ -25,8 +27,9 @@
 namespace millrace {
 namespace {
 
-// Standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
-double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
+// 1 / the standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
+// In every checkpoint, so that an export of any of them has its own.
+nlohmann::json measure_scaling(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
   double deviation = 0;
   auto measure = [&] { deviation = task.latent_deviation(group); };
   if (optimizer.has_ema()) {
@@ -34,7 +37,7 @@ double measure_deviation(AutoencoderTask& task, ShardedAdamW& optimizer, const G
   } else {
     measure();
   }
-  return deviation;
+  return {{scaling_factor_key, 1 / deviation}};
 }
 
 // What every rank knows before anything starts, and nothing is written before it is known.
@@ -80,6 +83,8 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
             session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
             to_string(c.duration), plan.start.state.step);
   if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
+  if (const auto missing = find_missing_part(plan.pipeline))
+    log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
 }
 
 // All was trained and exported before.
@@ -105,25 +110,31 @@ int say_what_would_be(const Session& session, const AutoencoderPlan& plan) {
   return 0;
 }
 
-// Weights for other tools, scaled so that the latents have a standard deviation of 1.
-void export_pipeline(const fs::path& checkpoint, const fs::path& out, double scaling) {
-  const ExportRequest request{.checkpoint = CheckpointReader::open(checkpoint), .out = out, .scaling_factor = scaling};
+// Weights for other tools.
+void export_vae(const CheckpointReader& checkpoint, const fs::path& out) {
   fs::remove_all(out);
-  export_checkpoint(request);
+  export_checkpoint({.checkpoint = checkpoint, .out = out});
+}
+
+std::string next_step(const ExportKind kind, const fs::path& out) {
+  return kind == ExportKind::pipeline ? fmt::format("train the U-Net with model.pipeline={}", out.string())
+                                      : fmt::format("put {} into a pipeline folder, as its vae", out.string());
 }
 
 int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
-           AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
+           const Group& group) {
   log::set_step(0);
   if (!result.finished) return finish_run(group, dir, lease, result, "");
-  if (task.refs().empty()) task.next_batch(0);  // resumed at the end: nothing was trained
-  const double scaling = 1 / measure_deviation(task, optimizer, group);
-  if (session.is_root()) {
-    const auto out = dir / "pipeline";
-    if (result.checkpoint) export_pipeline(*result.checkpoint, out, scaling);
-    finish_run(Group(), dir, lease, result, fmt::format("train the U-Net with model.pipeline={}", out.string()));
-    fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to vae/config.json\n", scaling);
-  }
+  ensure(result.checkpoint.has_value(), "a finished run has a checkpoint");
+  if (!session.is_root()) return 0;
+  const auto out = dir / "pipeline";
+  const auto checkpoint = CheckpointReader::open(*result.checkpoint);
+  export_vae(checkpoint, out);
+  const auto kind = export_kind(checkpoint);
+  finish_run(Group(), dir, lease, result, next_step(kind, out));
+  fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to {}\n",
+             scaling_factor_of(checkpoint),
+             (out / (kind == ExportKind::pipeline ? "vae/config.json" : "config.json")).string());
   return 0;
 }
 
@@ -161,9 +172,10 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .trainer_ranks = on_hosts(session, plan.roles.trainers),
                                 .gpu_uuid = gpu_uuid(session.device),
                                 .lease = &lease,
-                                .resumed_from = plan.start.path()},
+                                .resumed_from = plan.start.path(),
+                                .measure = [&] { return measure_scaling(task, training.optimizer, group); }},
                                state_with_ledger(plan.start, group));
-  return finish(session, dir, lease, result, task, training.optimizer, group);
+  return finish(session, dir, lease, result, group);
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.

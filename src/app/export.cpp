@@ -59,24 +59,40 @@ void export_ldm(const ExportRequest& request) {
 
 }  // namespace
 
+ExportKind export_kind(const CheckpointReader& checkpoint) {
+  if (checkpoint.manifest().at("kind") != "vae") return ExportKind::pipeline;
+  const auto source = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+  return find_missing_part(source) ? ExportKind::vae : ExportKind::pipeline;
+}
+
+double scaling_factor_of(const CheckpointReader& checkpoint) {
+  const auto& manifest = checkpoint.manifest();
+  if (const auto measured = manifest.find(scaling_factor_key); measured != manifest.end() && measured->is_number())
+    return measured->get<double>();
+  const double before = AutoencoderKLConfig::from_json(manifest.at("model")).scaling_factor;
+  log::warning("{} does not tell its scaling_factor: that of the VAE that the run began with, {}, is written",
+               checkpoint.path().string(), before);
+  return before;
+}
+
 void export_checkpoint(const ExportRequest& request) {
   if (request.format == ExportRequest::Format::ldm) return export_ldm(request);
   const auto& checkpoint = request.checkpoint;
   const auto& manifest = checkpoint.manifest();
   const auto state = checkpoint.state();
+  NewComponent component;
+  component.config = manifest.at("model");
+  component.weights = choose_weights(checkpoint, request.weights);
+  const bool is_vae = manifest.at("kind") == "vae";
+  if (is_vae) component.config["scaling_factor"] = scaling_factor_of(checkpoint);
+  if (export_kind(checkpoint) == ExportKind::vae) return write_component_folder(request.out, "vae", component);
+
   PipelineExport pipeline;
   pipeline.source = manifest.at("pipeline").get<std::string>();
   const auto source = PipelineFolder::open(pipeline.source);
   pipeline.card.title = "Trained with millrace";
   pipeline.card.facts = {{"steps", std::to_string(state.step)}, {"samples", std::to_string(state.samples)}};
-
-  NewComponent component;
-  component.config = manifest.at("model");
-  component.weights = choose_weights(checkpoint, request.weights);
-  const auto kind = manifest.at("kind").get<std::string>();
-  if (kind == "vae") {
-    component.config["scaling_factor"] =
-        request.scaling_factor.value_or(component.config.value("scaling_factor", 0.18215));
+  if (is_vae) {
     pipeline.replacements["vae"] = std::move(component);
   } else {
     const auto config = trained_config(checkpoint);

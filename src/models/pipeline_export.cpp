@@ -5,7 +5,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/json.h"
-#include "millrace/models/pipeline_folder.h"
+#include "model_index.h"
 #include "staged_folder.h"
 
 namespace millrace {
@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* trained_components[] = {"unet", "vae", "text_encoder"};
+constexpr const char* networks[] = {"unet", "vae", "text_encoder"};
+constexpr const char* other_parts[] = {"tokenizer", "scheduler"};
 constexpr const char* optional_components[] = {"feature_extractor", "image_encoder", "safety_checker"};
 
 std::string_view stem_of(std::string_view component) {
@@ -39,8 +40,16 @@ void set_sample_size(const fs::path& unet_folder, int sample_size) {
   write_json(unet_folder / "config.json", config);
 }
 
+// [null, null] stands for a part that a pipeline does without.
+bool is_absent(const json& entry) {
+  return entry.is_array() && !entry.empty() && entry.front().is_null();
+}
+
+// The source's where it has one; a folder of parts need not.
 json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler) {
-  json index = source.index();
+  json index = model_index(scheduler.class_name());
+  for (const auto& [key, value] : source.index().items())
+    if (!is_absent(value)) index[key] = value;
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;
   index["scheduler"] = {"diffusers", scheduler.class_name()};
@@ -70,16 +79,38 @@ std::string model_card_text(const ModelCard& card) {
   return text;
 }
 
+void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
+  const auto check = [&](const char* name) {
+    if (!source.has(name) && !pipeline.replacements.contains(name))
+      throw Error(Exit::io,
+                  fmt::format("{} has no {}, which an export takes from there", pipeline.source.string(), name),
+                  "put it into that folder, and export again");
+  };
+  for (const char* name : networks) check(name);
+  for (const char* name : other_parts) check(name);
+}
+
 }  // namespace
+
+std::optional<std::string> find_missing_part(const PipelineFolder& folder) {
+  for (const char* name : networks)
+    if (!folder.has(name)) return name;
+  for (const char* name : other_parts)
+    if (!folder.has(name)) return name;
+  return std::nullopt;
+}
+
+void write_component_folder(const fs::path& out, std::string_view name, const NewComponent& component) {
+  StagedFolder staged(out);
+  write_component(component, name, staged.path());
+  staged.publish();
+}
 
 void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   const PipelineFolder source = PipelineFolder::open(pipeline.source);
-  if (source.index().is_null()) {
-    throw Error(Exit::io, fmt::format("{} has no model_index.json", pipeline.source.string()),
-                "an export takes tokenizer, text encoder and VAE from a complete pipeline folder");
-  }
+  check_parts(source, pipeline);
   StagedFolder staged(out);
-  for (const char* name : trained_components) {
+  for (const char* name : networks) {
     const auto replacement = pipeline.replacements.find(name);
     if (replacement == pipeline.replacements.end()) {
       refuse_non_finite_weights(source.component(name));

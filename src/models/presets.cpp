@@ -5,6 +5,7 @@
 #include "millrace/core/log.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
+#include "model_index.h"
 #include "staged_folder.h"
 
 namespace millrace {
@@ -21,23 +22,6 @@ void write_component(Make make, const json& config, std::optional<std::uint64_t>
   if (seed) save_weights(tensors_of(*make(config, *seed)), folder, stem);
 }
 
-json model_index(const json& scheduler) {
-  const json none = {nullptr, nullptr};
-  return {
-      {"_class_name", "StableDiffusionPipeline"},
-      {"_diffusers_version", diffusers_format_version},
-      {"feature_extractor", none},
-      {"image_encoder", none},
-      {"requires_safety_checker", false},
-      {"safety_checker", none},
-      {"scheduler", json::array({"diffusers", scheduler.at("_class_name")})},
-      {"text_encoder", json::array({"transformers", "CLIPTextModel"})},
-      {"tokenizer", json::array({"transformers", "CLIPTokenizer"})},
-      {"unet", json::array({"diffusers", "UNet2DConditionModel"})},
-      {"vae", json::array({"diffusers", "AutoencoderKL"})},
-  };
-}
-
 }  // namespace
 
 void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::path& out,
@@ -46,7 +30,7 @@ void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::pa
   StagedFolder staged(out);
   copy_folder(tokenizer_folder, staged.subfolder("tokenizer"));
   write_json(staged.subfolder("scheduler") / "scheduler_config.json", configs.scheduler);
-  write_json(staged.path() / "model_index.json", model_index(configs.scheduler));
+  write_json(staged.path() / "model_index.json", model_index(configs.scheduler.at("_class_name")));
   const auto text_encoder = [&](const json& config, std::uint64_t s) {
     return make_text_encoder(config, s, configs.token_embedding_std);
   };

@@ -95,7 +95,9 @@ void Saves::begin() {
     state_.ledger = data_.state();
     data_.write_report();
   }
-  writer_.start(context_.model, context_.optimizer, state_, context_.manifest_extra);
+  auto manifest_extra = context_.manifest_extra;
+  if (context_.measure) manifest_extra.update(context_.measure());
+  writer_.start(context_.model, context_.optimizer, state_, manifest_extra);
   cost_ = since_begin_.seconds();
 }
 

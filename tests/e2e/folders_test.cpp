@@ -1,4 +1,4 @@
-// Pipeline folders as people have them: with any of diffusers' schedulers.
+// Pipeline folders as people have them: with any of diffusers' schedulers, without an index, or a VAE alone.
 #include <gtest/gtest.h>
 
 #include "e2e/runs.h"
@@ -94,6 +94,82 @@ TEST(Folders, ASchedulerThatCannotBeTrainedWithIsRefusedBeforeAnythingIsWritten)
     expect_mentions(zero, "objective.prediction = epsilon is undefined at zero terminal SNR");
     EXPECT_FALSE(fs::exists(at("refused")));
   }
+}
+
+TEST(Folders, AFolderOfPartsNeedsNoIndex) {
+  fs::copy(workshop() / "tiny", workshop() / "parts", fs::copy_options::recursive);
+  fs::remove(workshop() / "parts/model_index.json");
+  expect_success(train_on("run-parts", "parts"));
+  const auto exporting = millrace + " export --run " + at("run-parts") + " --out ";
+  expect_success(exporting + at("whole"));
+  EXPECT_EQ(read_config("whole/model_index.json"), read_config("tiny/model_index.json"));
+  expect_success(millrace + " generate --pipeline " + at("whole") + " --prompt dog --out " + at("of-parts") +
+                 " generate.steps=2");
+
+  fs::rename(workshop() / "parts/tokenizer", workshop() / "tokenizer");
+  const auto incomplete = shell(exporting + at("incomplete"));
+  EXPECT_EQ(incomplete.exit_code, 74) << incomplete.output;
+  expect_mentions(incomplete, "parts has no tokenizer, which an export takes from there");
+  EXPECT_FALSE(fs::exists(at("incomplete")));
+}
+
+std::string train_vae(const std::string& run, const std::string& folder, const std::string& settings = "") {
+  return millrace + " train-autoencoder run.dir=" + at(run) + " run.device=cpu model.pipeline=" + at(folder) +
+         " data.train.path=" + at("shapes") +
+         " transform.resolution=32 batch.global=8 batch.micro=4 data.shuffle_block=2 optim.lr=1e-3 "
+         "'optim.warmup=0 steps' 'checkpoint.every=1 steps' 'duration=2 steps' " +
+         settings;
+}
+
+std::string export_of(const std::string& what, const std::string& path, const std::string& out) {
+  return millrace + " export --" + what + " " + at(path) + " --out " + at(out);
+}
+
+void expect_same_files(const std::string& a, const std::string& b, std::initializer_list<const char*> files) {
+  for (const auto* file : files) {
+    ASSERT_TRUE(fs::exists(at(a) + "/" + file)) << a << "/" << file;
+    EXPECT_TRUE(read(at(a) + "/" + file) == read(at(b) + "/" + file)) << file << " of " << a << " and " << b;
+  }
+}
+
+constexpr auto vae_files = {"config.json", "diffusion_pytorch_model.safetensors"};
+
+TEST(Folders, AVaeAloneBecomesAVaeAlone) {
+  expect_success(train_vae("vae-of-all", "tiny"));
+  const auto dry = shell(train_vae("vae-alone", "tiny/vae", "--dry-run"));
+  EXPECT_EQ(dry.exit_code, 0) << dry.output;
+  expect_mentions(dry, "RUN/pipeline will be a VAE alone");
+  const auto alone = shell(train_vae("vae-alone", "tiny/vae"));
+  ASSERT_EQ(alone.exit_code, 0) << alone.output;
+  expect_mentions(alone, "vae-alone/pipeline into a pipeline folder, as its vae");
+  EXPECT_TRUE(fs::exists(at("vae-alone/DONE")));
+  expect_same_files("vae-alone/pipeline", "vae-of-all/pipeline/vae", vae_files);
+  EXPECT_FALSE(fs::exists(at("vae-alone/pipeline/model_index.json")));
+
+  const auto exported = shell(export_of("run", "vae-alone", "vae-exported"));
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  expect_mentions(exported, "AutoencoderKL.from_pretrained");
+  expect_same_files("vae-exported", "vae-alone/pipeline", vae_files);
+  expect_success(train_vae("vae-again", "vae-exported", "model.init=pretrained"));
+}
+
+TEST(Folders, AnExportedVaeHasTheScalingFactorOfItsCheckpoint) {
+  if (!fs::exists(at("vae-of-all"))) expect_success(train_vae("vae-of-all", "tiny"));
+  expect_success(export_of("run", "vae-of-all", "of-run"));
+  expect_same_files("of-run", "vae-of-all/pipeline", {"vae/config.json", "vae/diffusion_pytorch_model.safetensors"});
+  expect_success(export_of("checkpoint", "vae-of-all/checkpoints/step-00000001", "of-step-1"));
+  const auto factor = [](const std::string& folder) -> double {
+    return read_config(folder + "/vae/config.json").at("scaling_factor");
+  };
+  EXPECT_NE(factor("of-run"), factor("tiny"));
+  EXPECT_NE(factor("of-step-1"), factor("tiny"));
+  EXPECT_NE(factor("of-step-1"), factor("of-run"));
+
+  // A run that was killed between its last checkpoint and its end.
+  fs::rename(at("vae-of-all/pipeline"), at("before"));
+  fs::remove(at("vae-of-all/DONE"));
+  expect_success(train_vae("vae-of-all", "tiny"));
+  expect_same_files("vae-of-all/pipeline", "before", {"vae/config.json", "vae/diffusion_pytorch_model.safetensors"});
 }
 
 }  // namespace

@@ -379,7 +379,34 @@ TEST(WritePipeline, LeavesNothingBehindWhenTheSourceIsIncomplete) {
   EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("tokenizer"));
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
   pipeline.source = golden / "pipeline/unet";
-  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("model_index.json"));
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("unet has no vae"));
+}
+
+// The index that diffusers has written for this pipeline.
+TEST(WritePipeline, NeedsNeitherAnIndexNorWhatIsReplaced) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  fs::remove(dir / "source/model_index.json");
+  fs::remove_all(dir / "source/unet");
+  EXPECT_EQ(find_missing_part(PipelineFolder::open(dir / "source")), "unet");
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  write_pipeline(dir / "out", pipeline);
+  EXPECT_EQ(read_json(dir / "out/model_index.json"), read_json(golden / "pipeline/model_index.json"));
+  EXPECT_EQ(find_missing_part(PipelineFolder::open(dir / "out")), std::nullopt);
+  EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
+}
+
+TEST(WriteComponentFolder, IsThatComponentAlone) {
+  const TempDir dir;
+  const PipelineFolder source = open_golden("pipeline");
+  const auto vae = tensors_of(*source.load_vae(torch::kCPU, torch::kFloat32));
+  write_component_folder(dir / "out", "vae", {.config = source.config("vae"), .weights = {{"", vae}}});
+  const PipelineFolder written = PipelineFolder::open(dir / "out");
+  EXPECT_EQ(written.components().size(), 1);
+  EXPECT_EQ(written.config("vae"), source.config("vae"));
+  for (const auto& [name, tensor] : tensors_of(*written.load_vae(torch::kCPU, torch::kFloat32)))
+    EXPECT_TRUE(torch::equal(tensor, vae.at(name))) << name;
 }
 
 TEST(WritePipeline, FollowsTheLinksOfTheHubsCacheAndSkipsFilesThatBreakVariants) {

@@ -4,10 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "millrace/diffusion/scheduler_config.h"
+#include "millrace/models/pipeline_folder.h"
 #include "millrace/models/weights.h"
 
 // From trained weights to a folder that every Stable Diffusion tool opens.
@@ -27,7 +29,7 @@ struct NewComponent {
 };
 
 struct PipelineExport {
-  std::filesystem::path source;                      // a complete pipeline
+  std::filesystem::path source;                      // a pipeline; what is replaced need not be there
   std::map<std::string, NewComponent> replacements;  // "unet", "vae"; all else is copied from the source byte for byte
   std::optional<int> unet_sample_size;               // side of the latents, so the size of images made by default
   std::optional<SchedulerConfig> scheduler;          // none: the source's
@@ -35,6 +37,12 @@ struct PipelineExport {
 };
 
 // Writes the folder `out`, which must not exist or be empty (else Error(usage)); it appears only when it is complete.
+// Error(io) where a part is neither in the source nor replaced.
 void write_pipeline(const std::filesystem::path& out, const PipelineExport& pipeline);
+// The same of one part alone, as `from_pretrained` of its class takes it.
+void write_component_folder(const std::filesystem::path& out, std::string_view name, const NewComponent& component);
+
+// A part of every pipeline that is not in the folder; nothing where all are.
+std::optional<std::string> find_missing_part(const PipelineFolder& folder);
 
 }  // namespace millrace

@@ -42,6 +42,8 @@ struct TrainerContext {
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
   Samples* samples = nullptr;
+  // What only the present weights tell, for a checkpoint's manifest. Collective over the trainers.
+  std::function<nlohmann::json()> measure = {};
 };
 
 struct LoopResult {
