@@ -8,11 +8,6 @@
 namespace millrace {
 namespace {
 
-// The next time the archive may be whole, and the image there.
-bool may_be_gone(RejectReason reason) {
-  return reason == RejectReason::archive_error || reason == RejectReason::missing_image;
-}
-
 template <class Number>
 void copy_row(const std::vector<Number>& from, torch::Tensor& to, std::int64_t row) {
   const auto size = static_cast<std::size_t>(to.numel() / to.size(0));

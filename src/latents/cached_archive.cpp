@@ -37,8 +37,9 @@ std::vector<fs::path> files_in(const fs::path& folder) {
 CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
     : folder_(latent_folder(cache, archive.name)), modified_(time_of(folder_)), shape_(shape) {
   for (const auto& path : files_in(folder_)) add(path, archive);
-  std::stable_sort(places_.begin(), places_.end(),
-                   [](const CachedPlace& a, const CachedPlace& b) { return a.row < b.row; });
+  std::stable_sort(places_.begin(), places_.end(), [](const CachedPlace& a, const CachedPlace& b) {
+    return std::pair(a.row, a.standing()) < std::pair(b.row, b.standing());
+  });
 }
 
 void CachedArchive::add(const fs::path& path, const Archive& archive) {

@@ -22,6 +22,8 @@ struct CachedPlace {
 
   bool rejected() const { return file == no_file; }
   RejectReason reason() const { return static_cast<RejectReason>(index); }
+  // Of several about one row, who was asked again, the lowest holds: what came in the end, then what will not change.
+  int standing() const { return !rejected() ? 0 : may_be_gone(reason()) ? 2 : 1; }
 };
 
 // What a cache holds of one archive, as its NAME.json files say. Safe to use from several threads.

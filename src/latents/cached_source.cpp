@@ -36,11 +36,17 @@ class CachedReader final : public SplitReader {
 
  private:
   std::optional<RawRow> try_take(const CachedPlace& place) {
+    if (place.rejected() && asks_again(place.reason())) return std::nullopt;
     if (place.rejected()) return Rejected{name_archive(archive_), place.reason(), {}, /*cached=*/true};
     if (values_ == CachedValues::keys_only) return tell(place);
     if (!original_) return cached_->load(place, opened_);
     if (auto sample = cached_->try_load(place, opened_)) return std::move(*sample);
     return std::nullopt;
+  }
+
+  // Who fills a cache looks once more for what may have come back since; who trains on it takes it as it is.
+  bool asks_again(RejectReason reason) const {
+    return original_ && values_ == CachedValues::keys_only && may_be_gone(reason);
   }
 
   EncodedSample tell(const CachedPlace& place) const {
@@ -109,11 +115,12 @@ class CachedSource final : public SampleSource {
     return rows;
   }
 
-  // A run with another limit may have stopped earlier.
+  // A run with another limit may have stopped earlier, and a broken archive may be whole now.
   std::optional<std::uint64_t> end_of(const Archive& archive) const {
     const auto found = ends_.find(archive.name);
     if (found == ends_.end()) return std::nullopt;
-    if (original_ && found->second.archive.limit != archive.limit) return std::nullopt;
+    const bool all_known = found->second.archive.limit == archive.limit && !found->second.broken;
+    if (original_ && !all_known) return std::nullopt;
     return found->second.total;
   }
 

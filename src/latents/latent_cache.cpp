@@ -232,18 +232,45 @@ void clear_latent_scratch(const fs::path& cache) {
   for (const auto& path : abandoned) fs::remove(path, error);
 }
 
+namespace {
+
+// The rows that the files of one archive tell of. One that was asked for again is in several of them.
+class RowsOfArchive {
+ public:
+  void add(const LatentFileInfo& info) {
+    for (const auto row : info.rows) (info.non_finite.contains(row) ? rejected_ : accepted_).push_back(row);
+    for (const auto& [row, reason] : info.rejected) rejected_.push_back(row);
+  }
+  std::pair<std::uint64_t, std::uint64_t> count() {
+    keep_one_each(accepted_);
+    keep_one_each(rejected_);
+    std::vector<std::uint64_t> lost;
+    std::ranges::set_difference(rejected_, accepted_, std::back_inserter(lost));
+    return {accepted_.size(), lost.size()};
+  }
+
+ private:
+  static void keep_one_each(std::vector<std::uint64_t>& rows) {
+    std::ranges::sort(rows);
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  }
+
+  std::vector<std::uint64_t> accepted_, rejected_;
+};
+
+}  // namespace
+
 json inspect_latent_cache(const fs::path& folder) {
   json report = {{"kind", "cache"}, {"complete", false}, {"problems", json::array()}};
   std::set<std::string> archives;
   std::uint64_t accepted = 0, rejected = 0, files = 0, bytes = 0;
-  const auto look_at = [&](const fs::path& path, const EncodingShape& shape) {
+  const auto look_at = [&](const fs::path& path, const EncodingShape& shape, RowsOfArchive& rows) {
     const auto info = read_latent_file_info(path);
     if (hash_file(info.path) != info.digest || fs::file_size(info.path) != info.bytes)
       fail(Exit::io, "{}: its size or digest is not the one that was written", info.path.string());
     const LatentFile file(info, shape);
     archives.insert(info.archive);
-    accepted += info.rows.size() - info.non_finite.size();
-    rejected += info.rejected.size() + info.non_finite.size();
+    rows.add(info);
     bytes += info.bytes;
     ++files;
   };
@@ -254,13 +281,19 @@ json inspect_latent_cache(const fs::path& folder) {
     report[description.shape.text_name()] = description.shape.text;
     report["complete"] = try_read_cache_manifest(folder).has_value();
     std::error_code ignored;
-    for (const auto& entry : fs::recursive_directory_iterator(folder / "rows", ignored)) {
-      if (entry.path().extension() != ".json") continue;
-      try {
-        look_at(entry.path(), description.shape);
-      } catch (const Error& error) {
-        report["problems"].push_back(error.what());
+    for (const auto& archive : fs::directory_iterator(folder / "rows", ignored)) {
+      RowsOfArchive rows;
+      for (const auto& entry : fs::directory_iterator(archive.path(), ignored)) {
+        if (entry.path().extension() != ".json") continue;
+        try {
+          look_at(entry.path(), description.shape, rows);
+        } catch (const Error& error) {
+          report["problems"].push_back(error.what());
+        }
       }
+      const auto [taken, lost] = rows.count();
+      accepted += taken;
+      rejected += lost;
     }
   } catch (const Error& error) {
     report["problems"].push_back(error.what());

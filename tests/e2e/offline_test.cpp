@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "download/server.h"
 #include "e2e/program.h"
 #include "e2e/weights.h"
 
@@ -127,12 +128,13 @@ TEST(Offline, AnEmptyCacheFillsWhileTraining) {
   expect_same_as_online("filled-again");
 }
 
-// Stripes go round one after the other, so that every archive in work is left before it is done. An archive has two files
-// where its rows were encoded before and after the first stripe began its second epoch.
+// Stripes go round one after the other, so that every archive in work is left before it is done. An archive has two
+// files where its rows were encoded before and after the first stripe began its second epoch.
 TEST(Offline, ManyStripesAtOnceMakeWholeFiles) {
   expect_success(shapes + " make --out " + cache_path("many") + " --count 1000 --per-archive 10");
-  expect_success(train("many-stripes", "data.train.path=" + cache_path("many") + " data.stripes=100 batch.global=100 " +
-                                           "batch.micro=50 'duration=10 steps' encode.cache=" + cache_path("many-cache")));
+  expect_success(
+      train("many-stripes", "data.train.path=" + cache_path("many") + " data.stripes=100 batch.global=100 " +
+                                "batch.micro=50 'duration=10 steps' encode.cache=" + cache_path("many-cache")));
   std::map<std::string, int> files;
   for (const auto& entry : fs::recursive_directory_iterator(cache_path("many-cache") + "/rows"))
     if (entry.path().extension() == ".json") ++files[entry.path().parent_path().string()];
@@ -239,6 +241,40 @@ TEST(Offline, RejectedRowsAreRememberedWithTheirReasons) {
     EXPECT_EQ(reasons,
               (std::map<std::string, std::string>{{"000000002", "truncated_image"}, {"000000004", "missing_caption"}}));
   }
+}
+
+TEST(Offline, PreprocessAsksAgainForImagesThatWereAway) {
+  expect_success("mkdir " + cache_path("web") + " && tar -xf $(ls " + cache_path("shapes") + "/*.tar | head -n 1) -C " +
+                 cache_path("web"));
+  std::atomic<bool> away = true;
+  test::TestServer server([&](const std::string& path, test::Client& client) {
+    if (away && path >= "/000000020.jpg") return client.answer(404, "");
+    client.answer(200, read(workshop() / "web" / path.substr(1)));
+  });
+  std::ofstream list(workshop() / "web.csv");
+  list << "url,caption\n";
+  for (int i = 0; i < 24; ++i) list << server.url("/0000000") << i / 10 << i % 10 << ".jpg,a shape\n";
+  list.close();
+  const auto command = preprocess("web-filled", "web-cache",
+                                  "data.train.type=csv data.train.path=" + cache_path("web.csv") +
+                                      " data.train.columns.image=url data.max_bad_share=0.5");
+  expect_success(command);
+  EXPECT_EQ(inspect("web-cache")["accepted"], 20);
+  EXPECT_EQ(inspect("web-cache")["rejected"], 4);
+  const auto before = json_files("web-cache");
+  expect_success(command);  // and finds them missing again
+  EXPECT_EQ(inspect("web-cache")["rejected"], 4);
+  away = false;
+  expect_success(command);
+  EXPECT_EQ(inspect("web-cache")["accepted"], 24);
+  EXPECT_EQ(inspect("web-cache")["rejected"], 0);
+  const auto asked = server.requests();
+  EXPECT_EQ(asked.at("/000000019.jpg"), 1) << "what the cache has is not asked for";
+  for (const auto& name : before) EXPECT_TRUE(json_files("web-cache").contains(name)) << name;
+  const auto ledger = nlohmann::json::parse(read(workshop() / "web-filled/ledger.json"));
+  EXPECT_EQ(ledger["accepted"], 24);
+  expect_success(
+      train("web-trained", "'duration=3 steps' data.train.type=latents data.train.path=" + cache_path("web-cache")));
 }
 
 TEST(Offline, WhatCannotBeUsedIsRefusedByName) {

@@ -305,6 +305,40 @@ TEST_F(LatentCache, LeftValuesTellWhatIsThere) {
   EXPECT_EQ(std::get<RawSample>(*reader->next()).ref.id, "000/3");
 }
 
+// An image or an archive that was away when the cache was filled may be there now; what it is made of will not change.
+TEST_F(LatentCache, WhatMayHaveComeBackIsAskedForByWhoFillsIt) {
+  LatentFileWriter writer(cache, source.manifest().archives[0], description());
+  writer.reject(0, RejectReason::missing_image);
+  writer.reject(2, RejectReason::archive_error);
+  writer.reject(3, RejectReason::decode_error);
+  writer.publish();
+  CacheManifest manifest;
+  manifest.entries.push_back({source.manifest().archives[0], 3, /*broken=*/true});
+  write_cache_manifest(cache, manifest);
+  const auto filling =
+      make_cached_source(cache, source.manifest(), std::make_unique<FakeSource>(source), CachedValues::keys_only);
+  auto rows = read(*filling, {0, 0, 1});
+  ASSERT_EQ(rows.size(), 17u) << "the archive is longer than when it was broken";
+  rows.resize(5);
+  EXPECT_THAT(rows, ElementsAre("000/0", "too_small", "000/2", "decode_error", "000/4"));
+  rows = read(*mixed(), {0, 0, 1});
+  rows.resize(4);
+  EXPECT_THAT(rows, ElementsAre("missing_image", "too_small", "archive_error", "decode_error"));
+
+  // Row 0 has come back, row 2 is now something else that will not change: that holds, and counts once.
+  LatentFileWriter again(cache, source.manifest().archives[0], description());
+  const auto encoding = encoding_of("000/0");
+  again.add({0, "000/0", "", encoding.moments, encoding.text, true});
+  again.reject(2, RejectReason::too_large);
+  again.publish();
+  rows = read(*mixed(), {0, 0, 1});
+  rows.resize(4);
+  EXPECT_THAT(rows, ElementsAre("000/0 cached", "too_small", "too_large", "decode_error"));
+  const auto report = inspect_latent_cache(cache);
+  EXPECT_EQ(report["accepted"], 1);
+  EXPECT_EQ(report["rejected"], 2);
+}
+
 TEST_F(LatentCache, AnUnpublishedFileLeavesNothing) {
   {
     LatentFileWriter writer(cache, source.manifest().archives[0], description());

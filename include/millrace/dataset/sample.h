@@ -76,6 +76,10 @@ const char* to_string(RejectReason reason);
 inline bool is_of_filters(RejectReason reason) {
   return reason == RejectReason::filtered || reason == RejectReason::bad_json;
 }
+// Another time the archive may be whole, and the image there.
+inline bool may_be_gone(RejectReason reason) {
+  return reason == RejectReason::archive_error || reason == RejectReason::missing_image;
+}
 // Why an image that cannot be decoded is rejected.
 enum class DecodeError;
 RejectReason reason_of(DecodeError error);
