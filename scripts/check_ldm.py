@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Reads files of `millrace export --format ldm` with diffusers' converter, and compares every tensor with the folder that
 `millrace export` makes of the same checkpoint: for a pipeline built as Stable Diffusion 1 and for one built as Stable Diffusion 2,
-both narrow, both made and saved by diffusers. The text encoder of the second also goes into OpenCLIP's own.
+both narrow, both made and saved by diffusers. The text encoder of the second also goes into OpenCLIP's own. The
+first is trained to predict v, which the file does not tell: the .yaml beside it has to, and the shapes in it are those that diffusers
+makes the same networks of.
 
     scripts/check_ldm.py --millrace build/release/bin/millrace [--seed 7]
 """
@@ -13,6 +15,7 @@ import tempfile
 
 import open_clip
 import torch
+import yaml
 from diffusers import AutoencoderKL, StableDiffusionPipeline, UNet2DConditionModel
 from safetensors.torch import load_file
 from transformers import CLIPTextConfig, CLIPTextModel
@@ -52,6 +55,20 @@ def compare(version, file, folder):
     return pipeline
 
 
+def compare_config(file, folder):
+    """Networks built by the .yaml alone."""
+    config = file.with_suffix(".yaml")
+    assert yaml.safe_load(config.read_text())["model"]["params"]["parameterization"] == "v"
+    for component, network in (("unet", UNet2DConditionModel), ("vae", AutoencoderKL)):
+        found = network.from_single_file(str(file), original_config=str(config))
+        expected = network.from_pretrained(folder / component)
+        for name, value in expected.state_dict().items():
+            assert torch.equal(value, found.state_dict()[name]), (component, name)
+        for key in ("attention_head_dim", "block_out_channels", "cross_attention_dim", "layers_per_block", "scaling_factor"):
+            assert found.config.get(key) == expected.config.get(key), (component, key, found.config.get(key), expected.config.get(key))
+        print(json.dumps({"version": "sd1", "component": f"{component} by the .yaml", "equal": True}))
+
+
 def compare_with_open_clip(file, text_encoder):
     """The names are OpenCLIP's where OpenCLIP takes them, and computes the same."""
     prefix = "cond_stage_model.model."
@@ -89,12 +106,15 @@ def main():
         for version in UNETS:
             source, run, folder, file = (work / f"{version}{end}" for end in ("", "-run", "-folder", ".safetensors"))
             make_pipeline(version, work / "tiny", source, arguments.seed)
-            millrace("train", "--config", "configs/synthetic.yaml", f"model.pipeline={source}", f"run.dir={run}", "run.device=cpu",
+            prediction = "v_prediction" if version == "sd1" else "epsilon"
+            millrace("train", "--config", "configs/synthetic.yaml", f"objective.prediction={prediction}", f"model.pipeline={source}", f"run.dir={run}", "run.device=cpu",
                      "transform.resolution=64", "encode.batch_size=2", "batch.global=2", "batch.micro=2", "duration=2 steps")
             millrace("export", "--run", run, "--out", folder)
             millrace("export", "--run", run, "--format", "ldm", "--out", file)
             pipeline = compare(version, file, folder)
-            if version == "sd2":
+            if version == "sd1":
+                compare_config(file, folder)
+            else:
                 compare_with_open_clip(file, pipeline.text_encoder)
 
 

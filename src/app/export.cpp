@@ -1,8 +1,12 @@
 #include "export.h"
 
+#include <fmt/ranges.h>
+
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/models/ldm_config.h"
 #include "millrace/models/ldm_export.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
@@ -37,24 +41,58 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
   return weights;
 }
 
+AutoencoderKLConfig trained_vae(const CheckpointReader& checkpoint) {
+  auto json = checkpoint.manifest().at("model");
+  json[scaling_factor_key] = scaling_factor_of(checkpoint);
+  return AutoencoderKLConfig::from_json(json);
+}
+
 // What the run did not train is its pipeline's.
+LdmModel describe_model(const CheckpointReader& checkpoint, const PipelineFolder& source) {
+  const bool is_vae = checkpoint.manifest().at("kind") == "vae";
+  return {UNet2DConditionConfig::from_json(is_vae ? source.config("unet") : checkpoint.manifest().at("model")),
+          is_vae ? trained_vae(checkpoint) : AutoencoderKLConfig::from_json(source.config("vae")),
+          CLIPTextConfig::from_json(source.config("text_encoder")),
+          is_vae ? source.scheduler() : trained_scheduler(source.scheduler(), trained_config(checkpoint).objective)};
+}
+
+fs::path config_beside(fs::path file) {
+  return file.replace_extension(".yaml");
+}
+
+// Readers take what a file cannot tell for that of Stable Diffusion.
+void write_config_beside(const fs::path& file, const LdmModel& model) {
+  if (model.scheduler.rescale_betas_zero_snr || model.scheduler.beta_schedule != BetaSchedule::scaled_linear ||
+      !model.scheduler.trained_betas.empty())
+    log::warning("readers of such a file do not know the noise schedule of this run; a diffusers folder tells it");
+  const auto untold = list_untold(model);
+  if (untold.empty()) return;
+  if (const auto yaml = find_ldm_config(model)) {
+    write_file_atomically(config_beside(file), *yaml);
+    log::info("{} tells readers what such a file cannot: {}", config_beside(file).string(), fmt::join(untold, ", "));
+  } else {
+    log::warning("{} cannot tell, and no .yaml has words for such a U-Net: {}; set it in the program that reads it",
+                 file.string(), fmt::join(untold, ", "));
+  }
+}
+
 void export_ldm(const ExportRequest& request) {
   const auto& checkpoint = request.checkpoint;
   if (request.weights == ExportRequest::Weights::both)
     fail(Exit::usage, "--format ldm: one file has room for one U-Net: weights=ema or weights=raw");
-  if (std::filesystem::exists(request.out)) fail(Exit::usage, "--out {}: is there already", request.out.string());
+  for (const auto& file : {request.out, config_beside(request.out)})
+    if (fs::exists(file)) fail(Exit::usage, "--out {}: is there already", file.string());
   const auto source = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+  const auto model = describe_model(checkpoint, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
   const bool is_vae = checkpoint.manifest().at("kind") == "vae";
   const auto load_unet = [&] { return tensors_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
   const auto load_vae = [&] { return tensors_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
-  const auto text_config = CLIPTextConfig::from_json(source.config("text_encoder"));
-  const auto& unet_json = is_vae ? source.config("unet") : checkpoint.manifest().at("model");
-  const auto& vae_json = is_vae ? checkpoint.manifest().at("model") : source.config("vae");
   write_ldm_checkpoint(
-      request.out, ldm_unet(UNet2DConditionConfig::from_json(unet_json), is_vae ? load_unet() : trained),
-      ldm_vae(AutoencoderKLConfig::from_json(vae_json), is_vae ? trained : load_vae()),
-      ldm_text_encoder(text_config, tensors_of(*source.load_text_encoder(torch::kCPU, torch::kFloat32))));
+      request.out, ldm_unet(model.unet, is_vae ? load_unet() : trained),
+      ldm_vae(model.vae, is_vae ? trained : load_vae()),
+      ldm_text_encoder(model.text_encoder, tensors_of(*source.load_text_encoder(torch::kCPU, torch::kFloat32))));
+  write_config_beside(request.out, model);
 }
 
 }  // namespace

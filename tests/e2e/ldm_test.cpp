@@ -166,6 +166,34 @@ TEST(ExportLdm, NamesTheTextEncoderOfStableDiffusion2AsOpenClip) {
   EXPECT_EQ(of_text, text.size() - 4 * 2);  // two layers, in each of them six tensors are two
 }
 
+TEST(ExportLdm, WhatReadersWouldNotKnowStandsBesideIt) {
+  fs::copy(workshop() / "tiny", workshop() / "usual", fs::copy_options::recursive);
+  auto vae = nlohmann::json::parse(read(workshop() / "usual/vae/config.json"));
+  vae["scaling_factor"] = 0.18215;
+  std::ofstream(workshop() / "usual/vae/config.json") << vae;
+  train_run("ldm-usual", "usual");
+  expect_success(export_ldm("ldm-usual", "usual.safetensors"));
+  EXPECT_FALSE(fs::exists(at("usual.yaml")));
+
+  expect_success(
+      train("ldm-v", "model.pipeline=" + at("usual") + " 'duration=2 steps' " + "objective.prediction=v_prediction"));
+  std::ofstream(at("velocity.yaml")) << "mine";
+  const auto there = shell(export_ldm("ldm-v", "velocity.safetensors"));
+  EXPECT_EQ(there.exit_code, 2) << there.output;
+  EXPECT_EQ(read(at("velocity.yaml")), "mine");
+  EXPECT_FALSE(fs::exists(at("velocity.safetensors")));
+
+  fs::remove(at("velocity.yaml"));
+  const auto exported = shell(export_ldm("ldm-v", "velocity.safetensors"));
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  expect_mentions(exported, "velocity.yaml tells readers what such a file cannot: prediction_type v_prediction");
+  EXPECT_THAT(read(at("velocity.yaml")), testing::HasSubstr("parameterization: \"v\""));
+
+  expect_success(train("ldm-zero", "model.pipeline=" + at("usual") + " 'duration=2 steps' " +
+                                       "objective.prediction=v_prediction objective.zero_terminal_snr=true"));
+  expect_mentions(shell(export_ldm("ldm-zero", "zero.safetensors")), "do not know the noise schedule of this run");
+}
+
 TEST(ExportLdm, RefusesWhatAFileHasNoRoomFor) {
   if (!fs::exists(workshop() / "ldm")) train_run("ldm", "tiny");
   const auto both = shell(export_ldm("ldm", "both.safetensors", "weights=both"));

@@ -1,7 +1,11 @@
 // Names of a single-file checkpoint. scripts/check_ldm.py compares whole files with diffusers' reader.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "millrace/core/error.h"
+#include "millrace/models/ldm_config.h"
 #include "millrace/models/ldm_export.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
@@ -85,6 +89,77 @@ TEST(Ldm, RefusesWhatHasNoNames) {
   json["mid_block_type"] = nullptr;
   const auto config = UNet2DConditionConfig::from_json(json);
   EXPECT_THROW(ldm_unet(config, {}), Error);
+}
+
+LdmModel describe(Preset preset) {
+  const auto configs = preset_configs(preset);
+  return {UNet2DConditionConfig::from_json(configs.unet), AutoencoderKLConfig::from_json(configs.vae),
+          CLIPTextConfig::from_json(configs.text_encoder),
+          SchedulerConfig::from_json(nlohmann::ordered_json::parse(configs.scheduler.dump()))};
+}
+
+std::vector<std::string> lines_of(const std::optional<std::string>& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text.value());
+  for (std::string line; std::getline(in, line);) lines.push_back(line.substr(line.find_first_not_of(' ')));
+  return lines;
+}
+
+using testing::Contains, testing::ElementsAre, testing::IsEmpty, testing::IsSupersetOf, testing::Not;
+
+// Settings of the published v1-inference.yaml and v2-inference-v.yaml.
+TEST(LdmConfig, HasTheSettingsOfThePublishedFiles) {
+  const auto one = lines_of(find_ldm_config(describe(Preset::sd1)));
+  const auto two = lines_of(find_ldm_config(describe(Preset::sd2_v)));
+  for (const auto& lines : {one, two})
+    EXPECT_THAT(lines, IsSupersetOf({"target: ldm.models.diffusion.ddpm.LatentDiffusion",
+                                     "linear_start: 0.00085",
+                                     "linear_end: 0.012",
+                                     "timesteps: 1000",
+                                     "scale_factor: 0.18215",
+                                     "in_channels: 4",
+                                     "out_channels: 4",
+                                     "model_channels: 320",
+                                     "attention_resolutions: [4, 2, 1]",
+                                     "num_res_blocks: 2",
+                                     "channel_mult: [1, 2, 4, 4]",
+                                     "transformer_depth: 1",
+                                     "legacy: false",
+                                     "embed_dim: 4",
+                                     "z_channels: 4",
+                                     "in_channels: 3",
+                                     "out_ch: 3",
+                                     "ch: 128",
+                                     "ch_mult: [1, 2, 4, 4]",
+                                     "attn_resolutions: []"}));
+  EXPECT_THAT(one, IsSupersetOf({"parameterization: \"eps\"", "num_heads: 8", "context_dim: 768",
+                                 "target: ldm.modules.encoders.modules.FrozenCLIPEmbedder"}));
+  EXPECT_THAT(one, Not(Contains(testing::HasSubstr("use_linear"))));
+  EXPECT_THAT(two, IsSupersetOf({"parameterization: \"v\"", "num_head_channels: 64", "context_dim: 1024",
+                                 "use_linear_in_transformer: true", "layer: \"penultimate\"",
+                                 "target: ldm.modules.encoders.modules.FrozenOpenCLIPEmbedder"}));
+}
+
+TEST(LdmConfig, IsNeededWhereReadersWouldGuess) {
+  EXPECT_THAT(list_untold(describe(Preset::sd1)), IsEmpty());
+  EXPECT_THAT(list_untold(describe(Preset::sd2)), ElementsAre("prediction_type epsilon"));
+  EXPECT_THAT(list_untold(describe(Preset::sd2_v)), ElementsAre("prediction_type v_prediction"));
+  auto model = describe(Preset::sd1);
+  model.scheduler = model.scheduler.with_keys({{"prediction_type", "v_prediction"}, {"beta_end", 0.02}});
+  model.vae.scaling_factor = 0.5;
+  EXPECT_THAT(list_untold(model),
+              ElementsAre("prediction_type v_prediction", "scaling_factor 0.5", "betas 0.00085 to 0.02"));
+  EXPECT_THAT(lines_of(find_ldm_config(model)),
+              IsSupersetOf({"parameterization: \"v\"", "scale_factor: 0.5", "linear_end: 0.02"}));
+}
+
+TEST(LdmConfig, HasNoWordsForUNetsOfAnotherBuild) {
+  auto model = describe(Preset::sd1);
+  model.unet.layers_per_block[1] = 3;
+  EXPECT_EQ(find_ldm_config(model), std::nullopt);
+  model = describe(Preset::sd1);
+  model.unet.block_out_channels[1] = 321;
+  EXPECT_EQ(find_ldm_config(model), std::nullopt);
 }
 
 }  // namespace
