@@ -61,8 +61,8 @@ void expect_suspect(const Outcome& outcome, const std::string& check, int rank, 
     }
 }
 
-const char* const all_checks[] = {"program",    "clocks", "machines", "devices", "model folder", "plan",
-                                  "run folder", "data",   "messages", "step",    "space"};
+const char* const all_checks[] = {"program",    "clocks", "machines", "devices",  "model folder", "plan",
+                                  "run folder", "data",   "messages", "encoders", "step",         "space"};
 
 // The third rank works in a folder of its own, as nodes have disks of their own under the same path.
 std::string on_two_nodes(const std::string& settings) {
@@ -231,6 +231,30 @@ TEST(Preflight, ARankThatSeesAnotherPipelineFolderIsNamed) {
   fs::create_directory_symlink(workshop() / "tiny", workshop() / "node0/pipeline");
   fs::create_directory_symlink(workshop() / "stale", workshop() / "node1/pipeline");
   expect_suspect(shell(command), "model folder", 2, "lacks unet/diffusion_pytorch_model.safetensors");
+}
+
+TEST(Preflight, ARankWithOtherEncodersIsNamed) {
+  fs::copy(workshop() / "tiny", workshop() / "other-vae", fs::copy_options::recursive);
+  const auto weights = workshop() / "other-vae/vae/diffusion_pytorch_model.safetensors";
+  std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
+  const auto bytes = static_cast<std::streamoff>(fs::file_size(weights));
+  file.seekp(bytes / 4);
+  file << std::string(static_cast<std::size_t>(bytes / 2), '\0');
+  file.close();
+  const auto command = on_two_nodes("model.pipeline=their-vae");
+  fs::create_directory_symlink(workshop() / "tiny", workshop() / "node0/their-vae");
+  fs::create_directory_symlink(workshop() / "other-vae", workshop() / "node1/their-vae");
+  expect_suspect(shell(command), "encoders", 2, "its moments are ");
+}
+
+TEST(Preflight, EncodingsThatAreReadNeedNoEncoders) {
+  const auto cache = (workshop() / "preflight-cache").string();
+  auto preprocess = train("preflight-cached", "encode.cache=" + cache);
+  preprocess.replace(preprocess.find(" train "), 7, " preprocess ");
+  ASSERT_EQ(shell(preprocess).exit_code, 0);
+  const auto outcome = shell(preflight("fresh", "data.train.type=latents data.train.path=" + cache));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_row(outcome, "encoders", "not used");
 }
 
 TEST(Preflight, ARankWithoutTheConfigurationOfTheModelIsNamed) {

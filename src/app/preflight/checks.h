@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "command.h"
+#include "millrace/encode/encoder.h"
 #include "preflight/checkup.h"
 #include "preflight/scratch_folder.h"
 #include "run/session.h"
@@ -23,6 +24,8 @@ Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, conf
 void check_run_folder(Checkup& checkup, const std::filesystem::path& run_dir, ScratchFolder& scratch);
 void check_data(Checkup& checkup, const TrainPlan& plan);
 void check_messages(Checkup& checkup, const Roles& roles);
+// A batch of all producers' encoders, which are returned: where a rank trains as well they are beside the U-Net.
+std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan);
 // The same step of all trainers; returns the bytes of a checkpoint.
 std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPlan& plan, const Group& trainers);
 void check_space(Checkup& checkup, const TrainConfig& config, std::uint64_t checkpoint_bytes);

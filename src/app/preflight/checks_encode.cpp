@@ -1,0 +1,93 @@
+#include <cmath>
+#include <random>
+
+#include "millrace/nn/device.h"
+#include "millrace/text/tokenizer.h"
+#include "preflight/checks.h"
+
+namespace millrace::preflight {
+namespace {
+
+using nlohmann::json;
+
+// Noise with a caption, the same everywhere. The encoder fills its batch with it.
+TransformedSample make_sample(const TrainPlan& plan) {
+  const auto& c = plan.config;
+  TransformedSample sample;
+  const auto side = static_cast<std::size_t>(c.transform.resolution);
+  sample.image = {c.transform.resolution, c.transform.resolution, Pixels(3 * side * side)};
+  std::mt19937 random(7);
+  for (auto& value : sample.image.pixels) value = static_cast<std::uint8_t>(random());
+  sample.tokens = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer).encode("a photograph");
+  return sample;
+}
+
+double mean_size(const torch::Tensor& values) {
+  return values.to(torch::kDouble).abs().mean().item<double>();
+}
+
+// Numbers that are not finite are no JSON.
+void judge_encodings(const Answers& answers, const char* of, Row& row) {
+  constexpr double tolerance = 0.02;  // of bfloat16 on different kinds of GPUs
+  Facts<double> sizes;
+  for (const auto& [rank, text] : facts_of<std::string>(answers, of)) sizes.push_back({rank, std::stod(text)});
+  auto finite = sizes;
+  std::erase_if(finite, [](const auto& size) { return !std::isfinite(size.value); });
+  if (finite.empty() && !sizes.empty())
+    throw Error(Exit::numerics, fmt::format("the {} of noise are {} on every producer", of, sizes[0].value),
+                "encode.dtype=bfloat16 or float32: the VAE of SD 1 and 2 can overflow in float16");
+  const double usual = median(finite);
+  for (const auto& [rank, size] : sizes)
+    if (!(std::abs(size - usual) <= tolerance * usual))
+      row.suspect(rank, "its {} are {:.4g} on average, {:.4g} elsewhere for the same sample", of, size, usual);
+}
+
+Row judge(const EncodeConfig& config, const Answers& loaded, const Answers& encoded) {
+  const auto seconds = most(facts_of<double>(loaded, "seconds")), memory = most(facts_of<double>(encoded, "memory"));
+  const auto rates = facts_of<double>(encoded, "rate");
+  const auto slowest = least(rates);
+  Row row{.detail = fmt::format("loaded in {}, {:.1f} img/s in batches of {} on {} {}, slowest {:.1f}; peak memory {}",
+                                describe_seconds(seconds.value), median(rates), config.batch_size, rates.size(),
+                                rates.size() == 1 ? "producer" : "producers", slowest.value,
+                                format_bytes(static_cast<std::uint64_t>(memory.value)))};
+  judge_encodings(encoded, "moments", row);
+  judge_encodings(encoded, "text embeddings", row);
+  return row;
+}
+
+}  // namespace
+
+std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan) {
+  constexpr double load_seconds = 120, encode_seconds = 60;
+  std::optional<Encoder> encoder;
+  if (!plan.encoding.encodes) {
+    checkup.skip("encoders", "data.train holds latents");
+    return encoder;
+  }
+  const auto& c = plan.config;
+  const bool takes_part = plan.roles.produces(checkup.rank());
+  const auto loaded = checkup.demand("encoders", load_seconds, [&]() -> json {
+    if (!takes_part) return {};
+    const auto dtype = parse_dtype(c.encode.dtype, session.device);
+    CLIPTextModel text{nullptr};
+    if (!plan.encoding.shape.has_tokens()) text = plan.pipeline.load_text_encoder(session.device, dtype);
+    encoder.emplace(plan.pipeline.load_vae(session.device, dtype), text, session.device, dtype, c.encode.batch_size);
+    return json::object();
+  });
+  const auto encoded = checkup.ask("encoders", encode_seconds, [&]() -> json {
+    if (!takes_part) return {};
+    const std::vector<TransformedSample> samples(1, make_sample(plan));
+    (void)encoder->encode(samples);  // the first one chooses kernels
+    const Stopwatch watch;
+    const auto batch = encoder->encode(samples);
+    json facts = {{"rate", c.encode.batch_size / watch.seconds()},
+                  {"moments", fmt::format("{}", mean_size(batch.moments))},
+                  {"memory", static_cast<double>(peak_memory_bytes(session.device))}};
+    if (!plan.encoding.shape.has_tokens()) facts["text embeddings"] = fmt::format("{}", mean_size(batch.text));
+    return facts;
+  });
+  checkup.conclude([&] { return judge(c.encode, loaded, encoded); });
+  return encoder;
+}
+
+}  // namespace millrace::preflight
