@@ -11,6 +11,8 @@
 #include <optional>
 #include <sstream>
 
+#include "millrace/core/error.h"
+
 namespace millrace::config {
 
 namespace {
@@ -261,7 +263,12 @@ std::string emit_flow(const Node& node) {
 }
 
 std::string emit_json(const Node& node) {
-  return to_json(node).dump(2) + "\n";
+  try {
+    return to_json(node).dump(2) + "\n";
+  } catch (const nlohmann::json::exception&) {
+    throw Error(Exit::usage, "the configuration holds text that is not UTF-8, which JSON cannot",
+                "rename that folder or file");
+  }
 }
 
 }  // namespace millrace::config

@@ -155,6 +155,8 @@ RunRecord read_run(const fs::path& folder) {
   run.name = name_of(folder);
   for_each_object(folder / "metrics.jsonl", [&](const auto& line) { add_line(run, line); });
   for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
+  // Lines stand as they were scored, often the newest checkpoint first.
+  std::ranges::stable_sort(run.evaluations, {}, [](const auto& line) { return line.value("step", std::int64_t{0}); });
   if (has_settings) run.settings = flatten_settings(read_file(folder / "config.yaml"));
   run.base = read_template(folder / "template.yaml");
   run.state = read_if_there(folder / "STATE");

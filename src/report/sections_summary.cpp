@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "millrace/core/units.h"
 #include "plot.h"
@@ -12,6 +13,9 @@ namespace {
 
 std::string next_command(const RunRecord& run) {
   const auto state = text_of(run.state, "state"), folder = run.folder.string();
+  std::error_code ignored;
+  if (state == "done" && std::filesystem::exists(run.folder / "pipeline/model_index.json", ignored))
+    return fmt::format("{}/pipeline is its model, a diffusers folder", folder);
   if (state == "done") return fmt::format("millrace export --run {} --out {}/pipeline", folder, folder);
   if (state == "running")
     return fmt::format("wait; {}/log says what it does. If it was killed, the same command again", folder);

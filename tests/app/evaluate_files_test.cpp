@@ -8,6 +8,7 @@
 #include "error_of.h"
 #include "evaluate/captions.h"
 #include "evaluate/evaluation_file.h"
+#include "evaluate/image_folder.h"
 #include "evaluate/sweep_page.h"
 #include "millrace/core/files.h"
 
@@ -56,6 +57,15 @@ TEST(Captions, NameTheFileThatHasNone) {
 Json line_of(int step, double scale, double fid, const std::string& digest = "a") {
   return {{"step", step}, {"digest", digest},         {"guidance_scale", scale},
           {"fid", fid},   {"clip_score", 20 + scale}, {"protocol", {{"steps", 50}}}};
+}
+
+TEST(ImageFolder, NumbersAreInTheirOrder) {
+  const test::TempDir dir;
+  for (const char* name : {"100000.png", "00007.png", "99999.png", "10000.PNG", "b.jpg", "a.webp"})
+    std::ofstream(dir.path() / name) << "x";
+  std::vector<std::string> names;
+  for (const auto& file : list_images(dir.path())) names.push_back(file.filename().string());
+  EXPECT_EQ(names, (std::vector<std::string>{"00007.png", "10000.PNG", "99999.png", "100000.png", "a.webp", "b.jpg"}));
 }
 
 TEST(EvaluationFile, HoldsOneLinePerStepAndScale) {

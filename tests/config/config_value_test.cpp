@@ -17,6 +17,12 @@ TEST_F(ConfigValue, DefaultsStayWithoutInput) {
   EXPECT_FALSE(root.data.validation);
 }
 
+TEST_F(ConfigValue, NullTakesAnEntryOutOfAFreeMap) {
+  const Root& root = good({"data: {train: {filters: {width: '>= 256', nsfw: no, ratio: null, word: 'null'}}}"},
+                          {"data.train.filters.nsfw=null"});
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("width", ">= 256"), Pair("word", "null")));
+}
+
 TEST_F(ConfigValue, EveryTypeIsReadFromYaml) {
   const Root& root = good({R"(
 run: {seed: 18446744073709551615, note: "null", room: 1 GiB, policy: crop_then_resize, validation_policy: resize_then_crop, steps: [1, 2_000]}

@@ -27,6 +27,15 @@ TEST(RunRecord, TheLaterLineOfAStepCounts) {
   EXPECT_TRUE(std::isnan(record.last("nothing")));
 }
 
+TEST(RunRecord, EvaluationsAreInTheOrderOfSteps) {
+  test::TempDir run;
+  run.write("metrics.jsonl", "{\"step\":1,\"loss\":1.0}\n");
+  run.write("evaluation.jsonl", "{\"step\":4000,\"fid\":1}\n{\"step\":1000,\"fid\":2}\n{\"step\":1000,\"fid\":3}\n");
+  std::vector<double> fids;
+  for (const auto& line : read_run(run.path()).evaluations) fids.push_back(line["fid"]);
+  EXPECT_THAT(fids, ElementsAre(2, 3, 1));
+}
+
 TEST(RunRecord, AFolderThatIsNoRunIsRefused) {
   test::TempDir folder;
   try {

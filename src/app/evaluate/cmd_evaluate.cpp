@@ -296,7 +296,7 @@ class Evaluation {
     bool is_held = false;
     on_root(world(), [&] {
       line["protocol"] = protocol();
-      is_held = file_->holds(line);
+      is_held = !root_.evaluate.features_out && file_->holds(line);
     });
     return world().any(is_held);
   }
@@ -364,6 +364,7 @@ class Evaluation {
 
   // On rank 0, which has the file.
   bool is_scored(Json line) const {
+    if (root_.evaluate.features_out) return false;  // a file that the scores' own line does not tell of
     line["protocol"] = protocol();
     if (!is_measured()) return file_->holds(line);
     return std::ranges::all_of(root_.evaluate.guidance_scales, [&](double scale) {

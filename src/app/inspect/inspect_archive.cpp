@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 namespace stdfs = std::filesystem;
 
-constexpr std::array caption_fields = {"txt"};
+constexpr std::array caption_fields = {"txt"}, class_fields = {"cls"};
 
 const std::string* find_field(const TarSample& sample, std::span<const char* const> names) {
   for (const char* name : names)
@@ -32,6 +32,7 @@ void survey(const TarSample& sample, SampleSurvey& samples) {
   if (caption) samples.add_caption(*caption);
   const auto* image = find_field(sample, image_fields);
   if (!image) return samples.reject(sample.key, RejectReason::missing_image);
+  if (!caption && !find_field(sample, class_fields)) return samples.reject(sample.key, RejectReason::missing_caption);
   samples.add_image(sample.key, *image);
 }
 

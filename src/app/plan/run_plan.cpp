@@ -242,9 +242,10 @@ class RunPlanner {
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
     if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
     if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))
-      throw Error(
-          Exit::usage, "--nodes: the rates of this CPU are not known",
-          "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` print");
+      throw Error(Exit::usage, "--nodes: the rates of this CPU are not known",
+                  "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` "
+                  "print, both with threads=N, "
+                  "N = the cores of a rank");
     plan_.chosen_trainer = choose_trainer(cluster, config.roles, costs_);
     roles_ = roles_of(ranks_, config.roles, plan_.chosen_trainer);
   }
