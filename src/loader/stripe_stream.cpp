@@ -1,6 +1,7 @@
 #include "millrace/loader/stripe_stream.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -13,6 +14,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/open_files.h"
+#include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/retrying_source.h"
 
@@ -246,31 +248,44 @@ struct StripeStream::Impl {
     return most - std::min(most, stripe.held());
   }
 
-  // The next sample if it is ready; accounts for all rows before it.
-  std::optional<TransformedSample> take(Stripe& stripe) {
+  // Accounts for the rows before the next sample. Whether next() has to wait no longer: for that sample, for what
+  // stopped a thread, or because all is read.
+  bool pass_over_rejected(Stripe& stripe) {
     while (!stripe.rows.empty() && !stripe.rows.front()->pending()) {
-      const RowPtr slot = std::move(stripe.rows.front());
-      stripe.rows.pop_front();
-      if (stripe.dispatched) --stripe.dispatched;
-      const auto& [at, split, epoch_ended, row] = slot->row;
-      for (const RowRun& run : slot->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
-      if (at.epoch == 0) stripe.delta.append(slot->skipped);
-      if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
-      if (epoch_ended) {
-        if (!stripe.read_to_end) stripe.empty_guard.end_epoch(at.epoch, filter_watch ? &*filter_watch : nullptr);
-        continue;
-      }
-      const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
-      const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
-      stripe.empty_guard.count(reason, 1);
-      if (at.epoch == 0) stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
-      if (rejected) continue;
-      auto sample = std::move(std::get<TransformedSample>(slot->outcome));
-      sample.ref.after = slot->after;
-      --stripe.in_flight;
-      return sample;
+      const PendingRow& slot = *stripe.rows.front();
+      const bool has_ended = slot.row.epoch_ended;
+      if (!has_ended && !std::holds_alternative<Rejected>(slot.outcome)) return true;
+      const RowPtr passed = take_row(stripe);
+      if (has_ended && !stripe.read_to_end)
+        stripe.empty_guard.end_epoch(passed->row.at.epoch, filter_watch ? &*filter_watch : nullptr);
     }
-    return std::nullopt;
+    return stripe.rows.empty() && stripe.read_to_end;
+  }
+
+  // The next sample if it is ready.
+  std::optional<TransformedSample> take(Stripe& stripe) {
+    if (!pass_over_rejected(stripe) || stripe.rows.empty()) return std::nullopt;
+    const RowPtr slot = take_row(stripe);
+    if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
+    auto sample = std::move(std::get<TransformedSample>(slot->outcome));
+    sample.ref.after = slot->after;
+    --stripe.in_flight;
+    return sample;
+  }
+
+  RowPtr take_row(Stripe& stripe) {
+    RowPtr slot = std::move(stripe.rows.front());
+    stripe.rows.pop_front();
+    if (stripe.dispatched) --stripe.dispatched;
+    const auto& [at, split, epoch_ended, row] = slot->row;
+    for (const RowRun& run : slot->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
+    if (at.epoch == 0) stripe.delta.append(slot->skipped);
+    if (epoch_ended || std::holds_alternative<std::exception_ptr>(slot->outcome)) return slot;
+    const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
+    const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
+    stripe.empty_guard.count(reason, 1);
+    if (at.epoch == 0) stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
+    return slot;
   }
 
   StripePtr find(std::uint32_t number) const {
@@ -349,6 +364,23 @@ std::optional<TransformedSample> StripeStream::next(std::uint32_t stripe) {
   --own->expected;
   impl_->schedule(own);
   return sample;
+}
+
+bool StripeStream::wait(std::uint32_t stripe, double seconds) {
+  constexpr std::chrono::milliseconds look{50};  // a signal wakes nobody
+  std::unique_lock lock(impl_->mutex);
+  const auto own = impl_->find(stripe);
+  if (own->expected == 0) own->expected = 1;
+  impl_->schedule(own);
+  const Stopwatch waiting;
+  bool ready = impl_->pass_over_rejected(*own);
+  while (!ready && waiting.seconds() < seconds && !stop::requested()) {
+    impl_->schedule(own);
+    impl_->ready_there.wait_for(lock, look);
+    ready = impl_->pass_over_rejected(*own);
+  }
+  impl_->statistics.wait_seconds += waiting.seconds();
+  return ready;
 }
 
 void StripeStream::end_retries() {

@@ -44,6 +44,45 @@ DataPlan plan_for(const FakeSource& source, int batch) {
   return {source.manifest(), plan_stripes(batch, {}, source.manifest())};
 }
 
+// Rows without end, all of which the filters drop.
+struct DroppedRows final : SampleSource {
+  struct Reader final : SplitReader {
+    std::optional<RawRow> next() override { return Rejected{SampleRef(), RejectReason::filtered, ""}; }
+  };
+  std::unique_ptr<SplitReader> open(const Split&, std::uint64_t) const override { return std::make_unique<Reader>(); }
+};
+
+TEST(StripeStream, WaitingEndsWhereNoSampleComes) {
+  const EpochOrder order(1, {1, {{0, 0, 1}}});
+  const DroppedRows source;
+  StripeStream stream(order, source, {}, {.threads = 1, .block = 1, .epochs = 1});
+  stream.add(0, {});
+  EXPECT_FALSE(stream.wait(0, 0.2));
+}
+
+// next() gives what it would have given without.
+TEST(StripeStream, WaitingTakesNothing) {
+  const FakeSource source = make_fake(7, 3, 20);
+  const DataPlan plan = plan_for(source, 1);
+  const EpochOrder order(1, plan.stripes);
+  const auto read = [&](bool wait) {
+    StripeStream stream(order, source, small_images(), {.threads = 2, .block = 4, .epochs = 1});
+    stream.add(0, {});
+    Ledger ledger(plan);
+    std::string told;
+    while (true) {
+      if (wait) {
+        EXPECT_TRUE(stream.wait(0, 100));
+      }
+      const auto sample = stream.next(0);
+      ledger.merge(stream.take_ledger_delta(0));
+      if (!sample) return told + ledger.report_json();
+      told += sample->ref.id + "\n";
+    }
+  };
+  EXPECT_EQ(read(true), read(false));
+}
+
 // Producers with any share of the stripes and any number of threads, killed and started again from the last sample
 // used, give what one plain reader gives, and the ledger is the same.
 TEST(StripeStream, EqualsThePlainReaderWhoeverReadsAndWheneverItIsKilled) {

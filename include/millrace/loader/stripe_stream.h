@@ -55,6 +55,10 @@ class StripeStream {
   // (ReadingStopped when that was a request to stop), and Error(bad_data) when a stripe finds nothing to accept.
   std::optional<TransformedSample> next(std::uint32_t stripe);
 
+  // Waits until next() has something to give at once, or to throw; false when `seconds` have passed or a signal asks to
+  // stop before that. For who has more to do than to wait, where filters drop all or storage is slow.
+  bool wait(std::uint32_t stripe, double seconds);
+
   // Nobody waits any longer for storage that stays away: next() throws ReadingStopped where it would. Safe to call from
   // another thread.
   void end_retries();
