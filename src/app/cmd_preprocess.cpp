@@ -6,6 +6,7 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "millrace/core/deadline.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
@@ -30,9 +31,7 @@ struct PreprocessPlan {
 PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& config) {
   const auto& world = session.world.group();
   PreprocessPlan plan{.config = config, .pipeline = open_pipeline(world, config.model.pipeline.value)};
-  auto data = config.data;
-  data.stripes = {};
-  plan.data = broadcast_data_plan(world, data.train, data, world.size());
+  plan.data = broadcast_shares(world, config.data.train, config.data);
   plan.encoding = broadcast_encoding_plan(world, config, plan.pipeline, plan.data.manifest,
                                           parse_dtype(config.encode.dtype, session.device));
   return plan;
@@ -54,15 +53,20 @@ class Worker {
 
   bool done() const { return done_; }
 
-  // Reads on until one batch of samples is encoded, or all is read.
-  void work() {
+  // Reads on until there is one batch of samples, all is read, or `seconds` have passed (the filters may drop
+  // everything), and encodes what there is.
+  void work(double seconds) {
+    const Stopwatch watch;
     std::vector<TransformedSample> samples;
     try {
-      while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_)
+      while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_) {
+        const bool ready = stream_.wait(stripes_.front(), seconds - watch.seconds());
+        if (!ready) break;
         if (auto sample = next_missing()) samples.push_back(std::move(*sample));
-    } catch (const ReadingStopped&) {
-      return;  // the round ends by the signal, and the next start reads these rows again
+      }
+    } catch (const ReadingStopped&) {  // the round ends by the signal
     }
+    account();
     if (!samples.empty()) encode(std::move(samples));
     encoder_.reject(std::exchange(rejections_, {}));
   }
@@ -76,16 +80,21 @@ class Worker {
   // The next sample, unless the cache has it.
   std::optional<TransformedSample> next_missing() {
     auto sample = samples_.next();
-    for (const auto stripe : stripes_) {
-      const auto delta = stream_.take_ledger_delta(stripe);
-      for (const auto& row : fresh_rejections(delta, plan_.data.stripes)) rejections_.push_back(row);
-      delta_.append(delta);
-    }
+    account();
     done_ = !sample;
     if (done_ || !sample->encoding) return sample;
     if (sample->encoding->values == Encoding::Values::left_not_finite)
       delta_.add_non_finite(sample->ref.archive, sample->ref.hash);
     return std::nullopt;
+  }
+
+  // Of the rows that were read, before anything else is said of them.
+  void account() {
+    for (const auto stripe : stripes_) {
+      const auto delta = stream_.take_ledger_delta(stripe);
+      for (const auto& row : fresh_rejections(delta, plan_.data.stripes)) rejections_.push_back(row);
+      delta_.append(delta);
+    }
   }
 
   void encode(std::vector<TransformedSample> samples) {
@@ -213,6 +222,16 @@ void open_folder(const Session& session, const PreprocessPlan& plan) {
   open_log(session, dir, "", session.is_root());
 }
 
+void warn_of_idle_ranks(int ranks, const DataPlan& data) {
+  const auto idle = ranks - static_cast<int>(data.stripes.stripes);
+  if (idle == 0) return;
+  const auto& archives = data.manifest.archives;
+  const auto whole = std::ranges::count_if(archives, [](const Archive& archive) { return !archive.seekable; });
+  log::warning("{} of {} ranks have nothing to do: {} archives feed no more{}", idle, ranks, archives.size(),
+               whole ? fmt::format(" ({} of them, pipes, addresses or compressed files, cannot be split)", whole)
+                     : std::string(" (they have no more rows)"));
+}
+
 void print_start(const Session& session, const PreprocessPlan& plan) {
   auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} preprocess", MILLRACE_VERSION);
@@ -222,6 +241,7 @@ void print_start(const Session& session, const PreprocessPlan& plan) {
                               dtype_name(parse_dtype(plan.config.encode.dtype, session.device))));
   row("data", fmt::format("{} archives in {} splits for {} ranks", plan.data.manifest.archives.size(),
                           plan.data.stripes.splits.size(), plan.data.stripes.stripes));
+  warn_of_idle_ranks(session.world.size(), plan.data);
   row("encodings", describe(plan.encoding));
   row("run", plan.config.run.dir.value);
 }
@@ -236,14 +256,14 @@ int say_what_would_be(const Session& session, const PreprocessPlan& plan) {
   return 0;
 }
 
-// Rounds of about a second: every rank encodes at least one batch, then all tell what they did. True when all is done,
-// false when a signal to any rank asks to stop.
+// Rounds of about a second, a batch longer at most: every rank encodes what comes, then all tell what they did. True
+// when all is done, false when a signal to any rank asks to stop.
 bool run_rounds(const Group& group, Worker& worker, PreprocessProgress& progress) {
   constexpr double round_seconds = 1;
   while (true) {
     const Stopwatch watch;
     do {
-      worker.work();
+      worker.work(round_seconds);
     } while (!worker.done() && !stop::requested() && watch.seconds() < round_seconds);
     std::int64_t state[] = {worker.done() ? 0 : 1, stop::signal_number()};
     group.all_reduce_max(std::span<std::int64_t>(state));
@@ -289,7 +309,9 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
                         : "the same command again: it resumes where it stopped");
     std::fflush(stdout);
   }
-  return static_cast<int>(finished ? Exit::done : Exit::requeue);
+  if (finished) return static_cast<int>(Exit::done);
+  leave_within(15, Exit::requeue, "stopped, with all in place; a thread still waits for what it reads");
+  return static_cast<int>(Exit::requeue);
 }
 
 int run_preprocess(const CommandLine& line) {

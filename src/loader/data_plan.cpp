@@ -85,6 +85,18 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
   return cut_into_splits(1, 1, manifest);
 }
 
+StripePlan plan_shares(int ranks, const Manifest& manifest) {
+  ensure(ranks >= 1 && !manifest.archives.empty(), "shares need ranks and archives");
+  const auto most = static_cast<std::uint64_t>(ranks);
+  std::uint64_t fed = manifest.archives.size();
+  if (fed < most) {
+    fed = 0;
+    for (const Archive& archive : manifest.archives) fed += std::min(most, max_splits(archive));
+  }
+  const std::uint64_t shares = std::min(most, fed);
+  return cut_into_splits(static_cast<std::uint32_t>(shares), splits_per_archive(shares, manifest), manifest);
+}
+
 double unseen_after_one_pass(const StripePlan& plan) {
   const auto splits = static_cast<double>(plan.splits.size()), stripes = static_cast<double>(plan.stripes);
   const auto more = plan.splits.size() % plan.stripes;  // stripes with one split more than the others
@@ -99,6 +111,16 @@ DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, in
       count_rows(plan.manifest, max_rows_to_count(config.stripes));
   });
   plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
+  return plan;
+}
+
+DataPlan make_shares(const SourceConfig& source, const DataConfig& config, int ranks) {
+  DataPlan plan;
+  StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
+    plan.manifest = make_manifest(source, config.allow_pipes);
+    if (std::cmp_less(plan.manifest.archives.size(), ranks)) count_rows(plan.manifest, max_rows_to_count({ranks}));
+  });
+  plan.stripes = plan_shares(ranks, plan.manifest);
   return plan;
 }
 

@@ -79,6 +79,25 @@ TEST(PlanStripes, LargestDivisorThatTheArchivesFeed) {
   EXPECT_EQ(stripes_for(1, streams(3)), 1);
 }
 
+TEST(PlanShares, EveryRankHasOneAsFarAsTheArchivesGo) {
+  const auto shares = [](int ranks, const Manifest& manifest) {
+    const StripePlan plan = plan_shares(ranks, manifest);
+    EXPECT_GE(plan.splits.size(), plan.stripes);
+    return static_cast<int>(plan.stripes);
+  };
+  EXPECT_EQ(shares(7, streams(6)), 6);
+  EXPECT_EQ(shares(7, streams(7)), 7);
+  EXPECT_EQ(shares(600, streams(4096)), 600);
+  EXPECT_EQ(shares(521, streams(521)), 521);
+  EXPECT_EQ(shares(521, seekable_archives({1000, 1000})), 521);
+  EXPECT_EQ(shares(7, seekable_archives({3, 2})), 5);
+  EXPECT_EQ(shares(7, seekable_archives({0, 1})), 2);  // the empty one says itself that it is
+  Manifest mixed = streams(3);
+  mixed.archives.push_back(seekable_archives({2}).archives[0]);
+  EXPECT_EQ(shares(11, mixed), 5);
+  EXPECT_EQ(shares(1, streams(3)), 1);
+}
+
 TEST(PlanStripes, ExplicitNumbersMustFit) {
   EXPECT_EQ(stripes_for(32, streams(8), {8}), 8);
   EXPECT_THROW(stripes_for(32, streams(8), {5}), Error);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <chrono>
 #include <map>
 #include <set>
 
@@ -191,6 +192,30 @@ TEST(Offline, ASignalKeepsWhatIsDone) {
   EXPECT_EQ(nlohmann::json::parse(read(workshop() / "signalled/STATE"))["state"], "requeue");
   expect_success(command);
   EXPECT_EQ(inspect("signalled-cache")["rows"], 96);
+}
+
+// Though nothing comes that it could encode, whether filters drop it or the source is silent.
+TEST(Offline, ASignalIsObeyedWhileNoSampleComes) {
+  const auto begun = workshop() / "silent-begun";
+  const auto command = preprocess(
+      "silent", "silent-cache",
+      "data.allow_pipes=true 'data.train.path=pipe:exec 2> /dev/null; touch " + begun.string() + "; sleep 200'");
+  const auto start = std::chrono::steady_clock::now();
+  const auto stopped = shell(command + " & pid=$!; for i in $(seq 3000); do [ -e " + begun.string() +
+                             " ] && break; sleep 0.01; done; kill -USR1 $pid; wait $pid");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(100));
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "silent/STATE"))["state"], "requeue");
+}
+
+TEST(Offline, RanksWithNothingToDoAreTold) {
+  const auto outcome = expect_success(mpirun(3) + preprocess("idle", "idle-cache",
+                                                             "'data.train.path=pipe:cat " + cache_path("shapes") +
+                                                                 "/00000.tar::pipe:cat " + cache_path("shapes") +
+                                                                 "/00001.tar' data.allow_pipes=true"));
+  EXPECT_NE(outcome.output.find("1 of 3 ranks have nothing to do: 2 archives feed no more"), std::string::npos)
+      << outcome.output;
+  EXPECT_EQ(inspect("idle-cache")["accepted"], 48);
 }
 
 TEST(Offline, RejectedRowsAreRememberedWithTheirReasons) {

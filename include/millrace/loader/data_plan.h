@@ -28,10 +28,13 @@ bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manife
 // fed.
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest);
 
-// Stripes begin their epochs independently of each other, those with fewer splits earlier. When as many samples have been
-// given as there are rows, this share of the rows has not been seen yet (and as many twice), if all splits are of one
-// size.
+// Stripes begin their epochs independently of each other, those with fewer splits earlier. When as many samples have
+// been given as there are rows, this share of the rows has not been seen yet (and as many twice), if all splits are of
+// one size.
 double unseen_after_one_pass(const StripePlan& plan);
+
+// For one pass without batches: a stripe for each of `ranks`, or as many as can be fed, cut in the same way.
+StripePlan plan_shares(int ranks, const Manifest& manifest);
 
 // Manifest and plan as rank 0 made them, for the other ranks (so that a thousand ranks do not list one directory).
 struct DataPlan {
@@ -40,6 +43,7 @@ struct DataPlan {
   bool operator==(const DataPlan&) const = default;
 };
 DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch);
+DataPlan make_shares(const SourceConfig& source, const DataConfig& config, int ranks);
 std::string to_bytes(const DataPlan& plan);
 DataPlan data_plan_from_bytes(std::string_view bytes);
 

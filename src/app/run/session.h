@@ -61,6 +61,8 @@ PipelineFolder open_pipeline(const Group& world, const std::string& path);
 
 // Made by rank 0, the same everywhere; its errors reach all ranks.
 DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch);
+// The same where every rank reads its own share of one pass.
+DataPlan broadcast_shares(const Group& world, const SourceConfig& source, const DataConfig& data);
 
 // GPU name of every rank; "" where there is none. Collective.
 std::vector<std::string> gpu_names(const Session& session);
