@@ -253,9 +253,8 @@ StripeStream EncodePipeline::start_stream(const StreamOptions& options, CachedVa
 CachedEncoder EncodePipeline::make_encoder(CacheUse use, std::size_t stripes) {
   std::unique_ptr<CacheWriter> writer;
   if (encoding_.encodes && encoding_.cache)
-    writer =
-        std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
-                                      stripes + open_files_beside_stripes);
+    writer = std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
+                                           stripes + open_files_beside_stripes);
   return {encoder_ ? &*encoder_ : nullptr, std::move(writer), use, encoding_.shape, config_.encode.batch_size};
 }
 
