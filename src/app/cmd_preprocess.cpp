@@ -6,6 +6,7 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -212,14 +213,20 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
   return finished;
 }
 
-void open_folder(const Session& session, const PreprocessPlan& plan) {
+// STATE, DONE and ledger.json are of the same names as a training run's.
+RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   const std::filesystem::path dir = plan.config.run.dir.value;
   on_root(session.world.group(), [&] {
     std::error_code code;
+    if (std::filesystem::exists(dir / "metrics.jsonl", code))
+      throw Error(Exit::usage, fmt::format("run.dir: {} is the folder of a training run", dir.string()),
+                  "give preprocess a folder of its own: what it writes there would be taken for the training's");
     std::filesystem::create_directories(dir / "log", code);
     if (code) fail(Exit::io, "run.dir: cannot make {}: {}", dir.string(), code.message());
   });
+  auto lease = RunLease::acquire(session.world.group(), dir);
   open_log(session, dir, "", session.is_root());
+  return lease;
 }
 
 void warn_of_idle_ranks(int ranks, const DataPlan& data) {
@@ -282,7 +289,7 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
     pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, session.world.rank());
   });
   if (told_to_stop(group)) return stopped_before_start(session);
-  open_folder(session, plan);
+  const auto lease = open_folder(session, plan);
   if (session.is_root()) print_start(session, plan);
   on_root(group, [&] { pipeline->begin_cache(pipeline->null_text()); });
 

@@ -328,6 +328,15 @@ TEST(Offline, WhatCannotBeUsedIsRefusedByName) {
   EXPECT_NE(without.output.find("encode.cache"), std::string::npos) << without.output;
 }
 
+// Its STATE and DONE would be taken for the training's.
+TEST(Offline, PreprocessTakesNoFolderOfARun) {
+  const auto state = read(workshop() / online() / "STATE");
+  const auto refused = shell(preprocess(online(), "beside"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.output.find("is the folder of a training run"), std::string::npos) << refused.output;
+  EXPECT_EQ(read(workshop() / online() / "STATE"), state);
+}
+
 // ---- encode.text_on=trainer: parcels and caches hold tokens ------------------------------------------------------
 
 const std::string on_trainer = "encode.text_on=trainer ";
