@@ -50,6 +50,22 @@ job_has_gpus() {
   [[ ${SLURM_GPUS_PER_NODE:-} != 0 && -n ${SLURM_GPUS_PER_NODE:-}${SLURM_GPUS:-}${SLURM_GPUS_PER_TASK:-}${SLURM_JOB_GPUS:-} ]]
 }
 
+job_constraints() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' Features=[^ ]*'; }
+
+# The roles of the two kinds of GPU that the scripts were written for, into `config`: only where the job asks for both kinds. On
+# other nodes, or without GPUs, no rank would have a role, and each start would end with 2.
+add_cluster_roles() {
+  local constraints  # of each component, where there are several
+  if [[ -n ${MILLRACE_CONFIG:-} ]]; then return; fi
+  constraints=$(patiently job_constraints) || die 1 "scontrol does not tell the constraint of job $SLURM_JOB_ID"
+  constraints=${constraints,,}
+  if job_has_gpus && [[ $constraints == *a10g* && $constraints == *a100* && $constraints != *'|'* ]]; then
+    config+=(--config "$home/configs/cluster_a10g_a100.yaml")
+  else
+    say "no roles by GPU, since the job has no GPUs, or no constraint of both a10g and a100: every rank does both unless roles.* say otherwise"
+  fi
+}
+
 # The build that fits the job, else the one that is there, else what is installed.
 find_program() {
   local build builds=(release cuda)
