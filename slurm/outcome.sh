@@ -16,6 +16,15 @@ json_value() {
   if [[ $(cat "$1" 2> /dev/null) =~ $pair ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
+# runs_once COMMAND ARGUMENT...: whether it only tries or tells something: there is nothing to go on with.
+runs_once() {
+  local word
+  for word; do
+    case $word in preflight | --dry-run | --print-config | --print-config=* | --help | -h) return ;; esac
+  done
+  return 1
+}
+
 # find_folders PROGRAM COMMAND ARGUMENT...: asks the program itself where it will write; its complaint and code if it refuses.
 find_folders() {
   local config code=0

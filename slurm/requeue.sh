@@ -355,7 +355,7 @@ supervise() {
     export_end_time
     mapfile -t again < <(resume_again "$SLURM_JOB_ID")
     launch "$@" "${again[@]}"
-    if [[ $1 == preflight ]]; then die "$code" "preflight ended with code $code"; fi
+    if runs_once "$@"; then die "$code" "$1 ended with code $code: what only tries something is started once"; fi
     judge "$code"
     describe_end "$code"
     case $what in
