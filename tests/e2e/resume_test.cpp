@@ -38,6 +38,25 @@ TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
   EXPECT_NE(all, read(workshop() / straight() / "ids.jsonl")) << "from step 3 on by the new seed";
 }
 
+// Eight stripes of 12 rows. After three steps, blocks of five are in work: with other blocks, or another order of all,
+// a whole pass follows. (12 rows of a stripe are one split.)
+TEST(Resume, AnotherOrderLosesNoSample) {
+  for (const std::string change : {"data.shuffle_block=7", "run.seed=7"}) {
+    const auto run = "reordered-" + change.substr(0, change.find('.'));
+    const auto settings = "optim.lr=0 'checkpoint.every=3 steps' data.shuffle_block=5 ";
+    expect_success(train(run, settings + std::string("'duration=3 steps' ")));
+    const auto resumed = shell(train(run, settings + ("'duration=15 steps' checkpoint.allow_changes=true " + change)));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    expect_mentions(resumed, "come twice");
+    const auto steps = lines(workshop() / run / "ids.jsonl");
+    ASSERT_EQ(steps.size(), 15u);
+    std::set<std::string> seen;
+    for (std::size_t i = 3; i < steps.size(); ++i)
+      for (const auto& id : steps[i]["ids"]) seen.insert(id.get<std::string>());
+    EXPECT_EQ(seen.size(), 96u) << change;
+  }
+}
+
 // Phase 2 starts from what DONE names, so it must not outlive the run that wrote it.
 TEST(Resume, DoneGoesWithTheFirstCheckpointOfALongerStart) {
   expect_success(train("longer", "'duration=2 steps'"));

@@ -96,12 +96,43 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   for (const auto& text : refused) log::warning("continuing although this changed: {}", text);
 }
 
+Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json()))
+    return Places::none;
+  TrainConfig now;  // of every kind of run it has the keys that count here
+  auto section = config::Section::of(now);
+  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
+  const auto changes = config::diff(checkpoint.manifest().value("config", ""), now);
+  const auto is_other = [&](std::string_view key) {
+    return std::ranges::any_of(changes, [&](const config::Change& change) {
+      return change.key == key || change.key.starts_with(std::string(key) + ".");
+    });
+  };
+  if (is_other("run.seed")) return Places::passes;
+  // What the filters see and keep, and how much of it is shuffled together: see NOTE [Order by stripes].
+  for (const char* key : {"data.shuffle_block", "data.train.filters", "data.train.columns"})
+    if (is_other(key)) return Places::blocks;
+  return Places::all;
+}
+
 RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
   RunState state = checkpoint.state();
-  if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json())) {
+  const Places kept = places_kept(checkpoint, identity);
+  if (kept == Places::all) return state;
+  state.used_up.clear();  // these steps have other batches now
+  if (kept == Places::none) {
     log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
     state.cursors.clear();
-    state.used_up.clear();
+  } else if (kept == Places::passes) {
+    log::warning(
+        "the order of the data is not that of the checkpoint: the pass over them begins anew, so some samples of it "
+        "come twice");
+    for (auto& [stripe, cursor] : state.cursors) cursor = {cursor.epoch, 0, 0, 0};
+  } else {
+    log::warning(
+        "rows are not shuffled as in the checkpoint: the blocks in work begin anew, so some of their samples come "
+        "twice");
+    for (auto& [stripe, cursor] : state.cursors) cursor.given = 0;
   }
   return state;
 }

@@ -46,8 +46,12 @@ std::optional<CheckpointReader> find_start(const Group& world, const std::filesy
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 
-// Where training resumes from a checkpoint. When the user insists on other data (checkpoint.allow_changes), the places
-// in the old ones mean nothing: the new data begin at their beginning.
+// What of a checkpoint's places in the data still holds for a run of this identity, where checkpoint.allow_changes let
+// it start: all; the rows that were read, but not how the block in work is shuffled; how often all was read; nothing.
+enum class Places { all, blocks, passes, none };
+Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+
+// Where training resumes from a checkpoint. What does not hold any more begins anew: samples come twice, none is lost.
 RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity);
 
 // By checkpoint.resume; a checkpoint is verified, and checked against this run. `identity` as run_identity makes it.

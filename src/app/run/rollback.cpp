@@ -52,7 +52,7 @@ void remember(const std::filesystem::path& run_dir, const CheckpointReader& chec
 }  // namespace
 
 void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
-  if (start.state.cursors.empty()) return;  // other data: their steps are others
+  if (places_kept(*start.checkpoint, start.identity) != Places::all) return;  // the steps have other batches
   std::string known;
   on_root(world, [&] {
     if (!std::filesystem::exists(run_dir / file_name)) return;
