@@ -140,6 +140,29 @@ TEST(Convert, FineTuningAndFilters) {
   expect_success(millrace + " train --dry-run --config " + at("tuned.yaml") + " run.device=cpu run.dir=" + at("tuned"));
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+// Zero workers load in the process itself, a norm of 0 or false is none; a flag may be text.
+TEST(Convert, ZeroAndTextThatMeanOff) {
+  for (const std::string off : {"0", "0.0", "'0'", "false", "null"}) {
+    SCOPED_TRACE(off);
+    auto text = theirs("model:\n    pretrained: " + at("tiny") + "\n    max_grad_norm: " + off + "\n", shapes_dataset);
+    text = replaced(text, "workers: 1\n", "workers: 0\n");
+    text = replaced(text, "save_only_most_recent: True", "save_only_most_recent: \"false\"");
+    const auto outcome = convert(text, "off");
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto config = resolved("off");
+    EXPECT_EQ(config["data"]["threads"], "auto");
+    EXPECT_EQ(config["optim"]["clip"], nullptr);
+    EXPECT_EQ(config["checkpoint"]["keep_every"], "2 steps");
+  }
+  expect_success(millrace + " train --dry-run --config " + at("off.yaml") + " run.device=cpu run.dir=" + at("off"));
+  expect_refusal(convert("model: {max_grad_norm: [1]}\n", "norm"), "model.max_grad_norm");
+  expect_refusal(convert("experiment: {save_only_most_recent: maybe}\n", "recent"), "experiment.save_only_most_recent");
+}
+
 TEST(Convert, ClassesAndWhatMustBeSet) {
   std::ofstream(workshop() / "names.json") << R"({"0": "a circle"})";
   const auto outcome = convert(theirs("model:\n    pretrained: ???\n",
