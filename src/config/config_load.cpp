@@ -104,8 +104,10 @@ class Reader {
     for (const Node& child : node.children) {
       const std::string key = join(path, child.name);
       const Section::Entry* entry = section.find(child.name);
-      if (!entry) {
-        if (!section.ignores(child.name)) unknown(section, child, path);
+      if (!entry && section.ignores(child.name)) {
+        collect_overrides(child, key);
+      } else if (!entry) {
+        unknown(section, child, path);
       } else if (child.is_missing()) {
         missing(*entry, child, key);
       } else if (entry->section) {
@@ -123,6 +125,15 @@ class Reader {
       key.read(node);
     } catch (const BadValue& bad) {
       report_.refuse(path, node.origin, bad.message);
+    }
+  }
+
+  // A file is for several commands; who types a key means this one.
+  void collect_overrides(const Node& node, const std::string& path) {
+    if (node.kind == Node::Kind::map) {
+      for (const Node& child : node.children) collect_overrides(child, join(path, child.name));
+    } else if (node.origin == override_origin) {
+      report_.unread.push_back(path);
     }
   }
 

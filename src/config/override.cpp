@@ -11,7 +11,7 @@ namespace millrace::config {
 
 namespace {
 
-constexpr const char* origin = "override";
+constexpr const char* origin = override_origin;
 
 Node list_item(std::string_view text) {
   const std::string item(trim(text));

@@ -17,6 +17,14 @@ TEST_F(ConfigValue, DefaultsStayWithoutInput) {
   EXPECT_FALSE(root.data.validation);
 }
 
+// A file is for several commands, what is typed for this one.
+TEST_F(ConfigValue, OverridesOfOtherCommandsAreNoticed) {
+  const auto report =
+      load({"generate: {seed: 1, steps: 2}"}, {"generate.steps=3", "generate.sizes=[4,5]", "run.seed=6"});
+  EXPECT_THAT(report.problems(), IsEmpty());
+  EXPECT_THAT(report.unread, ElementsAre("generate.steps", "generate.sizes"));
+}
+
 TEST_F(ConfigValue, NullTakesAnEntryOutOfAFreeMap) {
   const Root& root = good({"data: {train: {filters: {width: '>= 256', nsfw: no, ratio: null, word: 'null'}}}"},
                           {"data.train.filters.nsfw=null"});

@@ -251,7 +251,8 @@ class Report {
   // "default", "FILE:LINE", "override" or "env VAR"; empty for an unknown key.
   std::string origin(std::string_view key) const;
 
-  Node tree;  // all keys with their resolved values and origins
+  Node tree;                        // all keys with their resolved values and origins
+  std::vector<std::string> unread;  // overrides of keys that other commands have
 
  private:
   bool is_refused(std::string_view key) const;
