@@ -1,7 +1,4 @@
 #pragma once
-#include <fmt/ranges.h>
-
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -49,8 +46,7 @@ Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = t
   loaded.report = config::load(loaded.root, line.inputs);
   check(loaded.root, loaded.report);
   loaded.report.throw_if_problems();
-  if (prints && !loaded.report.unread.empty())
-    fmt::print(stderr, "millrace: this command does not read {}\n", fmt::join(loaded.report.unread, ", "));
+  if (prints) report_unread(loaded.report.unread);
   if (line.print_config) {
     if (prints)
       print_out(*line.print_config == "json" ? config::print_json(loaded.root)

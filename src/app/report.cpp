@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include <fmt/ranges.h>
+
 #include <cstdio>
 
 #include "millrace/core/log.h"
@@ -24,6 +26,10 @@ void report(const Error& error, const std::string& who) {
   log::flush();
   std::fputs(text.c_str(), stderr);  // at once, so that the texts of several ranks stay whole
   std::fflush(stderr);
+}
+
+void report_unread(const std::vector<std::string>& keys) {
+  if (!keys.empty()) fmt::print(stderr, "millrace: this command does not read {}\n", fmt::join(keys, ", "));
 }
 
 }  // namespace millrace

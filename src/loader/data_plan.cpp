@@ -103,23 +103,25 @@ double unseen_after_one_pass(const StripePlan& plan) {
   return static_cast<double>(more) * std::max(0.0, std::ceil(splits / stripes) / splits - 1 / stripes);
 }
 
-DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {
-  DataPlan plan;
+// With the rows of the archives where as many stripes need them.
+static Manifest list_and_count(const SourceConfig& source, const DataConfig& config, int global_batch,
+                               const config::Auto<int>& stripes) {
+  Manifest manifest;
   StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
-    plan.manifest = make_manifest(source, config.allow_pipes);
-    if (needs_rows(global_batch, config.stripes, plan.manifest))
-      count_rows(plan.manifest, max_rows_to_count(config.stripes));
+    manifest = make_manifest(source, config.allow_pipes);
+    if (needs_rows(global_batch, stripes, manifest)) count_rows(manifest, max_rows_to_count(stripes));
   });
+  return manifest;
+}
+
+DataPlan make_data_plan(const SourceConfig& source, const DataConfig& config, int global_batch) {
+  DataPlan plan{list_and_count(source, config, global_batch, config.stripes), {}};
   plan.stripes = plan_stripes(global_batch, config.stripes, plan.manifest);
   return plan;
 }
 
 DataPlan make_shares(const SourceConfig& source, const DataConfig& config, int ranks) {
-  DataPlan plan;
-  StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
-    plan.manifest = make_manifest(source, config.allow_pipes);
-    if (std::cmp_less(plan.manifest.archives.size(), ranks)) count_rows(plan.manifest, max_rows_to_count({ranks}));
-  });
+  DataPlan plan{list_and_count(source, config, ranks, {ranks}), {}};
   plan.stripes = plan_shares(ranks, plan.manifest);
   return plan;
 }

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <span>
+
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/json.h"
@@ -14,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* networks[] = {"unet", "vae", "text_encoder"};
-constexpr const char* other_parts[] = {"tokenizer", "scheduler"};
+constexpr std::array parts = {"unet", "vae", "text_encoder", "tokenizer", "scheduler"};
+constexpr std::span networks = std::span(parts).first<3>();
 constexpr const char* optional_components[] = {"feature_extractor", "image_encoder", "safety_checker"};
 
 std::string_view stem_of(std::string_view component) {
@@ -80,24 +84,18 @@ std::string model_card_text(const ModelCard& card) {
 }
 
 void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
-  const auto check = [&](const char* name) {
+  for (const char* name : parts)
     if (!source.has(name) && !pipeline.replacements.contains(name))
       throw Error(Exit::io,
                   fmt::format("{} has no {}, which an export takes from there", pipeline.source.string(), name),
                   "put it into that folder, and export again");
-  };
-  for (const char* name : networks) check(name);
-  for (const char* name : other_parts) check(name);
 }
 
 }  // namespace
 
 std::optional<std::string> find_missing_part(const PipelineFolder& folder) {
-  for (const char* name : networks)
-    if (!folder.has(name)) return name;
-  for (const char* name : other_parts)
-    if (!folder.has(name)) return name;
-  return std::nullopt;
+  const auto missing = std::ranges::find_if_not(parts, [&](const char* name) { return folder.has(name); });
+  return missing == parts.end() ? std::nullopt : std::optional<std::string>(*missing);
 }
 
 void write_component_folder(const fs::path& out, std::string_view name, const NewComponent& component) {

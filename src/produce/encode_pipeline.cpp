@@ -182,6 +182,14 @@ std::optional<ClipTokenizer> load_tokenizer(const ProducerConfig& config, const 
 
 }  // namespace
 
+EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan& encoding, torch::Device device,
+                              torch::Dtype dtype) {
+  EncoderNetworks networks;
+  networks.vae = pipeline.load_vae(device, dtype);
+  if (!encoding.shape.has_tokens()) networks.text = pipeline.load_text_encoder(device, dtype);
+  return networks;
+}
+
 EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
                                const EncodingPlan& encoding, torch::Device device, int rank, EncoderNetworks networks)
     : config_(config),
@@ -198,10 +206,7 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
                .rank = rank}) {
   if (!encoding.encodes) return;
   const auto dtype = parse_dtype(config.encode.dtype, device_);
-  if (!networks_.vae) {
-    networks_.vae = pipeline.load_vae(device_, dtype);
-    if (!encoding.shape.has_tokens()) networks_.text = pipeline.load_text_encoder(device_, dtype);
-  }
+  if (!networks_.vae) networks_ = load_encoders(pipeline, encoding, device_, dtype);
   encoder_.emplace(networks_.vae, networks_.text, device_, dtype, config.encode.batch_size);
 }
 

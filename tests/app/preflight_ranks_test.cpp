@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "preflight/ranks.h"
 
 namespace millrace::preflight {
@@ -33,10 +35,26 @@ std::vector<std::string> odd(const std::vector<std::string>& values) {
   return texts;
 }
 
+std::vector<int> far(const Facts<double>& numbers) {
+  std::vector<int> ranks;
+  for (const auto& fact : far_from(numbers, usual_number(numbers).value(), 0.1)) ranks.push_back(fact.rank);
+  return ranks;
+}
+
 std::vector<int> slow(const Facts<double>& rates) {
   std::vector<int> ranks;
   for (const auto& fact : far_below(rates, 0.5)) ranks.push_back(fact.rank);
   return ranks;
+}
+
+TEST(Numbers, AreUsualWhereMostAreNear) {
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  EXPECT_THAT(far(facts<double>({2, 2.1, 1.9})), IsEmpty());
+  EXPECT_THAT(far(facts<double>({-2, -2.1, -2.5})), ElementsAre(2));
+  EXPECT_THAT(far(facts<double>({nan, 2, inf, 2})), ElementsAre(0, 2));
+  EXPECT_THAT(far(facts<double>({0, 0, 1e-9})), ElementsAre(2));
+  EXPECT_FALSE(usual_number(facts<double>({nan, inf})));
+  EXPECT_FALSE(usual_number({}));
 }
 
 TEST(OddOnes, AreThoseThatDifferFromMost) {

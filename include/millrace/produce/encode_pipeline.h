@@ -38,6 +38,9 @@ struct EncoderNetworks {
   CLIPTextModel text{nullptr};  // null where trainers make the text embeddings
 };
 
+EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan& encoding, torch::Device device,
+                              torch::Dtype dtype);
+
 // "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
 std::string describe(const EncodingPlan& plan);
 

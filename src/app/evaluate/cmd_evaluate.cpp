@@ -294,11 +294,14 @@ class Evaluation {
   // By the file on rank 0. Collective.
   bool is_held(Json line) const {
     bool is_held = false;
-    on_root(world(), [&] {
-      line["protocol"] = protocol();
-      is_held = !root_.evaluate.features_out && file_->holds(line);
-    });
+    on_root(world(), [&] { is_held = holds(std::move(line)); });
     return world().any(is_held);
+  }
+
+  // On rank 0, which has the file. Features are another one, of which it does not tell.
+  bool holds(Json line) const {
+    line["protocol"] = protocol();
+    return !root_.evaluate.features_out && file_->holds(line);
   }
 
   Scores paint_and_score(const Json& line, double scale) {
@@ -362,14 +365,12 @@ class Evaluation {
     return json;
   }
 
-  // On rank 0, which has the file.
+  // At each guidance scale.
   bool is_scored(Json line) const {
-    if (root_.evaluate.features_out) return false;  // a file that the scores' own line does not tell of
-    line["protocol"] = protocol();
-    if (!is_measured()) return file_->holds(line);
+    if (!is_measured()) return holds(line);
     return std::ranges::all_of(root_.evaluate.guidance_scales, [&](double scale) {
       line["guidance_scale"] = scale;
-      return file_->holds(line);
+      return holds(line);
     });
   }
 

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <random>
 
 #include "millrace/nn/device.h"
@@ -26,30 +25,27 @@ double mean_size(const torch::Tensor& values) {
   return values.to(torch::kDouble).abs().mean().item<double>();
 }
 
-// Numbers that are not finite are no JSON.
 void judge_encodings(const Answers& answers, const char* of, Row& row) {
   constexpr double tolerance = 0.02;  // of bfloat16 on different kinds of GPUs
-  Facts<double> sizes;
-  for (const auto& [rank, text] : facts_of<std::string>(answers, of)) sizes.push_back({rank, std::stod(text)});
-  auto finite = sizes;
-  std::erase_if(finite, [](const auto& size) { return !std::isfinite(size.value); });
-  if (finite.empty() && !sizes.empty())
+  const auto sizes = numbers_of(answers, of);
+  if (sizes.empty()) return;  // trainers make the text embeddings
+  const auto usual = usual_number(sizes);
+  if (!usual)
     throw Error(Exit::numerics, fmt::format("the {} of noise are {} on every producer", of, sizes[0].value),
                 "encode.dtype=bfloat16 or float32: the VAE of SD 1 and 2 can overflow in float16");
-  const double usual = median(finite);
-  for (const auto& [rank, size] : sizes)
-    if (!(std::abs(size - usual) <= tolerance * usual))
-      row.suspect(rank, "its {} are {:.4g} on average, {:.4g} elsewhere for the same sample", of, size, usual);
+  for (const auto& [rank, size] : far_from(sizes, *usual, tolerance))
+    row.suspect(rank, "its {} are {:.4g} on average, {:.4g} elsewhere for the same sample", of, size, *usual);
 }
 
 Row judge(const EncodeConfig& config, const Answers& loaded, const Answers& encoded) {
-  const auto seconds = most(facts_of<double>(loaded, "seconds")), memory = most(facts_of<double>(encoded, "memory"));
+  const auto seconds = most(facts_of<double>(loaded, "seconds"));
+  const auto memory = most(facts_of<std::uint64_t>(encoded, "memory"));
   const auto rates = facts_of<double>(encoded, "rate");
   const auto slowest = least(rates);
-  Row row{.detail = fmt::format("loaded in {}, {:.1f} img/s in batches of {} on {} {}, slowest {:.1f}; peak memory {}",
-                                describe_seconds(seconds.value), median(rates), config.batch_size, rates.size(),
-                                rates.size() == 1 ? "producer" : "producers", slowest.value,
-                                format_bytes(static_cast<std::uint64_t>(memory.value)))};
+  Row row{.detail =
+              fmt::format("loaded in {}, {:.1f} img/s in batches of {} on {} {}, slowest {:.1f}; peak memory {}",
+                          describe_seconds(seconds.value), median(rates), config.batch_size, rates.size(),
+                          rates.size() == 1 ? "producer" : "producers", slowest.value, format_bytes(memory.value))};
   judge_encodings(encoded, "moments", row);
   judge_encodings(encoded, "text embeddings", row);
   return row;
@@ -69,9 +65,8 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
   const auto loaded = checkup.demand("encoders", load_seconds, [&]() -> json {
     if (!takes_part) return {};
     const auto dtype = parse_dtype(c.encode.dtype, session.device);
-    CLIPTextModel text{nullptr};
-    if (!plan.encoding.shape.has_tokens()) text = plan.pipeline.load_text_encoder(session.device, dtype);
-    encoder.emplace(plan.pipeline.load_vae(session.device, dtype), text, session.device, dtype, c.encode.batch_size);
+    const auto [vae, text] = load_encoders(plan.pipeline, plan.encoding, session.device, dtype);
+    encoder.emplace(vae, text, session.device, dtype, c.encode.batch_size);
     return json::object();
   });
   const auto encoded = checkup.ask("encoders", encode_seconds, [&]() -> json {
@@ -81,9 +76,9 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
     const Stopwatch watch;
     const auto batch = encoder->encode(samples);
     json facts = {{"rate", c.encode.batch_size / watch.seconds()},
-                  {"moments", fmt::format("{}", mean_size(batch.moments))},
-                  {"memory", static_cast<double>(peak_memory_bytes(session.device))}};
-    if (!plan.encoding.shape.has_tokens()) facts["text embeddings"] = fmt::format("{}", mean_size(batch.text));
+                  {"moments", number_text(mean_size(batch.moments))},
+                  {"memory", peak_memory_bytes(session.device)}};
+    if (!plan.encoding.shape.has_tokens()) facts["text embeddings"] = number_text(mean_size(batch.text));
     return facts;
   });
   checkup.conclude([&] { return judge(c.encode, loaded, encoded); });

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "millrace/diffusion/noise_schedule.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/nn/device.h"
@@ -41,16 +39,11 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
 
 void judge_losses(const Answers& answers, Row& row) {
   constexpr double tolerance = 1e-3;  // of numbers that different kinds of GPUs compute
-  Facts<double> losses;
-  for (const auto& [rank, text] : facts_of<std::string>(answers, "loss")) losses.push_back({rank, std::stod(text)});
-  auto finite = losses;
-  std::erase_if(finite, [](const auto& loss) { return !std::isfinite(loss.value); });
-  if (finite.empty())
-    fail(Exit::numerics, "the loss of a step on random samples is {} on every trainer", losses[0].value);
-  const double usual = median(finite);
-  for (const auto& [rank, loss] : losses)
-    if (!(std::abs(loss - usual) <= tolerance * std::abs(usual)))
-      row.suspect(rank, "its loss is {:.6g}, {:.6g} elsewhere on the same samples", loss, usual);
+  const auto losses = numbers_of(answers, "loss");
+  const auto usual = usual_number(losses);
+  if (!usual) fail(Exit::numerics, "the loss of a step on random samples is {} on every trainer", losses[0].value);
+  for (const auto& [rank, loss] : far_from(losses, *usual, tolerance))
+    row.suspect(rank, "its loss is {:.6g}, {:.6g} elsewhere on the same samples", loss, *usual);
 }
 
 Row judge_step(const TrainConfig& config, const Answers& built, const Answers& computed, const Answers& updated) {
@@ -105,7 +98,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
     model->begin_gradients(1);
     const auto loss = compute_loss(session, plan, unet, text_encoder);
     loss.backward();
-    return {{"loss", fmt::format("{}", loss.item<double>())}};
+    return {{"loss", number_text(loss.item<double>())}};
   });
   const auto updated = demand([&]() -> json {
     model->finish_gradients(1.0 / trainers.size());

@@ -103,6 +103,16 @@ void from_json(const json& json, Answer& answer) {
   answer.error = Error(static_cast<Exit>(error[0].get<int>()), error[1].get<std::string>(), error[2]);
 }
 
+std::string number_text(double number) {
+  return fmt::format("{}", number);
+}
+
+Facts<double> numbers_of(const Answers& answers, const std::string& key) {
+  Facts<double> numbers;
+  for (const auto& [rank, text] : facts_of<std::string>(answers, key)) numbers.push_back({rank, std::stod(text)});
+  return numbers;
+}
+
 std::vector<Suspicion> failed_alone(const Answers& answers) {
   std::vector<Suspicion> suspects;
   for (const auto& is_suspect : {failed, waited}) {

@@ -34,6 +34,10 @@ Facts<T> facts_of(const Answers& answers, const std::string& key) {
   return facts;
 }
 
+// The same of numbers that may not be finite, which JSON does not know: they travel as text.
+std::string number_text(double number);
+Facts<double> numbers_of(const Answers& answers, const std::string& key);
+
 // Those who could not do what others could.
 std::vector<Suspicion> failed_alone(const Answers& answers);
 

@@ -34,6 +34,18 @@ double median(const Facts<double>& facts) {
   return median_of(std::move(values));
 }
 
+std::optional<double> usual_number(const Facts<double>& facts) {
+  auto finite = facts;
+  std::erase_if(finite, [](const auto& fact) { return !std::isfinite(fact.value); });
+  return finite.empty() ? std::nullopt : std::optional(median(finite));
+}
+
+Facts<double> far_from(const Facts<double>& facts, double usual, double share) {
+  auto far = facts;
+  std::erase_if(far, [&](const auto& fact) { return std::abs(fact.value - usual) <= share * std::abs(usual); });
+  return far;
+}
+
 Facts<double> far_below(const Facts<double>& facts, double share) {
   if (facts.size() < 3) return {};
   auto low = facts;

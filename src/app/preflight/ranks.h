@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ std::vector<Odd> odd_ones(const Facts<std::string>& facts);
 
 // The middle value, or the mean of the two in the middle; 0 of none.
 double median(const Facts<double>& facts);
+
+// The middle one of those that are finite; nothing where none is.
+std::optional<double> usual_number(const Facts<double>& facts);
+// Ranks whose number is not within `share` of the usual one, or not finite.
+Facts<double> far_from(const Facts<double>& facts, double usual, double share);
 
 // Ranks whose value is below `share` of the median. Fewer than three are not judged, since nobody can say which of two
 // is the slow one.

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "millrace/core/log.h"
-#include "millrace/diffusion/sampler.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 #include "millrace/parallel/state_memory.h"
@@ -25,10 +24,9 @@ static std::string describe_batch(const BatchConfig& batch, const Routing& routi
 // says".
 static std::string describe_samples(const TrainPlan& plan) {
   const auto own = plan.scheduler.class_name(), used = plan.sampling->scheduler.class_name();
-  return fmt::format(
-      "{} pictures every {}, by {} in {} steps{}", plan.samples.size(), to_string(plan.config.samples.every), used,
-      plan.sampling->steps,
-      find_refusal(plan.scheduler) ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
+  return fmt::format("{} pictures every {}, by {} in {} steps{}", plan.samples.size(),
+                     to_string(plan.config.samples.every), used, plan.sampling->steps,
+                     own != used ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
 }
 
 void print_start_table(const Session& session, const TrainPlan& plan) {
