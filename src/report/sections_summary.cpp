@@ -14,7 +14,7 @@ namespace {
 std::string next_command(const RunRecord& run) {
   const auto state = text_of(run.state, "state"), folder = run.folder.string();
   std::error_code ignored;
-  if (state == "done" && std::filesystem::exists(run.folder / "pipeline/model_index.json", ignored))
+  if (state == "done" && std::filesystem::exists(run.folder / "pipeline", ignored))
     return fmt::format("{}/pipeline is its model, a diffusers folder", folder);
   if (state == "done") return fmt::format("millrace export --run {} --out {}/pipeline", folder, folder);
   if (state == "running")

@@ -145,6 +145,8 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   EXPECT_TRUE(fs::exists(at("vae-alone/DONE")));
   expect_same_files("vae-alone/pipeline", "vae-of-all/pipeline/vae", vae_files);
   EXPECT_FALSE(fs::exists(at("vae-alone/pipeline/model_index.json")));
+  expect_success(millrace + " report " + at("vae-alone"));
+  EXPECT_NE(read(at("vae-alone/report.md")).find("vae-alone/pipeline is its model"), std::string::npos);
 
   const auto exported = shell(export_of("run", "vae-alone", "vae-exported"));
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
