@@ -72,7 +72,7 @@ void put_aside(const fs::path& checkpoint) {
   if (error) log::warning("cannot rename {}: {}", checkpoint.string(), error.message());
 }
 
-void delete_old(const fs::path& run_dir, std::int64_t newest, int keep) {
+void delete_old(const fs::path& run_dir, std::int64_t newest, int keep, const std::set<std::int64_t>& unread) {
   std::vector<CheckpointName> all;
   try {
     all = list_checkpoints(run_dir);
@@ -81,13 +81,18 @@ void delete_old(const fs::path& run_dir, std::int64_t newest, int keep) {
     return;
   }
   std::erase_if(all, [&](const auto& checkpoint) { return checkpoint.step > newest; });
-  for (std::size_t i = static_cast<std::size_t>(keep); i < all.size(); ++i) {
+  int kept = 0;
+  for (const auto& [path, step] : all) {
+    if (kept < keep) {
+      if (!unread.contains(step)) ++kept;
+      continue;
+    }
     std::error_code error;
-    if (fs::exists(all[i].path / keep_name, error) || error) continue;
-    const auto trash = all[i].path.string() + ".trash";
-    fs::rename(all[i].path, trash, error);  // out of sight first: a half-deleted one is never a candidate
+    if (fs::exists(path / keep_name, error) || error) continue;
+    const auto trash = path.string() + ".trash";
+    fs::rename(path, trash, error);  // out of sight first: a half-deleted one is never a candidate
     if (!error) fs::remove_all(trash, error);
-    if (error) log::warning("cannot delete the old checkpoint {}: {}", all[i].path.string(), error.message());
+    if (error) log::warning("cannot delete the old checkpoint {}: {}", path.string(), error.message());
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <set>
 
 #include "millrace/checkpoint/writer.h"
 
@@ -25,7 +26,9 @@ void keep_for_good(const std::filesystem::path& checkpoint);
 void put_aside(const std::filesystem::path& checkpoint);
 
 // Deletes what is older than the newest `keep` up to `newest`, but for what is marked to stay. What is newer counts for
-// nothing: it was passed over as damaged, or comes from before a restart from an older step.
-void delete_old(const std::filesystem::path& run_dir, std::int64_t newest, int keep);
+// nothing: it was passed over as damaged, or comes from before a restart from an older step. Nor do the steps in
+// `unread`: nobody knows whether a restart could use them.
+void delete_old(const std::filesystem::path& run_dir, std::int64_t newest, int keep,
+                const std::set<std::int64_t>& unread);
 
 }  // namespace millrace

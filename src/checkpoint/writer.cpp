@@ -124,7 +124,7 @@ struct CheckpointWriter::ReadBack {
   void read(const std::stop_token& stop) {
     for (int pause_seconds = 1; !stop.stop_requested(); pause_seconds *= 2) {
       try {
-        damage = find_damage(stop);
+        damage = find_damage(pause_seconds > longest_pause_seconds, stop);
         unreadable.clear();
         break;
       } catch (const std::exception& error) {
@@ -137,12 +137,17 @@ struct CheckpointWriter::ReadBack {
     done = true;
   }
 
-  // Goes on with the file that could not be read the last time.
-  std::string find_damage(const std::stop_token& stop) {
+  // Goes on with the file that could not be read the last time. One that is not there may be on its way from another
+  // node: NFS asks for a folder anew only every half a minute.
+  std::string find_damage(bool is_last_attempt, const std::stop_token& stop) {
     for (; looked_at < files.size(); ++looked_at) {
       const auto path = checkpoint / files[looked_at].name;
       std::error_code code;
-      if (!std::filesystem::exists(path, code) && !code) return fmt::format("{} is gone", path.string());
+      if (!std::filesystem::exists(path, code) && !code) {
+        const auto absence = fmt::format("{} is gone", path.string());
+        if (is_last_attempt) return absence;
+        throw Error(Exit::io, absence);
+      }
       drop_cached_pages(path);
       const auto found = digest(InputFile(path.string()), stop);
       if (stop.stop_requested()) break;
@@ -151,7 +156,7 @@ struct CheckpointWriter::ReadBack {
     return {};
   }
 
-  static constexpr int longest_pause_seconds = 8;  // before the last of five attempts
+  static constexpr int longest_pause_seconds = 16;  // before the last of six attempts, half a minute after the first
 
   static std::string digest(const InputFile& file, const std::stop_token& stop) {
     std::vector<std::byte> buffer(4 << 20);
@@ -389,20 +394,23 @@ static std::optional<std::string> first_of(const Group& trainers, const std::str
   return std::nullopt;
 }
 
-bool CheckpointWriter::settle() {
-  if (stage_ != Stage::reading_back) return true;
+CheckpointWriter::Found CheckpointWriter::settle() {
+  if (stage_ != Stage::reading_back) return Found::whole;
   stage_ = Stage::idle;
   const auto read_back = std::move(read_back_);
   read_back->thread.join();
   const auto damage = first_of(trainers_, read_back->damage), unreadable = first_of(trainers_, read_back->unreadable);
   const bool is_root = trainers_.rank() == 0;
+  if (!damage && !unreadable) {
+    if (is_root && read_back->replaces_older) delete_old(run_dir_, last_step_, options_.keep, unread_);
+    return Found::whole;
+  }
   if (!damage) {
-    if (is_root && unreadable)
+    unread_.insert(last_step_);
+    if (is_root)
       log::warning("{} could not be read back: {}; it stays, and so do earlier checkpoints",
                    read_back->checkpoint.string(), *unreadable);
-    else if (is_root && read_back->replaces_older)
-      delete_old(run_dir_, last_step_, options_.keep);
-    return true;
+    return Found::unread;
   }
   last_step_ = step_before_;
   last_point_ = point_before_;
@@ -411,7 +419,7 @@ bool CheckpointWriter::settle() {
                  read_back->checkpoint.string(), *damage);
     put_aside(read_back->checkpoint);
   }
-  return false;
+  return Found::damaged;
 }
 
 void CheckpointWriter::give_up_reading_back() {

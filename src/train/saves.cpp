@@ -69,20 +69,25 @@ void Saves::finish_begun() {
 
 void Saves::save_last() {
   if (!context_.config.checkpoint.every || state_.step == start_) return;
+  using enum CheckpointWriter::Found;
   const auto is_published = [&] { return writer_.last_step() == state_.step; };
   if (writer_.in_flight()) commit();
   if (!is_published()) writer_.give_up_reading_back();
-  bool is_saved = is_published() && settle();
-  for (int attempt = 0; !is_saved && attempt < 2; ++attempt) {
+  auto found = is_published() ? settle() : damaged;
+  for (int attempt = 0; found == damaged && attempt < 2; ++attempt) {
     begin();
     commit();
     if (!is_published()) break;  // the disk refuses
-    is_saved = settle();         // or loses what it took
+    found = settle();            // or loses what it took
   }
-  if (!is_saved)
-    throw AgreedError(Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
-                            "earlier checkpoints are untouched; make room on the disk and start again"),
-                      context_.trainers);
+  std::optional<Error> error;
+  if (found == damaged)
+    error = Error(Exit::io, fmt::format("the last checkpoint, of step {}, could not be written", state_.step),
+                  "earlier checkpoints are untouched; make room on the disk and start again");
+  if (found == unread)
+    error = Error(Exit::io, fmt::format("the last checkpoint, of step {}, cannot be read at present", state_.step),
+                  "earlier checkpoints are untouched; start again once the storage answers");
+  if (error) throw AgreedError(*error, context_.trainers);
 }
 
 void Saves::begin() {
@@ -102,24 +107,24 @@ void Saves::begin() {
 }
 
 // Training stands still for this part of the save that is under way.
-bool Saves::go_on(bool (CheckpointWriter::*part)()) {
+template <class Result>
+Result Saves::go_on(Result (CheckpointWriter::*part)()) {
   const Stopwatch watch;
   enter_slow(context_, phase::saving);
-  const bool is_done = (writer_.*part)();
+  const auto result = (writer_.*part)();
   cost_ += watch.seconds();
   longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
-  return is_done;
+  return result;
 }
 
 void Saves::commit() {
   if (go_on(&CheckpointWriter::commit)) write_state();
 }
 
-// True when it is on disk as it was meant.
-bool Saves::settle() {
-  const bool is_safe = go_on(&CheckpointWriter::settle);
-  if (!is_safe) write_state();
-  return is_safe;
+CheckpointWriter::Found Saves::settle() {
+  const auto found = go_on(&CheckpointWriter::settle);
+  if (found == CheckpointWriter::Found::damaged) write_state();
+  return found;
 }
 
 // The places of all stripes, in rank 0's state. A trainer sends those of its own stripes, which nobody else has moved.

@@ -32,7 +32,8 @@ class Saves {
   void after_step(bool is_busy, bool is_due, double seconds);
   // Puts a save that is under way where a restart finds it. Collective.
   void finish_begun();
-  // The state at the end must be on disk, unless the user wanted no checkpoints. Error(io), on all ranks. Collective.
+  // The state at the end must be on disk and readable, unless the user wanted no checkpoints. Error(io), on all ranks.
+  // Collective.
   void save_last();
 
   // From now on STATE says that the run is stopping, and why.
@@ -43,8 +44,9 @@ class Saves {
  private:
   void begin();
   void commit();
-  bool settle();
-  bool go_on(bool (CheckpointWriter::*part)());
+  CheckpointWriter::Found settle();
+  template <class Result>
+  Result go_on(Result (CheckpointWriter::*part)());
   void gather_cursors();
   void write_state() const;
 

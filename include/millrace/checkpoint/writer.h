@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,14 @@ class CheckpointWriter {
   // end the run), and has its files read back, by other trainers than wrote them. True when one was published.
   // Error(numerics) when there was a number that is not finite.
   bool commit();
-  // The checkpoint is on disk as it was meant: older ones go. One that cannot be read back at present, which says
-  // nothing about it, counts as that, but older ones stay until a later one could be read; a warning. One with other
-  // bytes, or without a file, is false: older ones stay, a warning, and it is renamed to step-N.damaged and no longer
-  // the last one.
-  bool settle();
+  // What reading it back has shown; `whole` too where there is nothing to settle. Older checkpoints go only when this
+  // one is whole, and Options::keep counts only those that are; the other two come with a warning.
+  enum class Found {
+    whole,    // on disk as it was meant
+    unread,   // storage does not give it at present, which says nothing about it
+    damaged,  // other bytes, or no file: it is renamed to step-N.damaged, and no longer the last one
+  };
+  Found settle();
   // Instead of `settle`, when there is no time: older ones stay.
   void give_up_reading_back();
 
@@ -90,6 +94,7 @@ class CheckpointWriter {
   // Of the last checkpoint of the run and the one before.
   RunPoint last_point_, point_before_;
   std::int64_t last_step_ = 0, step_before_ = 0;
+  std::set<std::int64_t> unread_;  // steps of this writer's checkpoints that were
 };
 
 }  // namespace millrace

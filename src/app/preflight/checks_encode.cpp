@@ -54,7 +54,8 @@ Row judge(const EncodeConfig& config, const Answers& loaded, const Answers& enco
 }  // namespace
 
 std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan) {
-  constexpr double load_seconds = 120, encode_seconds = 60;
+  constexpr double load_seconds = 120;
+  const double encode_seconds = session.device.is_cuda() ? 60 : 1200;  // a large VAE on a CPU takes seconds per sample
   std::optional<Encoder> encoder;
   if (!plan.encoding.encodes) {
     checkup.skip("encoders", "data.train holds latents");
