@@ -16,8 +16,8 @@
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
+#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
-#include "outvoted.h"
 #include "tensor_digest.h"
 #include "transient_memory.h"
 
@@ -144,10 +144,10 @@ void ShardedModel::share_weights_of_rank_0(int bucket) {
   trainers_.broadcast({static_cast<std::byte*>(host.data_ptr()), host.nbytes()});
   if (!parameters_[bucket].is_cpu()) parameters_[bucket].copy_(host);
   const auto differing = outvoted(trainers_.all_gather_strings(digest_of(std::span(&parameters_[bucket], 1))));
-  if (differing.empty()) return;
+  if (differing.trainers.empty()) return;
   throw Error(Exit::timeout,
               fmt::format("the weights of trainer 0 did not arrive as they were; trainers that differ: {}",
-                          fmt::join(differing, ", ")),
+                          fmt::join(differing.trainers, ", ")),
               "memory or network of a node is damaged");
 }
 

@@ -3,15 +3,12 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <torch/utils.h>
 
-#include <set>
-
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
 #include "millrace/parallel/storage_order.h"
-#include "outvoted.h"
 #include "tensor_digest.h"
 
 namespace millrace {
@@ -180,11 +177,11 @@ void ShardedAdamW::swap_weights_and_ema() {
   }
 }
 
-std::vector<int> ShardedAdamW::differing_trainers() const {
+Outvoted ShardedAdamW::differing_trainers() const {
   const auto& plan = model_.plan();
-  std::set<int> differing;
+  Outvoted differing;
   const auto compare = [&](const std::string& digest, int groups) {
-    for (const int trainer : outvoted(model_.trainers().all_gather_strings(digest), groups)) differing.insert(trainer);
+    differing = merge(differing, outvoted(model_.trainers().all_gather_strings(digest), groups));
   };
   if (!plan.splits_parameters()) compare(model_.digest(), 1);
   if (plan.replicas > 1) {
@@ -192,7 +189,7 @@ std::vector<int> ShardedAdamW::differing_trainers() const {
     for (const auto& [kind, shards] : state_) digests += digest_of(shards);
     compare(digests, plan.shards);
   }
-  return {differing.begin(), differing.end()};
+  return differing;
 }
 
 }  // namespace millrace

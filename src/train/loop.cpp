@@ -253,20 +253,20 @@ class Loop {
     const RunPoint after{now.step + 1, now.samples + context_.config.batch.global, totals.clock};
     if (!crossed(context_.config.guard.digest_every, now, after) || context_.trainers.size() == 1) return;
     const auto differing = context_.optimizer.differing_trainers();
-    if (differing.empty()) return;
+    if (differing.trainers.empty()) return;
     std::vector<std::string> names;
-    for (const int trainer : differing) {
+    for (const int trainer : differing.trainers) {
       const auto& [rank, host] = context_.trainer_ranks.at(static_cast<std::size_t>(trainer));
       names.push_back(fmt::format("rank {} on {}", rank, host));
     }
-    const bool is_minority = names.size() < context_.trainer_ranks.size();
     const Error error(Exit::timeout,
                       fmt::format("step {}: {} {}", after.step,
-                                  is_minority ? "weights differ from those of the other trainers:"
-                                              : "the trainers' weights differ, and no majority agrees:",
+                                  differing.is_by_majority ? "weights differ from those of the other trainers:"
+                                                           : "the trainers' weights differ, and no majority agrees:",
                                   fmt::join(names, ", ")),
                       "memory or network of a node is damaged");
-    if (std::ranges::count(differing, context_.trainers.rank()) > 0) fault::write(error);  // names the suspects' nodes
+    if (std::ranges::count(differing.trainers, context_.trainers.rank()) > 0)
+      fault::write(error);  // names the suspects' nodes
     throw AgreedError(error, context_.trainers);
   }
 

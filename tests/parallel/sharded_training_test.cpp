@@ -61,7 +61,7 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
   if (!training.plan.splits_parameters()) {
     EXPECT_TRUE(torch::equal(flat_parameters(training.net), weights));
   }
-  EXPECT_TRUE(training.optimizer.differing_trainers().empty());
+  EXPECT_TRUE(training.optimizer.differing_trainers().trainers.empty());
   EXPECT_EQ(training.optimizer.updates(), 20);
 }
 
@@ -218,7 +218,7 @@ TEST(ShardedTraining, ADamagedWeightIsFoundOnEveryRank) {
     // Of two nobody knows which is right. In ddp and hybrid the weights are their own masters, too.
     auto damaged = test_world().size() == 2 ? std::vector<int>{0, 1} : std::vector<int>{1};
     if (test_world().size() == 4 && strategy == Strategy::hybrid && training.owns("out.bias", 1)) damaged = {1, 3};
-    EXPECT_EQ(training.optimizer.differing_trainers(), damaged) << to_string(strategy);
+    EXPECT_EQ(training.optimizer.differing_trainers().trainers, damaged) << to_string(strategy);
   }
 }
 
@@ -229,12 +229,12 @@ TEST(ShardedTraining, ADamagedStateIsFoundAmongReplicas) {
     for (const auto strategy : {Strategy::ddp, Strategy::hybrid, Strategy::shard_grad_op}) {
       Training training({.strategy = strategy});
       training.step(1);
-      EXPECT_EQ(training.optimizer.differing_trainers(), std::vector<int>{});
+      EXPECT_EQ(training.optimizer.differing_trainers().trainers, std::vector<int>{});
       if (test_world().rank() == 1) flip_bit(training.optimizer.state().at(kind)[0]);
       std::vector<int> damaged;
       if (strategy == Strategy::ddp) damaged = test_world().size() == 2 ? std::vector<int>{0, 1} : std::vector<int>{1};
       if (strategy == Strategy::hybrid && test_world().size() == 4) damaged = {1, 3};  // of two replicas
-      EXPECT_EQ(training.optimizer.differing_trainers(), damaged) << kind << " in " << to_string(strategy);
+      EXPECT_EQ(training.optimizer.differing_trainers().trainers, damaged) << kind << " in " << to_string(strategy);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/parallel/optim_config.h"
+#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/sharded_model.h"
 
 namespace millrace {
@@ -65,7 +66,7 @@ class ShardedAdamW {
   // Trainers that hold something else than the others who should hold the same (`outvoted`): the parameters, except
   // where these are split, and a shard's replicas its masters, moments and EMA. Before a step the parameters are still
   // those that its gradients were computed with. Collective.
-  std::vector<int> differing_trainers() const;
+  Outvoted differing_trainers() const;
 
  private:
   // What is held of a slice, a view.

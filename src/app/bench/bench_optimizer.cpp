@@ -75,7 +75,7 @@ BenchResult bench_optimizer(const BenchConfig& c, World& world) {
     const double update = watch.lap();
     if (!measured) {
       check_update(before, optimizer, checked, c, clip);
-      ensure(optimizer.differing_trainers().empty(), "bench optimizer: the trainers' weights differ");
+      ensure(optimizer.differing_trainers().trainers.empty(), "bench optimizer: the trainers' weights differ");
       return;
     }
     figures.add("updates", "updates/s", 1 / (norm + update));
