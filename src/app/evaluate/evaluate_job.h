@@ -1,0 +1,33 @@
+#pragma once
+#include <filesystem>
+
+#include "app_config.h"
+#include "evaluate/evaluate_config.h"
+#include "sections.h"
+
+namespace millrace {
+
+// The configuration of `evaluate`.
+struct EvaluateRoot {
+  DeviceConfig run;
+  PrecisionConfig model;
+  TokenizerConfig tokenizer;
+  GenerateConfig generate;
+  EvaluateConfig evaluate;
+  GuardConfig guard;
+  config::Auto<int> threads{};
+
+  void describe(config::Section& section);
+  bool measures_pictures() const { return !evaluate.metrics.empty() || evaluate.features_out; }
+};
+
+// What the options say: of what there are scores, and where these go.
+struct EvaluateJob {
+  enum class Source { pipeline, run, images };
+
+  Source source;
+  std::filesystem::path path, out;
+  bool follow = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "evaluate/evaluate_job.h"
+#include "evaluate/evaluation_file.h"
+#include "evaluate/painter.h"
+#include "evaluate/scorer.h"
+#include "millrace/checkpoint/run_lease.h"
+#include "millrace/train/validation.h"
+#include "run/session.h"
+
+namespace millrace {
+
+// How a model is named on screen: its step or path, and the guidance scale.
+std::string name_of(const nlohmann::ordered_json& line);
+
+// Scores sets of pictures, a line of OUT/evaluation.jsonl each. A model is told by the line's first keys: `checkpoint`,
+// and of a run's also `step` and `digest`. Everything is collective but `is_scored`.
+class Evaluation {
+ public:
+  // Reads captions, networks and reference, then takes OUT/evaluation, which has no other owner meanwhile.
+  Evaluation(const Session& session, const EvaluateRoot& root, const EvaluateJob& job);
+
+  void score_images();
+  void score_pipeline();
+  // Of what `painter` paints at each guidance scale; of a run that measures no pictures the loss alone.
+  void score_model(const nlohmann::ordered_json& model, Painter& painter, const std::optional<ValidationLoss>& loss);
+
+  // At each guidance scale, under the same protocol. On rank 0, which has the file.
+  bool is_scored(nlohmann::ordered_json model) const;
+
+  std::filesystem::path folder() const { return job_.out / "evaluation"; }
+  Painter::Arithmetic arithmetic() const { return arithmetic_; }
+
+ private:
+  const Group& world() const { return session_.world.group(); }
+  std::int64_t painted() const;
+  nlohmann::ordered_json protocol() const;
+  void check_count(std::int64_t pictures, const char* key, const std::string& path) const;
+
+  bool holds(nlohmann::ordered_json line) const;
+  bool is_held(const nlohmann::ordered_json& line) const;
+  Scores paint_and_score(Painter& painter, const nlohmann::ordered_json& line, double scale);
+  void write_first_pictures(const nlohmann::ordered_json& line, std::vector<Image> images,
+                            const std::vector<ImageRequest>& requests) const;
+  void put(nlohmann::ordered_json line, const Scores& scores, const std::optional<ValidationLoss>& loss);
+  void write_sweep(nlohmann::ordered_json model) const;
+
+  const Session& session_;
+  const EvaluateRoot& root_;
+  const EvaluateJob& job_;
+  const Painter::Arithmetic arithmetic_;
+  std::vector<std::string> captions_;
+  std::optional<Scorer> scorer_;  // if pictures are measured
+  std::optional<RunLease> lease_;
+  std::optional<EvaluationFile> file_;  // of rank 0
+};
+
+}  // namespace millrace
