@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -12,14 +11,12 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
-#include "millrace/core/stopwatch.h"
 #include "millrace/core/units.h"
 #include "millrace/io/finite.h"
-#include "millrace/io/input_file.h"
 #include "millrace/io/safetensors_writer.h"
+#include "read_back.h"
 #include "retention.h"
 #include "snapshot.h"
 
@@ -110,67 +107,6 @@ struct CheckpointWriter::Job {
   }
 };
 
-// Files of a published checkpoint that this rank reads back. One that cannot be read, which is tried for a while, is
-// not called damaged for it.
-struct CheckpointWriter::ReadBack {
-  std::filesystem::path checkpoint;
-  bool replaces_older = true;
-  std::vector<CheckpointFile> files;
-  std::atomic<bool> done{false};
-  std::size_t looked_at = 0;       // files
-  std::string damage, unreadable;  // what is wrong with the first that is not as it was written, or that cannot be read
-  std::jthread thread;
-
-  void read(const std::stop_token& stop) {
-    for (int pause_seconds = 1; !stop.stop_requested(); pause_seconds *= 2) {
-      try {
-        damage = find_damage(pause_seconds > longest_pause_seconds, stop);
-        unreadable.clear();
-        break;
-      } catch (const std::exception& error) {
-        unreadable = error.what();
-      }
-      if (pause_seconds > longest_pause_seconds) break;
-      for (const Stopwatch pause; pause.seconds() < pause_seconds && !stop.stop_requested();)
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    done = true;
-  }
-
-  // Goes on with the file that could not be read the last time. One that is not there may be on its way from another
-  // node: NFS asks for a folder anew only every half a minute.
-  std::string find_damage(bool is_last_attempt, const std::stop_token& stop) {
-    for (; looked_at < files.size(); ++looked_at) {
-      const auto path = checkpoint / files[looked_at].name;
-      std::error_code code;
-      if (!std::filesystem::exists(path, code) && !code) {
-        const auto absence = fmt::format("{} is gone", path.string());
-        if (is_last_attempt) return absence;
-        throw Error(Exit::io, absence);
-      }
-      drop_cached_pages(path);
-      const auto found = digest(InputFile(path.string()), stop);
-      if (stop.stop_requested()) break;
-      if (found != files[looked_at].digest) return fmt::format("{} is not what was written", path.string());
-    }
-    return {};
-  }
-
-  static constexpr int longest_pause_seconds = 16;  // before the last of six attempts, half a minute after the first
-
-  static std::string digest(const InputFile& file, const std::stop_token& stop) {
-    std::vector<std::byte> buffer(4 << 20);
-    Hasher128 hasher;
-    for (std::uint64_t offset = 0; !stop.stop_requested();) {
-      const auto got = file.read_at(offset, buffer);
-      if (got == 0) break;
-      hasher.update(buffer.data(), got);
-      offset += got;
-    }
-    return hasher.digest().hex();
-  }
-};
-
 CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers, const RunPoint& start,
                                    Options options)
     : run_dir_(std::move(run_dir)),
@@ -186,7 +122,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
 CheckpointWriter::~CheckpointWriter() = default;
 
 bool CheckpointWriter::busy() const {
-  return (job_ && !job_->done) || (read_back_ && !read_back_->done);
+  return (job_ && !job_->done) || (read_back_ && !read_back_->done());
 }
 
 // Once, with the first checkpoint. Without room for copies every trainer writes its own part.
@@ -288,13 +224,11 @@ bool CheckpointWriter::commit() {
   point_before_ = std::exchange(last_point_, job->point);
   if (trainers_.rank() == 0) log::info("checkpoint {}", job->final_name.string());
 
-  read_back_ = std::make_unique<ReadBack>();
-  read_back_->checkpoint = job->final_name;
-  read_back_->replaces_older = job->replaces_older;
+  std::vector<CheckpointFile> own;
   for (const auto& file : nlohmann::json::parse(trainers_.broadcast(std::move(read_back))))
-    if (file["reader"] == trainers_.rank())
-      read_back_->files.push_back({file["name"], file["bytes"], file["xxh3_128"]});
-  read_back_->thread = std::jthread([&job = *read_back_](const std::stop_token& stop) { job.read(stop); });
+    if (file["reader"] == trainers_.rank()) own.push_back({file["name"], file["bytes"], file["xxh3_128"]});
+  last_replaces_older_ = job->replaces_older;
+  read_back_ = std::make_unique<ReadBack>(job->final_name, std::move(own));
   stage_ = Stage::reading_back;
   return true;
 }
@@ -398,26 +332,27 @@ CheckpointWriter::Found CheckpointWriter::settle() {
   if (stage_ != Stage::reading_back) return Found::whole;
   stage_ = Stage::idle;
   const auto read_back = std::move(read_back_);
-  read_back->thread.join();
-  const auto damage = first_of(trainers_, read_back->damage), unreadable = first_of(trainers_, read_back->unreadable);
+  read_back->wait();
+  const auto damage = first_of(trainers_, read_back->damage()),
+             unreadable = first_of(trainers_, read_back->unreadable());
   const bool is_root = trainers_.rank() == 0;
   if (!damage && !unreadable) {
-    if (is_root && read_back->replaces_older) delete_old(run_dir_, last_step_, options_.keep, unread_);
+    if (is_root && last_replaces_older_) delete_old(run_dir_, last_step_, options_.keep, unread_);
     return Found::whole;
   }
   if (!damage) {
     unread_.insert(last_step_);
     if (is_root)
       log::warning("{} could not be read back: {}; it stays, and so do earlier checkpoints",
-                   read_back->checkpoint.string(), *unreadable);
+                   read_back->checkpoint().string(), *unreadable);
     return Found::unread;
   }
   last_step_ = step_before_;
   last_point_ = point_before_;
   if (is_root) {
     log::warning("{} was written, but cannot be read back as it was: {}; earlier checkpoints stay",
-                 read_back->checkpoint.string(), *damage);
-    put_aside(read_back->checkpoint);
+                 read_back->checkpoint().string(), *damage);
+    put_aside(read_back->checkpoint());
   }
   return Found::damaged;
 }
@@ -425,7 +360,6 @@ CheckpointWriter::Found CheckpointWriter::settle() {
 void CheckpointWriter::give_up_reading_back() {
   if (stage_ != Stage::reading_back) return;
   stage_ = Stage::idle;
-  read_back_->thread.request_stop();
   read_back_.reset();
 }
 

@@ -17,6 +17,7 @@
 namespace millrace {
 
 class FilePlan;
+class ReadBack;
 class Snapshot;
 
 // Writes checkpoints (reader.h) in the background from a host copy, one at a time:
@@ -75,7 +76,6 @@ class CheckpointWriter {
  private:
   enum class Stage { idle, writing, reading_back };
   struct Job;
-  struct ReadBack;
   void plan_files(const ShardedModel& model, const ShardedAdamW& optimizer);
   bool find_room(bool pinned);
   std::string publish(const Job& job, const std::vector<std::string>& reports);
@@ -94,6 +94,7 @@ class CheckpointWriter {
   // Of the last checkpoint of the run and the one before.
   RunPoint last_point_, point_before_;
   std::int64_t last_step_ = 0, step_before_ = 0;
+  bool last_replaces_older_ = true;
   std::set<std::int64_t> unread_;  // steps of this writer's checkpoints that were
 };
 

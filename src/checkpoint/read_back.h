@@ -1,0 +1,38 @@
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "millrace/checkpoint/manifest.h"
+
+namespace millrace {
+
+// Files of a published checkpoint that this rank reads back, in a thread; the destructor gives up. One that cannot be
+// read, which is tried for a while, is not called damaged for it.
+class ReadBack {
+ public:
+  ReadBack(std::filesystem::path checkpoint, std::vector<CheckpointFile> files);
+
+  bool done() const { return done_; }
+  void wait() { thread_.join(); }
+  const std::filesystem::path& checkpoint() const { return checkpoint_; }
+  // What is wrong with the first file that is not as it was written, or that cannot be read; empty: nothing. After
+  // wait.
+  const std::string& damage() const { return damage_; }
+  const std::string& unreadable() const { return unreadable_; }
+
+ private:
+  void read(const std::stop_token& stop);
+  std::string find_damage(bool is_last_attempt, const std::stop_token& stop);
+
+  std::filesystem::path checkpoint_;
+  std::vector<CheckpointFile> files_;
+  std::size_t looked_at_ = 0;  // files
+  std::string damage_, unreadable_;
+  std::atomic<bool> done_{false};
+  std::jthread thread_;
+};
+
+}  // namespace millrace
