@@ -7,13 +7,13 @@
 
 namespace millrace {
 
-std::size_t bytes_of(Element element) {
-  switch (element) {
-    case Element::f32:
+std::size_t bytes_of(WireType type) {
+  switch (type) {
+    case WireType::f32:
       return 4;
-    case Element::bf16:
+    case WireType::bf16:
       return 2;
-    case Element::byte:
+    case WireType::byte:
       return 1;
   }
   throw Error(Exit::bug, "unknown element type");
@@ -21,11 +21,11 @@ std::size_t bytes_of(Element element) {
 
 Memory Memory::part(int index, int parts) const {
   const std::size_t each = count / parts;
-  return {begin() + index * each * bytes_of(element), each, element};
+  return {begin() + index * each * bytes_of(type), each, type};
 }
 
 Memory memory_of(std::span<float> data) {
-  return {data.data(), data.size(), Element::f32};
+  return {data.data(), data.size(), WireType::f32};
 }
 
 namespace {

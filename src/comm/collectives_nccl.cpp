@@ -51,19 +51,19 @@ class CurrentGpu {
 };
 
 ncclDataType_t type_of(Memory data) {
-  switch (data.element) {
-    case Element::f32:
+  switch (data.type) {
+    case WireType::f32:
       return ncclFloat32;
-    case Element::bf16:
+    case WireType::bf16:
       return ncclBfloat16;
-    case Element::byte:
+    case WireType::byte:
       return ncclUint8;
   }
   throw Error(Exit::bug, "unknown element type");
 }
 
 ncclDataType_t summable_type_of(Memory data) {
-  ensure(data.element != Element::byte, "collectives: bytes cannot be added");
+  ensure(data.type != WireType::byte, "collectives: bytes cannot be added");
   return type_of(data);
 }
 
@@ -125,7 +125,7 @@ class NcclCollectives final : public Collectives {
   }
 
   void reduce_scatter_sum(Memory data, Memory own) override {
-    ensure(data.count == own.count * size() && data.element == own.element, "reduce_scatter: sizes do not match");
+    ensure(data.count == own.count * size() && data.type == own.type, "reduce_scatter: sizes do not match");
     const auto type = summable_type_of(data);
     run("NCCL reduce_scatter",
         [&] { return ncclReduceScatter(data.data, own.data, own.count, type, ncclSum, comm_, stream_); });

@@ -17,7 +17,7 @@ constexpr int tag = 1;
 // What lies in `data` of the piece that begins at `begin`: the last parts may be short or empty.
 Memory piece(Memory data, std::size_t begin, std::size_t count) {
   begin = std::min(begin, data.count);
-  return {data.begin() + begin * bytes_of(data.element), std::min(count, data.count - begin), data.element};
+  return {data.begin() + begin * bytes_of(data.type), std::min(count, data.count - begin), data.type};
 }
 
 int message_size(std::size_t bytes) {
@@ -37,7 +37,7 @@ std::uint16_t narrow(float value) {
 }
 
 void ensure_summable(Memory data) {
-  ensure(data.element != Element::byte, "collectives: bytes cannot be added");
+  ensure(data.type != WireType::byte, "collectives: bytes cannot be added");
 }
 
 }  // namespace
@@ -48,11 +48,11 @@ MpiCollectives::MpiCollectives(Group group)
 void MpiCollectives::all_reduce_sum(Memory data) {
   const std::size_t part = (data.count + size() - 1) / size();
   reduce_parts(data, part, piece(data, rank() * part, part));
-  gather_parts({data.begin(), data.bytes()}, part * bytes_of(data.element));
+  gather_parts({data.begin(), data.bytes()}, part * bytes_of(data.type));
 }
 
 void MpiCollectives::reduce_scatter_sum(Memory data, Memory own) {
-  ensure(data.count == own.count * size() && data.element == own.element, "reduce_scatter: sizes do not match");
+  ensure(data.count == own.count * size() && data.type == own.type, "reduce_scatter: sizes do not match");
   reduce_parts(data, own.count, own);
 }
 
@@ -106,7 +106,7 @@ void MpiCollectives::finish(Exchange& exchange, Memory own, Memory mine, std::si
 }
 
 void MpiCollectives::add_up(const Exchange& exchange, Memory sum) {
-  if (sum.element == Element::f32) {
+  if (sum.type == WireType::f32) {
     auto* out = static_cast<float*>(sum.data);
     std::copy_n(exchange.received.data(), sum.bytes(), sum.begin());
     for (int from = 1; from < size(); ++from) {

@@ -6,11 +6,11 @@
 namespace millrace {
 
 static Memory memory_of(const torch::Tensor& tensor) {
-  const auto element = tensor.scalar_type() == torch::kFloat32    ? Element::f32
-                       : tensor.scalar_type() == torch::kBFloat16 ? Element::bf16
-                                                                  : Element::byte;
-  const auto count = element == Element::byte ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel());
-  return {tensor.data_ptr(), count, element};
+  const auto type = tensor.scalar_type() == torch::kFloat32    ? WireType::f32
+                    : tensor.scalar_type() == torch::kBFloat16 ? WireType::bf16
+                                                               : WireType::byte;
+  const auto count = type == WireType::byte ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel());
+  return {tensor.data_ptr(), count, type};
 }
 
 ShardGroups::ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make)
@@ -18,8 +18,8 @@ ShardGroups::ShardGroups(const ShardPlan& plan, const Group& trainers, const Mak
   ensure(plan.shards * plan.replicas == trainers.size(), "the shard plan is for another number of trainers");
   const int replica = plan.replica_of(trainers.rank());
   const auto of_replica = trainers.split(replica, shard), of_shard = trainers.split(shard, replica);
-  if (plan.shards > 1) shards = make(of_replica);
-  if (plan.replicas > 1) replicas = make(of_shard);
+  if (plan.shards > 1) within_replica = make(of_replica);
+  if (plan.replicas > 1) across_replicas = make(of_shard);
 }
 
 torch::Tensor ShardGroups::shard_of(const torch::Tensor& bucket) const {
@@ -31,34 +31,40 @@ torch::Tensor ShardGroups::shard_of(const torch::Tensor& bucket) const {
 ShardGroups::Mark ShardGroups::sum(const torch::Tensor& bucket, const torch::Tensor& own) const {
   const kernels::OpScope scope("millrace::sum_gradients");
   Mark mark;
-  if (shards) shards->reduce_scatter_sum(memory_of(bucket), memory_of(own)), mark.shards = shards->mark();
-  if (replicas) replicas->all_reduce_sum(memory_of(own)), mark.replicas = replicas->mark();
+  if (within_replica) {
+    within_replica->reduce_scatter_sum(memory_of(bucket), memory_of(own));
+    mark.within = within_replica->mark();
+  }
+  if (across_replicas) {
+    across_replicas->all_reduce_sum(memory_of(own));
+    mark.across = across_replicas->mark();
+  }
   return mark;
 }
 
 ShardGroups::Mark ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
   const kernels::OpScope scope("millrace::gather_parameters");
-  if (!shards) return {};
-  shards->all_gather(memory_of(shard), memory_of(bucket));
-  return {.shards = shards->mark()};
+  if (!within_replica) return {};
+  within_replica->all_gather(memory_of(shard), memory_of(bucket));
+  return {.within = within_replica->mark()};
 }
 
 void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
   const kernels::OpScope scope("millrace::share_with_replicas");
-  if (!replicas) return;
-  replicas->broadcast(memory_of(shard), from_replica);
-  replicas->join(replicas->mark());
+  if (!across_replicas) return;
+  across_replicas->broadcast(memory_of(shard), from_replica);
+  across_replicas->join(across_replicas->mark());
 }
 
 void ShardGroups::join(const Mark& mark) const {
-  if (shards) shards->join(mark.shards);
-  if (replicas) replicas->join(mark.replicas);
+  if (within_replica) within_replica->join(mark.within);
+  if (across_replicas) across_replicas->join(mark.across);
 }
 
 void ShardGroups::wait() const {
   const kernels::OpScope scope("millrace::wait_for_sums");
-  if (shards) shards->wait();
-  if (replicas) replicas->wait();
+  if (within_replica) within_replica->wait();
+  if (across_replicas) across_replicas->wait();
 }
 
 }  // namespace millrace

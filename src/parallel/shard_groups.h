@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "millrace/comm/collectives.h"
-#include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/shard_plan.h"
 
 namespace millrace {
 
@@ -14,14 +14,14 @@ struct ShardGroups {
   ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make);
 
   // Whether there is anybody to share with.
-  bool is_shared() const { return shards || replicas; }
+  bool is_shared() const { return within_replica || across_replicas; }
   // Whether a gather may still be under way when the call returns.
-  bool gathers_later() const { return shards && !shards->is_done_at_once(); }
+  bool gathers_later() const { return within_replica && !within_replica->is_done_at_once(); }
   // This trainer's part of a bucket, a view.
   torch::Tensor shard_of(const torch::Tensor& bucket) const;
   // A place in the order of transfers.
   struct Mark {
-    Collectives::Mark shards = 0, replicas = 0;
+    Collectives::Mark within = 0, across = 0;
   };
 
   // These start a transfer; the tensors must live, and be left alone, until the mark behind it is joined.
@@ -39,7 +39,7 @@ struct ShardGroups {
 
   ShardPlan plan;
   int shard;
-  std::unique_ptr<Collectives> shards, replicas;  // null where there is one shard, one replica
+  std::unique_ptr<Collectives> within_replica, across_replicas;  // null where there is one shard, one replica
 };
 
 }  // namespace millrace

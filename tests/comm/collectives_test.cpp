@@ -81,9 +81,9 @@ TEST_P(CollectivesOf, Bfloat16IsAddedInFloat32AndRoundedOnce) {
     const double unit = std::exp2(std::floor(std::log2(sum)) - 7);
     ASSERT_LE(std::abs(rounded - sum), unit / 2) << "element " << i;
   };
-  collectives->reduce_scatter_sum({data.data(), count, Element::bf16}, {own.data(), own.size(), Element::bf16});
+  collectives->reduce_scatter_sum({data.data(), count, WireType::bf16}, {own.data(), own.size(), WireType::bf16});
   for (std::size_t i = 0; i < own.size(); ++i) expect_sum(own[i], collectives->rank() * own.size() + i);
-  collectives->all_reduce_sum({data.data(), count, Element::bf16});
+  collectives->all_reduce_sum({data.data(), count, WireType::bf16});
   for (std::size_t i = 0; i < count; ++i) expect_sum(data[i], i);
   EXPECT_TRUE(std::equal(own.begin(), own.end(), data.begin() + collectives->rank() * own.size()));
 }
@@ -105,7 +105,7 @@ TEST_P(CollectivesOf, Bfloat16SumsAreRoundedAsLibTorchRounds) {
     const float mine = collectives->rank() == 0 ? one.first : collectives->rank() == 1 ? one.second : 0;
     data.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(mine) >> 16));
   }
-  collectives->all_reduce_sum({data.data(), data.size(), Element::bf16});
+  collectives->all_reduce_sum({data.data(), data.size(), WireType::bf16});
   for (std::size_t i = 0; i < std::size(cases); ++i) {
     const auto sum = std::bit_cast<float>(std::uint32_t{data[i]} << 16);
     if (std::isnan(cases[i].sum)) {

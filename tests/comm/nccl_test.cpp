@@ -40,7 +40,7 @@ cudaStream_t compute() {
 
 class GpuMemory {
  public:
-  GpuMemory(std::size_t count, Element element) : memory_{nullptr, count, element} {
+  GpuMemory(std::size_t count, WireType type) : memory_{nullptr, count, type} {
     check(cudaMalloc(&memory_.data, memory_.bytes()));
   }
   ~GpuMemory() { cudaFree(memory_.data); }
@@ -55,7 +55,7 @@ class GpuMemory {
 
 // Both as work of the compute stream. A bfloat16 is the upper half of a float, and all numbers here fit it exactly.
 void write(Memory to, const std::vector<float>& values) {
-  const auto each = bytes_of(to.element);
+  const auto each = bytes_of(to.type);
   std::vector<std::byte> bytes(to.bytes());
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto bits = std::bit_cast<std::uint32_t>(values[i]) >> (32 - 8 * each);
@@ -66,7 +66,7 @@ void write(Memory to, const std::vector<float>& values) {
 }
 
 std::vector<float> read(Memory from) {
-  const auto each = bytes_of(from.element);
+  const auto each = bytes_of(from.type);
   std::vector<std::byte> bytes(from.bytes());
   check(cudaMemcpyAsync(bytes.data(), from.data, bytes.size(), cudaMemcpyDeviceToHost, compute()));
   check(cudaStreamSynchronize(compute()));
@@ -118,7 +118,7 @@ class CudaCollectives : public testing::Test {
   Collectives* collectives = nullptr;
 };
 
-class CudaCollectivesOf : public CudaCollectives, public testing::WithParamInterface<Element> {
+class CudaCollectivesOf : public CudaCollectives, public testing::WithParamInterface<WireType> {
  protected:
   static constexpr std::size_t part = 100003;
   std::size_t count() const { return part * size(); }
@@ -173,8 +173,8 @@ TEST_P(CudaCollectivesOf, Broadcast) {
   EXPECT_EQ(read(data), numbers_of(size() - 1, part));
 }
 
-INSTANTIATE_TEST_SUITE_P(Elements, CudaCollectivesOf, testing::Values(Element::f32, Element::bf16),
-                         [](const auto& info) { return info.param == Element::f32 ? "f32" : "bf16"; });
+INSTANTIATE_TEST_SUITE_P(Elements, CudaCollectivesOf, testing::Values(WireType::f32, WireType::bf16),
+                         [](const auto& info) { return info.param == WireType::f32 ? "f32" : "bf16"; });
 
 // Holds the compute stream up until it is opened, at its own end at the latest.
 class Gate {
@@ -201,7 +201,7 @@ class Gate {
 // enough that its last byte would be overwritten before it is read, and read before it is written.
 TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
   constexpr std::size_t bytes = std::size_t{256} << 20;
-  const GpuMemory own(bytes, Element::byte), all(bytes * size(), Element::byte), seen(1, Element::byte);
+  const GpuMemory own(bytes, WireType::byte), all(bytes * size(), WireType::byte), seen(1, WireType::byte);
   const auto last = [](Memory memory) { return memory.begin() + memory.count - 1; };
 
   // The first time is for what the driver and NCCL do only once, and may stop the GPU for.
@@ -230,7 +230,7 @@ TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
 }
 
 TEST_F(CudaCollectives, RefuseWhatCannotBeAddedOrDoesNotFit) {
-  const GpuMemory bytes(8, Element::byte), numbers(8, Element::f32);
+  const GpuMemory bytes(8, WireType::byte), numbers(8, WireType::f32);
   EXPECT_THROW(collectives->all_reduce_sum(bytes), Error);
   EXPECT_THROW(collectives->reduce_scatter_sum(numbers, Memory(numbers).part(0, 2 * size())), Error);
   EXPECT_THROW(collectives->all_gather(numbers, Memory(numbers).part(0, 2)), Error);

@@ -38,7 +38,7 @@ class RecordingCollectives final : public Collectives {
 
  private:
   void write(const char* what, Memory data) {
-    log_.push_back(fmt::format("{} of {} elements of kind {}", what, data.count, static_cast<int>(data.element)));
+    log_.push_back(fmt::format("{} of {} elements of kind {}", what, data.count, static_cast<int>(data.type)));
   }
   std::unique_ptr<Collectives> collectives_;
   std::vector<std::string>& log_;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -8,16 +9,16 @@
 
 namespace millrace {
 
-enum class Element { f32, bf16, byte };
-std::size_t bytes_of(Element element);
+enum class WireType { f32, bf16, byte };
+std::size_t bytes_of(WireType type);
 
 // Elements in host or in device memory, as the maker of the collectives says.
 struct Memory {
   void* data = nullptr;
   std::size_t count = 0;
-  Element element = Element::byte;
+  WireType type = WireType::byte;
 
-  std::size_t bytes() const { return count * bytes_of(element); }
+  std::size_t bytes() const { return count * bytes_of(type); }
   std::byte* begin() const { return static_cast<std::byte*>(data); }
   // Part `index` of `parts` equal ones.
   Memory part(int index, int parts) const;
@@ -54,6 +55,8 @@ class Collectives {
   // limit.
   virtual void wait() {}
 };
+
+using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Group&)>;
 
 // Host memory: through MPI, or for a group of one without it. Ranks add in their order, in float32 also where the
 // elements are bf16, which are rounded once: a sum depends on the number of ranks alone, is the same on all ranks, and

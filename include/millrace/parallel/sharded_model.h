@@ -1,7 +1,6 @@
 #pragma once
 #include <torch/nn/module.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,8 +22,6 @@ struct ShardGroups;
 std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module);
 // The names of all parameters, in order of registration.
 std::vector<std::string> parameter_names(const torch::nn::Module& module);
-
-using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Group&)>;
 
 // A module whose parameters are views into flat buckets. Gradients leave it as they are made: autograd hands each to
 // this object, which adds it to a float32 bucket, whatever the module's dtype, and sums a bucket over the trainers as
