@@ -15,7 +15,6 @@ constexpr double forgotten = 0.01;  // of a slow step, at each step that comes a
 constexpr double slow_steps = 20, min_learned_seconds = 60;
 constexpr double outage_seconds = 300;  // until a switch is back, or a rank that loads or saves gets its memory
 constexpr double heard_lately_seconds = 5;
-constexpr double seldom_times = 5;  // the limit, where it takes longer than a step and nobody knows how long is usual
 
 }  // namespace
 
@@ -118,9 +117,10 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   const std::string& phase = known.last.phase;
   if (phase == phase::training) return learned;
   if (phase == phase::accounting) return limit_;
-  if (phase == phase::waiting_for_samples) return (known.last.step == known.first_step ? seldom_times : 1) * limit_;
+  if (phase == phase::waiting_for_samples)
+    return (known.last.step == known.first_step ? phase::slow_factor : 1) * limit_;
   if (phase == phase::ending) return std::numeric_limits<double>::infinity();
-  return seldom_times * limit_;
+  return phase::slow_factor * limit_;
 }
 
 std::optional<Standstill> HangJudge::find(double now) const {

@@ -60,6 +60,10 @@ class Watchdog {
   std::unique_ptr<Impl> impl_;
 };
 
+// What waits for other ranks waits so much longer than the watchdog, which knows who hangs, and for the stacks after
+// it.
+inline constexpr double watchdog_lead_seconds = 15;
+
 // All ranks write the stacks of their threads (core/stacks.h): for who waits in vain by limits of its own. Returns when
 // they have, after `seconds` at the latest.
 void collect_stacks(double seconds);

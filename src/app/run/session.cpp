@@ -4,6 +4,7 @@
 #include <optional>
 #include <thread>
 
+#include "millrace/comm/watchdog.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
@@ -100,8 +101,9 @@ double hang_seconds(const config::Auto<Duration>& hang_timeout) {
 Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
                       const config::Auto<int>& wanted_threads) {
   log::init({"", world.rank(), world.rank() == 0, ""});
-  // A little more than the watchdog waits, which knows who hangs (train/pace.h).
-  on_all(world.group(), [&] { world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout) + 15); });
+  on_all(world.group(), [&] {
+    world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout) + watchdog_lead_seconds);
+  });
   const int threads = count_threads(world, wanted_threads);
   if (threads > 1) keep_mkl_exact();
   at::set_num_threads(threads);
