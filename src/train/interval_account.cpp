@@ -11,12 +11,22 @@ namespace millrace {
 
 void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seconds) {
   ++steps_;
-  if (std::isfinite(loss) && std::isfinite(grad_norm)) ++finite_steps_, loss_ += loss, grad_norm_ += grad_norm;
+  if (std::isfinite(loss) && std::isfinite(grad_norm)) {
+    ++finite_steps_;
+    loss_ += loss;
+    grad_norm_ += grad_norm;
+  }
   step_seconds_ += seconds.step;
   wait_seconds_ += seconds.waited_samples;
   const auto taken = taken_++;
-  if (taken > 0) ++own_steps_, own_seconds_ += seconds.own();
-  if (taken == 1) all_steps_ = 0, all_step_seconds_ = all_wait_seconds_ = 0;
+  if (taken > 0) {
+    ++own_steps_;
+    own_seconds_ += seconds.own();
+  }
+  if (taken == 1) {
+    all_steps_ = 0;
+    all_step_seconds_ = all_wait_seconds_ = 0;
+  }
   ++all_steps_;
   all_step_seconds_ += seconds.step;
   all_wait_seconds_ += seconds.waited_samples;
