@@ -1,0 +1,55 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/encode/cached_encoder.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/ledger.h"
+#include "millrace/loader/rejected_list.h"
+#include "millrace/loader/stripe_stream.h"
+#include "millrace/produce/encode_pipeline.h"
+
+namespace millrace {
+
+// A producer whose encodings end in files: the rows of its stripe in order, those that the cache lacks encoded and
+// written. Nothing is replaced, every row is kept.
+class CacheFiller {
+ public:
+  // `stripes`: one, or none. `pipeline` and `data` must outlive it.
+  CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::vector<std::uint32_t> stripes,
+              const StreamOptions& options);
+
+  bool done() const { return done_; }
+
+  // Reads on until there is one batch of samples, all is read, or `seconds` have passed (the filters may drop
+  // everything), and encodes what there is.
+  void work(double seconds);
+  // What is encoded and not in a complete file yet.
+  void publish() { encoder_.finish(); }
+
+  // What became of the rows since the last call.
+  LedgerDelta take_delta() { return std::exchange(delta_, {}); }
+  std::int64_t encoded() const { return encoder_.images(); }
+  std::string filter_report() const { return stream_.filter_report(); }
+
+ private:
+  std::optional<TransformedSample> next_missing();
+  void account();
+  void encode(std::vector<TransformedSample> samples);
+
+  const DataPlan& data_;
+  RejectedList& rejected_;
+  StripeStream stream_;
+  CachedEncoder encoder_;
+  const std::vector<std::uint32_t> stripes_;
+  InterleavedReader samples_;
+  bool done_;
+  std::vector<RejectedRow> rejections_;  // that the cache is not told yet
+  LedgerDelta delta_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/comm/group.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
+
+namespace millrace {
+
+// What all ranks that fill a cache have done together, counted by rank 0; the others only send their deltas. Rank 0
+// keeps RUN/ledger.json, and removes RUN/DONE as soon as something new comes into the cache.
+class FillingProgress {
+ public:
+  // `group` and `data` must outlive it.
+  FillingProgress(const Group& group, const DataPlan& data, double max_bad_share, std::filesystem::path run_dir)
+      : group_(group), data_(data), max_bad_share_(max_bad_share), run_dir_(std::move(run_dir)), ledger_(data) {}
+
+  const Ledger& ledger() const { return ledger_; }
+
+  // Brings together what the ranks did since the last call, and judges the data. `filters`: what there is to be said of
+  // this rank's. Collective.
+  void reduce(const LedgerDelta& delta, std::int64_t encoded_here, bool ended = false, const std::string& filters = {});
+  void print();  // on rank 0
+  std::string describe() const;
+  void write_ledger() const;
+
+ private:
+  void judge(bool ended, const std::vector<std::string>& filter_reports) const;
+  void remove_done() const;
+
+  const Group& group_;
+  const DataPlan& data_;
+  const double max_bad_share_;
+  const std::filesystem::path run_dir_;
+  Ledger ledger_;
+  const Stopwatch since_start_{};
+  Stopwatch since_line_;
+  std::int64_t encoded_ = 0;
+  std::int64_t lines_ = 0;
+};
+
+}  // namespace millrace

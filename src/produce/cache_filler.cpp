@@ -1,0 +1,68 @@
+#include "millrace/produce/cache_filler.h"
+
+#include <utility>
+
+#include "millrace/core/log.h"
+#include "millrace/core/stopwatch.h"
+#include "millrace/dataset/storage_retry.h"
+
+namespace millrace {
+
+CacheFiller::CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::vector<std::uint32_t> stripes,
+                         const StreamOptions& options)
+    : data_(data),
+      rejected_(pipeline.rejected()),
+      stream_(pipeline.start_stream(options, CachedValues::keys_only, stripes)),
+      encoder_(pipeline.make_encoder(CacheUse::whole, stripes.size())),
+      stripes_(std::move(stripes)),
+      samples_(stream_, stripes_, ParcelSize{}, 2 * encoder_.batch_size()),
+      done_(stripes_.empty()) {}
+
+void CacheFiller::work(double seconds) {
+  const Stopwatch watch;
+  std::vector<TransformedSample> samples;
+  try {
+    while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_) {
+      const bool ready = stream_.wait(stripes_.front(), seconds - watch.seconds());
+      if (!ready) break;
+      if (auto sample = next_missing()) samples.push_back(std::move(*sample));
+    }
+  } catch (const ReadingStopped&) {  // the round ends by the signal
+  }
+  account();
+  if (!samples.empty()) encode(std::move(samples));
+  encoder_.reject(std::exchange(rejections_, {}));
+}
+
+// The next sample, unless the cache has it.
+std::optional<TransformedSample> CacheFiller::next_missing() {
+  auto sample = samples_.next();
+  account();
+  done_ = !sample;
+  if (done_ || !sample->encoding) return sample;
+  if (sample->encoding->values == Encoding::Values::left_not_finite)
+    delta_.add_non_finite(sample->ref.archive, sample->ref.hash);
+  return std::nullopt;
+}
+
+// Of the rows that were read, before anything else is said of them.
+void CacheFiller::account() {
+  for (const auto stripe : stripes_) {
+    const auto delta = stream_.take_ledger_delta(stripe);
+    for (const auto& row : fresh_rejections(delta, data_.stripes)) rejections_.push_back(row);
+    delta_.append(delta);
+  }
+}
+
+void CacheFiller::encode(std::vector<TransformedSample> samples) {
+  const auto [batch, finite] = encoder_.encode(std::move(samples));
+  for (std::size_t row = 0; row < finite.size(); ++row) {
+    if (finite[row]) continue;
+    const auto& ref = batch.refs[row];
+    log::warning("{}: its encoding is not finite; the sample will be left out", ref.id);
+    rejected_.add({ref, RejectReason::non_finite, "its encoding is not finite"});
+    delta_.add_non_finite(ref.archive, ref.hash);
+  }
+}
+
+}  // namespace millrace
