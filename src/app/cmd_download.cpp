@@ -61,15 +61,13 @@ int run_download_command(const CommandLine& line) {
 }  // namespace
 
 Command download_command() {
-  return {"download",
-          "lists of image URLs -> archives",
-          "download.urls=LISTS download.out=DIR [download.KEY=VALUE]...",
-          {},
-          false,
-          run_download_command,
-          schema_of<DownloadRoot>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "download",
+          .summary = "lists of image URLs -> archives",
+          .usage = "download.urls=LISTS download.out=DIR [download.KEY=VALUE]...",
+          .run = run_download_command,
+          .schema = schema_of<DownloadRoot>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

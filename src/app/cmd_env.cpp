@@ -10,7 +10,7 @@ static int run_env(const CommandLine&) {
 }
 
 Command env_command() {
-  return {"env", "versions and hardware, for bug reports", "", {}, false, run_env, nullptr};
+  return {.name = "env", .summary = "versions and hardware, for bug reports", .run = run_env};
 }
 
 }  // namespace millrace

@@ -69,16 +69,16 @@ int run_export(const CommandLine& line) {
 }  // namespace
 
 Command export_command() {
-  return {"export",
-          "checkpoint -> diffusers folder, or one file for other tools",
-          "--run DIR|--checkpoint DIR --out DIR [--format diffusers|ldm] [weights=ema|raw|both]",
-          {{"run", "DIR", "a run folder: its newest valid checkpoint"},
-           {"checkpoint", "DIR", "one checkpoint"},
-           {"out", "DIR", "the new folder; with --format ldm a file that ends in .safetensors"},
-           {"format", "NAME", "diffusers (a folder) or ldm (one file under the names of the first Stable Diffusion)"}},
-          false,
-          run_export,
-          schema_of<ExportConfig>};
+  return {.name = "export",
+          .summary = "checkpoint -> diffusers folder, or one file for other tools",
+          .usage = "--run DIR|--checkpoint DIR --out DIR [--format diffusers|ldm] [weights=ema|raw|both]",
+          .options = {{"run", "DIR", "a run folder: its newest valid checkpoint"},
+                      {"checkpoint", "DIR", "one checkpoint"},
+                      {"out", "DIR", "the new folder; with --format ldm a file that ends in .safetensors"},
+                      {"format", "NAME",
+                       "diffusers (a folder) or ldm (one file under the names of the first Stable Diffusion)"}},
+          .run = run_export,
+          .schema = schema_of<ExportConfig>};
 }
 
 }  // namespace millrace

@@ -63,16 +63,16 @@ int run_init(const CommandLine& line) {
 }  // namespace
 
 Command init_command() {
-  return {"init",
-          "a diffusers folder with random weights",
-          "--preset tiny|sd1|sd2|sd2-v --out DIR [--no-weights] [seed=0]",
-          {{"preset", "NAME", "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"},
-           {"out", "DIR", "the new folder"},
-           {"no-weights", "", "only the files that tell the shapes, which is all that `bench step` reads",
-            OptionSpec::Takes::nothing}},
-          false,
-          run_init,
-          schema_of<InitConfig>};
+  return {.name = "init",
+          .summary = "a diffusers folder with random weights",
+          .usage = "--preset tiny|sd1|sd2|sd2-v --out DIR [--no-weights] [seed=0]",
+          .options = {{"preset", "NAME",
+                       "tiny (32 px, trains on a laptop), sd1 (1.5), sd2 (2.1-base), sd2-v (2.1, 768 px)"},
+                      {"out", "DIR", "the new folder"},
+                      {"no-weights", "", "only the files that tell the shapes, which is all that `bench step` reads",
+                       OptionSpec::Takes::nothing}},
+          .run = run_init,
+          .schema = schema_of<InitConfig>};
 }
 
 }  // namespace millrace

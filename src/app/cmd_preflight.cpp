@@ -94,15 +94,13 @@ int run_preflight(const CommandLine& line) {
 }  // namespace preflight
 
 Command preflight_command() {
-  return {"preflight",
-          "tries what a run needs on the ranks it will have: clocks, GPUs, folders, data, network, a step",
-          "[--config FILE]... and the settings of `millrace train`, under the same mpirun or srun",
-          {},
-          false,
-          preflight::run_preflight,
-          schema_of<TrainConfig>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "preflight",
+          .summary = "tries what a run needs on the ranks it will have: clocks, GPUs, folders, data, network, a step",
+          .usage = "[--config FILE]... and the settings of `millrace train`, under the same mpirun or srun",
+          .run = preflight::run_preflight,
+          .schema = schema_of<TrainConfig>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -185,15 +185,15 @@ int run_preprocess(const CommandLine& line) {
 }  // namespace
 
 Command preprocess_command() {
-  return {"preprocess",
-          "encode data sets into a latent cache, alone or under mpirun/srun",
+  return {
+      .name = "preprocess",
+      .summary = "encode data sets into a latent cache, alone or under mpirun/srun",
+      .usage =
           "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES encode.cache=DIR [key=value]...",
-          {},
-          false,
-          run_preprocess,
-          schema_of<PreprocessConfig>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+      .run = run_preprocess,
+      .schema = schema_of<PreprocessConfig>,
+      .heeds_signals = true,
+      .on_ranks = true};
 }
 
 }  // namespace millrace

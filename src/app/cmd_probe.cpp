@@ -122,10 +122,13 @@ int run_probe(const CommandLine& line) {
 }  // namespace
 
 Command probe_command() {
-  return {"probe",
-          "runs one part on given tensors, for comparisons",
+  return {
+      .name = "probe",
+      .summary = "runs one part on given tensors, for comparisons",
+      .usage =
           "--component unet|vae-encode|vae-decode|text|transform --pipeline DIR --input F.safetensors --output "
           "G.safetensors",
+      .options =
           {{"component", "NAME",
             "unet (sample, timestep, encoder_hidden_states [, target]), vae-encode (image), vae-decode (latent), text "
             "(ids), transform"},
@@ -133,9 +136,8 @@ Command probe_command() {
            {"input", "FILE", "safetensors with the inputs"},
            {"image", "FILE", "transform: a JPEG, PNG or WebP file"},
            {"output", "FILE", "safetensors with the results"}},
-          false,
-          run_probe,
-          schema_of<ProbeConfig>};
+      .run = run_probe,
+      .schema = schema_of<ProbeConfig>};
 }
 
 }  // namespace millrace

@@ -44,12 +44,12 @@ int run_report(const CommandLine& line) {
 }  // namespace
 
 Command report_command() {
-  return {"report",
-          "runs as one HTML page and its Markdown twin",
-          "RUN... [--out FILE.html]",
-          {{"out", "FILE.html", "where it goes; default RUN/report.html. The .md twin lies beside it"}},
-          true,
-          run_report};
+  return {.name = "report",
+          .summary = "runs as one HTML page and its Markdown twin",
+          .usage = "RUN... [--out FILE.html]",
+          .options = {{"out", "FILE.html", "where it goes; default RUN/report.html. The .md twin lies beside it"}},
+          .takes_paths = true,
+          .run = run_report};
 }
 
 }  // namespace millrace

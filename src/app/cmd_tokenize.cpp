@@ -35,14 +35,12 @@ int run_tokenize(const CommandLine& line) {
 }  // namespace
 
 Command tokenize_command() {
-  return {"tokenize",
-          "captions -> CLIP ids, line by line",
-          "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
-          {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"},
-           {"mode", "MODE", "hf = as transformers' fast tokenizer; open_clip = as open_clip's; auto = hf"}},
-          false,
-          run_tokenize,
-          nullptr};
+  return {.name = "tokenize",
+          .summary = "captions -> CLIP ids, line by line",
+          .usage = "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
+          .options = {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"},
+                      {"mode", "MODE", "hf = as transformers' fast tokenizer; open_clip = as open_clip's; auto = hf"}},
+          .run = run_tokenize};
 }
 
 }  // namespace millrace

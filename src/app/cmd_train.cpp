@@ -111,15 +111,13 @@ int run_train(const CommandLine& line) {
 }  // namespace
 
 Command train_command() {
-  return {"train",
-          "train the U-Net, alone or under mpirun/srun",
-          "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
-          {},
-          false,
-          run_train,
-          schema_of<TrainConfig>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "train",
+          .summary = "train the U-Net, alone or under mpirun/srun",
+          .usage = "[--config FILE]... run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
+          .run = run_train,
+          .schema = schema_of<TrainConfig>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -217,15 +217,13 @@ int run_train_autoencoder(const CommandLine& line) {
 }  // namespace
 
 Command train_autoencoder_command() {
-  return {"train-autoencoder",
-          "train the VAE on images: reconstruction + KL",
-          "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
-          {},
-          false,
-          run_train_autoencoder,
-          schema_of<AutoencoderTrainConfig>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "train-autoencoder",
+          .summary = "train the VAE on images: reconstruction + KL",
+          .usage = "run.dir=DIR model.pipeline=DIR data.train.path=ARCHIVES [key=value]...",
+          .run = run_train_autoencoder,
+          .schema = schema_of<AutoencoderTrainConfig>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -12,9 +12,9 @@ namespace millrace {
 // One subcommand of millrace.
 struct Command {
   std::string name;
-  std::string summary;  // one line for the list
-  std::string usage;    // what follows "millrace NAME"
-  std::vector<OptionSpec> options;
+  std::string summary;     // one line for the list
+  std::string usage = {};  // what follows "millrace NAME"
+  std::vector<OptionSpec> options = {};
   bool takes_paths = false;
   int (*run)(const CommandLine& line) = nullptr;
   config::Section (*schema)() = nullptr;  // its configuration, for --help

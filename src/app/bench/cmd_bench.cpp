@@ -103,15 +103,15 @@ int run_bench(const CommandLine& line) {
 }  // namespace
 
 Command bench_command() {
-  return {"bench",
-          "speed of the parts: transform, loader, encode, handoff, step, layers, optimizer, collectives, generate",
-          "NAME [--json] [threads=N] [key=value]...",
-          {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}},
-          true,
-          run_bench,
-          schema_of<BenchConfig>,
-          /*heeds_signals=*/false,
-          /*on_ranks=*/true};
+  return {.name = "bench",
+          .summary =
+              "speed of the parts: transform, loader, encode, handoff, step, layers, optimizer, collectives, generate",
+          .usage = "NAME [--json] [threads=N] [key=value]...",
+          .options = {{"json", "", "one JSON object a figure", OptionSpec::Takes::nothing}},
+          .takes_paths = true,
+          .run = run_bench,
+          .schema = schema_of<BenchConfig>,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -139,20 +139,20 @@ void EvaluateRoot::describe(config::Section& section) {
 }
 
 Command evaluate_command() {
-  return {"evaluate",
-          "FID, KID, CLIP score and loss of a pipeline, a run or a folder of images",
-          "--pipeline DIR|--run DIR [--follow]|--images DIR --out DIR [evaluate.KEY=VALUE]...",
-          {{"pipeline", "DIR", "a diffusers folder, which paints evaluate.prompts"},
-           {"run", "DIR", "a run folder: its newest checkpoint"},
-           {"follow", "", "with --run: each checkpoint once, as they come, until the run is done",
-            OptionSpec::Takes::nothing},
-           {"images", "DIR", "pictures that are there already, in the order of their names"},
-           {"out", "DIR", "evaluation.jsonl, evaluation/ with the first pictures, sweep.html; default: the run"}},
-          false,
-          run_evaluate,
-          schema_of<EvaluateRoot>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "evaluate",
+          .summary = "FID, KID, CLIP score and loss of a pipeline, a run or a folder of images",
+          .usage = "--pipeline DIR|--run DIR [--follow]|--images DIR --out DIR [evaluate.KEY=VALUE]...",
+          .options = {{"pipeline", "DIR", "a diffusers folder, which paints evaluate.prompts"},
+                      {"run", "DIR", "a run folder: its newest checkpoint"},
+                      {"follow", "", "with --run: each checkpoint once, as they come, until the run is done",
+                       OptionSpec::Takes::nothing},
+                      {"images", "DIR", "pictures that are there already, in the order of their names"},
+                      {"out", "DIR",
+                       "evaluation.jsonl, evaluation/ with the first pictures, sweep.html; default: the run"}},
+          .run = run_evaluate,
+          .schema = schema_of<EvaluateRoot>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -248,18 +248,17 @@ int run_generate(const CommandLine& line) {
 }  // namespace
 
 Command generate_command() {
-  return {"generate",
-          "images from prompts",
-          "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
-          {{"pipeline", "DIR", "diffusers folder"},
-           {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
-           {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
-           {"out", "DIR", "00000.png..., grid.png, images.jsonl; what is there already is left alone"}},
-          false,
-          run_generate,
-          schema_of<GenerateRoot>,
-          /*heeds_signals=*/true,
-          /*on_ranks=*/true};
+  return {.name = "generate",
+          .summary = "images from prompts",
+          .usage = "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
+          .options = {{"pipeline", "DIR", "diffusers folder"},
+                      {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
+                      {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
+                      {"out", "DIR", "00000.png..., grid.png, images.jsonl; what is there already is left alone"}},
+          .run = run_generate,
+          .schema = schema_of<GenerateRoot>,
+          .heeds_signals = true,
+          .on_ranks = true};
 }
 
 }  // namespace millrace

@@ -60,15 +60,15 @@ int run_inspect(const CommandLine& line) {
 }  // namespace
 
 Command inspect_command() {
-  return {"inspect",
-          "what an archive, list, latent cache, checkpoint, run or pipeline holds",
-          "PATH... [--json] [--pipeline DIR] [--grid FILE.png]",
-          {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing},
-           {"pipeline", "DIR", "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
-           {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
-          true,
-          run_inspect,
-          nullptr};
+  return {.name = "inspect",
+          .summary = "what an archive, list, latent cache, checkpoint, run or pipeline holds",
+          .usage = "PATH... [--json] [--pipeline DIR] [--grid FILE.png]",
+          .options = {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing},
+                      {"pipeline", "DIR",
+                       "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
+                      {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
+          .takes_paths = true,
+          .run = run_inspect};
 }
 
 }  // namespace millrace

@@ -183,14 +183,13 @@ int run_plan_command(const CommandLine& line) {
 }  // namespace
 
 Command plan_command() {
-  return {"plan",
-          "what a run will need, reach and cost on a cluster, before there is one",
-          "--nodes SPEC [--json] [--config FILE] [KEY=VALUE]...",
-          {{"nodes", "SPEC", "COUNTxGPUSxMODEL joined by \" + \", as in \"4x8xa100-80g + 48x1xa10g\""},
-           {"json", "", "the plan as one JSON object", OptionSpec::Takes::nothing}},
-          false,
-          run_plan_command,
-          schema_of<PlanRoot>};
+  return {.name = "plan",
+          .summary = "what a run will need, reach and cost on a cluster, before there is one",
+          .usage = "--nodes SPEC [--json] [--config FILE] [KEY=VALUE]...",
+          .options = {{"nodes", "SPEC", "COUNTxGPUSxMODEL joined by \" + \", as in \"4x8xa100-80g + 48x1xa10g\""},
+                      {"json", "", "the plan as one JSON object", OptionSpec::Takes::nothing}},
+          .run = run_plan_command,
+          .schema = schema_of<PlanRoot>};
 }
 
 }  // namespace millrace
