@@ -62,8 +62,7 @@ void PreprocessConfig::describe(config::Section& section) {
   ProducerConfig::describe(section);
   section.at("model").ignore({"unet", "gradient_checkpointing", "channels_last", "fused_kernels", "dtype"});
   section.at("data").ignore({"validation", "stripes", "shuffle_block"});
-  section.section("guard", guard, "what to do when a rank hangs")
-      .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
+  describe_hang_guard(section, guard);
   describe_threads(section, threads);
   ignore_other_sections(section);
 }

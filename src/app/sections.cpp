@@ -1,5 +1,7 @@
 #include "sections.h"
 
+#include "millrace/train/train_config.h"
+
 namespace millrace {
 
 void ignore_other_sections(config::Section& root) {
@@ -15,6 +17,11 @@ void ignore_other_sections(config::Section& root) {
 
 void describe_threads(config::Section& root, config::Auto<int>& threads) {
   root.key("threads", threads, "of each rank; auto = the machine's cores shared out to its ranks").at_least(1);
+}
+
+void describe_hang_guard(config::Section& root, GuardConfig& guard) {
+  root.section("guard", guard, "what to do when a rank hangs")
+      .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
 }
 
 void DeviceConfig::describe(config::Section& section) {

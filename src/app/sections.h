@@ -5,12 +5,17 @@
 
 namespace millrace {
 
+struct GuardConfig;
+
 // One configuration file serves all commands: what `root` does not describe of the sections that the program has is
 // left alone. Called last in `describe`.
 void ignore_other_sections(config::Section& root);
 
 // Key `threads` of commands that compute.
 void describe_threads(config::Section& root, config::Auto<int>& threads);
+
+// Section `guard` of commands that train nothing, but wait for other ranks.
+void describe_hang_guard(config::Section& root, GuardConfig& guard);
 
 // Section `run` of commands without a run folder: where they run.
 struct DeviceConfig {

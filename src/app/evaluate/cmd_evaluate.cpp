@@ -132,8 +132,7 @@ void EvaluateRoot::describe(config::Section& section) {
   section.section("generate", generate, "how pictures are painted")
       .ignore({"guidance_scale", "seed", "batch_size", "initial_latents", "save_latents"});
   section.section("evaluate", evaluate, "what is measured");
-  section.section("guard", guard, "what to do when a rank hangs")
-      .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
+  describe_hang_guard(section, guard);
   describe_threads(section, threads);
   ignore_other_sections(section);
 }

@@ -41,8 +41,7 @@ struct GenerateRoot {
         .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels"});
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how images are made");
-    section.section("guard", guard, "what to do when a rank hangs")
-        .ignore({"non_finite", "spike_sigma", "max_skips", "on_repeat", "digest_every"});
+    describe_hang_guard(section, guard);
     describe_threads(section, threads);
     ignore_other_sections(section);
   }
