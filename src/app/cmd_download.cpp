@@ -33,7 +33,7 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   }
 }
 
-int say_what_would_be(const Group& group, const DownloadConfig& config) {
+int dry_run(const Group& group, const DownloadConfig& config) {
   on_root(group, [&] {
     const DownloadPlan plan = plan_download(config);
     fmt::print("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
@@ -51,7 +51,7 @@ int run_download_command(const CommandLine& line) {
     if (loaded.printed) return 0;
     const DownloadConfig& config = loaded.root.download;
     const auto session = start_session(world, "cpu", {}, {});
-    if (line.dry_run) return say_what_would_be(world.group(), config);
+    if (line.dry_run) return dry_run(world.group(), config);
     const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
     if (session.is_root()) print_footer(config, result);
     return static_cast<int>(result.finished ? Exit::done : Exit::requeue);

@@ -19,6 +19,7 @@
 #include "millrace/produce/filling_progress.h"
 #include "run/finish.h"
 #include "run/session.h"
+#include "run/start_table.h"
 
 namespace millrace {
 namespace {
@@ -89,20 +90,19 @@ void warn_of_idle_ranks(int ranks, const DataPlan& data) {
 }
 
 void print_start(const Session& session, const PreprocessPlan& plan) {
-  auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} preprocess", MILLRACE_VERSION);
-  row("ranks",
-      fmt::format("{}, on {}, {} threads each", session.world.size(), device_name(session.device), session.threads));
-  row("pipeline", fmt::format("{}, encoders in {}", plan.config.model.pipeline.value,
-                              dtype_name(parse_dtype(plan.config.encode.dtype, session.device))));
-  row("data", fmt::format("{} archives in {} splits for {} ranks", plan.data.manifest.archives.size(),
-                          plan.data.stripes.splits.size(), plan.data.stripes.stripes));
+  print_start_row("ranks", fmt::format("{}, on {}, {} threads each", session.world.size(), device_name(session.device),
+                                       session.threads));
+  print_start_row("pipeline", fmt::format("{}, encoders in {}", plan.config.model.pipeline.value,
+                                          dtype_name(parse_dtype(plan.config.encode.dtype, session.device))));
+  print_start_row("data", fmt::format("{} archives in {} splits for {} ranks", plan.data.manifest.archives.size(),
+                                      plan.data.stripes.splits.size(), plan.data.stripes.stripes));
   warn_of_idle_ranks(session.world.size(), plan.data);
-  row("encodings", describe(plan.encoding));
-  row("run", plan.config.run.dir.value);
+  print_start_row("encodings", describe(plan.encoding));
+  print_start_row("run", plan.config.run.dir.value);
 }
 
-int say_what_would_be(const Session& session, const PreprocessPlan& plan) {
+int dry_run(const Session& session, const PreprocessPlan& plan) {
   if (!session.is_root()) return 0;
   print_start(session, plan);
   const auto& cache = *plan.encoding.cache;
@@ -178,7 +178,7 @@ int run_preprocess(const CommandLine& line) {
     const auto session =
         start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout, loaded.root.threads);
     const PreprocessPlan plan = plan_preprocess(session, loaded.root);
-    return line.dry_run ? say_what_would_be(session, plan) : preprocess(session, plan);
+    return line.dry_run ? dry_run(session, plan) : preprocess(session, plan);
   });
 }
 

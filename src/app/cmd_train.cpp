@@ -52,7 +52,7 @@ int finish_without_training(const Session& session, const TrainPlan& plan) {
   return 0;
 }
 
-int say_what_would_be(const Session& session, const TrainPlan& plan) {
+int dry_run(const Session& session, const TrainPlan& plan) {
   if (!session.is_root()) return 0;
   print_start_table(session, plan);
   const auto first = fmt::format("step {}", plan.start.state.step + 1);
@@ -102,7 +102,7 @@ int run_train(const CommandLine& line) {
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const TrainPlan plan = make_plan(session, c, loaded.report);
-    if (line.dry_run) return say_what_would_be(session, plan);
+    if (line.dry_run) return dry_run(session, plan);
     if (is_finished(plan)) return finish_without_training(session, plan);
     return run_roles(session, plan, line.inputs, watch);
   });

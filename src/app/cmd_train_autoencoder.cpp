@@ -101,7 +101,7 @@ int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {
   return 0;
 }
 
-int say_what_would_be(const Session& session, const AutoencoderPlan& plan) {
+int dry_run(const Session& session, const AutoencoderPlan& plan) {
   if (!session.is_root()) return 0;
   print_start(session, plan);
   print_dry_run(plan.config.run.dir.value,
@@ -208,7 +208,7 @@ int run_train_autoencoder(const CommandLine& line) {
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const AutoencoderPlan plan = plan_autoencoder(session, c);
-    if (line.dry_run) return say_what_would_be(session, plan);
+    if (line.dry_run) return dry_run(session, plan);
     if (is_finished(plan)) return say_nothing_is_left(session, plan);
     return run_trainers(session, plan, line.inputs, watch);
   });

@@ -29,35 +29,42 @@ static std::string describe_samples(const TrainPlan& plan) {
                      own != used ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
 }
 
+void print_start_row(const char* name, const std::string& text) {
+  log::info("  {:<12} {}", name, text);
+}
+
 void print_start_table(const Session& session, const TrainPlan& plan) {
   const auto& c = plan.config;
-  auto row = [](const char* name, const std::string& text) { log::info("  {:<12} {}", name, text); };
   log::info("millrace {} train", MILLRACE_VERSION);
-  row("ranks",
+  print_start_row(
+      "ranks",
       fmt::format("{} on {}: {}", session.world.size(),
                   fmt::join(std::set<std::string>(session.world.hosts().begin(), session.world.hosts().end()), ", "),
                   describe(plan.roles)));
   const auto uuid = gpu_uuid(session.device);
-  row("device", fmt::format("{}{}, {} thread{} a rank, model in {}", device_name(session.device),
-                            uuid.empty() ? "" : " " + uuid, session.threads, session.threads == 1 ? "" : "s",
-                            dtype_name(parse_dtype(c.model.dtype, session.device))));
-  row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
-                              plan.start.checkpoint                                ? "from a checkpoint"
-                              : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
-                                                                                   : "with fresh weights"));
-  row("data", describe(plan.data));
-  row("shuffle", describe(plan.shuffle));
-  row("batch", describe_batch(c.batch, plan.routing));
-  row("encodings", describe(plan.encoding));
-  row("handoff",
-      fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(), format_bytes(plan.parcel_bytes)));
-  row("objective", fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
-  row("optimizer", fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
-                               to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
-  if (plan.validation) row("validation", describe(*plan.validation, c.validation));
-  if (plan.sampling) row("samples", describe_samples(plan));
-  row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
-  row("run", c.run.dir.value);
+  print_start_row("device",
+                  fmt::format("{}{}, {} thread{} a rank, model in {}", device_name(session.device),
+                              uuid.empty() ? "" : " " + uuid, session.threads, session.threads == 1 ? "" : "s",
+                              dtype_name(parse_dtype(c.model.dtype, session.device))));
+  print_start_row("pipeline", fmt::format("{}, U-Net {}", c.model.pipeline.value,
+                                          plan.start.checkpoint                                ? "from a checkpoint"
+                                          : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
+                                                                                               : "with fresh weights"));
+  print_start_row("data", describe(plan.data));
+  print_start_row("shuffle", describe(plan.shuffle));
+  print_start_row("batch", describe_batch(c.batch, plan.routing));
+  print_start_row("encodings", describe(plan.encoding));
+  print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(),
+                                         format_bytes(plan.parcel_bytes)));
+  print_start_row("objective",
+                  fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
+  print_start_row("optimizer",
+                  fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
+                              to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
+  if (plan.validation) print_start_row("validation", describe(*plan.validation, c.validation));
+  if (plan.sampling) print_start_row("samples", describe_samples(plan));
+  print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
+  print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }

@@ -1,12 +1,17 @@
 #pragma once
 #include <torch/types.h>
 
+#include <string>
+
 #include "millrace/parallel/sharded_model.h"
 #include "run/session.h"
 #include "run/train_plan.h"
 
 // What a run says of itself before its first step.
 namespace millrace {
+
+// A line of such a table.
+void print_start_row(const char* name, const std::string& text);
 
 // One line for each part of the plan, and warnings about memory.
 void print_start_table(const Session& session, const TrainPlan& plan);
