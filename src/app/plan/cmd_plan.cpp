@@ -66,7 +66,7 @@ nlohmann::ordered_json number_or_null(double number) {
 nlohmann::ordered_json to_json(const RunPlan& plan, const std::vector<std::string>& start) {
   nlohmann::ordered_json json;
   for (const auto& role : plan.roles)
-    json["roles"].push_back({{"name", role.name},
+    json["roles"].push_back({{"name", to_string(role.kind)},
                              {"ranks", role.ranks},
                              {"gpu", role.gpu->name},
                              {"memory_gib", role.memory_gib},
@@ -120,7 +120,7 @@ std::string describe_limit(const RunPlan& plan) {
   if (plan.balanced_encoders == 0) return "trainers: nothing has to be encoded";
   int encoders = 0;
   for (const auto& role : plan.roles)
-    if (role.name == "encoders") encoders += role.ranks;
+    if (role.kind == PlannedRole::Kind::encoders) encoders += role.ranks;
   const auto each = fmt::format("{:.2f} a trainer", plan.encoders_per_trainer);
   return plan.is_limited_by_encoders
              ? fmt::format("encoders: {} of their kind would balance, {}; there are {}", plan.balanced_encoders, each,
@@ -141,7 +141,7 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
   const auto row = [](const char* name, const std::string& text) { print_out(fmt::format("{:<12}{}", name, text)); };
   row("cluster", to_string(cluster));
   for (const auto& role : plan.roles) {
-    row("", fmt::format("{} {} on {}: {:.4g} img/s ({:.4g} each, {})", role.ranks, role.name, role.gpu->name,
+    row("", fmt::format("{} {} on {}: {:.4g} img/s ({:.4g} each, {})", role.ranks, to_string(role.kind), role.gpu->name,
                         role.images_per_second, role.images_per_second / role.ranks, describe(role.source)));
     row("", fmt::format("  batch {}, {:.1f}{} GiB each{}{}", role.batch, role.memory_gib,
                         role.gpu->is_cpu() ? "" : fmt::format(" of {:.0f}", role.gpu->memory_gib),

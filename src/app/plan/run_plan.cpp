@@ -220,8 +220,8 @@ int fitting_batch(double limit, const std::function<double(int)>& bytes) {
 
 [[noreturn]] void fail_memory(const PlannedRole& role, const char* key) {
   throw Error(Exit::usage,
-              fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", role.name, key, role.batch, role.memory_gib,
-                          role.gpu->name, role.gpu->memory_gib),
+              fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", to_string(role.kind), key, role.batch,
+                          role.memory_gib, role.gpu->name, role.gpu->memory_gib),
               role.fitting_batch > 0
                   ? fmt::format("{}={} fits; so may model.gradient_checkpointing=true", key, role.fitting_batch)
                   : "a smaller encode.batch_size, model.gradient_checkpointing=true, parallel.strategy=full_shard over "
@@ -255,7 +255,7 @@ class RunPlanner {
     roles_.all_in_one ? add_all_in_one() : add_roles();
     for (const auto& role : plan_.roles)
       if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib)
-        fail_memory(role, role.name == "encoders" ? "encode.batch_size" : "batch.micro");
+        fail_memory(role, role.kind == PlannedRole::Kind::encoders ? "encode.batch_size" : "batch.micro");
     add_length();
     add_cost();
     return plan_;
@@ -288,6 +288,7 @@ class RunPlanner {
     return costs_.text_on_trainers() ? both / (1 - costs_.text_share()) : both;
   }
 
+  using Kind = PlannedRole::Kind;
   using Source = PlannedRole::Source;
   static Source source_of(const std::optional<double>& measured, const Rates& rates) {
     return measured ? Source::measured : rates.is_published ? Source::published : Source::peak;
@@ -322,7 +323,7 @@ class RunPlanner {
     double rate = 0, train_share = 0;
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
       const double train = 1 / train_rate(*gpu), encode = costs_.encodes() ? 1 / encode_rate(*gpu) : 0;
-      PlannedRole role{costs_.encodes() ? "trainers and encoders" : "trainers", ranks, gpu};
+      PlannedRole role{costs_.encodes() ? Kind::both : Kind::trainers, ranks, gpu};
       fill_trainer(role, costs_.overhead_bytes() + (costs_.encodes() ? costs_.encoder_bytes() : 0));
       role.images_per_second = ranks / (train + encode);
       role.source = source_of(measured_.train, gpu->train);
@@ -339,7 +340,7 @@ class RunPlanner {
   void add_roles() {
     double slowest = 0, supply = 0;
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
-      PlannedRole role{"trainers", ranks, gpu};
+      PlannedRole role{Kind::trainers, ranks, gpu};
       fill_trainer(role, costs_.overhead_bytes());
       role.images_per_second = ranks * train_rate(*gpu);
       role.source = source_of(measured_.train, gpu->train);
@@ -348,7 +349,7 @@ class RunPlanner {
     }
     const double demand = slowest * evenness_ * static_cast<double>(roles_.trainers.size());
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
-      PlannedRole role{"encoders", ranks, gpu};
+      PlannedRole role{Kind::encoders, ranks, gpu};
       role.batch = config_.encode.batch_size;
       role.memory_gib = (costs_.encoder_bytes() + costs_.overhead_bytes()) / gib;
       role.fitting_batch = role.batch;
@@ -414,6 +415,18 @@ class RunPlanner {
 };
 
 }  // namespace
+
+const char* to_string(PlannedRole::Kind kind) {
+  switch (kind) {
+    case PlannedRole::Kind::trainers:
+      return "trainers";
+    case PlannedRole::Kind::encoders:
+      return "encoders";
+    case PlannedRole::Kind::both:
+      break;
+  }
+  return "trainers and encoders";
+}
 
 void PlanConfig::describe(config::Section& section) {
   section.key("prices", prices, "money per GPU hour by GPU model, as {a100-80g: 4.10}");

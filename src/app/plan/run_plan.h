@@ -25,7 +25,7 @@ struct RunShapes {
 };
 
 struct PlannedRole {
-  std::string name;  // "trainers", "encoders" or "trainers and encoders"
+  enum class Kind { trainers, encoders, both } kind = Kind::trainers;
   int ranks = 0;
   const GpuModel* gpu = nullptr;
   double memory_gib = 0;                                                  // of a rank
@@ -34,8 +34,10 @@ struct PlannedRole {
   int fitting_batch = 0;                                                  // the most that would fit
   enum class Source { measured, published, peak } source = Source::peak;  // of the rate; measured: by the user
 
-  bool encodes() const { return name != "trainers"; }
+  bool encodes() const { return kind != Kind::trainers; }
 };
+
+const char* to_string(PlannedRole::Kind kind);
 
 struct RunPlan {
   std::vector<PlannedRole> roles;
