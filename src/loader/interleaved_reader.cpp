@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-ParcelOrder::ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size) : size_(size) {
-  ensure(size.samples_per_step >= 1 && size.steps >= 1, "a parcel has samples");
+TurnOrder::TurnOrder(const std::vector<std::uint32_t>& stripes, TurnSize size) : size_(size) {
+  ensure(size.samples_per_step >= 1 && size.steps >= 1, "a turn has samples");
   int first_steps = 0;
   for (const auto stripe : stripes) {
     due_.insert({0, stripe, first_steps + 1});
@@ -15,18 +15,18 @@ ParcelOrder::ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize s
   }
 }
 
-NextParcel ParcelOrder::next() {
+Turn TurnOrder::next() {
   ensure(!due_.empty(), "there is a stripe left");
-  const Due parcel = due_.extract(due_.begin()).value();
-  due_.insert({parcel.step + static_cast<std::uint64_t>(parcel.steps), parcel.stripe, size_.steps});
-  return {parcel.stripe, parcel.steps * size_.samples_per_step};
+  const Due turn = due_.extract(due_.begin()).value();
+  due_.insert({turn.step + static_cast<std::uint64_t>(turn.steps), turn.stripe, size_.steps});
+  return {turn.stripe, turn.steps * size_.samples_per_step};
 }
 
-void ParcelOrder::remove(std::uint32_t stripe) {
-  std::erase_if(due_, [&](const Due& parcel) { return parcel.stripe == stripe; });
+void TurnOrder::remove(std::uint32_t stripe) {
+  std::erase_if(due_, [&](const Due& turn) { return turn.stripe == stripe; });
 }
 
-InterleavedReader::InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size,
+InterleavedReader::InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, TurnSize size,
                                      int ahead)
     : stream_(stream), order_(stripes, size), ahead_(static_cast<std::size_t>(ahead)) {
   look_ahead();

@@ -15,7 +15,7 @@ CacheFiller::CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::ve
       stream_(pipeline.start_stream(options, CachedValues::keys_only, stripes)),
       encoder_(pipeline.make_encoder(CacheUse::whole, stripes.size())),
       stripes_(std::move(stripes)),
-      samples_(stream_, stripes_, ParcelSize{}, 2 * encoder_.batch_size()),
+      samples_(stream_, stripes_, TurnSize{}, 2 * encoder_.batch_size()),
       done_(stripes_.empty()) {}
 
 void CacheFiller::work(double seconds) {

@@ -39,7 +39,7 @@ std::vector<SampleRef> drop_non_finite(CheckedBatch& encoded) {
 }  // namespace
 
 EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
-                               ParcelSize parcel)
+                               TurnSize parcel)
     : stream_(stream),
       encoder_(encoder),
       samples_(stream, stripes, parcel, 2 * encoder.batch_size()),

@@ -32,7 +32,7 @@ class EncodingThread {
  public:
   // All three must outlive it; nobody else takes from `stream` or uses `encoder` until then.
   EncodingThread(StripeStream& stream, CachedEncoder& encoder, const std::vector<std::uint32_t>& stripes,
-                 ParcelSize parcel);
+                 TurnSize parcel);
   ~EncodingThread();  // after the batch that is being made
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.

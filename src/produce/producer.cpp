@@ -147,8 +147,8 @@ class Producer {
   ParcelSender& sender_;
   const DataPlan& data_;
   const ProducerPlan& plan_;
-  ParcelOrder order_;
-  NextParcel next_;  // to be sent
+  TurnOrder order_;
+  Turn next_;  // to be sent
   std::map<std::uint32_t, OutgoingStripe> outgoing_;
   ProducerReport spent_;  // up to the batch that is being sent
   Stopwatch since_spent_;
@@ -159,7 +159,7 @@ class Producer {
 
 }  // namespace
 
-ParcelSize plan_parcel_size(int samples_per_step) {
+TurnSize plan_parcel_size(int samples_per_step) {
   constexpr int images = 64, steps = 8;
   return {samples_per_step, std::clamp(images / samples_per_step, 1, steps)};
 }

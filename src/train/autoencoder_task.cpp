@@ -22,7 +22,7 @@ AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Option
     : vae_(std::move(vae)),
       stream_(stream),
       options_(std::move(options)),
-      samples_(stream, options_.stripes, ParcelSize{options_.samples_per_stripe, 1}, 2 * local_batch_size()) {}
+      samples_(stream, options_.stripes, TurnSize{options_.samples_per_stripe, 1}, 2 * local_batch_size()) {}
 
 bool AutoencoderTask::next_batch(double) {
   local_batch_.clear();

@@ -33,14 +33,14 @@ enum class SendOrder { as_needed, by_stripe };
 struct Model {
   struct Producer {
     std::vector<std::uint32_t> stripes;
-    ParcelOrder made, sent;  // two walks through the same order
-    NextParcel being_made, next;
+    TurnOrder made, sent;  // two walks through the same order
+    Turn being_made, next;
     std::map<std::uint32_t, int> waiting;  // encoded samples by stripe
-    std::deque<NextParcel> outgoing;       // by_stripe: whole parcels of an encoder batch, by stripe number
+    std::deque<Turn> outgoing;             // by_stripe: whole parcels of an encoder batch, by stripe number
   };
   struct Trainer {
-    std::map<std::uint32_t, int> samples;              // by own stripe
-    std::map<int, std::deque<NextParcel>> ring, held;  // by producer
+    std::map<std::uint32_t, int> samples;        // by own stripe
+    std::map<int, std::deque<Turn>> ring, held;  // by producer
     bool in_reduction = false;
     int step = 0;
   };
@@ -55,8 +55,8 @@ struct Model {
     for (int p = 0; p < layout.producers; ++p) {
       const auto stripes = routing.stripes_of_producer(p);
       const auto size = plan_parcel_size(per_step);
-      const ParcelSize whole{size.samples(), 1};  // as it was: no stripe begins with a shorter parcel
-      const ParcelOrder order(stripes, send_order == SendOrder::by_stripe ? whole : size);
+      const TurnSize whole{size.samples(), 1};  // as it was: no stripe begins with a shorter parcel
+      const TurnOrder order(stripes, send_order == SendOrder::by_stripe ? whole : size);
       producers.push_back({stripes, order, order, {}, {}, {}, {}});
       producers.back().next = producers.back().sent.next();
     }
@@ -103,7 +103,7 @@ struct Model {
     return true;
   }
 
-  bool try_send(int producer, const NextParcel& parcel) {
+  bool try_send(int producer, const Turn& parcel) {
     Trainer& to = trainers[routing.trainer_of[parcel.stripe]];
     if (static_cast<int>(to.ring[producer].size() + to.held[producer].size()) >= layout.slots) return false;
     to.ring[producer].push_back(parcel);
@@ -136,7 +136,7 @@ struct Model {
     return false;
   }
 
-  bool unpack(Trainer& trainer, std::deque<NextParcel>& parcels) {
+  bool unpack(Trainer& trainer, std::deque<Turn>& parcels) {
     auto& samples = trainer.samples[parcels.front().stripe];
     samples += parcels.front().samples;
     max_samples = std::max(max_samples, samples);

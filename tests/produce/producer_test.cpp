@@ -98,7 +98,7 @@ TEST_P(ProducerWithSlowEncoder, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) 
   StripeStream stream(order, source, {}, {.threads = 2, .block = 4});
   for (std::uint32_t stripe = 0; stripe < 3; ++stripe) stream.add(stripe, {});
   SlowEncoder encoder(GetParam());
-  constexpr ParcelSize size{.samples_per_step = 2, .steps = 2};
+  constexpr TurnSize size{.samples_per_step = 2, .steps = 2};
   auto ends = make_in_process_handoff({plan_parcel_bytes(size.samples(), tiny_shape), /*slots=*/2});
 
   std::map<std::uint32_t, std::vector<std::string>> ids;
@@ -106,7 +106,7 @@ TEST_P(ProducerWithSlowEncoder, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) 
   ProducerReport report;
   {
     std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0, 1, 2}, {0, 0, 0}, size}); });
-    ParcelOrder parcel_order({0, 1, 2}, size);
+    TurnOrder parcel_order({0, 1, 2}, size);
     for (int parcels = 0; parcels < 30; ++parcels) {
       const auto parcel = ends.receiver->receive(20);
       ASSERT_TRUE(parcel.has_value());

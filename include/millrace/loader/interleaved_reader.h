@@ -9,29 +9,30 @@
 
 namespace millrace {
 
-// How many samples of a stripe travel together: those of `steps` training steps.
-struct ParcelSize {
+// How many samples of a stripe come in a row: those of `steps` training steps. On their way to a trainer each turn is a
+// parcel.
+struct TurnSize {
   int samples_per_step = 1;  // of one stripe
   int steps = 1;
 
   int samples() const { return samples_per_step * steps; }
 };
 
-struct NextParcel {
+// The samples of one stripe that come next.
+struct Turn {
   std::uint32_t stripe = 0;
   int samples = 0;
 };
 
-// The order in which one producer makes and sends its parcels: by the step that needs them first, then by stripe. First
-// parcels serve 1, 2, ... `steps` steps in turn from stripe to stripe, all later ones serve `steps`. So every step
-// needs a few new parcels, instead of each n-th step all of them: trainers start sooner, and neither side waits in
-// bursts.
-class ParcelOrder {
+// The order in which the stripes of one rank take turns: by the step that needs their samples first, then by stripe.
+// First turns serve 1, 2, ... `steps` steps from stripe to stripe, all later ones serve `steps`. So every step needs
+// a few new turns, instead of each n-th step all of them: trainers start sooner, and neither side waits in bursts.
+class TurnOrder {
  public:
-  ParcelOrder(const std::vector<std::uint32_t>& stripes, ParcelSize size);
+  TurnOrder(const std::vector<std::uint32_t>& stripes, TurnSize size);
 
   // There must be a stripe left.
-  NextParcel next();
+  Turn next();
   // This stripe has no more samples.
   void remove(std::uint32_t stripe);
   bool empty() const { return due_.empty(); }
@@ -43,16 +44,16 @@ class ParcelOrder {
     int steps;  // how many it serves
     auto operator<=>(const Due&) const = default;
   };
-  const ParcelSize size_;
-  std::set<Due> due_;  // the next parcel of every stripe
+  const TurnSize size_;
+  std::set<Due> due_;  // the next turn of every stripe
 };
 
-// A stream's samples in the order of their parcels. It tells the stream `ahead` samples in advance which stripe's
+// A stream's samples in the order of their turns. It tells the stream `ahead` samples in advance which stripe's
 // sample comes, so that these are ready.
 class InterleavedReader {
  public:
   // The stream must own the stripes, and outlive this.
-  InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, ParcelSize size, int ahead);
+  InterleavedReader(StripeStream& stream, const std::vector<std::uint32_t>& stripes, TurnSize size, int ahead);
 
   // Nothing once all stripes have ended.
   std::optional<TransformedSample> next();
@@ -64,9 +65,9 @@ class InterleavedReader {
   void look_ahead();
 
   StripeStream& stream_;
-  ParcelOrder order_;
+  TurnOrder order_;
   const std::size_t ahead_;
-  NextParcel looked_at_;                // what is left of the last one
+  Turn looked_at_;                      // what is left of the last one
   std::deque<std::uint32_t> upcoming_;  // stripe of each sample to come
 };
 

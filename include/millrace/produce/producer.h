@@ -15,20 +15,20 @@ namespace millrace {
 struct ProducerPlan {
   std::vector<std::uint32_t> stripes;  // its own
   std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
-  ParcelSize parcel;
+  TurnSize parcel;
   RejectedList* rejected = nullptr;  // gets what cannot be encoded; null = nobody wants it
 };
 
 // Samples of a stripe that travel together: about 64 images, but no more than eight steps' worth, so that a small run
 // does not wait for far more than its first step needs. `samples_per_step`: of one stripe.
-ParcelSize plan_parcel_size(int samples_per_step);
+TurnSize plan_parcel_size(int samples_per_step);
 
 // Upper bound of a parcel's bytes for encodings of this shape.
 std::size_t plan_parcel_bytes(int parcel_samples, const EncodingShape& shape);
 
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. All of it runs at the
 // same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made
-// and sent first (ParcelOrder).
+// and sent first (TurnOrder).
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan);
 

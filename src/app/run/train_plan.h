@@ -37,7 +37,7 @@ struct TrainPlan {
   Routing routing = {};
   ShufflePlan shuffle = {};    // `train` alone measures rows for it
   int samples_per_stripe = 1;  // and step
-  ParcelSize parcel = {};
+  TurnSize parcel = {};
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
   std::vector<ImageRequest> samples = {};     // pictures that are painted again and again

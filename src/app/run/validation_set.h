@@ -22,7 +22,7 @@ struct ValidationPlan {
   EncodingPlan encoding;
   Routing routing;
   int batches = 0, global_batch = 0;
-  ParcelSize parcel;
+  TurnSize parcel;
 
   int samples_per_stripe() const { return global_batch / static_cast<int>(data.stripes.stripes); }
   std::size_t parcel_bytes() const;
