@@ -70,7 +70,6 @@ Weights::Weights(const fs::path& file_or_index) : path_(file_or_index) {
     add(path_);
     return;
   }
-  sharded_ = true;
   const auto weight_map = read_weight_map(path_);
   std::set<std::string> files;
   for (const auto& [name, file] : weight_map) files.insert(file);

@@ -57,7 +57,6 @@ struct Stripe {
   LedgerDelta delta;       // about the rows up to what next() has returned
   bool scheduled = false;  // a worker reads it, or soon will
   bool read_to_end = false;
-  bool removed = false;
 
   std::size_t held() const { return block.size() + rows.size(); }
 };
@@ -227,7 +226,6 @@ struct StripeStream::Impl {
 
   // Has transformed and read what the stripe is expected to give.
   void schedule(const StripePtr& stripe) {
-    if (stripe->removed) return;
     for (; stripe->in_flight < stripe->expected && stripe->dispatched < stripe->rows.size(); ++stripe->dispatched) {
       PendingRow& slot = *stripe->rows[stripe->dispatched];
       if (slot.pending()) {
@@ -329,15 +327,6 @@ void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
   allow_open_files(impl_->stripes.size() + 1);  // every stripe keeps an archive open
   impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
-}
-
-void StripeStream::remove(std::uint32_t stripe) {
-  std::lock_guard lock(impl_->mutex);
-  const auto removed = impl_->find(stripe);
-  removed->removed = true;
-  std::erase_if(impl_->to_transform, [&](const auto& job) { return job.stripe == removed; });
-  std::erase(impl_->to_read, removed);
-  impl_->stripes.erase(stripe);
 }
 
 void StripeStream::expect(std::uint32_t stripe) {

@@ -39,7 +39,6 @@ TEST(Weights, ReadsASingleFileAndItsVariant) {
   const Weights half = open_weights(scratch.path(), "model", "fp16");
   EXPECT_EQ(as_text(half.bytes("w")), "half");
   EXPECT_EQ(half.info("w").dtype, DType::u8);
-  EXPECT_FALSE(half.sharded());
   EXPECT_EQ(error_of([&] { half.bytes("v"); }).exit(), Exit::io);
 }
 
@@ -51,7 +50,6 @@ TEST(Weights, AnIndexComesBeforeASingleFile) {
   scratch.write("model.safetensors.index.json", R"({"metadata":{"total_size":6},"weight_map":{
       "v":"model-00002-of-00002.safetensors","w":"model-00001-of-00002.safetensors"}})");
   const Weights weights = open_weights(scratch.path(), "model");
-  EXPECT_TRUE(weights.sharded());
   EXPECT_EQ(weights.names(), (std::vector<std::string>{"v", "w"}));
   EXPECT_EQ(as_text(weights.bytes("w")), "one");
   EXPECT_EQ(weights.file_of("v").filename(), "model-00002-of-00002.safetensors");

@@ -258,11 +258,8 @@ TEST(StripeStream, AStripeMovesToAnotherProducer) {
     EXPECT_EQ(sample->ref.id, expected.next().id);
     cursor = sample->ref.after;
   }
-  first.remove(0);
   second.add(0, cursor);
   for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(0)->ref.id, expected.next().id);
-  first.add(0, {});  // and may come back
-  EXPECT_EQ(first.next(0)->ref.epoch, 0u);
 }
 
 TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {

@@ -26,14 +26,12 @@ class Weights {
   const TensorInfo& info(std::string_view name) const;  // Error(io) naming path and tensor when absent
   std::span<const std::byte> bytes(std::string_view name) const;
   const fs::path& file_of(std::string_view name) const;
-  bool sharded() const { return sharded_; }
 
  private:
   const SafetensorsFile& find(std::string_view name) const;
   void add(const fs::path& file);
 
   fs::path path_;
-  bool sharded_ = false;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> file_of_;  // tensor name -> position in files_
 };

@@ -45,8 +45,6 @@ class StripeStream {
 
   // Takes a stripe over from `from` on.
   void add(std::uint32_t stripe, const StripeCursor& from);
-  // Gives it up; what was read ahead is dropped.
-  void remove(std::uint32_t stripe);
 
   // next() will be called for this stripe, once more than was said before: it is read and transformed as far as that.
   void expect(std::uint32_t stripe);
@@ -64,7 +62,7 @@ class StripeStream {
   void end_retries();
 
   // What became of the stripe's rows since the last call, as far as it fits: all rows up to the samples that next() has
-  // returned, once repeated calls give an empty one. Take it before `remove`.
+  // returned, once repeated calls give an empty one.
   LedgerDelta take_ledger_delta(std::uint32_t stripe, std::size_t max_bytes = SIZE_MAX);
 
   // What the filters drop, where they have kept nothing so far; else empty.
