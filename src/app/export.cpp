@@ -10,6 +10,7 @@
 #include "millrace/models/ldm_export.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/weights.h"
 #include "run/resume.h"
 
 namespace millrace {
@@ -86,12 +87,12 @@ void export_ldm(const ExportRequest& request) {
   const auto model = describe_model(checkpoint, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
   const bool is_vae = checkpoint.manifest().at("kind") == "vae";
-  const auto load_unet = [&] { return tensors_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
-  const auto load_vae = [&] { return tensors_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
+  const auto load_unet = [&] { return weights_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
+  const auto load_vae = [&] { return weights_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
   write_ldm_checkpoint(
       request.out, ldm_unet(model.unet, is_vae ? load_unet() : trained),
       ldm_vae(model.vae, is_vae ? trained : load_vae()),
-      ldm_text_encoder(model.text_encoder, tensors_of(*source.load_text_encoder(torch::kCPU, torch::kFloat32))));
+      ldm_text_encoder(model.text_encoder, weights_of(*source.load_text_encoder(torch::kCPU, torch::kFloat32))));
   write_config_beside(request.out, model);
 }
 

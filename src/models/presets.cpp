@@ -5,6 +5,7 @@
 #include "millrace/core/log.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/weights.h"
 #include "model_index.h"
 #include "staged_folder.h"
 
@@ -19,7 +20,7 @@ template <class Make>
 void write_component(Make make, const json& config, std::optional<std::uint64_t> seed, const fs::path& folder,
                      std::string_view stem) {
   write_json(folder / "config.json", config);
-  if (seed) save_weights(tensors_of(*make(config, *seed)), folder, stem);
+  if (seed) save_weights(weights_of(*make(config, *seed)), folder, stem);
 }
 
 }  // namespace

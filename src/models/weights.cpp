@@ -17,6 +17,7 @@
 #include "millrace/io/json.h"
 #include "millrace/io/safetensors_writer.h"
 #include "millrace/io/weights.h"
+#include "millrace/nn/weights.h"
 
 namespace millrace {
 
@@ -75,7 +76,7 @@ struct Matching {
 };
 
 Matching match(const torch::nn::Module& module, const Weights& weights, std::string_view stem) {
-  Tensors wanted = tensors_of(module);
+  Tensors wanted = weights_of(module);
   Matching result;
   for (const std::string& name_in_file : weights.names()) {
     const auto name = current_name(name_in_file, stem);
@@ -183,12 +184,6 @@ void write_index(const fs::path& file, const nlohmann::json& weight_map, std::ui
 }
 
 }  // namespace
-
-Tensors tensors_of(const torch::nn::Module& module) {
-  Tensors tensors;
-  for (const auto& parameter : module.named_parameters()) tensors[parameter.key()] = parameter.value();
-  return tensors;
-}
 
 void load_weights(torch::nn::Module& module, const fs::path& folder, std::string_view stem, std::string_view variant) {
   const torch::NoGradGuard no_grad;

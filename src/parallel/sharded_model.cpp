@@ -54,12 +54,6 @@ MakeCollectives collectives_on(torch::Device device) {
 
 }  // namespace
 
-std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module) {
-  std::map<std::string, torch::Tensor> weights;
-  for (const auto& item : module.named_parameters()) weights[item.key()] = item.value().detach();
-  return weights;
-}
-
 std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   return module.named_parameters().keys();
 }

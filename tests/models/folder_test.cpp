@@ -12,6 +12,7 @@
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/nn/weights.h"
 #include "test_data.h"
 
 namespace millrace {
@@ -42,7 +43,7 @@ PipelineFolder open_golden(const fs::path& name) {
 // Shapes, sums and last numbers against those that the reference library wrote down.
 void expect_reference(const torch::nn::Module& module, const char* component) {
   const json expected = read_json(golden / "expected.json").at(component);
-  const Tensors tensors = tensors_of(module);
+  const Tensors tensors = weights_of(module);
   EXPECT_EQ(tensors.size(), expected.size());
   for (const auto& [name, summary] : expected.items()) {
     ASSERT_TRUE(tensors.contains(name)) << name;
@@ -55,7 +56,7 @@ void expect_reference(const torch::nn::Module& module, const char* component) {
 
 // `second` holds exactly the numbers of `first` after rounding to `dtype`.
 void expect_rounded(const torch::nn::Module& first, const torch::nn::Module& second, torch::Dtype dtype) {
-  const Tensors a = tensors_of(first), b = tensors_of(second);
+  const Tensors a = weights_of(first), b = weights_of(second);
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) {
     EXPECT_TRUE(torch::equal(tensor.to(dtype).to(torch::kFloat32), b.at(name).to(torch::kCPU, torch::kFloat32)))
@@ -181,7 +182,7 @@ TEST_F(DamagedPipeline, WeightsOfAnotherShapeNameFileAndTensor) {
 }
 
 TEST_F(DamagedPipeline, MissingAndUnexpectedTensorsAreNamed) {
-  Tensors tensors = tensors_of(*unet_of("pipeline"));
+  Tensors tensors = weights_of(*unet_of("pipeline"));
   tensors.erase("conv_in.bias");
   tensors["conv_in.extra"] = torch::zeros({1});
   save_weights(tensors, folder / "unet", diffusers_stem);
@@ -281,13 +282,13 @@ TEST(InspectPipeline, CountsWithoutProblems) {
 TEST_P(PipelineOnDevice, SavesWhatTheReferenceWriterWrites) {
   const TempDir dir;
   const auto unet = unet_of("pipeline", "", torch::kFloat32, device());
-  save_weights(tensors_of(*unet), dir.path(), diffusers_stem);
+  save_weights(weights_of(*unet), dir.path(), diffusers_stem);
   EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.safetensors"),
             read_file(golden / "pipeline/unet/diffusion_pytorch_model.safetensors"));
-  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16);
+  save_weights(weights_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16);
   EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.fp16.safetensors"),
             read_file(golden / "pipeline/unet/diffusion_pytorch_model.fp16.safetensors"));
-  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "", torch::kBFloat16);
+  save_weights(weights_of(*unet), dir.path(), diffusers_stem, "", torch::kBFloat16);
   EXPECT_EQ(read_file(dir / "diffusion_pytorch_model.safetensors"),
             read_file(golden / "unet_bf16/diffusion_pytorch_model.safetensors"));
 }
@@ -304,7 +305,7 @@ TEST(SaveWeights, ShardsAboveTheLimit) {
   const TempDir dir;
   const auto unet = unet_of("pipeline");
   fs::copy_file(golden / "pipeline/unet/config.json", dir / "config.json");
-  save_weights(tensors_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16, 10'000);
+  save_weights(weights_of(*unet), dir.path(), diffusers_stem, "fp16", torch::kFloat16, 10'000);
   const json index = read_json(dir / "diffusion_pytorch_model.safetensors.index.fp16.json");
   EXPECT_EQ(index.at("metadata").at("total_size"), 2 * 13604);
   EXPECT_EQ(index.at("weight_map").at("conv_in.bias"), "diffusion_pytorch_model.fp16-00001-of-00003.safetensors");
@@ -317,7 +318,7 @@ PipelineExport export_of_golden() {
   PipelineExport pipeline;
   pipeline.source = golden / "pipeline";
   pipeline.replacements["unet"] = {.config = source.config("unet"),
-                                   .weights = {{"", tensors_of(*unet_of("pipeline"))}}};
+                                   .weights = {{"", weights_of(*unet_of("pipeline"))}}};
   pipeline.card = {"A test", {{"steps", "7"}}};
   return pipeline;
 }
@@ -334,7 +335,7 @@ TEST(WritePipeline, CopiesAndReplaces) {
 
   const PipelineFolder written = PipelineFolder::open(out);
   expect_reference(*written.load_unet(torch::kCPU, torch::kFloat32), "unet");
-  const auto non_ema = tensors_of(*written.load_unet(torch::kCPU, torch::kFloat32, "non_ema"));
+  const auto non_ema = weights_of(*written.load_unet(torch::kCPU, torch::kFloat32, "non_ema"));
   EXPECT_TRUE(torch::equal(non_ema.at("conv_in.bias"), torch::ones({4})));
   EXPECT_EQ(written.config("unet").at("sample_size"), 4);
   EXPECT_EQ(written.config("unet").at("_diffusers_version"), diffusers_format_version);
@@ -400,12 +401,12 @@ TEST(WritePipeline, NeedsNeitherAnIndexNorWhatIsReplaced) {
 TEST(WriteComponentFolder, IsThatComponentAlone) {
   const TempDir dir;
   const PipelineFolder source = open_golden("pipeline");
-  const auto vae = tensors_of(*source.load_vae(torch::kCPU, torch::kFloat32));
+  const auto vae = weights_of(*source.load_vae(torch::kCPU, torch::kFloat32));
   write_component_folder(dir / "out", "vae", {.config = source.config("vae"), .weights = {{"", vae}}});
   const PipelineFolder written = PipelineFolder::open(dir / "out");
   EXPECT_EQ(written.components().size(), 1);
   EXPECT_EQ(written.config("vae"), source.config("vae"));
-  for (const auto& [name, tensor] : tensors_of(*written.load_vae(torch::kCPU, torch::kFloat32)))
+  for (const auto& [name, tensor] : weights_of(*written.load_vae(torch::kCPU, torch::kFloat32)))
     EXPECT_TRUE(torch::equal(tensor, vae.at(name))) << name;
 }
 

@@ -10,6 +10,7 @@
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
 #include "millrace/models/weights.h"
+#include "millrace/nn/weights.h"
 
 namespace millrace {
 namespace {
@@ -20,11 +21,11 @@ struct Checkpoint {
 
   explicit Checkpoint(Preset preset) : configs(preset_configs(preset)) {
     const auto unet_config = UNet2DConditionConfig::from_json(configs.unet);
-    unet = ldm_unet(unet_config, tensors_of(*UNet2DConditionModel(unet_config)));
+    unet = ldm_unet(unet_config, weights_of(*UNet2DConditionModel(unet_config)));
     const auto vae_config = AutoencoderKLConfig::from_json(configs.vae);
-    vae = ldm_vae(vae_config, tensors_of(*AutoencoderKL(vae_config)));
+    vae = ldm_vae(vae_config, weights_of(*AutoencoderKL(vae_config)));
     const auto text_config = CLIPTextConfig::from_json(configs.text_encoder);
-    text = ldm_text_encoder(text_config, tensors_of(*CLIPTextModel(text_config)));
+    text = ldm_text_encoder(text_config, weights_of(*CLIPTextModel(text_config)));
   }
 };
 
@@ -71,8 +72,8 @@ TEST(Ldm, QueriesKeysAndValuesLieInThisOrder) {
   const auto config = CLIPTextConfig::from_json(json);
   CLIPTextModel model(config);
   double value = 0;
-  for (auto& [name, parameter] : tensors_of(*model)) parameter.detach().fill_(++value);
-  const auto tensors = tensors_of(*model);
+  for (auto& [name, parameter] : weights_of(*model)) parameter.detach().fill_(++value);
+  const auto tensors = weights_of(*model);
   const auto named = ldm_text_encoder(config, tensors);
   const auto fused = named.at("cond_stage_model.model.transformer.resblocks.1.attn.in_proj_bias").chunk(3);
   int part = 0;

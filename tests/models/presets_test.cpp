@@ -12,6 +12,7 @@
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/presets.h"
+#include "millrace/nn/weights.h"
 #include "test_data.h"
 
 namespace millrace {
@@ -153,9 +154,9 @@ TEST(Initialize, ZeroOutputsLeaveTheStreamAsItIs) {
 
 TEST(Initialize, DependsOnSeedAndNameOnly) {
   const json config = preset_configs(Preset::tiny).vae;
-  const Tensors first = tensors_of(*make_vae(config, 1));
+  const Tensors first = weights_of(*make_vae(config, 1));
   at::set_num_threads(1);
-  const Tensors again = tensors_of(*make_vae(config, 1)), other = tensors_of(*make_vae(config, 2));
+  const Tensors again = weights_of(*make_vae(config, 1)), other = weights_of(*make_vae(config, 2));
   for (const auto& [name, tensor] : first) EXPECT_TRUE(torch::equal(tensor, again.at(name))) << name;
   EXPECT_FALSE(torch::equal(first.at("encoder.conv_in.weight"), other.at("encoder.conv_in.weight")));
 }
@@ -167,11 +168,11 @@ TEST(InitPipeline, WritesACompletePipeline) {
   EXPECT_THAT(report.at("problems"), IsEmpty()) << report.at("problems");
   EXPECT_EQ(report.at("components").size(), 5u);
   const PipelineFolder pipeline = PipelineFolder::open(dir / "tiny");
-  const Tensors text = tensors_of(*pipeline.load_text_encoder(torch::kCPU, torch::kFloat32));
+  const Tensors text = weights_of(*pipeline.load_text_encoder(torch::kCPU, torch::kFloat32));
   EXPECT_NEAR(text.at("text_model.embeddings.token_embedding.weight").std().item<double>(), 1, 0.01);
-  const Tensors unet = tensors_of(*pipeline.load_unet(torch::kCPU, torch::kFloat32));
+  const Tensors unet = weights_of(*pipeline.load_unet(torch::kCPU, torch::kFloat32));
   EXPECT_TRUE(torch::equal(unet.at("conv_in.weight"),
-                           tensors_of(*make_unet(preset_configs(Preset::tiny).unet, 7)).at("conv_in.weight")));
+                           weights_of(*make_unet(preset_configs(Preset::tiny).unet, 7)).at("conv_in.weight")));
 }
 
 TEST(InitPipeline, WithoutASeedWritesTheSameFilesButTheWeights) {

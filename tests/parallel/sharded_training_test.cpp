@@ -1,5 +1,6 @@
 // Training on shards against torch::optim::AdamW on whole tensors, with the same data split over the ranks.
 #include "sharded_training.h"
+#include "millrace/nn/weights.h"
 
 #include <torch/nn.h>
 #include <torch/optim.h>

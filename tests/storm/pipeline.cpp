@@ -2,6 +2,7 @@
 #include "millrace/io/json.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/weights.h"
+#include "millrace/nn/weights.h"
 
 namespace millrace::storm {
 namespace {
@@ -10,7 +11,7 @@ using nlohmann::json;
 
 void replace(const fs::path& folder, const json& config, const torch::nn::Module& module, std::string_view stem) {
   write_file_atomically(folder / "config.json", format_json(config));
-  save_weights(tensors_of(module), folder, stem);
+  save_weights(weights_of(module), folder, stem);
 }
 
 void shrink_unet(const fs::path& folder) {

@@ -19,9 +19,6 @@ inline constexpr std::string_view transformers_stem = "model";
 // Above this many bytes of tensors the reference writers start another file.
 inline constexpr std::uint64_t default_shard_bytes = 10'000'000'000;
 
-// The parameters of a module under their state-dict names, not copied.
-Tensors tensors_of(const torch::nn::Module& module);
-
 // Fills all parameters of `module`, which keeps its dtype and device, from FOLDER/STEM[.VARIANT].safetensors or its
 // shards; an empty variant is the plain file. fp32, fp16 and bf16 are taken, so are the old names of the VAE's
 // attention and text encoders without prefix. Error(io) names file and tensor when one is missing, unexpected, of

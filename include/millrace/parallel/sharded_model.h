@@ -18,8 +18,6 @@ namespace millrace {
 class GradientBuckets;
 struct ShardGroups;
 
-// The weights a module has now, by name. They stay what they are when the module is cast or moved.
-std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module);
 // The names of all parameters, in order of registration.
 std::vector<std::string> parameter_names(const torch::nn::Module& module);
 

@@ -6,6 +6,7 @@
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/models/weights.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/weights.h"
 #include "run/resume.h"
 
 namespace millrace {
@@ -45,7 +46,7 @@ void Painter::load_weights(const CheckpointReader& checkpoint) {
   const torch::NoGradGuard no_grad;
   const std::string kind = checkpoint.has("ema") ? "ema" : "weights";
   CheckpointTensors held(checkpoint);
-  for (auto& [name, parameter] : tensors_of(*model_.unet)) {
+  for (auto& [name, parameter] : weights_of(*model_.unet)) {
     const auto value = held.tensor(kind, name);
     if (value.sizes() != parameter.sizes())
       fail(Exit::io, "{}: {} has another shape than the run's U-Net", checkpoint.path().string(), name);

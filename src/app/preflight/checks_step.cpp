@@ -2,6 +2,7 @@
 #include "millrace/diffusion/objective.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/layers.h"
+#include "millrace/nn/weights.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "preflight/checks.h"

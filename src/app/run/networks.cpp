@@ -7,6 +7,7 @@
 #include "millrace/generate/sampling.h"
 #include "millrace/models/initialize.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/weights.h"
 #include "millrace/parallel/sharded_model.h"
 
 namespace millrace {

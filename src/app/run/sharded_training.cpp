@@ -2,6 +2,7 @@
 
 #include "millrace/checkpoint/restore.h"
 #include "millrace/nn/layers.h"
+#include "millrace/nn/weights.h"
 
 namespace millrace {
 

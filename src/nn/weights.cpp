@@ -1,0 +1,11 @@
+#include "millrace/nn/weights.h"
+
+namespace millrace {
+
+std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> weights;
+  for (const auto& parameter : module.named_parameters()) weights[parameter.key()] = parameter.value().detach();
+  return weights;
+}
+
+}  // namespace millrace
