@@ -2,13 +2,12 @@
 
 #include <torch/utils.h>
 
-#include <cstring>
-
 #include "millrace/generate/sampling.h"
 #include "millrace/models/initialize.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/weights.h"
 #include "millrace/parallel/sharded_model.h"
+#include "run/broadcast_tensor.h"
 
 namespace millrace {
 
@@ -76,17 +75,6 @@ static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan
   return text_embeddings(encoder, tokenizer, texts_of_samples(plan)).to(torch::kCPU, torch::kFloat32).contiguous();
 }
 
-// What `root` has of these f32 (texts, 77, C), on all ranks. Collective.
-static torch::Tensor broadcast_embeddings(const Group& world, const torch::Tensor& embeddings, std::int64_t texts,
-                                          int root) {
-  std::string bytes;
-  if (world.rank() == root) bytes.assign(static_cast<const char*>(embeddings.data_ptr()), embeddings.nbytes());
-  bytes = world.broadcast(std::move(bytes), root);
-  const auto copy = torch::empty({static_cast<std::int64_t>(bytes.size() / sizeof(float))}, torch::kFloat32);
-  std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
-  return copy.view({texts, token_count, -1});
-}
-
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
   const auto& world = session.world.group();
   const int rank = world.rank(), painter = plan.roles.trainers.front();
@@ -103,7 +91,7 @@ LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
     samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
   });
   if (plan.samples.empty()) return;
-  const auto embeddings = broadcast_embeddings(world, samples_text, std::ssize(texts_of_samples(plan)), painter);
+  const auto embeddings = broadcast_tensor(world, samples_text, torch::kFloat32, painter);
   if (plan.roles.trains(rank)) samples_text = embeddings;
 }
 

@@ -1,7 +1,5 @@
 #include "run/train_rounds.h"
 
-#include <cstring>
-
 #include "millrace/comm/fault.h"
 #include "millrace/core/deadline.h"
 #include "millrace/core/log.h"
@@ -10,6 +8,7 @@
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/produce/producer_thread.h"
 #include "millrace/train/state_file.h"
+#include "run/broadcast_tensor.h"
 #include "run/finish.h"
 #include "run/rollback.h"
 #include "run/trainer.h"
@@ -41,25 +40,6 @@ struct Rounds {
   double slow_seconds() const { return phase::slow_factor * hang_seconds(plan.config.guard.hang_timeout); }
   bool trains() const { return plan.roles.trains(rank()); }
 };
-
-// The text embeddings of the empty caption, f16 (77, C), which the first producer makes for everybody, unless trainers
-// make their own. From then on the cache is there for the other producers.
-torch::Tensor share_null_text(const Rounds& rounds) {
-  const auto& [session, plan, networks, lease, handoff, trainer] = rounds;
-  const int maker = plan.roles.producers.front();
-  std::string bytes;
-  if (rounds.rank() == maker) {
-    const auto text = networks.encode_pipeline->null_text();
-    networks.encode_pipeline->begin_cache(text);
-    if (text.defined()) bytes.assign(static_cast<const char*>(text.data_ptr()), text.nbytes());
-  }
-  bytes = session.world.group().broadcast(bytes, maker);
-  if (plan.encoding.shape.has_tokens()) return networks.null_text;
-  const auto text = torch::empty(plan.encoding.shape.text, torch::kHalf);
-  ensure(bytes.size() == text.nbytes(), "the empty caption's embeddings have the text encoder's shape");
-  std::memcpy(text.data_ptr(), bytes.data(), bytes.size());
-  return text;
-}
 
 // Of this rank's trainer, if it has one.
 std::vector<EncodedBatch> share_validation(const Rounds& rounds, const Group& of_role) {
@@ -188,7 +168,14 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   auto validation = share_validation(rounds, of_role);
   if (told_to_stop(world)) return stopped(rounds, plan.start);
   startup::done("validation");
-  const auto null_text = share_null_text(rounds);
+  torch::Tensor null_text;  // the empty caption's embeddings, f16 (77, C): the first producer's, or a trainer's own
+  const int maker = plan.roles.producers.front();
+  if (world.rank() == maker) {
+    null_text = networks.encode_pipeline->null_text();
+    networks.encode_pipeline->begin_cache(null_text);
+  }
+  null_text = broadcast_tensor(world, null_text, torch::kHalf, maker);  // behind it the cache is there for all
+  if (!null_text.defined()) null_text = networks.null_text;
   if (rounds.trains())
     rounds.trainer.emplace(session, plan, networks, null_text, std::move(validation), of_role, lease);
 
