@@ -234,11 +234,11 @@ std::vector<std::int64_t> stratified_timesteps(std::span<const RngKey> keys, std
 }
 
 StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
-                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, double scaling_factor,
-                          double shift_factor, const NoiseSchedule& schedule, const ObjectiveConfig& objective,
-                          torch::Device device) {
+                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, LatentScale scale,
+                          const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device) {
   ensure(moments.size(0) == std::ssize(keys) && text.size(0) == std::ssize(keys), "one key per sample");
   ensure(timesteps.size() == keys.size(), "one timestep per sample");
+  ensure(null_text.defined() || objective.caption_dropout == 0, "what dropped captions are replaced by is known");
   const torch::NoGradGuard no_grad;
   const SampleNumbers numbers(keys, timesteps, schedule, objective, device);
   const auto signal = over_image(numbers.signal), spread = over_image(numbers.spread);
@@ -246,11 +246,13 @@ StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& tex
   StepInput input;
   input.timesteps = numbers.timesteps;
   input.weight = numbers.weight;
-  input.text =
-      torch::where(numbers.is_dropped.view({-1, 1, 1}), null_text.to(device, text.scalar_type()), text.to(device));
+  input.text = text.to(device);
+  if (null_text.defined())
+    input.text =
+        torch::where(numbers.is_dropped.view({-1, 1, 1}), null_text.to(device, text.scalar_type()), input.text);
   const Posterior posterior(moments.to(device, torch::kFloat32));
   const std::vector<std::int64_t> shape = posterior.mean.sizes().slice(1).vec();
-  input.latents = (posterior.sample(numbers.normals(Purpose::posterior, shape)) - shift_factor) * scaling_factor;
+  input.latents = (posterior.sample(numbers.normals(Purpose::posterior, shape)) - scale.shift) * scale.factor;
 
   input.noise = numbers.normals(Purpose::noise, shape);
   if (objective.noise_offset > 0)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "millrace/core/hash.h"
+#include "millrace/train/predict.h"
 
 namespace millrace {
 
@@ -97,12 +98,10 @@ torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   send_inputs(local_batch_, step_, begin, end);
   auto inputs = std::exchange(inputs_, {});
   const auto text = take_text(inputs);
-  const auto input =
-      make_step_input(inputs.moments.take(), text, options_.null_text, keys, timesteps, options_.scaling_factor,
-                      options_.shift_factor, schedule_, options_.objective, options_.device);
+  const auto input = make_step_input(inputs.moments.take(), text, options_.null_text, keys, timesteps,
+                                     options_.latent_scale, schedule_, options_.objective, options_.device);
   seed_dropout(begin);
-  const auto prediction =
-      unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
+  const auto prediction = predict(unet_, input, options_.dtype);
   record_.keep("latents", input.latents);
   record_.keep("text", input.text);
   record_.keep("noise", input.noise);

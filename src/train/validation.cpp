@@ -8,6 +8,7 @@
 #include "evaluating.h"
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
+#include "millrace/train/predict.h"
 
 namespace millrace {
 namespace {
@@ -94,12 +95,9 @@ torch::Tensor Validation::losses(const Turn& turn, std::span<const std::int64_t>
   auto text = samples->text.slice(0, begin, end);
   text = options_.text_encoder ? options_.text_encoder->encode(text) : upload(text, options_.device);
   const auto moments = upload(samples->moments.slice(0, begin, end), options_.device);
-  const auto input =
-      make_step_input(moments, text, /*null_text, never used=*/text[0], turn.keys(), timesteps, options_.scaling_factor,
-                      options_.shift_factor, schedule_, options_.objective, options_.device);
-  const auto prediction =
-      unet_->forward(input.noisy.to(options_.dtype), input.timesteps, input.text.to(options_.dtype));
-  return diffusion_loss(prediction, input).to(torch::kCPU, torch::kFloat64);
+  const auto input = make_step_input(moments, text, /*null_text=*/{}, turn.keys(), timesteps, options_.latent_scale,
+                                     schedule_, options_.objective, options_.device);
+  return diffusion_loss(predict(unet_, input, options_.dtype), input).to(torch::kCPU, torch::kFloat64);
 }
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ StepInput step_input(const Encoded& e, const ObjectiveConfig& objective, torch::
   const NoiseSchedule schedule(trained_scheduler(stable_diffusion(objective.prediction), objective));
   const auto keys = std::span(e.keys).subspan(first, count);
   return make_step_input(e.moments.slice(0, from, to), e.text.slice(0, from, to), e.null_text, keys,
-                         uniform_timesteps(keys, schedule.size()), 0.18215, 0.5, schedule, objective, device);
+                         uniform_timesteps(keys, schedule.size()), {0.18215, 0.5}, schedule, objective, device);
 }
 
 torch::Tensor expected_normals(const Encoded& e, Purpose purpose, std::vector<std::int64_t> shape) {
@@ -135,7 +135,7 @@ TEST_P(ObjectiveOnDevice, NumbersOfTheScheduleAreRoundedOnce) {
   const auto moments = torch::sin(torch::arange(8 * schedule.size(), torch::kFloat32)).view({-1, 8, 1, 1});
   const auto text = torch::zeros({schedule.size(), 1, 1}, torch::kHalf);
   const auto input =
-      make_step_input(moments, text, text[0], keys, timesteps, 0.18215, 0.5, schedule, objective, device());
+      make_step_input(moments, text, text[0], keys, timesteps, {0.18215, 0.5}, schedule, objective, device());
   expect_equal(input.timesteps, torch::tensor(timesteps));
   expect_equal(input.weight, torch::tensor(weights));
   const auto signal = torch::tensor(signals).view({-1, 1, 1, 1}), spread = torch::tensor(spreads).view({-1, 1, 1, 1});

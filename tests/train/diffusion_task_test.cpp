@@ -35,8 +35,7 @@ struct Fixture {
     options.global_batch = whole_batch;
     options.first_place = first_place;
     options.step = steps_before;
-    options.scaling_factor = 0.5;
-    options.shift_factor = 0.25;
+    options.latent_scale = {0.5, 0.25};
     options.null_text = torch::full({test::text_tokens, test::text_width}, 7, torch::kHalf);
     options.producers = {4, 9};
     options.slots = 4;
@@ -54,7 +53,7 @@ struct Fixture {
     std::vector<RngKey> keys;
     for (const auto& ref : batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
     return make_step_input(batch.moments, batch.text, options.null_text, keys, uniform_timesteps(keys, schedule.size()),
-                           0.5, 0.25, schedule, options.objective, torch::kCPU);
+                           {0.5, 0.25}, schedule, options.objective, torch::kCPU);
   }
 
   UNet2DConditionModel unet = test::make_small_unet(), unet_on_cpu = test::make_small_unet();

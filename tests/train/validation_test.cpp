@@ -28,8 +28,7 @@ Validation::Options options(int micro_batch, const ObjectiveConfig& objective, t
   options.objective = objective;
   options.samples = samples;
   options.micro_batch = micro_batch;
-  options.scaling_factor = 0.5;
-  options.shift_factor = 0.25;
+  options.latent_scale = {0.5, 0.25};
   return options;
 }
 
@@ -67,9 +66,9 @@ std::vector<std::pair<std::int64_t, double>> reference_losses(UNet2DConditionMod
     for (int n = first; n < first + count; ++n) {
       const auto sample = test::make_batch(static_cast<std::uint32_t>(stripe), n, 1);
       const RngKey key{validation_seed, sample.refs[0].hash, sample.refs[0].epoch};
-      const auto input =
-          make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1),
-                          uniform_timesteps(std::span(&key, 1), 1000), 0.5, 0.25, schedule(), objective(), torch::kCPU);
+      const auto input = make_step_input(sample.moments, sample.text, sample.text[0], std::span(&key, 1),
+                                         uniform_timesteps(std::span(&key, 1), 1000), {0.5, 0.25}, schedule(),
+                                         objective(), torch::kCPU);
       const auto prediction = unet->forward(input.noisy, input.timesteps, input.text.to(torch::kFloat32));
       losses.emplace_back(input.timesteps.item<std::int64_t>(),
                           input.weight.item<double>() * (prediction - input.target).square().mean().item<double>());

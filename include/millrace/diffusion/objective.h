@@ -9,6 +9,7 @@
 
 #include "millrace/config/config.h"
 #include "millrace/core/philox.h"
+#include "millrace/diffusion/latent_scale.h"
 #include "millrace/diffusion/noise_schedule.h"
 
 // What the U-Net is trained to predict, from encoded samples.
@@ -75,12 +76,11 @@ std::vector<std::int64_t> stratified_timesteps(std::span<const RngKey> keys, std
 
 // Draws everything else that is random about B samples from their keys alone: results depend neither on the batch's
 // size nor on who computes it. `timesteps` (B). `moments` (B, 8, h, w) = mean and log-variance of the posterior, `text`
-// (B, 77, C), `null_text` (77, C) = the text embeddings of the empty caption; f16 or f32, on any device. The numbers
-// are made on the host and reach a GPU by one asynchronous copy.
+// (B, 77, C), `null_text` (77, C) = the text embeddings of the empty caption, undefined where captions are never
+// dropped; f16 or f32, on any device. The numbers are made on the host and reach a GPU by one asynchronous copy.
 StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& text, const torch::Tensor& null_text,
-                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, double scaling_factor,
-                          double shift_factor, const NoiseSchedule& schedule, const ObjectiveConfig& objective,
-                          torch::Device device);
+                          std::span<const RngKey> keys, std::span<const std::int64_t> timesteps, LatentScale scale,
+                          const NoiseSchedule& schedule, const ObjectiveConfig& objective, torch::Device device);
 
 // Weight of a sample's squared error at this timestep: 1, or min-SNR (Hang et al., "Efficient Diffusion Training via
 // Min-SNR Weighting Strategy").

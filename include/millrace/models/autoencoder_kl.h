@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/diffusion/latent_scale.h"
 #include "millrace/models/vae_blocks.h"
 #include "millrace/nn/layers.h"
 
@@ -24,10 +25,12 @@ struct AutoencoderKLConfig {
   // Image pixels per latent pixel, each way.
   std::int64_t factor() const { return std::int64_t{1} << (coder.channels.size() - 1); }
 
+  LatentScale latent_scale() const { return {scaling_factor, shift_factor.value_or(0)}; }
+
   std::int64_t in_channels, out_channels, latent_channels;
   CoderOptions coder;
   bool use_quant_conv, use_post_quant_conv;
-  double scaling_factor;               // latents for the U-Net are (z - shift) * scaling
+  double scaling_factor;
   std::optional<double> shift_factor;  // none in Stable Diffusion
 
   nlohmann::json source;

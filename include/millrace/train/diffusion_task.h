@@ -20,11 +20,11 @@ class DiffusionTask : public Task {
     ObjectiveConfig objective;
     std::uint64_t seed = 0;
     int global_batch = 1;
-    int first_place = 0;                          // of this trainer's samples in the global batch
-    std::int64_t step = 0;                        // taken before
-    double scaling_factor = 1, shift_factor = 0;  // of the VAE
-    torch::Tensor null_text;                      // f16 (77, C)
-    std::optional<TextEncoder> text_encoder;      // where samples bring tokens: batch.micro rows at a time
+    int first_place = 0;                      // of this trainer's samples in the global batch
+    std::int64_t step = 0;                    // taken before
+    LatentScale latent_scale;                 // of the VAE
+    torch::Tensor null_text;                  // f16 (77, C)
+    std::optional<TextEncoder> text_encoder;  // where samples bring tokens: batch.micro rows at a time
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
     std::vector<int> producers;  // rank among the producers, by position in the receiver's list

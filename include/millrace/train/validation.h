@@ -28,8 +28,8 @@ class Validation {
     ObjectiveConfig objective;
     std::int64_t samples = 0;  // of all trainers together
     int micro_batch = 1;
-    std::optional<TextEncoder> text_encoder;      // where the samples have tokens
-    double scaling_factor = 1, shift_factor = 0;  // of the VAE
+    std::optional<TextEncoder> text_encoder;  // where the samples have tokens
+    LatentScale latent_scale;                 // of the VAE
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
   };

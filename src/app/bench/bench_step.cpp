@@ -12,6 +12,7 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/predict.h"
 
 namespace millrace {
 
@@ -47,13 +48,12 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's.
   const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
     for (auto& key : keys) ++key.epoch;
-    const auto step = make_step_input(upload(moments, device), upload(text, device), null_text, keys,
-                                      uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
-                                      vae.shift_factor.value_or(0), schedule, c.objective, device);
+    const auto step =
+        make_step_input(upload(moments, device), upload(text, device), null_text, keys,
+                        uniform_timesteps(keys, schedule.size()), vae.latent_scale(), schedule, c.objective, device);
     model.begin_gradients(1);
     ended(&StepSeconds::input);
-    const auto loss =
-        diffusion_loss(unet->forward(step.noisy.to(dtype), step.timesteps, step.text.to(dtype)), step).mean();
+    const auto loss = diffusion_loss(predict(unet, step, dtype), step).mean();
     ended(&StepSeconds::forward);
     loss.backward();
     ended(&StepSeconds::backward);

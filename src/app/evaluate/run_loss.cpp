@@ -49,8 +49,7 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
     options.text_encoder = TextEncoder(pipeline.load_text_encoder(session.device, encode_dtype), session.device,
                                        encode_dtype, config.batch.micro);
   }
-  options.scaling_factor = vae.scaling_factor;
-  options.shift_factor = vae.shift_factor.value_or(0);
+  options.latent_scale = vae.latent_scale();
   options.device = session.device;
   options.dtype = dtype;
   validation_.emplace(std::move(unet), NoiseSchedule(trained_scheduler(pipeline.scheduler(), config.objective)),

@@ -5,6 +5,7 @@
 #include "millrace/nn/weights.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/predict.h"
 #include "preflight/checks.h"
 #include "run/disk_space.h"
 #include "run/networks.h"
@@ -30,11 +31,9 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
   std::vector<RngKey> keys;
   for (int i = 0; i < c.batch.micro; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
   const NoiseSchedule schedule(plan.scheduler);
-  const auto input =
-      make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()), vae.scaling_factor,
-                      vae.shift_factor.value_or(0), schedule, c.objective, session.device);
-  const auto dtype = parse_dtype(c.model.dtype, session.device);
-  const auto prediction = unet->forward(input.noisy.to(dtype), input.timesteps, input.text.to(dtype));
+  const auto input = make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()),
+                                     vae.latent_scale(), schedule, c.objective, session.device);
+  const auto prediction = predict(unet, input, parse_dtype(c.model.dtype, session.device));
   return diffusion_loss(prediction, input).mean();
 }
 

@@ -81,8 +81,7 @@ DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) c
   options.global_batch = plan_.config.batch.global;
   options.first_place = static_cast<int>(plan_.routing.stripes_of_trainer(self).front()) * plan_.samples_per_stripe;
   options.step = start.state.step;
-  options.scaling_factor = vae_.scaling_factor;
-  options.shift_factor = vae_.shift_factor.value_or(0);
+  options.latent_scale = vae_.latent_scale();
   options.null_text = null_text_;
   options.text_encoder = text_encoder_;
   options.device = session_.device;
@@ -101,8 +100,7 @@ Validation Trainer::make_validation() {
   options.samples = std::int64_t{plan_.validation->batches} * plan_.validation->global_batch;
   options.micro_batch = plan_.config.batch.micro;
   options.text_encoder = text_encoder_;
-  options.scaling_factor = vae_.scaling_factor;
-  options.shift_factor = vae_.shift_factor.value_or(0);
+  options.latent_scale = vae_.latent_scale();
   options.device = session_.device;
   options.dtype = dtype_;
   return {unet_, schedule_, std::move(validation_batches_), options};
