@@ -188,7 +188,7 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const fs::path dir = c.run.dir.value;
   if (c.checkpoint.every)
     on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
-  const auto lease = open_run_folder(group, dir, papers_of(session, c, inputs, plan.roles), plan.data.manifest,
+  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, plan.roles), plan.data.manifest,
                                      plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, "trainer", watch, [&] {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "evaluating.h"
+#include "eval_mode.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
 
@@ -27,7 +27,7 @@ Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor tex
 // Where forward is collective every trainer must call it equally often: all have shares of one size, and those at the
 // end repeat the last picture.
 torch::Tensor Samples::paint(const Group& trainers, const std::function<bool()>& gives_up) {
-  const Evaluating evaluating(*unet_);
+  const EvalMode eval_mode(*unet_);
   const auto pictures = std::ssize(options_.prompts), ranks = std::int64_t{trainers.size()};
   const auto share = (pictures + ranks - 1) / ranks;
   const auto first = std::min(share * trainers.rank(), pictures - 1);

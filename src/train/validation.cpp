@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "evaluating.h"
+#include "eval_mode.h"
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/predict.h"
@@ -64,7 +64,7 @@ ValidationLoss Validation::loss(const Group& trainers) {
 
 std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std::function<bool()>& gives_up) {
   const torch::NoGradGuard no_grad;
-  const Evaluating evaluating(*unet_);
+  const EvalMode eval_mode(*unet_);
   std::vector<Turn> turns;
   for (const auto& batch : batches_) {
     const auto count = static_cast<std::int64_t>(batch.refs.size());

@@ -8,7 +8,7 @@
 // What a run writes down about itself when it starts, besides its configuration.
 namespace millrace {
 
-struct RunPapers {
+struct RunDescription {
   std::string config;       // config.yaml
   std::string environment;  // environment.json
   std::string base;         // template.yaml; empty where no --config was given
@@ -31,7 +31,8 @@ std::string template_of(const config::Inputs& inputs) {
 
 // Collective.
 template <class Config>
-RunPapers papers_of(const Session& session, const Config& config, const config::Inputs& inputs, const Roles& roles) {
+RunDescription description_of(const Session& session, const Config& config, const config::Inputs& inputs,
+                              const Roles& roles) {
   return {config::dump_yaml(config), environment_of(session, roles), template_of<Config>(inputs)};
 }
 

@@ -40,7 +40,7 @@ static void remove_half_written_files(const std::filesystem::path& run_dir) {
   for (const auto& path : leftovers) std::filesystem::remove(path, error);
 }
 
-RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunPapers& papers,
+RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunDescription& description,
                          const Manifest& archives, const Start& start, const std::string& resume) {
   on_root(world, [&] {
     std::error_code code;
@@ -54,12 +54,12 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     remove_half_written_files(run_dir);
     std::error_code ignored;
     std::filesystem::remove_all(run_dir / "fault", ignored);
-    write_file_atomically(run_dir / "config.yaml", papers.config);
-    write_file_atomically(run_dir / "environment.json", papers.environment);
-    if (papers.base.empty())
+    write_file_atomically(run_dir / "config.yaml", description.config);
+    write_file_atomically(run_dir / "environment.json", description.environment);
+    if (description.base.empty())
       std::filesystem::remove(run_dir / "template.yaml", ignored);
     else
-      write_file_atomically(run_dir / "template.yaml", papers.base);
+      write_file_atomically(run_dir / "template.yaml", description.base);
     write_file_atomically(run_dir / archives_name, archives.listing());
     StateFile(run_dir).write("running", start.state.point(), start.path());
   });

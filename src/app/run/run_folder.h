@@ -19,7 +19,7 @@ namespace millrace {
 // as it is. Makes the folder and takes its lease; config.yaml (resolved), environment.json, template.yaml,
 // archives.tsv, STATE; fault files of an earlier start go. DONE stays until the first checkpoint of this start.
 // `start`: where the run begins, by `resume` (checkpoint.resume). Collective; errors reach all.
-RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunPapers& papers,
+RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunDescription& description,
                          const Manifest& archives, const Start& start, const std::string& resume);
 
 // Ends the run when a rank stands still (NOTE [Watchdog]), from planning and loading on, and names it: on the screen,

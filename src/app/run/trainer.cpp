@@ -32,26 +32,27 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
   const auto& c = plan_.config;
   const auto loop = c.loop();
   auto task = make_task(start, receiver);
-  return run_loop({.task = task,
-                   .model = training_->model,
-                   .optimizer = training_->optimizer,
-                   .trainers = trainers_,
-                   .config = loop,
-                   .optim = c.optim,
-                   .data = plan_.data,
-                   .max_bad_share = c.data.max_bad_share,
-                   .device = session_.device,
-                   .manifest_extra = start.identity,
-                   .hang_seconds = hang_seconds(c.guard.hang_timeout),
-                   .on_silent_producer = [this](const Overdue& overdue, const Error& error) { accuse(overdue, error); },
-                   .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
-                   .producer_ranks = on_hosts(session_, plan_.roles.producers),
-                   .gpu_uuid = gpu_uuid(session_.device),
-                   .lease = &lease_,
-                   .resumed_from = start.path(),
-                   .validation = validation_ ? &*validation_ : nullptr,
-                   .samples = samples_ ? &*samples_ : nullptr},
-                  state_with_ledger(start, trainers_));
+  return run_loop(
+      {.task = task,
+       .model = training_->model,
+       .optimizer = training_->optimizer,
+       .trainers = trainers_,
+       .config = loop,
+       .optim = c.optim,
+       .data = plan_.data,
+       .max_bad_share = c.data.max_bad_share,
+       .device = session_.device,
+       .manifest_extra = start.identity,
+       .hang_seconds = hang_seconds(c.guard.hang_timeout),
+       .on_silent_producer = [this](const Overdue& overdue, const Error& error) { report_silent(overdue, error); },
+       .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
+       .producer_ranks = on_hosts(session_, plan_.roles.producers),
+       .gpu_uuid = gpu_uuid(session_.device),
+       .lease = &lease_,
+       .resumed_from = start.path(),
+       .validation = validation_ ? &*validation_ : nullptr,
+       .samples = samples_ ? &*samples_ : nullptr},
+      state_with_ledger(start, trainers_));
 }
 
 void Trainer::load(const Start& start) {
@@ -121,7 +122,7 @@ Samples Trainer::make_samples(LoadedNetworks& networks) const {
 }
 
 // A producer that sends nothing may be unable to say so itself.
-void Trainer::accuse(const Overdue& overdue, const Error& error) const {
+void Trainer::report_silent(const Overdue& overdue, const Error& error) const {
   const int rank = plan_.roles.producers[overdue.producer];
   fault::write_about({plan_.config.run.dir.value, rank, session_.world.hosts()[rank], "producer"}, error, "silent");
 }

@@ -35,7 +35,7 @@ class Trainer {
   DiffusionTask make_task(const Start& start, ParcelReceiver& receiver) const;
   Validation make_validation();
   Samples make_samples(LoadedNetworks& networks) const;
-  void accuse(const Overdue& overdue, const Error& error) const;
+  void report_silent(const Overdue& overdue, const Error& error) const;
 
   const Session& session_;
   const TrainPlan& plan_;
