@@ -72,7 +72,10 @@ class Loop {
     if (!leaving_.reason().empty()) saves_.stop_because(leaving_.reason());
     write_metrics();
     saves_.save_last();
-    if (is_root()) data_.write_report(), progress_->end();
+    if (is_root()) {
+      data_.write_report();
+      progress_->end();
+    }
     return result();
   } catch (const AgreedError& error) {
     // Numbers or samples are bad; the checkpoint that is being written is from before.
