@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
