@@ -6,7 +6,7 @@
 #include "command.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/watchdog.h"
-#include "millrace/core/deadline.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "preflight/checks.h"
 #include "report.h"

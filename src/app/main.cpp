@@ -1,13 +1,13 @@
 // millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "command.h"
 #include "help.h"
 #include "licenses.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
+#include "millrace/comm/launch_rank.h"
 #include "millrace/config/closest.h"
 #include "millrace/core/stop.h"
 #include "millrace/io/net/stream.h"
@@ -37,11 +37,9 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
               "millrace --help lists the commands");
 }
 
-// Of mpirun or srun; a process that nobody launched is the first one, too.
+// A process that nobody launched is the first one, too.
 bool is_first_process() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
-  return true;
+  return launch_rank().value_or("0") == "0";
 }
 
 int run(const std::vector<std::string>& arguments) {

@@ -6,8 +6,8 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/clock.h"
-#include "millrace/core/deadline.h"
 #include "millrace/core/files.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/phase.h"
 
 namespace millrace::fault {

@@ -5,11 +5,11 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <stop_token>
 
-#include "millrace/core/deadline.h"
+#include "millrace/comm/launch_rank.h"
+#include "millrace/core/leave.h"
 
 namespace millrace {
 
@@ -25,9 +25,8 @@ void Deadline::move(double seconds, std::string why) {
 std::string this_process() {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return fmt::format("rank {} on {}", rank, host);
-  return host;
+  const auto rank = launch_rank();
+  return rank ? fmt::format("rank {} on {}", *rank, host) : host;
 }
 
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "millrace/comm/agree.h"
-#include "millrace/core/deadline.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/units.h"
 #include "millrace/train/balance.h"

@@ -4,9 +4,9 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
-#include "millrace/core/deadline.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/stacks.h"
 #include "millrace/train/state_file.h"

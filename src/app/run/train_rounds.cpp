@@ -1,7 +1,7 @@
 #include "run/train_rounds.h"
 
 #include "millrace/comm/fault.h"
-#include "millrace/core/deadline.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/startup.h"

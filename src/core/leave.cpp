@@ -1,4 +1,4 @@
-#include "millrace/core/deadline.h"
+#include "millrace/core/leave.h"
 
 #include <unistd.h>
 
