@@ -3,6 +3,7 @@
 #include "export.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
+#include "millrace/core/files.h"
 
 namespace millrace {
 namespace {

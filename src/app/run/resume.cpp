@@ -15,11 +15,6 @@ static const std::vector<std::string> fixed_keys = {
     "run.seed",     "objective.prediction", "batch.global", "data.train", "data.images",
     "data.stripes", "data.shuffle_block",   "transform",    "tokenizer"};
 
-std::optional<std::string> Start::path() const {
-  if (!checkpoint) return std::nullopt;
-  return checkpoint->path().string();
-}
-
 nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
                             const nlohmann::json& model, const std::filesystem::path& pipeline) {
   return {{"kind", kind},

@@ -11,21 +11,13 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
-#include "run/rollback.h"
+#include "run/start.h"
+#include "run/used_up.h"
 
 // Where a run begins: at which checkpoint, and what may not have changed since that was written.
 namespace millrace {
 
 inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
-
-struct Start {
-  nlohmann::json identity = {};                     // of the run, in every checkpoint
-  std::optional<CheckpointReader> checkpoint = {};  // to continue from; nothing for step 0
-  RunState state = {};
-
-  // The checkpoint's folder, for STATE.
-  std::optional<std::string> path() const;
-};
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
 // or vae, `model` = its config.json.
@@ -65,7 +57,8 @@ Start plan_start(const Group& world, const Config& config, const nlohmann::json&
     check_resume(*start.checkpoint, changes, identity, archives, config.checkpoint.allow_changes);
   });
   start.state = resume_state(*start.checkpoint, identity);
-  read_used_up(world, config.run.dir.value, start);
+  const bool has_same_batches = places_kept(*start.checkpoint, identity) == Places::all;
+  if (has_same_batches) read_used_up(world, config.run.dir.value, start);
   return start;
 }
 

@@ -1,22 +1,13 @@
 #include "run/rollback.h"
 
 #include "millrace/core/error.h"
-#include "millrace/core/files.h"
-#include "millrace/core/hash.h"
 #include "millrace/core/log.h"
-#include "millrace/io/json.h"
 #include "millrace/train/state_file.h"
 #include "run/resume.h"
+#include "run/used_up.h"
 
 namespace millrace {
 namespace {
-
-constexpr const char* file_name = "rollback.json";
-
-// A later checkpoint of the same step is another one.
-std::string digest_of(const CheckpointReader& checkpoint) {
-  return hash128(checkpoint.manifest().dump()).hex();
-}
 
 std::string describe(const UsedUpSteps& steps) {
   return steps.first == steps.last ? fmt::format("step {}", steps.first)
@@ -36,32 +27,7 @@ void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps
               cure);
 }
 
-// For a restart from there; it matters until the next checkpoint.
-void remember(const std::filesystem::path& run_dir, const CheckpointReader& checkpoint,
-              const std::vector<UsedUpSteps>& used_up) {
-  const nlohmann::json json = {{"checkpoint", step_name(checkpoint.state().step)},
-                               {"digest", digest_of(checkpoint)},
-                               {"used_up", to_json(used_up)}};
-  try {
-    write_file_atomically(run_dir / file_name, json.dump(2) + "\n");
-  } catch (const Error& failed) {
-    log::warning("a restart before the next checkpoint would meet the bad steps again: {}", failed.what());
-  }
-}
-
 }  // namespace
-
-void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
-  if (places_kept(*start.checkpoint, start.identity) != Places::all) return;  // the steps have other batches
-  std::string known;
-  on_root(world, [&] {
-    if (!std::filesystem::exists(run_dir / file_name)) return;
-    const auto json = read_json_object(run_dir / file_name);
-    if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
-  });
-  known = world.broadcast(known);
-  if (!known.empty()) start.state.used_up = used_up_from_json(nlohmann::json::parse(known));
-}
 
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
                 bool has_saved) {
@@ -81,7 +47,7 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     steps.push_back({bad.first, bad.last, state.step});
     used_up = to_json(steps).dump();
     log::warning("going back to {}; {} will be left out", start.checkpoint->path().string(), describe(bad));
-    remember(run.path, *start.checkpoint, steps);
+    remember_used_up(run.path, *start.checkpoint, steps);
     StateFile(run.path, run.lease).update("running", state.point(), start.path(), "");
   });
   start.state = resume_state(*start.checkpoint, start.identity);

@@ -4,11 +4,10 @@
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/checkpoint/run_state.h"
 #include "millrace/comm/group.h"
+#include "run/start.h"
 
 // guard.on_repeat=rollback: a run goes back, in the same processes, to before steps that were bad, and leaves them out.
 namespace millrace {
-
-struct Start;
 
 struct OwnedRunFolder {
   const std::filesystem::path& path;
@@ -23,9 +22,5 @@ struct OwnedRunFolder {
 // before; Error(requeue) where another instance has taken the folder. Collective over `world`.
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
                 bool has_saved);
-
-// Replaces the used-up steps of a start by those that RUN/rollback.json has for this very checkpoint, if it has any.
-// Collective over `world`.
-void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start);
 
 }  // namespace millrace

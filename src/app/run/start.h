@@ -1,0 +1,23 @@
+#pragma once
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/run_state.h"
+
+namespace millrace {
+
+// Where a run begins.
+struct Start {
+  nlohmann::json identity = {};                     // of the run, in every checkpoint
+  std::optional<CheckpointReader> checkpoint = {};  // to continue from; nothing for step 0
+  RunState state = {};
+
+  // The checkpoint's folder, for STATE.
+  std::optional<std::string> path() const {
+    return checkpoint ? std::optional(checkpoint->path().string()) : std::nullopt;
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,45 @@
+#include "run/used_up.h"
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/hash.h"
+#include "millrace/core/log.h"
+#include "millrace/io/json.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* file_name = "rollback.json";
+
+// A later checkpoint of the same step is another one.
+std::string digest_of(const CheckpointReader& checkpoint) {
+  return hash128(checkpoint.manifest().dump()).hex();
+}
+
+}  // namespace
+
+void remember_used_up(const std::filesystem::path& run_dir, const CheckpointReader& checkpoint,
+                      const std::vector<UsedUpSteps>& used_up) {
+  const nlohmann::json json = {{"checkpoint", step_name(checkpoint.state().step)},
+                               {"digest", digest_of(checkpoint)},
+                               {"used_up", to_json(used_up)}};
+  try {
+    write_file_atomically(run_dir / file_name, json.dump(2) + "\n");
+  } catch (const Error& failed) {
+    log::warning("a restart before the next checkpoint would meet the bad steps again: {}", failed.what());
+  }
+}
+
+void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
+  std::string known;
+  on_root(world, [&] {
+    if (!std::filesystem::exists(run_dir / file_name)) return;
+    const auto json = read_json_object(run_dir / file_name);
+    if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
+  });
+  known = world.broadcast(known);
+  if (!known.empty()) start.state.used_up = used_up_from_json(nlohmann::json::parse(known));
+}
+
+}  // namespace millrace
