@@ -126,7 +126,7 @@ class Producer {
     encoder_.reject(fresh_rejections(delta, data_.stripes));
     delta.append(outgoing.non_finite.take(ledger_bytes / 2));
     const auto bytes = pack_parcel({outgoing.stripe, std::move(batch), delta.to_bytes(), report()});
-    const int trainer = plan_.trainer_of[outgoing.stripe];
+    const int trainer = plan_.trainer_of.at(outgoing.stripe);
     sender_.send(trainer, outgoing.stripe, bytes, [&] {
       tell_signal();
       return false;

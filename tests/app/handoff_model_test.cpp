@@ -104,7 +104,7 @@ struct Model {
   }
 
   bool try_send(int producer, const Turn& parcel) {
-    Trainer& to = trainers[routing.trainer_of[parcel.stripe]];
+    Trainer& to = trainers[routing.trainer_of_stripe[parcel.stripe]];
     if (static_cast<int>(to.ring[producer].size() + to.held[producer].size()) >= layout.slots) return false;
     to.ring[producer].push_back(parcel);
     return true;
@@ -112,7 +112,7 @@ struct Model {
 
   bool lacks(const Trainer& trainer, int producer) const {
     return std::ranges::any_of(trainer.samples, [&](const auto& line) {
-      return routing.producer_of[line.first] == producer && line.second < per_step;
+      return routing.producer_of_stripe[line.first] == producer && line.second < per_step;
     });
   }
 

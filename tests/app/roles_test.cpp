@@ -127,32 +127,32 @@ Roles roles_of(int trainers, int producers) {
 
 TEST(PlanRouting, TrainersHaveRunsOfStripesProducersEveryPth) {
   const auto routing = plan_routing(roles_of(2, 3), 8, 32, 4);
-  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
-  EXPECT_THAT(routing.producer_of, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+  EXPECT_THAT(routing.trainer_of_stripe, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+  EXPECT_THAT(routing.producer_of_stripe, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
   EXPECT_THAT(routing.stripes_of_trainer(1), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(routing.stripes_of_producer(2), ElementsAre(2, 5));
 }
 
 TEST(PlanRouting, AllInOneProducesWhatItTrains) {
   const auto routing = plan_routing(plan_roles(Names(2), {}), 4, 8, 4);
-  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 1, 1));
-  EXPECT_EQ(routing.producer_of, routing.trainer_of);
+  EXPECT_THAT(routing.trainer_of_stripe, ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(routing.producer_of_stripe, routing.trainer_of_stripe);
 }
 
 TEST(PlanRouting, TrainersNeedNotDivideTheStripes) {
   const auto routing = plan_routing(roles_of(3, 2), 8);
-  EXPECT_THAT(routing.trainer_of, ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
+  EXPECT_THAT(routing.trainer_of_stripe, ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
   EXPECT_THAT(routing.stripes_of_trainer(2), ElementsAre(6, 7));
-  EXPECT_THAT(routing.trainers_of(1), ElementsAre(0, 1, 2));
-  EXPECT_THAT(routing.producers_of(2), ElementsAre(0, 1));
+  EXPECT_THAT(routing.trainers_served_by(1), ElementsAre(0, 1, 2));
+  EXPECT_THAT(routing.producers_serving(2), ElementsAre(0, 1));
   const auto both = plan_routing(plan_roles(Names(3), {}), 4);
-  EXPECT_THAT(both.trainer_of, ElementsAre(0, 0, 1, 2));
-  EXPECT_EQ(both.producer_of, both.trainer_of);
+  EXPECT_THAT(both.trainer_of_stripe, ElementsAre(0, 0, 1, 2));
+  EXPECT_EQ(both.producer_of_stripe, both.trainer_of_stripe);
 }
 
 // Of all trainers: runs of stripes in their order, whose lengths differ by at most one.
 void expect_even_runs(const Routing& routing, int stripes, int trainers) {
-  ASSERT_EQ(routing.trainer_of.size(), static_cast<std::size_t>(stripes));
+  ASSERT_EQ(routing.trainer_of_stripe.size(), static_cast<std::size_t>(stripes));
   ASSERT_EQ(routing.trainers(), trainers);
   std::uint32_t next = 0;
   for (int trainer = 0; trainer < trainers; ++trainer) {
@@ -179,22 +179,22 @@ void expect_every_stripe_once(const Routing& routing, int stripes, int producers
 // What a producer thinks of a trainer is what the trainer thinks of it.
 void expect_agreement(const Routing& routing, int trainers, int producers) {
   for (int producer = 0; producer < producers; ++producer) {
-    const auto served = routing.trainers_of(producer);
+    const auto served = routing.trainers_served_by(producer);
     const auto places = routing.trainer_places(producer);
     for (const auto stripe : routing.stripes_of_producer(producer))
-      EXPECT_EQ(served.at(static_cast<std::size_t>(places[stripe])), routing.trainer_of[stripe]);
+      EXPECT_EQ(served.at(static_cast<std::size_t>(places.at(stripe))), routing.trainer_of_stripe[stripe]);
     for (int trainer = 0; trainer < trainers; ++trainer) {
-      const auto sources = routing.producers_of(trainer);
+      const auto sources = routing.producers_serving(trainer);
       EXPECT_EQ(std::ranges::count(sources, producer), std::ranges::count(served, trainer));
     }
   }
   for (int trainer = 0; trainer < trainers; ++trainer) {
-    const auto sources = routing.producers_of(trainer);
+    const auto sources = routing.producers_serving(trainer);
     const auto places = routing.producer_places(trainer);
     const auto own = routing.stripes_of_trainer(trainer);
     EXPECT_EQ(places.size(), own.size());
     for (const auto stripe : own)
-      EXPECT_EQ(sources.at(static_cast<std::size_t>(places.at(stripe))), routing.producer_of[stripe]);
+      EXPECT_EQ(sources.at(static_cast<std::size_t>(places.at(stripe))), routing.producer_of_stripe[stripe]);
   }
 }
 
@@ -222,7 +222,7 @@ TEST(PlanRouting, LargeRunsToo) {
 }
 
 TEST(PlanRouting, UnequalSharesNeedNoWholeMicroBatches) {
-  EXPECT_EQ(plan_routing(roles_of(3, 1), 8, 8, 2).trainer_of, plan_routing(roles_of(3, 1), 8).trainer_of);
+  EXPECT_EQ(plan_routing(roles_of(3, 1), 8, 8, 2).trainer_of_stripe, plan_routing(roles_of(3, 1), 8).trainer_of_stripe);
   EXPECT_EQ(plan_routing(roles_of(3, 1), 32, 32, 16).stripes_of_trainer(2).size(), 10u);
   usage_error([] { plan_routing(roles_of(2, 1), 8, 8, 3); });
 }

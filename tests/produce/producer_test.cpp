@@ -105,7 +105,9 @@ TEST_P(ProducerWithSlowEncoder, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) 
   LedgerDelta delta;
   ProducerReport report;
   {
-    std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0, 1, 2}, {0, 0, 0}, size}); });
+    std::jthread producer([&] {
+      run_producer(stream, encoder, *ends.sender, plan, {{0, 1, 2}, {{0, 0}, {1, 0}, {2, 0}}, size});
+    });
     TurnOrder parcel_order({0, 1, 2}, size);
     for (int parcels = 0; parcels < 30; ++parcels) {
       const auto parcel = ends.receiver->receive(20);
@@ -170,7 +172,7 @@ TEST(Producer, EndsWhenNothingIsFinite) {
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
   try {
-    run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}});
+    run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::bad_data);
@@ -186,7 +188,7 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
-  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {0}, {4, 1}}), Error);
+  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}}), Error);
   EXPECT_THROW(ends.receiver->receive(20), Error);
 }
 

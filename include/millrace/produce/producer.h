@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "millrace/dataset/manifest.h"
@@ -13,8 +14,8 @@ namespace millrace {
 
 // What one producer makes, and for whom.
 struct ProducerPlan {
-  std::vector<std::uint32_t> stripes;  // its own
-  std::vector<int> trainer_of;         // per stripe of the run: position of the trainer that trains it
+  std::vector<std::uint32_t> stripes;       // its own
+  std::map<std::uint32_t, int> trainer_of;  // of each of them: position of the trainer that trains it
   TurnSize parcel;
   RejectedList* rejected = nullptr;  // gets what cannot be encoded; null = nobody wants it
 };

@@ -80,50 +80,52 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
 }
 
 int Routing::trainers() const {
-  return trainer_of.empty() ? 0 : trainer_of.back() + 1;
+  return trainer_of_stripe.empty() ? 0 : trainer_of_stripe.back() + 1;
 }
 
 bool Routing::is_even() const {
-  return trainer_of.empty() || trainer_of.size() % static_cast<std::size_t>(trainers()) == 0;
+  return trainer_of_stripe.empty() || trainer_of_stripe.size() % static_cast<std::size_t>(trainers()) == 0;
 }
 
 std::vector<std::uint32_t> Routing::stripes_of_trainer(int trainer) const {
   std::vector<std::uint32_t> stripes;
-  for (std::uint32_t stripe = 0; stripe < trainer_of.size(); ++stripe)
-    if (trainer_of[stripe] == trainer) stripes.push_back(stripe);
+  for (std::uint32_t stripe = 0; stripe < trainer_of_stripe.size(); ++stripe)
+    if (trainer_of_stripe[stripe] == trainer) stripes.push_back(stripe);
   return stripes;
 }
 
 std::vector<std::uint32_t> Routing::stripes_of_producer(int producer) const {
   std::vector<std::uint32_t> stripes;
-  for (std::uint32_t stripe = 0; stripe < producer_of.size(); ++stripe)
-    if (producer_of[stripe] == producer) stripes.push_back(stripe);
+  for (std::uint32_t stripe = 0; stripe < producer_of_stripe.size(); ++stripe)
+    if (producer_of_stripe[stripe] == producer) stripes.push_back(stripe);
   return stripes;
 }
 
-std::vector<int> Routing::trainers_of(int producer) const {
+std::vector<int> Routing::trainers_served_by(int producer) const {
   std::set<int> found;
-  for (const auto stripe : stripes_of_producer(producer)) found.insert(trainer_of[stripe]);
+  for (const auto stripe : stripes_of_producer(producer)) found.insert(trainer_of_stripe[stripe]);
   return {found.begin(), found.end()};
 }
 
-std::vector<int> Routing::producers_of(int trainer) const {
+std::vector<int> Routing::producers_serving(int trainer) const {
   std::set<int> found;
-  for (const auto stripe : stripes_of_trainer(trainer)) found.insert(producer_of[stripe]);
+  for (const auto stripe : stripes_of_trainer(trainer)) found.insert(producer_of_stripe[stripe]);
   return {found.begin(), found.end()};
 }
 
-std::vector<int> Routing::trainer_places(int producer) const {
-  const auto trainers = trainers_of(producer);
-  std::vector<int> places;
-  for (const int trainer : trainer_of) places.push_back(position_in(trainers, trainer));
+std::map<std::uint32_t, int> Routing::trainer_places(int producer) const {
+  const auto trainers = trainers_served_by(producer);
+  std::map<std::uint32_t, int> places;
+  for (const auto stripe : stripes_of_producer(producer))
+    places[stripe] = position_in(trainers, trainer_of_stripe[stripe]);
   return places;
 }
 
 std::map<std::uint32_t, int> Routing::producer_places(int trainer) const {
-  const auto producers = producers_of(trainer);
+  const auto producers = producers_serving(trainer);
   std::map<std::uint32_t, int> places;
-  for (const auto stripe : stripes_of_trainer(trainer)) places[stripe] = position_in(producers, producer_of[stripe]);
+  for (const auto stripe : stripes_of_trainer(trainer))
+    places[stripe] = position_in(producers, producer_of_stripe[stripe]);
   return places;
 }
 
@@ -150,8 +152,8 @@ Routing plan_routing(const Roles& roles, int stripes) {
   Routing routing;
   for (int stripe = 0; stripe < stripes; ++stripe) {
     const int trainer = static_cast<int>(std::int64_t{stripe} * trainers / stripes);
-    routing.trainer_of.push_back(trainer);
-    routing.producer_of.push_back(roles.all_in_one ? trainer : stripe % producers);
+    routing.trainer_of_stripe.push_back(trainer);
+    routing.producer_of_stripe.push_back(roles.all_in_one ? trainer : stripe % producers);
   }
   return routing;
 }
@@ -175,7 +177,7 @@ std::string describe(const Roles& roles) {
 std::string describe_shares(const Routing& routing) {
   if (routing.is_even()) return {};
   std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));
-  for (const int trainer : routing.trainer_of) ++shares[static_cast<std::size_t>(trainer)];
+  for (const int trainer : routing.trainer_of_stripe) ++shares[static_cast<std::size_t>(trainer)];
   constexpr std::size_t max_listed = 64;
   if (shares.size() <= max_listed) return fmt::format("stripes {}", fmt::join(shares, " "));
   const auto [fewest, most] = std::ranges::minmax(shares);

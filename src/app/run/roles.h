@@ -32,17 +32,17 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
 // Stripes -> trainers and producers: trainer t has every stripe s with s T / S == t (rounded down), a run of stripes,
 // and no trainer has two more than another. Producer p has every stripe s with s % P == p.
 struct Routing {
-  std::vector<int> trainer_of, producer_of;  // per stripe, positions in Roles
+  std::vector<int> trainer_of_stripe, producer_of_stripe;  // positions in Roles
   int trainers() const;
   bool is_even() const;  // all trainers have equally many stripes
   std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
   std::vector<std::uint32_t> stripes_of_producer(int producer) const;
   // Positions of the trainers that a producer serves, and of the producers that serve a trainer.
-  std::vector<int> trainers_of(int producer) const;
-  std::vector<int> producers_of(int trainer) const;
-  // Per stripe of the run, where its trainer stands in trainers_of(producer); per stripe of the trainer, where its
-  // producer stands in producers_of(trainer).
-  std::vector<int> trainer_places(int producer) const;
+  std::vector<int> trainers_served_by(int producer) const;
+  std::vector<int> producers_serving(int trainer) const;
+  // Per stripe of the producer, where its trainer stands in trainers_served_by(producer); per stripe of the trainer,
+  // where its producer stands in producers_serving(trainer).
+  std::map<std::uint32_t, int> trainer_places(int producer) const;
   std::map<std::uint32_t, int> producer_places(int trainer) const;
 };
 

@@ -65,7 +65,7 @@ void produce(const Rounds& rounds, const Start& start, ParcelSender& sender) {
 RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
   const auto& plan = rounds.plan;
   const int self = position_in(plan.roles.producers, rounds.rank());
-  const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_of(self));
+  const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_served_by(self));
   const auto sender = make_mpi_sender(rounds.handoff, trainers, plan.handoff());
   phase::current = phase::producing;
   try {
@@ -112,7 +112,7 @@ RoundEnd train(Rounds& rounds, const Group& trainers, const Start& start, Parcel
 
 RoundEnd train_on_parcels(Rounds& rounds, const Group& trainers, const Start& start) {
   const auto& plan = rounds.plan;
-  const auto producers = pick(plan.roles.producers, plan.routing.producers_of(trainers.rank()));
+  const auto producers = pick(plan.roles.producers, plan.routing.producers_serving(trainers.rank()));
   const auto receiver = make_mpi_receiver(rounds.handoff, producers, plan.handoff());
   return train(rounds, trainers, start, *receiver);
 }

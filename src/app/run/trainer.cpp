@@ -87,7 +87,7 @@ DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) c
   options.text_encoder = text_encoder_;
   options.device = session_.device;
   options.dtype = dtype_;
-  options.producers = plan_.routing.producers_of(self);
+  options.producers = plan_.routing.producers_serving(self);
   options.slots = plan_.handoff().slots;
   BatchReceiver batches(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe,
                         /*pinned=*/session_.device.is_cuda());

@@ -30,7 +30,7 @@ int encoder_batch(const TrainConfig& c, std::size_t producers) {
 
 // Until the trainers have what they need.
 void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline, int producer,
-             const EncoderNetworks& networks, const std::vector<int>& trainer_of, ParcelSender& sender) {
+             const EncoderNetworks& networks, const std::map<std::uint32_t, int>& trainer_of, ParcelSender& sender) {
   EncodePipeline encodings(plan.config, pipeline, plan.data, plan.encoding, session.device, session.world.rank(),
                            networks);
   StreamOptions unshuffled;
@@ -118,7 +118,7 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
 static void produce_for_trainers(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
                                  const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
   const int self = position_in(roles.producers, session.world.rank());
-  const auto trainers = pick(roles.trainers, plan.routing.trainers_of(self));
+  const auto trainers = pick(roles.trainers, plan.routing.trainers_served_by(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
   produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender);
 }
@@ -127,7 +127,7 @@ static std::vector<EncodedBatch> collect_from_producers(const Session& session, 
                                                         const Roles& roles, const Group& handoff, const Group& trainers,
                                                         double limit_seconds) {
   const int self = position_in(roles.trainers, session.world.rank());
-  const auto producers = pick(roles.producers, plan.routing.producers_of(self));
+  const auto producers = pick(roles.producers, plan.routing.producers_serving(self));
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes(), slots});
   return collect(plan, plan.routing.producer_places(self), *receiver, trainers, limit_seconds);
 }
