@@ -76,34 +76,33 @@ void Trainer::build(const Start& start) {
 
 DiffusionTask Trainer::make_task(const Start& start, ParcelReceiver& receiver) const {
   const int self = trainers_.rank();
-  DiffusionTask::Options options;
-  options.objective = plan_.config.objective;
-  options.seed = plan_.config.run.seed;
-  options.global_batch = plan_.config.batch.global;
-  options.first_place = static_cast<int>(plan_.routing.stripes_of_trainer(self).front()) * plan_.samples_per_stripe;
-  options.step = start.state.step;
-  options.latent_scale = vae_.latent_scale();
-  options.null_text = null_text_;
-  options.text_encoder = text_encoder_;
-  options.device = session_.device;
-  options.dtype = dtype_;
-  options.producers = plan_.routing.producers_serving(self);
-  options.slots = plan_.handoff().slots;
+  const DiffusionTask::Options options{
+      .objective = plan_.config.objective,
+      .seed = plan_.config.run.seed,
+      .global_batch = plan_.config.batch.global,
+      .first_place = static_cast<int>(plan_.routing.stripes_of_trainer(self).front()) * plan_.samples_per_stripe,
+      .step = start.state.step,
+      .latent_scale = vae_.latent_scale(),
+      .null_text = null_text_,
+      .text_encoder = text_encoder_,
+      .device = session_.device,
+      .dtype = dtype_,
+      .producers = plan_.routing.producers_serving(self),
+      .slots = plan_.handoff().slots};
   BatchReceiver batches(receiver, plan_.routing.producer_places(self), plan_.samples_per_stripe,
                         /*pinned=*/session_.device.is_cuda());
   return {unet_, schedule_, std::move(batches), receiver, options};
 }
 
 Validation Trainer::make_validation() {
-  Validation::Options options;
-  options.every = plan_.config.validation.every;
-  options.objective = plan_.config.objective;
-  options.samples = std::int64_t{plan_.validation->batches} * plan_.validation->global_batch;
-  options.micro_batch = plan_.config.batch.micro;
-  options.text_encoder = text_encoder_;
-  options.latent_scale = vae_.latent_scale();
-  options.device = session_.device;
-  options.dtype = dtype_;
+  const Validation::Options options{.every = plan_.config.validation.every,
+                                    .objective = plan_.config.objective,
+                                    .samples = std::int64_t{plan_.validation->batches} * plan_.validation->global_batch,
+                                    .micro_batch = plan_.config.batch.micro,
+                                    .text_encoder = text_encoder_,
+                                    .latent_scale = vae_.latent_scale(),
+                                    .device = session_.device,
+                                    .dtype = dtype_};
   return {unet_, schedule_, std::move(validation_batches_), options};
 }
 
