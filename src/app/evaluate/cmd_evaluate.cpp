@@ -10,6 +10,7 @@
 #include "evaluate/evaluate_job.h"
 #include "evaluate/evaluation.h"
 #include "evaluate/run_evaluation.h"
+#include "millrace/core/files.h"
 #include "run/session.h"
 
 namespace millrace {
