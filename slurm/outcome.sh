@@ -10,10 +10,10 @@ unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is s
 
 say() { printf '[%s %s] %s\n' "${supervisor:-supervise}" "$(date +%H:%M:%S)" "$*"; }
 
-# json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none.
+# json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none, or null.
 json_value() {
   local pair="\"$2\": *(\"(([^\"\\]|\\\\.)*)\"|-?[0-9][-+.0-9eE]*|true|false|null)"
-  if [[ $(cat "$1" 2> /dev/null) =~ $pair ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
+  if [[ $(cat "$1" 2> /dev/null) =~ $pair && ${BASH_REMATCH[1]} != null ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
 # runs_once COMMAND ARGUMENT...: whether it only tries or tells something: there is nothing to go on with.
@@ -147,7 +147,7 @@ verdict() {
     requeue)
       # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
       # the others to stop; these are failures all the same.
-      if [[ $exit =~ ^(null|75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
+      if [[ $exit =~ ^(75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
       ;;
     *) echo "$restart" ;;
   esac

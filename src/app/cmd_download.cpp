@@ -18,28 +18,27 @@ struct DownloadRoot : DownloadFile {
 
 void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   const DownloadCounts& counts = result.counts;
-  fmt::print("{}  {}: {} archives, {} were finished before\n", result.finished ? "done" : "stopped", config.out.value,
-             counts.shards, counts.shards_before);
+  say("{}  {}: {} archives, {} were finished before\n", result.finished ? "done" : "stopped", config.out.value,
+      counts.shards, counts.shards_before);
   if (counts.rows() > 0)
-    fmt::print("  images  {}, {:.0f}/s, {}\n", counts.describe(), counts.successes / std::max(result.seconds, 1e-3),
-               format_time(result.seconds));
+    say("  images  {}, {:.0f}/s, {}\n", counts.describe(), counts.successes / std::max(result.seconds, 1e-3),
+        format_time(result.seconds));
   if (!result.finished) {
-    fmt::print("  next    the same command again: finished archives stay\n");
+    say("  next    the same command again: finished archives stay\n");
   } else if (counts.retryable > 0) {
-    fmt::print("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
-               counts.retryable);
+    say("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
+        counts.retryable);
   } else {
-    fmt::print("  next    millrace train data.train.path={} ...\n", config.out.value);
+    say("  next    millrace train data.train.path={} ...\n", config.out.value);
   }
 }
 
 int dry_run(const Group& group, const DownloadConfig& config) {
   on_root(group, [&] {
     const DownloadPlan plan = plan_download(config);
-    fmt::print("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
-               config.rows_per_file, plan.finished, config.out.value);
-    fmt::print("dry run: nothing was written, and nobody was asked for an image\n");
-    std::fflush(stdout);
+    say("{} lists, {} archives of up to {} rows, {} of them finished in {}\n", plan.lists, plan.shards,
+        config.rows_per_file, plan.finished, config.out.value);
+    say("dry run: nothing was written, and nobody was asked for an image\n");
   });
   return 0;
 }

@@ -5,7 +5,7 @@
 namespace millrace {
 
 static int run_env(const CommandLine&) {
-  for (const auto& [name, text] : describe_environment()) fmt::print("{:<12} {}\n", name, text);
+  for (const auto& [name, text] : describe_environment()) say("{:<12} {}\n", name, text);
   return 0;
 }
 

@@ -20,6 +20,9 @@ struct ExportConfig {
 };
 
 CheckpointReader checkpoint_of(const CommandLine& line) {
+  if (line.has("run") == line.has("checkpoint"))
+    throw Error(Exit::usage, "export needs one of --run and --checkpoint",
+                "--run takes a run's newest valid checkpoint");
   if (auto checkpoint = line.find("checkpoint")) {
     if (!std::filesystem::is_directory(*checkpoint)) fail(Exit::io, "--checkpoint {}: no such folder", *checkpoint);
     return CheckpointReader::open(*checkpoint);
@@ -34,7 +37,7 @@ ExportRequest::Format format_of(const CommandLine& line) {
   const auto word = line.find("format").value_or("diffusers");
   if (word == "diffusers") return ExportRequest::Format::diffusers;
   if (word != "ldm") fail(Exit::usage, "--format {}: it is diffusers or ldm", word);
-  if (fs::path(line.get("out")).extension() != ".safetensors")
+  if (std::filesystem::path(line.get("out")).extension() != ".safetensors")
     fail(Exit::usage, "--out {}: --format ldm writes a file, which ends in .safetensors", line.get("out"));
   return ExportRequest::Format::ldm;
 }
@@ -47,23 +50,23 @@ int run_export(const CommandLine& line) {
                               .weights = loaded.root.weights,
                               .format = format_of(line)};
   if (line.dry_run) {
-    fmt::print("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
-               request.checkpoint.path().string());
+    say("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
+        request.checkpoint.path().string());
     return 0;
   }
   export_checkpoint(request);
   if (request.format == ExportRequest::Format::ldm) {
-    fmt::print("{}: U-Net, VAE and text encoder in one file, for ComfyUI, web UIs and diffusers' from_single_file\n",
-               request.out.string());
+    say("{}: U-Net, VAE and text encoder in one file, for ComfyUI, web UIs and diffusers' from_single_file\n",
+        request.out.string());
     return 0;
   }
   if (export_kind(request.checkpoint) == ExportKind::vae) {
-    fmt::print("{}: a VAE's folder, for AutoencoderKL.from_pretrained, or as vae in a pipeline folder\n",
-               request.out.string());
+    say("{}: a VAE's folder, for AutoencoderKL.from_pretrained, or as vae in a pipeline folder\n",
+        request.out.string());
     return 0;
   }
-  fmt::print("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
-             request.out.string(), request.out.string());
+  say("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
+      request.out.string(), request.out.string());
   return 0;
 }
 

@@ -40,7 +40,7 @@ int run_init(const CommandLine& line) {
   const auto preset = parse_preset(line.get("preset"));
   const fs::path out = line.get("out");
   if (line.dry_run) {
-    fmt::print("dry run: nothing was written; {} would be made: {}\n", out.string(), line.get("preset"));
+    say("dry run: nothing was written; {} would be made: {}\n", out.string(), line.get("preset"));
     return 0;
   }
   const auto scratch = fs::temp_directory_path() / fmt::format("millrace-tokenizer-{}", ::getpid());
@@ -55,8 +55,8 @@ int run_init(const CommandLine& line) {
     throw;
   }
   fs::remove_all(scratch);
-  fmt::print("{}: {} {}, in {:.1f} s\n", out.string(), line.get("preset"),
-             seed ? fmt::format("with random weights, seed {}", *seed) : "without weights", watch.seconds());
+  say("{}: {} {}, in {:.1f} s\n", out.string(), line.get("preset"),
+      seed ? fmt::format("with random weights, seed {}", *seed) : "without weights", watch.seconds());
   return 0;
 }
 

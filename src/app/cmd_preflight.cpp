@@ -52,16 +52,15 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
   }
   checkup.finish();
   if (checkup.is_root())
-    fmt::print("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n",
-               checkup.seconds());
+    say("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n", checkup.seconds());
 }
 
 int check_allocation(World& world, const CommandLine& line, Deadline& deadline) {
   Checkup checkup(world, world.hosts(), deadline);
   log::init({"", world.rank(), checkup.is_root(), ""});
   if (checkup.is_root() && !line.print_config)
-    fmt::print("millrace {} preflight, {} {}\n\n  {:<13} {:<9} {}\n", MILLRACE_VERSION, world.size(),
-               world.size() == 1 ? "rank" : "ranks", "check", "result", "detail");
+    say("millrace {} preflight, {} {}\n\n  {:<13} {:<9} {}\n", MILLRACE_VERSION, world.size(),
+        world.size() == 1 ? "rank" : "ranks", "check", "result", "detail");
   ScratchFolder scratch;
   std::optional<Watchdog> watchdog;
   if (world.size() > 1)

@@ -158,12 +158,11 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
     if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
     write_state(plan, progress.ledger().total(), finished);
     log::progress("");
-    fmt::print("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped",
-               progress.describe(), plan.encoding.cache->string(),
-               finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
-                                      plan.encoding.cache->string())
-                        : "the same command again: it resumes where it stopped");
-    std::fflush(stdout);
+    say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
+        plan.encoding.cache->string(),
+        finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
+                               plan.encoding.cache->string())
+                 : "the same command again: it resumes where it stopped");
   }
   if (finished) return static_cast<int>(Exit::done);
   leave_within(15, Exit::requeue, "stopped, with all in place; a thread still waits for what it reads");

@@ -112,7 +112,7 @@ int run_probe(const CommandLine& line) {
     if (tensor.is_floating_point()) tensor = tensor.to(torch::kFloat32);
   }
   if (line.dry_run) {
-    fmt::print("dry run: nothing was written; {} tensors would go to {}\n", results.size(), output);
+    say("dry run: nothing was written; {} tensors would go to {}\n", results.size(), output);
     return 0;
   }
   write_tensors(output, results);

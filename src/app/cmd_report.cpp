@@ -30,14 +30,14 @@ int run_report(const CommandLine& line) {
     if (run.base.name.empty()) run.base = defaults_of(run);
   }
   if (line.dry_run) {
-    fmt::print("dry run: nothing was written; the report would be {}\n", out.string());
+    say("dry run: nothing was written; the report would be {}\n", out.string());
     return 0;
   }
   const auto report = make_report(runs);
   if (out.has_parent_path()) fs::create_directories(out.parent_path());
   write_file_atomically(out, render_html(report));
   write_file_atomically(twin, render_markdown(report));
-  fmt::print("{} (and {})\n", out.string(), twin.string());
+  say("{} (and {})\n", out.string(), twin.string());
   return 0;
 }
 

@@ -49,9 +49,14 @@ struct AutoencoderPlan {
   Routing routing = {};
   ShardPlan shards = {};
   Start start = {};
+  bool is_finished = false;  // all was trained and exported before
 
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
 };
+
+bool holds_the_end(const fs::path& run_dir) {
+  return fs::exists(run_dir / "DONE") && fs::exists(run_dir / "pipeline");
+}
 
 AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
   const auto& world = session.world.group();
@@ -69,10 +74,13 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
     plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
   });
+  check_same_devices(session, plan.roles.trainers);
   check_shared_gpus(session, plan.roles.trainers);
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest);
+  plan.is_finished = world.any(world.rank() == 0 && holds_the_end(c.run.dir.value) && plan.start.checkpoint &&
+                               reached(c.duration, plan.start.state.point()));
   startup::done("checkpoint");
   return plan;
 }
@@ -87,13 +95,6 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
     log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
 }
 
-// All was trained and exported before.
-bool is_finished(const AutoencoderPlan& plan) {
-  const fs::path dir = plan.config.run.dir.value;
-  return plan.start.checkpoint && reached(plan.config.duration, plan.start.state.point()) && fs::exists(dir / "DONE") &&
-         fs::exists(dir / "pipeline");
-}
-
 int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {
   if (session.is_root())
     log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
@@ -105,8 +106,8 @@ int dry_run(const Session& session, const AutoencoderPlan& plan) {
   if (!session.is_root()) return 0;
   print_start(session, plan);
   print_dry_run(plan.config.run.dir.value,
-                is_finished(plan) ? fmt::format("train nothing: step {} is the duration", plan.start.state.step)
-                                  : fmt::format("train from step {}", plan.start.state.step));
+                plan.is_finished ? fmt::format("train nothing: step {} is the duration", plan.start.state.step)
+                                 : fmt::format("train from step {}", plan.start.state.step));
   return 0;
 }
 
@@ -132,9 +133,8 @@ int finish(const Session& session, const fs::path& dir, const RunLease& lease, c
   export_vae(checkpoint, out);
   const auto kind = export_kind(checkpoint);
   finish_run(Group(), dir, lease, result, next_step(kind, out));
-  fmt::print("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to {}\n",
-             scaling_factor_of(checkpoint),
-             (out / (kind == ExportKind::pipeline ? "vae/config.json" : "config.json")).string());
+  say("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to {}\n", scaling_factor_of(checkpoint),
+      (out / (kind == ExportKind::pipeline ? "vae/config.json" : "config.json")).string());
   return 0;
 }
 
@@ -209,7 +209,7 @@ int run_train_autoencoder(const CommandLine& line) {
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     if (line.dry_run) return dry_run(session, plan);
-    if (is_finished(plan)) return say_nothing_is_left(session, plan);
+    if (plan.is_finished) return say_nothing_is_left(session, plan);
     return run_trainers(session, plan, line.inputs, watch);
   });
 }

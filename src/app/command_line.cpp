@@ -1,8 +1,9 @@
 #include "command_line.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/program_options.hpp>
+#include <filesystem>
+#include <string_view>
 
 #include "millrace/config/closest.h"
 #include "millrace/core/error.h"
@@ -22,17 +23,11 @@ std::string CommandLine::get(const std::string& name) const {
 }
 
 bool is_override(const std::string& argument) {
-  static constexpr std::array standalone = {"config", "duration", "seed", "weights", "threads"};
-  const auto equals = argument.find('=');
-  if (equals == argument.npos || equals == 0) return false;
-  const auto key = argument.substr(0, equals);
-  if (!std::all_of(key.begin(), key.end(), [](unsigned char c) {
-        return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '[' || c == ']';
-      }))
-    return false;
-  const auto dot = key.find('.');
-  return (dot != key.npos && dot > 0 && dot + 1 < key.size()) ||
-         std::find(standalone.begin(), standalone.end(), key) != standalone.end();
+  const auto key = argument.substr(0, argument.find('='));
+  if (key.empty() || key == argument || key.front() == '.' || key.front() == '-' || key.back() == '.') return false;
+  return std::ranges::all_of(key, [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("_.-[]").find(c) != std::string_view::npos;
+  });
 }
 
 static po::options_description describe(const std::vector<OptionSpec>& options) {
@@ -59,25 +54,37 @@ static bool takes_one(const std::string& argument, const std::vector<OptionSpec>
          });
 }
 
+// Behind an option that takes texts (`--prompt "E=mc2" threads=2 generate.steps=30`) only what hardly is one of them.
+static bool is_no_text(const std::string& override) {
+  const auto key = override.substr(0, override.find('='));
+  return key == "threads" || key == "seed" || key.find('.') != key.npos;
+}
+
 [[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {
   std::vector<std::string> known = {"--config", "--print-config", "--dry-run", "--help"};
   for (const auto& option : options) known.push_back("--" + option.name);
   const auto name = argument.substr(0, argument.find('='));
   throw Error(Exit::usage, fmt::format("unknown option {}{}", argument, config::did_you_mean(name, known)),
-              "see --help");
+              "settings are given as section.key=value, without dashes; see --help");
 }
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
                                bool takes_paths) {
   CommandLine line;
   std::vector<std::string> rest;
+  bool among_texts = false;  // behind an option that takes many
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
+    if (argument.starts_with("--"))
+      among_texts = std::ranges::any_of(options, [&](const OptionSpec& option) {
+        return option.takes == OptionSpec::Takes::many && argument.substr(0, argument.find('=')) == "--" + option.name;
+      });
     if (i > 0 && takes_one(arguments[i - 1], options)) {
       rest.push_back(argument);
     } else if (argument.starts_with("config=")) {
       rest.push_back("--" + argument);
-    } else if (is_override(argument) && !(takes_paths && argument.find('/') < argument.find('='))) {
+    } else if (is_override(argument) && (!among_texts || is_no_text(argument)) &&
+               !(takes_paths && std::filesystem::exists(argument))) {
       line.inputs.overrides.push_back(argument);
     } else {
       rest.push_back(argument);

@@ -37,7 +37,7 @@ struct CommandLine {
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
                                bool takes_paths);
 
-// "section.key=value", or one of the few keys that stand alone.
+// "section.key=value" or "key=value".
 bool is_override(const std::string& argument);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ std::vector<OptionSpec> options_of(const Command& command) {
   if (command.schema) {
     options.push_back({"config", "FILE", "settings from a YAML file; may be repeated, later ones win"});
     options.push_back({"print-config[=json]", "", "print all settings with their origin and stop"});
-    options.push_back({"dry-run", "", "make the plan, print it, write nothing and stop; weights are not read"});
+    options.push_back({"dry-run", "", "check the settings, print the plan where there is one, write nothing and stop"});
   }
   return options;
 }
@@ -38,13 +38,11 @@ std::string roff(const std::string& text) {
 }  // namespace
 
 void print_overview(const std::vector<Command>& commands) {
-  fmt::print(
-      "millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... "
+  say("millrace {} - Stable Diffusion pre-training as one MPI program\n\nusage: millrace COMMAND [--config FILE]... "
       "[section.key=value]...\n\n",
       MILLRACE_VERSION);
-  for (const auto& command : commands) fmt::print("  {:<18} {}\n", command.name, command.summary);
-  fmt::print(
-      "\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
+  for (const auto& command : commands) say("  {:<18} {}\n", command.name, command.summary);
+  say("\nmillrace COMMAND --help [SECTION] lists a command's options and settings; --print-config[=json] shows where "
       "each is from.\nmillrace --licenses lists the libraries in use, --version tells this program's version.\n"
       "Exit codes: {}.\n",
       exit_codes);
@@ -56,33 +54,31 @@ void print_help(const Command& command, const std::string& section) {
     return;
   }
   if (section.empty()) {
-    fmt::print("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
+    say("{}\n\nusage: millrace {} {}\n", command.summary, command.name, command.usage);
     for (const auto& option : options_of(command))
-      fmt::print("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
+      say("  --{:<24} {}\n", option.name + (option.value.empty() ? "" : " " + option.value), option.help);
   }
-  if (command.schema) fmt::print("\n{}", config::help(command.schema(), section));
+  if (command.schema) say("\n{}", config::help(command.schema(), section));
 }
 
 void print_man_page(const std::vector<Command>& commands) {
-  fmt::print(
-      ".TH MILLRACE 1 \"\" \"millrace {}\" \"User Commands\"\n.SH NAME\nmillrace \\- Stable Diffusion pre\\-training "
+  say(".TH MILLRACE 1 \"\" \"millrace {}\" \"User Commands\"\n.SH NAME\nmillrace \\- Stable Diffusion pre\\-training "
       "as one "
       "MPI program\n.SH SYNOPSIS\n.B millrace\n\\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE\\fR]... "
       "[\\fIsection.key\\fR=\\fIvalue\\fR]...\n.SH COMMANDS\n",
       MILLRACE_VERSION);
   for (const auto& command : commands) {
-    fmt::print(".SS {}\n{}\n.PP\n\\fBmillrace {}\\fR {}\n", roff(command.name), roff(command.summary),
-               roff(command.name), roff(command.usage));
+    say(".SS {}\n{}\n.PP\n\\fBmillrace {}\\fR {}\n", roff(command.name), roff(command.summary), roff(command.name),
+        roff(command.usage));
     for (const auto& option : options_of(command))
-      fmt::print(".TP\n\\fB\\-\\-{}\\fR {}\n{}\n", roff(option.name), roff(option.value), roff(option.help));
+      say(".TP\n\\fB\\-\\-{}\\fR {}\n{}\n", roff(option.name), roff(option.value), roff(option.help));
   }
-  fmt::print(".SH SETTINGS\n");
+  say(".SH SETTINGS\n");
   for (const auto& command : commands) {
     if (!command.schema) continue;
-    fmt::print(".SS {}\n.nf\n{}.fi\n", roff(command.name), roff(config::help(command.schema(), "")));
+    say(".SS {}\n.nf\n{}.fi\n", roff(command.name), roff(config::help(command.schema(), "")));
   }
-  fmt::print(
-      ".SH EXIT STATUS\n{}.\n.SH FILES\nMILLRACE_DOC, which the modulefile sets, names the folder of README.md and "
+  say(".SH EXIT STATUS\n{}.\n.SH FILES\nMILLRACE_DOC, which the modulefile sets, names the folder of README.md and "
       "docs/.\n",
       roff(exit_codes));
 }

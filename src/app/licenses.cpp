@@ -5,6 +5,7 @@
 #include <array>
 
 #include "millrace/nn/device.h"
+#include "report.h"
 
 namespace millrace {
 namespace {
@@ -44,13 +45,13 @@ constexpr std::array cuda_libraries = {
 };
 
 void print_row(const Library& library) {
-  fmt::print("  {:<22} {:<32} {}\n", library.name, library.license, library.use);
+  say("  {:<22} {:<32} {}\n", library.name, library.license, library.use);
 }
 
 }  // namespace
 
 void print_licenses() {
-  fmt::print("millrace {}: MIT. It uses these libraries, which keep their own licences:\n\n", MILLRACE_VERSION);
+  say("millrace {}: MIT. It uses these libraries, which keep their own licences:\n\n", MILLRACE_VERSION);
   for (const auto& library : libraries) print_row(library);
   if (built_with_cuda())
     for (const auto& library : cuda_libraries) print_row(library);

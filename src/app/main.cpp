@@ -42,6 +42,12 @@ bool is_first_process() {
   return launch_rank().value_or("0") == "0";
 }
 
+// The exit code of what exists to tell something.
+int told(int code = 0) {
+  check_out();
+  return code;
+}
+
 int run(const std::vector<std::string>& arguments) {
   const auto commands = all_commands();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
@@ -50,26 +56,31 @@ int run(const std::vector<std::string>& arguments) {
     } else {
       print_overview(commands);
     }
-    return arguments.empty() ? static_cast<int>(Exit::usage) : 0;
+    return told(arguments.empty() ? static_cast<int>(Exit::usage) : 0);
   }
   if (arguments[0] == "--version") {
-    fmt::print("millrace {}\n", MILLRACE_VERSION);
-    return 0;
+    say("millrace {}\n", MILLRACE_VERSION);
+    return told();
   }
   if (arguments[0] == "--licenses") {
     print_licenses();
-    return 0;
+    return told();
   }
   const auto& command = find_command(commands, arguments[0]);
   auto line = parse_command_line({arguments.begin() + 1, arguments.end()}, command.options, command.takes_paths);
   line.command = command.name;
+  for (const auto& setting : line.inputs.overrides)
+    if (!command.schema && !setting.starts_with("threads="))
+      throw Error(Exit::usage, fmt::format("{} has no settings: {}", command.name, setting),
+                  fmt::format("millrace {} --help lists its options", command.name));
   if (command.heeds_signals) stop::install();  // before anything that takes time
   if (line.help) {
     print_help(command, *line.help);
-    return 0;
+    return told();
   }
   if (!command.on_ranks && !is_first_process()) return 0;  // one process does it
-  return command.run(line);
+  const int code = command.run(line);
+  return command.on_ranks ? code : told(code);
 }
 
 // Every rank of a launched run finds the same mistake in its command line; one report is enough.

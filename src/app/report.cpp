@@ -10,8 +10,17 @@
 namespace millrace {
 
 void print_out(const std::string& text) {
-  std::fputs((text.ends_with('\n') ? text : text + '\n').c_str(), stdout);
+  write_out(text.ends_with('\n') ? text : text + '\n');
+}
+
+void write_out(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+void check_out() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    throw Error(Exit::io, "what stands on standard output is not whole: it could not be written");
 }
 
 void report(const Error& error, const std::string& who) {
@@ -29,7 +38,8 @@ void report(const Error& error, const std::string& who) {
 }
 
 void report_unread(const std::vector<std::string>& keys) {
-  if (!keys.empty()) fmt::print(stderr, "millrace: this command does not read {}\n", fmt::join(keys, ", "));
+  if (keys.empty()) return;
+  std::fputs(fmt::format("millrace: this command does not read {}\n", fmt::join(keys, ", ")).c_str(), stderr);
 }
 
 }  // namespace millrace

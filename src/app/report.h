@@ -9,6 +9,17 @@ namespace millrace {
 // To stdout, with a line's end.
 void print_out(const std::string& text);
 
+// The same as it is, without an end of the line. None of these fails: what a command that was computing for days could
+// not tell is no reason to lose it. Commands that exist to print ask `check_out` at their end.
+void write_out(const std::string& text);
+template <class... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  write_out(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Error(io) where something on stdout could not be written.
+void check_out();
+
 // The last words of a process: to the screen, and to this rank's log file where it is open. `who` says whose they are
 // ("rank 2 on node7") where it matters.
 void report(const Error& error, const std::string& who = {});

@@ -42,8 +42,8 @@ struct Beat {
   std::uint64_t run = 0;  // of another run that once had the port: thrown away
   std::int32_t rank = 0;
   std::int32_t leaves = 0;
-  std::int32_t wants_stacks = 0;  // all ranks are to write theirs: for the how manieth time
-  std::int32_t has_stacks = 0;    // the last time that this rank has; said by rank 0: that all have who can
+  std::int32_t wants_stacks = 0;  // number of the request to all ranks to write theirs
+  std::int32_t has_stacks = 0;    // the last request that this rank has met; said by rank 0: that all have who can
   std::int64_t step = 0;
   double unchanged_seconds = 0, slow_step_seconds = 0;
   char phase[24] = {}, awaited[32] = {};

@@ -34,12 +34,32 @@ void prefer_shared_memory() {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
+// How many processes the launcher has started, as it says itself; 0: it does not. Open MPI's own word comes first: what
+// mpirun starts under Slurm inherits that of its daemon's step.
+int launched_processes() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  return 0;
+}
+
+// Another MPI's launcher leaves each process a world of its own: each would do all of the work, into the same folder.
+void refuse_alone_among_many(int launched) {
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1 || launched < 2) return;
+  throw Error(
+      Exit::usage,
+      fmt::format("one of {} processes, but it cannot find the others: their launcher is of another MPI", launched),
+      fmt::format("this program speaks {}: start it with its mpirun, or with srun --mpi=pmix", mpi_version()));
+}
+
 Group join_world() {
   if (!World::launched()) {
     refuse_srun_without_pmi();
     return Group();
   }
   prefer_shared_memory();
+  const int launched = launched_processes();  // before MPI sets variables of its own
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
   if (provided < MPI_THREAD_SERIALIZED) {
@@ -47,6 +67,7 @@ Group join_world() {
                 "use an MPI library with MPI_THREAD_SERIALIZED");
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  refuse_alone_among_many(launched);
   return Group(MpiGroup(MPI_COMM_WORLD, std::make_shared<double>(default_limit_seconds)).duplicate());
 }
 

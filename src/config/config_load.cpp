@@ -33,6 +33,8 @@ void merge(Node& into, Node from, const Section* section) {
       into.children.push_back(std::move(child));
     } else if (old->kind == Node::Kind::map && child.kind == Node::Kind::map) {
       merge(*old, std::move(child), child_section);
+    } else if (!section && child.is_null()) {  // of a free map: takes away what was set before
+      std::erase_if(into.children, [&](const Node& entry) { return entry.name == child.name; });
     } else if (!child.is_missing() && !is_empty_section) {
       *old = std::move(child);
     }
@@ -231,7 +233,7 @@ void Report::throw_if_problems() const {
   std::string text = problems_.size() == 1 ? "the configuration has a problem:"
                                            : fmt::format("the configuration has {} problems:", problems_.size());
   for (const std::string& problem : problems_) text += "\n  " + problem;
-  throw Error(Exit::usage, text, "--help SECTION explains the keys, --print-config shows where each value is from");
+  throw Error(Exit::usage, text, "--help SECTION explains the keys");
 }
 
 Report load(Section& schema, const Inputs& inputs) {

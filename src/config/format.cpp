@@ -111,10 +111,8 @@ void Format<std::map<std::string, std::string>>::read(const Node& node, std::map
   if (node.is_null()) return out.clear();
   if (node.kind != Node::Kind::map) expected(type(), node);
   for (const Node& child : node.children) {
-    if (child.is_null()) {  // takes away what a file has set
-      out.erase(child.name);
-      continue;
-    }
+    if (child.is_null())
+      throw BadValue{fmt::format("'{}' has no value; null takes away what an earlier file has set", child.name)};
     if (child.kind != Node::Kind::scalar)
       throw BadValue{fmt::format("expected text for '{}', got {}", child.name, child.show())};
     out[child.name] = child.text;

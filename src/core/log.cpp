@@ -32,7 +32,8 @@ namespace {
 namespace logging = boost::log;
 namespace sinks = boost::log::sinks;
 
-// stderr, where a redrawn progress line may stand below everything else.
+// stderr, where a redrawn progress line may stand below everything else. What cannot be written (a terminal that was
+// closed, a full disk) is lost: no run ends for that.
 class Terminal {
  public:
   static Terminal& instance() {
@@ -43,7 +44,7 @@ class Terminal {
   void line(const std::string& text) {
     std::lock_guard lock(mutex_);
     if (!progress_.empty()) std::fputs(clear, stderr);
-    fmt::print(stderr, "{}\n", text);
+    std::fputs((text + "\n").c_str(), stderr);
     draw();
   }
 
@@ -61,7 +62,7 @@ class Terminal {
 
   void draw() {
     // A line longer than the window would wrap, and only its last part could be redrawn.
-    fmt::print(stderr, "{}", std::string_view(progress_).substr(0, columns() - 1));
+    std::fputs(progress_.substr(0, columns() - 1).c_str(), stderr);
     std::fflush(stderr);
   }
 

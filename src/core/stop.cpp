@@ -37,10 +37,16 @@ void handle(int signal, void (*handler)(int)) {
   ::sigaction(signal, &action, nullptr);
 }
 
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 void install() {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) handle(signal, on_signal);
+  if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);  // the terminal closes; `nohup` ignores it
   // A pipe whose reader left and a file beyond `ulimit -f` are errors of that write (EPIPE, EFBIG), not of the process.
   for (const int signal : {SIGPIPE, SIGXFSZ}) handle(signal, SIG_IGN);
 }

@@ -14,6 +14,8 @@ void read_row(std::string_view text, const std::string& where, ImageRequest& req
   if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string())
     fail(Exit::io, "{}: not a JSON object with a \"prompt\"", where);
   request.prompt = json["prompt"];
+  if (json.contains("seed") && !json["seed"].is_number_unsigned())
+    fail(Exit::io, "{}: seed {} is not a whole number >= 0", where, json["seed"].dump());
   try {
     request.seed = json.value("seed", request.seed);
     request.negative_prompt = json.value("negative_prompt", request.negative_prompt);

@@ -105,7 +105,7 @@ void refuse_mismatch(const fs::path& file, const std::vector<std::string>& probl
       problems.size() > shown.size() ? fmt::format("; and {} more", problems.size() - shown.size()) : "";
   throw Error(Exit::io,
               fmt::format("{} does not fit its config.json: {}{}", file.string(), fmt::join(shown, "; "), rest),
-              "the folder mixes files of two models, or a file is incomplete");
+              "the folder mixes files of two models, a file is incomplete, or model.unet.config gives another shape");
 }
 
 std::span<const std::byte> host_bytes(const torch::Tensor& host) {

@@ -16,6 +16,8 @@ std::string next_command(const RunRecord& run) {
   std::error_code ignored;
   if (state == "done" && std::filesystem::exists(run.folder / "pipeline", ignored))
     return fmt::format("{}/pipeline is its model, a diffusers folder", folder);
+  if (state == "done" && text_of(run.state, "checkpoint").empty())
+    return "nothing was saved (checkpoint.every=null): there is nothing to export";
   if (state == "done") return fmt::format("millrace export --run {} --out {}/pipeline", folder, folder);
   if (state == "running")
     return fmt::format("wait; {}/log says what it does. If it was killed, the same command again", folder);

@@ -35,7 +35,7 @@ const char* state_after(const Error& error) {
 }
 
 static StateJson describe(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint) {
-  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}};
+  StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}, {"checkpoint", nullptr}};
   if (checkpoint) {
     json["checkpoint"] = *checkpoint;
     json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
@@ -47,7 +47,7 @@ static StateJson with_job(StateJson json, std::optional<Exit> exit, const std::s
   json["job"] = number_or_null("SLURM_JOB_ID");
   json["restart"] = number_or_null("SLURM_RESTART_COUNT");
   json["exit"] = exit ? StateJson(static_cast<int>(*exit)) : StateJson(nullptr);
-  if (!reason.empty()) json["reason"] = reason;
+  json["reason"] = reason;
   return json;
 }
 

@@ -44,5 +44,13 @@ TEST(SharedGpus, TrainersMayNot) {
   }
 }
 
+TEST(Devices, AreTheSameOnAllTrainers) {
+  EXPECT_THAT(odd_devices({"cpu", "cpu"}, {0, 1}), IsEmpty());
+  EXPECT_THAT(odd_devices({"cuda", "cuda", "cpu"}, {0, 1}), IsEmpty()) << "a producer may do without";
+  EXPECT_THAT(odd_devices({"cuda", "cpu", "cuda"}, {0, 1, 2}), ElementsAre(1));
+  EXPECT_THAT(odd_devices({"cpu", "cuda", "cpu", "cpu"}, {0, 1, 2, 3}), ElementsAre(1));
+  EXPECT_THAT(odd_devices({"cuda", "cpu"}, {0, 1}), ElementsAre(1)) << "whose GPU may be gone";
+}
+
 }  // namespace
 }  // namespace millrace

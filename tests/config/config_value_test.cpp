@@ -26,9 +26,15 @@ TEST_F(ConfigValue, OverridesOfOtherCommandsAreNoticed) {
 }
 
 TEST_F(ConfigValue, NullTakesAnEntryOutOfAFreeMap) {
-  const Root& root = good({"data: {train: {filters: {width: '>= 256', nsfw: no, ratio: null, word: 'null'}}}"},
+  const Root& root = good({"data: {train: {filters: {width: '>= 256', nsfw: no, ratio: '> 1', word: 'null'}}}",
+                           "data: {train: {filters: {ratio: null}}}"},
                           {"data.train.filters.nsfw=null"});
   EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("width", ">= 256"), Pair("word", "null")));
+}
+
+TEST_F(ConfigValue, AnEntryOfAFreeMapHasAValue) {
+  EXPECT_THAT(load({"data: {train: {filters: {width: '>= 256', nsfw: }}}"}, {}).problems(),
+              ElementsAre(testing::AllOf(HasSubstr("data.train.filters"), HasSubstr("'nsfw' has no value"))));
 }
 
 TEST_F(ConfigValue, EveryTypeIsReadFromYaml) {

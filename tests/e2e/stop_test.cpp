@@ -174,6 +174,29 @@ TEST(State, SaysRunningWithTheLastCheckpointAfterAKill) {
   EXPECT_TRUE(fs::exists(state("killed")["checkpoint"].get<std::string>()));
 }
 
+TEST(Stop, TheTerminalCloses) {
+  const auto alone = train("closed", "'duration=400 steps' 'checkpoint.every=1000 steps'");
+  const auto outcome = shell(alone + " & run=$!; " + at_step("closed", 2) + "kill -HUP $run; wait $run");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  EXPECT_EQ(state("closed")["state"], "requeue");
+  EXPECT_EQ(state("closed")["step"], last_step("closed"));
+  const auto ignoring = train("ignoring", "'duration=12 steps'");
+  const auto whole = shell("nohup " + ignoring + " & run=$!; " + at_step("ignoring", 2) + "kill -HUP $run; wait $run");
+  EXPECT_EQ(whole.exit_code, 0) << whole.output;
+}
+
+TEST(Stop, NotForAConsoleThatCannotBeWritten) {
+  const auto run = train("unheard", "'duration=5 steps'");
+  EXPECT_EQ(shell(run + " > /dev/full 2> /dev/full").exit_code, 0);
+  EXPECT_EQ(state("unheard")["state"], "done");
+  const auto gone = train("unread", "'duration=20 steps'");
+  EXPECT_EQ(shell("{ " + gone + "; echo $? > " + (workshop() / "code").string() + "; } 2>&1 | head -n 1 > " +
+                  (workshop() / "line").string())
+                .exit_code,
+            0);
+  EXPECT_EQ(read(workshop() / "code"), "0\n");
+}
+
 TEST(Owner, ASecondInstanceIsRefusedAndAKilledOneIsSucceededAtOnce) {
   const auto second = mpirun(3) + train("owned", settings);
   const auto outcome = shell(start("owned", "") + at_step("owned", 2) + "{ " + second + "; } > " +

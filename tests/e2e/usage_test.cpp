@@ -205,6 +205,32 @@ TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
   EXPECT_GE(marked, 9u);
 }
 
+TEST(Output, ThatIsNotWholeIsAnError) {
+  for (const std::string command :
+       {" --help", " train --print-config run.dir=x model.pipeline=x data.train.path=x", " env"}) {
+    const auto outcome = shell(m + command + " > /dev/full");
+    EXPECT_EQ(outcome.exit_code, 74) << command;
+    EXPECT_NE(outcome.output.find("it could not be written"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST(Ranks, WithOtherSettingsAreRefused) {
+  const auto command = train("unlike", "--dry-run 'optim.lr=${oc.env:LR,1e-4}' 'threads=${oc.env:T,1}'");
+  const auto differing = shell(mpirun(1) + "env LR=1e-2 " + command + " : -n 1 " + command);
+  EXPECT_EQ(differing.exit_code, 2) << differing.output;
+  EXPECT_NE(differing.output.find("has other settings than rank 0: optim.lr is 0.0001, there 0.01"), std::string::npos)
+      << differing.output;
+  const auto node_by_node = shell(mpirun(1) + "env T=2 " + command + " : -n 1 " + command);
+  EXPECT_EQ(node_by_node.exit_code, 0) << node_by_node.output;
+}
+
+TEST(Ranks, OfAnotherMpiAreRefused) {
+  const auto outcome = shell("PMI_RANK=0 PMI_SIZE=2 " + train("strange", "--dry-run"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_NE(outcome.output.find("one of 2 processes, but it cannot find the others"), std::string::npos)
+      << outcome.output;
+}
+
 TEST(ConfigDocs, AreWhatHelpSays) {
   const auto outcome = shell(std::string(MILLRACE_CONFIGS) + "/../scripts/config_docs --check " + m);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;

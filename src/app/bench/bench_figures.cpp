@@ -28,8 +28,8 @@ void BenchResult::print(bool json) const {
                                        {"runs", figure.values.size()}}
                     .dump());
     } else {
-      fmt::print("{:<11} {:<14} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench_, figure.name, median,
-                 figure.unit, least, most, figure.values.size());
+      say("{:<11} {:<14} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench_, figure.name, median, figure.unit,
+          least, most, figure.values.size());
     }
   }
   if (!json) {

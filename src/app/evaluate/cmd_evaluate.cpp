@@ -113,12 +113,12 @@ int run_evaluate(const CommandLine& line) {
     const auto session = start_session(world, root.run.device, root.guard.hang_timeout, root.threads);
     if (line.dry_run) {
       if (session.is_root())
-        fmt::print("dry run: nothing was written; scores of {} would go to {}\n", job.path.string(),
-                   (job.out / "evaluation.jsonl").string());
+        say("dry run: nothing was written; scores of {} would go to {}\n", job.path.string(),
+            (job.out / "evaluation.jsonl").string());
       return 0;
     }
     evaluate(session, root, job);
-    if (session.is_root()) fmt::print("scores are in {}\n", (job.out / "evaluation.jsonl").string());
+    if (session.is_root()) say("scores are in {}\n", (job.out / "evaluation.jsonl").string());
     return 0;
   });
 }

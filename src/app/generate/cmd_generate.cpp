@@ -234,8 +234,7 @@ int run_generate(const CommandLine& line) {
     const auto generation = on_all(world.group(), [&] { return std::make_unique<Generation>(session, root, line); });
     if (line.dry_run) {
       if (session.is_root())
-        fmt::print("dry run: nothing was written; {} images would go to {}\n", generation->size(),
-                   generation->out().string());
+        say("dry run: nothing was written; {} images would go to {}\n", generation->size(), generation->out().string());
       return 0;
     }
     generation->paint();

@@ -32,7 +32,7 @@ json inspect(const stdfs::path& path, const InspectOptions& options) {
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
   if (list_format(name)) return inspect_list(path);
   throw Error(Exit::usage, fmt::format("{}: not a kind of file this version inspects", path.string()),
-              "tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines are");
+              "it inspects tar archives, Parquet, lists, safetensors, latent caches, checkpoints, runs and pipelines");
 }
 
 int run_inspect(const CommandLine& line) {

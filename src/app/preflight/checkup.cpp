@@ -12,6 +12,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/visible.h"
+#include "report.h"
 
 namespace millrace::preflight {
 namespace {
@@ -85,8 +86,7 @@ void print_row(const char* check, const char* result, const std::string& detail)
   auto text = visible(detail);
   for (auto place = text.find('\n'); place != text.npos; place = text.find('\n', place + 1))
     text.replace(place, 1, "\n" + std::string(26, ' '));
-  fmt::print("  {:<13} {:<9} {}\n", check, result, text);
-  std::fflush(stdout);
+  say("  {:<13} {:<9} {}\n", check, result, text);
 }
 
 }  // namespace

@@ -8,11 +8,14 @@
 #include "millrace/core/units.h"
 #include "millrace/train/balance.h"
 #include "millrace/train/state_file.h"
+#include "report.h"
 
 namespace millrace {
 namespace {
 
 std::string next_of(const LoopResult& result, const std::string& when_finished) {
+  if (result.finished && !result.checkpoint)
+    return "nothing was saved (checkpoint.every=null): there is nothing to export";
   if (result.finished) return when_finished;
   if (result.checkpoint) return "the same command again: it resumes from the checkpoint";
   return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
@@ -21,23 +24,22 @@ std::string next_of(const LoopResult& result, const std::string& when_finished) 
 void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& next_command) {
   const auto& t = result.totals;
   const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
-  fmt::print("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
-             format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds));
-  fmt::print("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
-  fmt::print("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n",
-             t.images_per_second, t.step_ms, wait);
+  say("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
+      format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds));
+  say("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
+  say("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n", t.images_per_second,
+      t.step_ms, wait);
   if (result.crew.producers > 0) {
-    fmt::print("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
-               t.encode_images_per_second, 100 * t.stages.send_wait);
-    fmt::print("  their stages    {}\n", describe(t.stages));
-    fmt::print("  balance         {}\n", describe(balance_of(t), result.crew));
+    say("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
+        t.encode_images_per_second, 100 * t.stages.send_wait);
+    say("  their stages    {}\n", describe(t.stages));
+    say("  balance         {}\n", describe(balance_of(t), result.crew));
   }
   if (t.skipped > 0)
-    fmt::print("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
-  if (result.checkpoint) fmt::print("  checkpoint      {}\n", *result.checkpoint);
-  fmt::print("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
-  fmt::print("  next            {}\n", next_of(result, next_command));
-  std::fflush(stdout);
+    say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
+  if (result.checkpoint) say("  checkpoint      {}\n", *result.checkpoint);
+  say("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
+  say("  next            {}\n", next_of(result, next_command));
 }
 
 }  // namespace
@@ -60,12 +62,11 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
 
 void print_dry_run(const std::filesystem::path& run_dir, const std::string& would) {
   std::error_code ignored;
-  fmt::print("\ndry run: nothing was written\n");
-  fmt::print("  a run would     {}\n", would);
-  fmt::print("  run             {}\n",
-             std::filesystem::exists(run_dir, ignored) ? run_dir.string() : run_dir.string() + ", which would be made");
-  fmt::print("  next            the same command without --dry-run\n");
-  std::fflush(stdout);
+  say("\ndry run: nothing was written\n");
+  say("  a run would     {}\n", would);
+  say("  run             {}\n",
+      std::filesystem::exists(run_dir, ignored) ? run_dir.string() : run_dir.string() + ", which would be made");
+  say("  next            the same command without --dry-run\n");
 }
 
 }  // namespace millrace

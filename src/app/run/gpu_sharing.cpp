@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "millrace/core/log.h"
@@ -28,6 +29,31 @@ std::vector<std::string> judge_shared_gpus(const std::vector<std::string>& uuids
       warnings.push_back(fmt::format("ranks {} use the same GPU, {}: each is slower", fmt::join(ranks, ", "), uuid));
   }
   return warnings;
+}
+
+std::vector<int> odd_devices(const std::vector<std::string>& devices, const std::vector<int>& trainers) {
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (const int rank : trainers) ranks_of[devices[static_cast<std::size_t>(rank)]].push_back(rank);
+  if (ranks_of.size() < 2) return {};
+  const auto &on_cpu = ranks_of.begin()->second, &on_cuda = std::prev(ranks_of.end())->second;  // in their words' order
+  return on_cpu.size() <= on_cuda.size() ? on_cpu : on_cuda;
+}
+
+void check_same_devices(const Session& session, const std::vector<int>& trainers) {
+  const auto& world = session.world.group();
+  const auto devices = world.all_gather_strings(session.device.is_cuda() ? "cuda" : "cpu");
+  const auto odd = odd_devices(devices, trainers);
+  on_all(world, [&] {
+    if (std::ranges::count(odd, world.rank()) == 0) return;
+    const bool on_gpu = session.device.is_cuda();
+    const char *own = on_gpu ? "a GPU" : "the CPU", *usual = on_gpu ? "the CPU" : "a GPU";
+    throw Error(Exit::timeout,
+                fmt::format("rank {} on {} would train on {}, the others on {}", world.rank(), session.world.host(),
+                            own, usual),
+                "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
+                "everywhere, "
+                "roles.producers lets ranks without a GPU encode");
+  });
 }
 
 void check_shared_gpus(const Session& session, const std::vector<int>& trainers) {

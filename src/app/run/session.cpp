@@ -1,5 +1,7 @@
 #include "run/session.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -89,6 +91,18 @@ int run_ranks(const std::function<int(World&)>& command) {
     report_own(error, world);
     return leave(world, error.exit(), world.size() == 1);
   }
+}
+
+void refuse_other_settings(const World& world, const std::vector<config::Change>& changes) {
+  constexpr std::array of_the_node = {"threads", "data.threads"};
+  for (const auto& [key, of_root, own] : changes)
+    if (std::ranges::find(of_the_node, key) == of_the_node.end())
+      throw Error(
+          Exit::usage,
+          fmt::format("rank {} on {} has other settings than rank 0: {} is {}, there {}", world.rank(), world.host(),
+                      key, own, of_root),
+          "a configuration file that differs, or ${oc.env:...}: mpirun takes variables to other hosts only with "
+          "-x NAME");
 }
 
 double hang_seconds(const config::Auto<Duration>& hang_timeout) {

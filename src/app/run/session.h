@@ -24,10 +24,18 @@ namespace millrace {
 // the rest, since they wait for it.
 int run_ranks(const std::function<int(World&)>& command);
 
-// The configuration on every rank; a mistake is an AgreedError. Printed, when that is asked for, by rank 0.
+// Error(usage) on a rank whose settings are not those of rank 0, but for how it uses its own node. `changes`: from rank
+// 0's to its own.
+void refuse_other_settings(const World& world, const std::vector<config::Change>& changes);
+
+// The configuration on every rank, which is the same on all; a mistake is an AgreedError. Printed, when that is asked
+// for, by rank 0.
 template <class Root, class Check>
 Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check) {
-  return on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0); });
+  auto loaded = on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0); });
+  const auto of_root = world.group().broadcast(config::dump_yaml(loaded.root));
+  on_all(world.group(), [&] { refuse_other_settings(world, config::diff(of_root, loaded.root)); });
+  return loaded;
 }
 
 struct Session {

@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
@@ -139,7 +140,12 @@ static std::vector<EncodedBatch> produce_and_collect(const Session& session, con
   ProducerThread producer({plan.parcel_bytes(), slots}, session.threads, "data.validation", [&](ParcelSender& sender) {
     produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), sender);
   });
-  return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
+  try {
+    return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
+  } catch (...) {
+    fault::leaving();  // before the producer's thread is waited for
+    throw;
+  }
 }
 
 std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
