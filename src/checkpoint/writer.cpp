@@ -9,6 +9,7 @@
 #include "millrace/checkpoint/manifest.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -72,7 +73,10 @@ struct CheckpointWriter::Job {
       if (!ledger.empty()) files.push_back(to_json(write_ledger()));
       report = files.dump();
     } catch (...) {
-      report = describe(present_error());
+      const Error error = present_error();
+      if (error.exit() == Exit::timeout)
+        fault::write_own(error);  // a GPU that is gone: all agree on the error, one has it
+      report = describe(error);
     }
     done = true;
   }
@@ -338,6 +342,7 @@ CheckpointWriter::Found CheckpointWriter::settle() {
   const bool is_root = trainers_.rank() == 0;
   if (!damage && !unreadable) {
     if (is_root && last_replaces_older_) delete_old(run_dir_, last_step_, options_.keep, unread_);
+    trainers_.barrier();  // deleting may take minutes: here, where the limits allow for a slow disk
     return Found::whole;
   }
   if (!damage) {

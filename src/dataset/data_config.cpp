@@ -26,9 +26,8 @@ void SourceConfig::describe(config::Section& s) {
          {"class", Type::class_labels},
          {"latents", Type::latents},
          {"synthetic", Type::synthetic}},
-        "what the archives are: tars, Parquet files with image bytes, lists (csv, tsv, jsonl) of paths or addresses, "
-        "either "
-        "with class numbers, encoded samples, or nothing");
+        "webdataset = tars; parquet = files with image bytes; csv = lists (csv, tsv, jsonl) of paths or addresses; "
+        "class = tars or lists with class numbers; latents = a latent cache; synthetic = no files");
   s.key("path", path,
         "files, brace patterns, directories, http(s):// or s3:// addresses, pipe: commands; one or a list");
   s.key("filters", filters,

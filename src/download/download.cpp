@@ -27,6 +27,13 @@ constexpr const char* settings_name = "download.yaml";
 constexpr std::size_t max_open_shards = 64;
 constexpr std::uint64_t row_bits = 20;  // of a ticket; rows_per_file is below 2^20
 
+// Of one rank: transfers from a host are shared out to all of them.
+FetchOptions options_of(const DownloadConfig& config, const Group& group) {
+  auto options = config.fetch_options();
+  options.per_host = std::max(1, options.per_host / group.size());
+  return options;
+}
+
 // One rank's part. This thread moves bytes; others judge, decode and store what arrived, and the one that stores a
 // shard's last row writes its files.
 class Downloader {
@@ -34,7 +41,7 @@ class Downloader {
   Downloader(const DownloadConfig& config, const Group& group, int threads)
       : config_(config),
         group_(group),
-        options_(config.fetch_options()),
+        options_(options_of(config, group)),
         lists_(config),
         fetcher_(options_),
         arrived_(2 * static_cast<std::size_t>(options_.connections)) {

@@ -33,7 +33,9 @@ void DownloadConfig::describe(config::Section& s) {
   s.key("retries", retries, "further attempts after a timeout, a lost connection, 408, 429, 5xx or a truncated body")
       .at_least(0)
       .at_most(10);
-  s.key("per_host", per_host, "transfers from one host at the same time").at_least(1);
+  s.key("per_host", per_host,
+        "transfers from one host at the same time, shared out to the ranks; at least one for each")
+      .at_least(1);
   s.key("connections", connections, "transfers of one rank at the same time; auto = 256").at_least(1).at_most(10'000);
   s.key("threads", threads, "of one rank, for decoding and resizing; auto = the cores given to it").at_least(1);
   s.key("user_agent", user_agent, "how the program names itself to servers");

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <numeric>
-#include <set>
 
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
@@ -240,7 +240,9 @@ class RowsOfArchive {
   void add(const LatentFileInfo& info) {
     for (const auto row : info.rows) (info.non_finite.contains(row) ? rejected_ : accepted_).push_back(row);
     for (const auto& [row, reason] : info.rejected) rejected_.push_back(row);
+    archive_ = info.archive;
   }
+  const std::string& archive() const { return archive_; }
   std::pair<std::uint64_t, std::uint64_t> count() {
     keep_one_each(accepted_);
     keep_one_each(rejected_);
@@ -255,21 +257,35 @@ class RowsOfArchive {
     rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   }
 
+  std::string archive_;
   std::vector<std::uint64_t> accepted_, rejected_;
 };
 
 }  // namespace
 
+// What a complete cache must hold, and does not: `known` are the rows of each archive that are in some file.
+static std::vector<std::string> rows_in_no_file(const std::optional<CacheManifest>& manifest,
+                                                const std::map<std::string, std::uint64_t>& known) {
+  std::vector<std::string> problems;
+  if (!manifest) return problems;
+  for (const auto& [archive, total, broken] : manifest->entries) {
+    const auto found = known.find(archive.name);
+    const std::uint64_t rows = total - (broken ? 1 : 0), there = found == known.end() ? 0 : found->second;
+    if (there < rows)
+      problems.push_back(fmt::format("{} of {} rows of archive {} are in no file", rows - there, rows, archive.name));
+  }
+  return problems;
+}
+
 json inspect_latent_cache(const fs::path& folder) {
   json report = {{"kind", "cache"}, {"complete", false}, {"problems", json::array()}};
-  std::set<std::string> archives;
+  std::map<std::string, std::uint64_t> known;  // rows of each archive
   std::uint64_t accepted = 0, rejected = 0, files = 0, bytes = 0;
   const auto look_at = [&](const fs::path& path, const EncodingShape& shape, RowsOfArchive& rows) {
     const auto info = read_latent_file_info(path);
     if (hash_file(info.path) != info.digest || fs::file_size(info.path) != info.bytes)
       fail(Exit::io, "{}: its size or digest is not the one that was written", info.path.string());
     const LatentFile file(info, shape);
-    archives.insert(info.archive);
     rows.add(info);
     bytes += info.bytes;
     ++files;
@@ -279,7 +295,8 @@ json inspect_latent_cache(const fs::path& folder) {
     report["fingerprint"] = description.fingerprint;
     report["moments"] = description.shape.moments;
     report[description.shape.text_name()] = description.shape.text;
-    report["complete"] = try_read_cache_manifest(folder).has_value();
+    const auto manifest = try_read_cache_manifest(folder);
+    report["complete"] = manifest.has_value();
     std::error_code ignored;
     for (const auto& archive : fs::directory_iterator(folder / "rows", ignored)) {
       RowsOfArchive rows;
@@ -294,11 +311,13 @@ json inspect_latent_cache(const fs::path& folder) {
       const auto [taken, lost] = rows.count();
       accepted += taken;
       rejected += lost;
+      if (!rows.archive().empty()) known[rows.archive()] = taken + lost;
     }
+    for (const auto& problem : rows_in_no_file(manifest, known)) report["problems"].push_back(problem);
   } catch (const Error& error) {
     report["problems"].push_back(error.what());
   }
-  report.update({{"archives", archives.size()},
+  report.update({{"archives", known.size()},
                  {"rows", accepted + rejected},
                  {"accepted", accepted},
                  {"rejected", rejected},

@@ -25,14 +25,17 @@ AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Option
       samples_(stream, options_.stripes, TurnSize{options_.samples_per_stripe, 1}, 2 * local_batch_size()) {}
 
 bool AutoencoderTask::next_batch(double) {
-  local_batch_.clear();
-  refs_.clear();
+  std::vector<TransformedSample> batch;
+  std::vector<SampleRef> refs;
   for (int i = 0; i < local_batch_size(); ++i) {
     auto sample = samples_.next();
     ensure(sample.has_value(), "training reads stripes without end");
-    refs_.push_back(sample->ref);
-    local_batch_.push_back(std::move(*sample));
+    refs.push_back(sample->ref);
+    batch.push_back(std::move(*sample));
   }
+  // Only whole batches: where reading fails, the last save measures on the one before.
+  local_batch_ = std::move(batch);
+  refs_ = std::move(refs);
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include "data_account.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -15,13 +16,26 @@ DataAccount::DataAccount(const TrainerContext& context, const std::string& state
   if (context_.trainers.rank() == 0 && !state.empty()) ledger_.load_state(state);
 }
 
+void DataAccount::add(const std::vector<SampleRef>& refs, const LedgerDelta& delta) {
+  for (const auto& ref : refs) epochs_[ref.stripe] = ref.epoch;
+  delta_.append(delta);
+}
+
+std::uint32_t DataAccount::passes() const {
+  const auto own = std::ranges::min_element(epochs_, {}, [](const auto& entry) { return entry.second; });
+  double fewest[] = {own == epochs_.end() ? 0.0 : own->second};
+  context_.trainers.all_reduce_min(fewest);
+  return static_cast<std::uint32_t>(fewest[0]);
+}
+
 void DataAccount::merge() {
+  const auto passes_before = std::exchange(judged_passes_, passes());
   const auto parts = context_.trainers.gather_strings(std::exchange(delta_, {}).to_bytes());
   on_root(context_.trainers, [&] {
     try {
       for (const auto& part : parts)
         if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
-      check_bad_share(ledger_, context_.data, context_.max_bad_share);
+      check_bad_share(ledger_, context_.data, context_.max_bad_share, judged_passes_ > passes_before);
     } catch (const Error&) {
       write_report();
       throw;

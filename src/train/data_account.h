@@ -1,5 +1,8 @@
 #pragma once
+#include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "millrace/loader/ledger.h"
 #include "millrace/train/loop.h"
@@ -13,9 +16,11 @@ class DataAccount {
   // `state`: Ledger::state_json of the checkpoint that is continued, on rank 0; empty = from the beginning.
   DataAccount(const TrainerContext& context, const std::string& state);
 
-  // This trainer's news; `merge` takes them to rank 0.
-  void add(const LedgerDelta& delta) { delta_.append(delta); }
-  // Error when too large a share of the data is bad (data.max_bad_share). Collective.
+  // The samples that this trainer has used in a step, and what their readers saw on the way to them; `merge` takes the
+  // news to rank 0.
+  void add(const std::vector<SampleRef>& refs, const LedgerDelta& delta);
+  // Error when too large a share of the data is bad (data.max_bad_share): of the first 100 rows or more, and of all
+  // rows whenever the last stripe has ended a pass. Collective.
   void merge();
   // For a checkpoint. Rank 0.
   std::string state() const { return ledger_.state_json(); }
@@ -23,7 +28,12 @@ class DataAccount {
   void write_report() const;
 
  private:
+  // How often all of the data was used. Collective.
+  std::uint32_t passes() const;
+
   const TrainerContext& context_;
+  std::map<std::uint32_t, std::uint32_t> epochs_;  // of the last samples of this trainer's stripes
+  std::uint32_t judged_passes_ = 0;
   Ledger ledger_;
   LedgerDelta delta_;
 };

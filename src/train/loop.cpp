@@ -229,9 +229,11 @@ class Loop {
     const auto complaint = complaint_about(totals, ids);
     if (verdict == StepGuard::Verdict::stop)
       on_root(context_.trainers, [&] {
-        throw Error(Exit::numerics, fmt::format("{} ({} in a row)", complaint, guard_.history().skips_in_a_row),
-                    "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype, encode.dtype) are "
-                    "the usual cures");
+        throw Error(
+            Exit::numerics,
+            fmt::format("step {}: {} ({} in a row)", state_.step + 1, complaint, guard_.history().skips_in_a_row),
+            "record.steps writes a step's tensors; a lower optim.lr or float32 (model.dtype, encode.dtype) are "
+            "the usual cures");
       });
     const bool goes_back = verdict == StepGuard::Verdict::go_back;
     if (goes_back) bad_ = UsedUpSteps{guard_.history().first_skip, state_.step + 1, 0};
@@ -240,13 +242,13 @@ class Loop {
   }
 
   std::string complaint_about(const StepTotals& totals, const std::vector<std::string>& ids) const {
-    const auto what = guard_.spike()
-                          ? fmt::format("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}",
-                                        totals.loss, *guard_.spike(), guard_.history().mean)
-                          : fmt::format("loss {} or gradient norm {} is not finite", totals.loss, totals.norm());
+    const auto what =
+        guard_.spike() ? fmt::format("loss {:.4f} is {:.1f} standard deviations above its mean of {:.4f}", totals.loss,
+                                     *guard_.spike(), guard_.history().mean)
+                       : fmt::format("loss {} or gradient norm {} is not finite", std::abs(totals.loss), totals.norm());
     const auto shown = std::min<std::size_t>(ids.size(), 16);
-    return fmt::format("step {}: {}; samples: {}{}", state_.step + 1, what,
-                       fmt::join(ids.data(), ids.data() + shown, ", "), shown < ids.size() ? " ..." : "");
+    return fmt::format("{}; samples: {}{}", what, fmt::join(ids.data(), ids.data() + shown, ", "),
+                       shown < ids.size() ? " ..." : "");
   }
 
   // What several trainers hold can only differ if a machine is damaged. Before the update, which would replace weights
@@ -282,7 +284,7 @@ class Loop {
     state_.seconds = totals.clock;
     state_.losses = guard_.history();
     saves_.advance(context_.task.refs());
-    data_.add(context_.task.take_ledger_delta());
+    data_.add(context_.task.refs(), context_.task.take_ledger_delta());
   }
 
   void tell_start(double waited) const {
@@ -342,6 +344,7 @@ class Loop {
     else
       paint();
     if (latents.defined()) show_samples(latents, watch);
+    context_.trainers.barrier();  // the first one decodes alone
     painting_seconds_ += watch.seconds();
     phase::current = phase::accounting;
   }
@@ -352,7 +355,7 @@ class Loop {
         context_.trainers.any(is_root() && exceed_share_of_samples(painting_seconds_, seconds() - start_.seconds));
     if (is_over && is_root())
       log::info(
-          "no samples of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
+          "no pictures of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
           "samples.every, fewer samples.count or samples.steps would do",
           state_.step, painting_seconds_);
     return is_over;
@@ -363,11 +366,11 @@ class Loop {
     const auto images = context_.samples->decode(latents);
     const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));
     const double took = watch.seconds(), since = seconds() - painted_at_;
-    log::info("painted {} samples in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
+    log::info("painted {} pictures in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
               100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
     painted_at_ = seconds();
   } catch (...) {
-    log::warning("samples of step {}: {}", state_.step, present_error().what());
+    log::warning("pictures of step {}: {}", state_.step, present_error().what());
   }
 
   // Collective: judges the data, and writes one line of metrics.

@@ -94,6 +94,26 @@ TEST(BadSamples, TooManyEndTheRun) {
   }
 }
 
+// Too few to be judged before the pass is over.
+TEST(BadSamples, OfFewRowsAreJudgedAtTheEndOfThePass) {
+  const auto small = workshop() / "small";
+  fs::create_directories(small / "files");
+  fs::copy_file(workshop() / "shapes/00000.tar", small / "good.tar");
+  for (int i = 0; i < 10; ++i) {
+    std::ofstream(small / "files" / (std::to_string(i) + ".jpg")) << "<html>404</html>";
+    std::ofstream(small / "files" / (std::to_string(i) + ".txt")) << "a red circle";
+  }
+  expect_success("tar -C " + (small / "files").string() + " --sort=name -cf " + (small / "bad.tar").string() +
+                 " . && rm -r " + (small / "files").string());
+  const std::string data = " 'duration=100 steps' data.stripes=4 data.train.path=" + small.string();
+  for (const auto& launch : {std::string(), mpirun(3)}) {
+    const auto outcome = shell(launch + train(launch.empty() ? "few" : "few-of-three", data));
+    EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+    expect_mentions(outcome, "10 of 34 rows are bad");
+  }
+  expect_success(train("few-allowed", data + " data.max_bad_share=0.3"));
+}
+
 TEST(BadSamples, AreLeftOutWhereTheUserAllowsThem) {
   expect_success(train("allowed", "'duration=30 steps' data.max_bad_share=0.7 data.train.path=" + spoiled().string()));
   const auto ledger = nlohmann::json::parse(read(workshop() / "allowed/ledger.json"));

@@ -139,7 +139,7 @@ TEST(Samples, AFolderThatCannotBeWrittenEndsNothing) {
   std::ofstream(run / "samples") << "a file where the folder should be";
   const auto outcome = shell(train("blocked", run_of_six + prompts()));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  expect_mentions(outcome, "samples of step 3: ");
+  expect_mentions(outcome, "pictures of step 3: ");
 }
 
 }  // namespace

@@ -86,6 +86,24 @@ TEST(StorageStaysAway, ASignalIsObeyed) {
   EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / "unstopped/ids.jsonl"));
 }
 
+// Both ranks fail to read a sample of the same step, when a save measures the latents of the step before.
+TEST(StorageStaysAway, AnAutoencoderIsSavedToo) {
+  const auto run = workshop() / "vae";
+  const auto outcome = shell(
+      mpirun(2) + with_fault(40, 1000, "shapes/") + millrace + " train-autoencoder run.dir=" + run.string() +
+      " run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
+      " data.train.path=" + (workshop() / "shapes").string() +
+      " transform.resolution=32 batch.global=2 batch.micro=1 data.stripes=2 data.index=never 'data.retry_for=1 s' "
+      "'optim.warmup=0 steps' 'log.every=1 steps' 'checkpoint.every=10000 steps' 'duration=100000 steps'");
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  const auto state = nlohmann::json::parse(read(run / "STATE"));
+  EXPECT_EQ(state["state"], "requeue") << outcome.output;
+  EXPECT_EQ(state["step"], lines(run / "metrics.jsonl").back()["step"]);
+  ASSERT_TRUE(state["checkpoint"].is_string()) << outcome.output;
+  const auto manifest = nlohmann::json::parse(read(fs::path(state["checkpoint"].get<std::string>()) / "MANIFEST.json"));
+  EXPECT_TRUE(manifest["scaling_factor"].is_number()) << manifest["scaling_factor"];
+}
+
 std::string with_faults(const std::string& faults, const std::string& command) {
   return "env MILLRACE_INJECT=" + faults + " " + MILLRACE_INJECT_BINARY + command.substr(millrace.size());
 }

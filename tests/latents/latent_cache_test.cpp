@@ -219,6 +219,12 @@ TEST_F(LatentCache, ACompleteCacheNeedsNoOriginal) {
   EXPECT_EQ(report["accepted"], source.accepted());
   EXPECT_EQ(report["complete"], true);
   EXPECT_TRUE(report["problems"].empty()) << report["problems"];
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(cache / "rows"))
+    if (entry.path().extension() == ".json") {
+      std::filesystem::remove(entry.path());
+      break;
+    }
+  EXPECT_THAT(inspect_latent_cache(cache)["problems"].dump(), HasSubstr("are in no file"));
 }
 
 // The run that filled the cache counted archives as far as 512 stripes need it, or not at all; more stripes need more.
