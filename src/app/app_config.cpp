@@ -45,6 +45,8 @@ void check_common(const Config& c, config::Report& report) {
   if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
     report.problem("checkpoint.keep_every", "must be above 0, or null for none");
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
+  for (const auto step : c.record.steps)
+    if (step < 1) report.problem("record.steps", fmt::format("{} is no step: they count from 1", step));
   if (c.log.prometheus && !c.log.prometheus->ends_with(".prom"))
     report.problem("log.prometheus", "must end in .prom: node exporter passes over all other files");
 }

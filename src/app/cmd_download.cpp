@@ -10,8 +10,11 @@ namespace millrace {
 namespace {
 
 struct DownloadRoot : DownloadFile {
+  config::Auto<int> threads;
+
   void describe(config::Section& section) {
     DownloadFile::describe(section);
+    describe_threads(section, threads);
     ignore_other_sections(section);
   }
 };
@@ -49,7 +52,7 @@ int run_download_command(const CommandLine& line) {
         world, line, [](const DownloadRoot& file, config::Report& report) { file.download.check(report); });
     if (loaded.printed) return 0;
     const DownloadConfig& config = loaded.root.download;
-    const auto session = start_session(world, "cpu", {}, {});
+    const auto session = start_session(world, "cpu", {}, loaded.root.threads);
     if (line.dry_run) return dry_run(world.group(), config);
     const auto result = run_download(config, world.group().duplicate(), config.threads.value_or(session.threads));
     if (session.is_root()) print_footer(config, result);

@@ -36,6 +36,7 @@ static po::options_description describe(const std::vector<OptionSpec>& options) 
   add("config", po::value<std::vector<std::string>>()->composing());
   add("print-config", po::value<std::string>()->implicit_value("yaml"));
   add("dry-run", po::bool_switch());
+  add("version", po::bool_switch());
   add("help,h", po::value<std::string>()->implicit_value(""));
   for (const auto& option : options) {
     auto* value = po::value<std::vector<std::string>>();
@@ -61,7 +62,7 @@ static bool is_no_text(const std::string& override) {
 }
 
 [[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {
-  std::vector<std::string> known = {"--config", "--print-config", "--dry-run", "--help"};
+  std::vector<std::string> known = {"--config", "--print-config", "--dry-run", "--version", "--help"};
   for (const auto& option : options) known.push_back("--" + option.name);
   const auto name = argument.substr(0, argument.find('='));
   throw Error(Exit::usage, fmt::format("unknown option {}{}", argument, config::did_you_mean(name, known)),
@@ -110,6 +111,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
         line.print_config = option.value.empty() || option.value[0].empty() ? "yaml" : option.value[0];
       } else if (option.string_key == "dry-run") {
         line.dry_run = true;
+      } else if (option.string_key == "version") {
+        line.version = true;
       } else if (option.string_key == "help") {
         line.help = option.value.empty() ? "" : option.value[0];
       } else {

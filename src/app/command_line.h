@@ -25,6 +25,7 @@ struct CommandLine {
   std::vector<std::string> paths;                           // what is neither option nor override
   std::optional<std::string> print_config;                  // yaml | json
   bool dry_run = false;
+  bool version = false;
   std::optional<std::string> help;  // a section, or empty for all
 
   bool has(const std::string& name) const { return options.contains(name); }

@@ -48,6 +48,11 @@ int told(int code = 0) {
   return code;
 }
 
+int tell_version() {
+  say("millrace {}\n", MILLRACE_VERSION);
+  return told();
+}
+
 int run(const std::vector<std::string>& arguments) {
   const auto commands = all_commands();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
@@ -58,10 +63,7 @@ int run(const std::vector<std::string>& arguments) {
     }
     return told(arguments.empty() ? static_cast<int>(Exit::usage) : 0);
   }
-  if (arguments[0] == "--version") {
-    say("millrace {}\n", MILLRACE_VERSION);
-    return told();
-  }
+  if (arguments[0] == "--version") return tell_version();
   if (arguments[0] == "--licenses") {
     print_licenses();
     return told();
@@ -69,6 +71,7 @@ int run(const std::vector<std::string>& arguments) {
   const auto& command = find_command(commands, arguments[0]);
   auto line = parse_command_line({arguments.begin() + 1, arguments.end()}, command.options, command.takes_paths);
   line.command = command.name;
+  if (line.version) return tell_version();
   for (const auto& setting : line.inputs.overrides)
     if (!command.schema && !setting.starts_with("threads="))
       throw Error(Exit::usage, fmt::format("{} has no settings: {}", command.name, setting),

@@ -214,6 +214,14 @@ TEST(Output, ThatIsNotWholeIsAnError) {
   }
 }
 
+TEST(Version, IsToldByEveryCommand) {
+  for (const std::string command : {" --version", " train --version", " inspect --version", " env --version"}) {
+    const auto outcome = shell(m + command);
+    EXPECT_EQ(outcome.exit_code, 0) << command << outcome.output;
+    EXPECT_TRUE(outcome.output.starts_with("millrace 0.")) << outcome.output;
+  }
+}
+
 TEST(Ranks, WithOtherSettingsAreRefused) {
   const auto command = train("unlike", "--dry-run 'optim.lr=${oc.env:LR,1e-4}' 'threads=${oc.env:T,1}'");
   const auto differing = shell(mpirun(1) + "env LR=1e-2 " + command + " : -n 1 " + command);
