@@ -10,7 +10,7 @@ static int run_env(const CommandLine&) {
 }
 
 Command env_command() {
-  return {.name = "env", .summary = "versions and hardware, for bug reports", .run = run_env};
+  return {.name = "env", .summary = "versions and hardware, for bug reports", .run = run_env, .prints = true};
 }
 
 }  // namespace millrace

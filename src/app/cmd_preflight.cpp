@@ -96,9 +96,10 @@ Command preflight_command() {
   return {.name = "preflight",
           .summary = "tries what a run needs on the ranks it will have: clocks, GPUs, folders, data, network, a step",
           .usage = "[--config FILE]... and the settings of `millrace train`, under the same mpirun or srun",
-          .run = preflight::run_preflight,
+          .run = preflight ::run_preflight,
           .schema = schema_of<TrainConfig>,
           .heeds_signals = true,
+          .prints = true,
           .on_ranks = true};
 }
 

@@ -40,7 +40,8 @@ Command tokenize_command() {
           .usage = "--pipeline DIR [--mode auto|hf|open_clip] < captions.jsonl",
           .options = {{"pipeline", "DIR", "diffusers folder whose tokenizer is used"},
                       {"mode", "MODE", "hf = as transformers' fast tokenizer; open_clip = as open_clip's; auto = hf"}},
-          .run = run_tokenize};
+          .run = run_tokenize,
+          .prints = true};
 }
 
 }  // namespace millrace

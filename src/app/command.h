@@ -19,6 +19,7 @@ struct Command {
   int (*run)(const CommandLine& line) = nullptr;
   config::Section (*schema)() = nullptr;  // its configuration, for --help
   bool heeds_signals = false;             // ends in order when one asks it to
+  bool prints = false;                    // exists to print: what it told must have reached standard output
   bool on_ranks = false;                  // all processes of mpirun or srun take part; otherwise the first one alone
 };
 

@@ -74,6 +74,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   CommandLine line;
   std::vector<std::string> rest;
   bool among_texts = false;  // behind an option that takes many
+  std::error_code ignored;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
     if (argument.starts_with("--"))
@@ -85,7 +86,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
     } else if (argument.starts_with("config=")) {
       rest.push_back("--" + argument);
     } else if (is_override(argument) && (!among_texts || is_no_text(argument)) &&
-               !(takes_paths && std::filesystem::exists(argument))) {
+               !(takes_paths && std::filesystem::exists(argument, ignored))) {
       line.inputs.overrides.push_back(argument);
     } else {
       rest.push_back(argument);

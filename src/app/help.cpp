@@ -11,10 +11,10 @@ constexpr auto exit_codes =
 // The options that a command with settings has beside its own.
 std::vector<OptionSpec> options_of(const Command& command) {
   auto options = command.options;
+  options.push_back({"version", "", "print this program's version and stop"});
   if (command.schema) {
     options.push_back({"config", "FILE", "settings from a YAML file; may be repeated, later ones win"});
     options.push_back({"print-config[=json]", "", "print all settings with their origin and stop"});
-    options.push_back({"version", "", "print this program's version and stop"});
     options.push_back({"dry-run", "", "check the settings, print the plan where there is one, write nothing and stop"});
   }
   return options;

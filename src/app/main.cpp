@@ -1,6 +1,5 @@
 // millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
 #include <algorithm>
-#include <cstdio>
 
 #include "command.h"
 #include "help.h"
@@ -83,7 +82,7 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (!command.on_ranks && !is_first_process()) return 0;  // one process does it
   const int code = command.run(line);
-  return command.on_ranks ? code : told(code);
+  return command.prints ? told(code) : code;
 }
 
 // Every rank of a launched run finds the same mistake in its command line; one report is enough.

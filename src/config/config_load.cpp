@@ -24,16 +24,24 @@ const Section* section_of(const Section* parent, std::string_view name) {
 
 // Maps merge, everything else is replaced. `???` erases nothing, and neither does a section whose lines are all
 // commented out.
-void merge(Node& into, Node from, const Section* section) {
+enum class From { file, argument };
+
+// In free maps null takes away what was set before. In a file it has to be there: an empty value looks the same.
+void merge(Node& into, Node from, const Section* section, From source) {
   for (Node& child : from.children) {
     Node* old = into.find(child.name);
     const Section* child_section = section_of(section, child.name);
     const bool is_empty_section = child_section && !child_section->is_optional() && child.is_null();
+    const bool takes_away = !section && child.is_null();
+    if (!old && child.kind == Node::Kind::map && source == From::argument) {
+      old = &into.children.emplace_back(child);
+      old->children.clear();
+    }
     if (!old) {
-      into.children.push_back(std::move(child));
+      if (!takes_away || source == From::file) into.children.push_back(std::move(child));
     } else if (old->kind == Node::Kind::map && child.kind == Node::Kind::map) {
-      merge(*old, std::move(child), child_section);
-    } else if (!section && child.is_null()) {  // of a free map: takes away what was set before
+      merge(*old, std::move(child), child_section, source);
+    } else if (takes_away) {
       std::erase_if(into.children, [&](const Node& entry) { return entry.name == child.name; });
     } else if (!child.is_missing() && !is_empty_section) {
       *old = std::move(child);
@@ -180,7 +188,7 @@ void add_file(Node& tree, const Section& schema, const std::string& text, const 
     problems.push_back({file.origin, "expected keys and values, got " + file.show()});
     return;
   }
-  merge(tree, std::move(file), &schema);
+  merge(tree, std::move(file), &schema, From::file);
 }
 
 Report finish(Section& schema, Node tree, std::vector<Problem> problems) {
@@ -240,7 +248,8 @@ Report load(Section& schema, const Inputs& inputs) {
   Node tree = Node::map();
   std::vector<Problem> problems;
   for (const auto& file : inputs.files) add_file(tree, schema, read_file(file), file.string(), problems);
-  for (const auto& text : inputs.overrides) merge(tree, parse_override(schema, text, problems), &schema);
+  for (const auto& text : inputs.overrides)
+    merge(tree, parse_override(schema, text, problems), &schema, From::argument);
   return finish(schema, std::move(tree), std::move(problems));
 }
 

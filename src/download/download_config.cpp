@@ -37,7 +37,7 @@ void DownloadConfig::describe(config::Section& s) {
         "transfers from one host at the same time, shared out to the ranks; at least one for each")
       .at_least(1);
   s.key("connections", connections, "transfers of one rank at the same time; auto = 256").at_least(1).at_most(10'000);
-  s.key("threads", threads, "of one rank, for decoding and resizing; auto = the cores given to it").at_least(1);
+  s.key("threads", threads, "of one rank, for decoding and resizing; auto = threads").at_least(1);
   s.key("user_agent", user_agent, "how the program names itself to servers");
   s.key("retry_failed", retry_failed, "ask again for rows of finished archives that failed for a passing reason");
   s.key("opt_out", opt_out, "obey robots.txt, X-Robots-Tag and TDM reservations");

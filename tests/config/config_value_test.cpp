@@ -28,7 +28,7 @@ TEST_F(ConfigValue, OverridesOfOtherCommandsAreNoticed) {
 TEST_F(ConfigValue, NullTakesAnEntryOutOfAFreeMap) {
   const Root& root = good({"data: {train: {filters: {width: '>= 256', nsfw: no, ratio: '> 1', word: 'null'}}}",
                            "data: {train: {filters: {ratio: null}}}"},
-                          {"data.train.filters.nsfw=null"});
+                          {"data.train.filters.nsfw=null", "data.train.filters.none=null"});
   EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("width", ">= 256"), Pair("word", "null")));
 }
 

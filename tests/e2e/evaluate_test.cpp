@@ -180,7 +180,7 @@ TEST(Evaluate, FollowEndsSoonAfterARunThatHasFailed) {
   std::ofstream(at("failing/STATE")) << "{\"state\": \"failed\",\n\"exit\": 78}\n";
   const auto command = evaluate + "--run " + at("failing") + " --follow 'evaluate.metrics=[]' evaluate.patience=";
   const auto outcome = shell(command + "'100 s'");
-  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   expect_mentions(outcome, "failing has failed");
   EXPECT_EQ(scores_in(at("failing")).size(), 1u);
   std::ofstream(at("failing/STATE")) << "{\"state\": \"running\"}\n";  // a person has started it again; it was killed

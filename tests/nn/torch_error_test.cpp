@@ -1,7 +1,7 @@
 #include "millrace/nn/torch_error.h"
 
 #include <c10/util/Exception.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <torch/types.h>
 
 namespace millrace {
@@ -56,9 +56,18 @@ TEST(TorchError, AGpuThatFailedIsASuspect) {
   EXPECT_EQ(error->hint().find("batch.micro"), std::string::npos);
 }
 
-TEST(TorchError, NoOtherIsKnown) {
-  EXPECT_FALSE(translated([] { torch::ones({2}) + torch::ones({3}); }));
-  EXPECT_FALSE(translated([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"); }));
+TEST(TorchError, AnyOtherIsABugWithoutItsStack) {
+  const auto mismatch = translated([] { torch::ones({2}) + torch::ones({3}); });
+  ASSERT_TRUE(mismatch);
+  EXPECT_EQ(mismatch->exit(), Exit::bug);
+  EXPECT_THAT(mismatch->what(),
+              testing::AllOf(testing::HasSubstr("size of tensor a"), testing::Not(testing::HasSubstr("frame #"))));
+  const auto cublas = translated([] { TORCH_CHECK(false, "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"); });
+  ASSERT_TRUE(cublas);
+  EXPECT_EQ(cublas->exit(), Exit::bug);
+}
+
+TEST(TorchError, WhatIsNotOfTorchIsNotKnown) {
   EXPECT_FALSE(translated([] { throw std::runtime_error("x"); }));
 }
 

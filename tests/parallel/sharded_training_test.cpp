@@ -219,7 +219,7 @@ TEST(ShardedTraining, ADamagedWeightIsFoundOnEveryRank) {
     // Of two nobody knows which is right. In ddp and hybrid the weights are their own masters, too.
     auto damaged = test_world().size() == 2 ? std::vector<int>{0, 1} : std::vector<int>{1};
     if (test_world().size() == 4 && strategy == Strategy::hybrid && training.owns("out.bias", 1)) damaged = {1, 3};
-    EXPECT_EQ(training.optimizer.differing_trainers().trainers, damaged) << to_string(strategy);
+    EXPECT_EQ(training.optimizer.differing_trainers(), (Outvoted{damaged, damaged.size() == 1})) << to_string(strategy);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// A signal only sets a flag; the loops look at it. SIGTERM, SIGINT, SIGUSR1, SIGUSR2 all mean: save and leave.
+// A signal only sets a flag; the loops look at it. SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and, unless it is ignored, SIGHUP
+// all mean: save and leave.
 namespace millrace::stop {
 
 void install();  // handlers; a second SIGINT within 5 s ends the process at once

@@ -111,6 +111,7 @@ Command bench_command() {
           .takes_paths = true,
           .run = run_bench,
           .schema = schema_of<BenchConfig>,
+          .prints = true,
           .on_ranks = true};
 }
 

@@ -52,10 +52,11 @@ std::string CheckpointWatch::run_state() const {
 
 void CheckpointWatch::check_patience(double waited, const std::string& state) const {
   if (state == "failed" && waited > patience_seconds_ / 100)
-    throw Error(Exit::io, fmt::format("{} has failed; its checkpoints are scored as far as they can be", run_.string()),
+    throw Error(Exit::usage,
+                fmt::format("{} has failed; its checkpoints are scored as far as they can be", run_.string()),
                 "its STATE says why; start the run again, and then this command: it goes on");
   if (waited > patience_seconds_)
-    throw Error(Exit::io, fmt::format("{} has made no new checkpoint for {}", run_.string(), format_time(waited)),
+    throw Error(Exit::usage, fmt::format("{} has made no new checkpoint for {}", run_.string(), format_time(waited)),
                 "evaluate.patience says how long --follow waits");
 }
 

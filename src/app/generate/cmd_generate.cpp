@@ -1,6 +1,5 @@
 // generate: images from a pipeline folder.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 

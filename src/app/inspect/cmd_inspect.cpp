@@ -68,7 +68,8 @@ Command inspect_command() {
                        "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
                       {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
           .takes_paths = true,
-          .run = run_inspect};
+          .run = run_inspect,
+          .prints = true};
 }
 
 }  // namespace millrace

@@ -189,7 +189,8 @@ Command plan_command() {
           .options = {{"nodes", "SPEC", "COUNTxGPUSxMODEL joined by \" + \", as in \"4x8xa100-80g + 48x1xa10g\""},
                       {"json", "", "the plan as one JSON object", OptionSpec::Takes::nothing}},
           .run = run_plan_command,
-          .schema = schema_of<PlanRoot>};
+          .schema = schema_of<PlanRoot>,
+          .prints = true};
 }
 
 }  // namespace millrace

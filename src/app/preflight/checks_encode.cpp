@@ -55,7 +55,6 @@ Row judge(const EncodeConfig& config, const Answers& loaded, const Answers& enco
 
 std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan) {
   constexpr double load_seconds = 120;
-  const double encode_seconds = session.device.is_cuda() ? 60 : 1200;  // a large VAE on a CPU takes seconds per sample
   std::optional<Encoder> encoder;
   if (!plan.encoding.encodes) {
     checkup.skip("encoders", "data.train holds latents");
@@ -68,8 +67,11 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
     const auto dtype = parse_dtype(c.encode.dtype, session.device);
     const auto [vae, text] = load_encoders(plan.pipeline, plan.encoding, session.device, dtype);
     encoder.emplace(vae, text, session.device, dtype, c.encode.batch_size);
-    return json::object();
+    return {{"on_gpu", session.device.is_cuda()}};
   });
+  const bool all_on_gpus =
+      std::ranges::all_of(facts_of<bool>(loaded, "on_gpu"), [](const auto& fact) { return fact.value; });
+  const double encode_seconds = all_on_gpus ? 60 : 1200;  // a large VAE on a CPU takes seconds per sample
   const auto encoded = checkup.ask("encoders", encode_seconds, [&]() -> json {
     if (!takes_part) return {};
     const std::vector<TransformedSample> samples(1, make_sample(plan));

@@ -73,7 +73,8 @@ std::string describe_changes(const std::string& own, const std::string& usual) {
   config::load_text(schema, own, "its configuration");
   std::vector<std::string> texts;
   for (const auto& change : config::diff(usual, config))
-    texts.push_back(fmt::format("{} is {}, elsewhere {}", change.key, change.after, change.before));
+    if (!is_of_the_node(change.key))
+      texts.push_back(fmt::format("{} is {}, elsewhere {}", change.key, change.after, change.before));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
@@ -87,7 +88,8 @@ Row judge_program(const Checkup& checkup, const Answers& answers) {
     row.suspect(odd.rank, "it runs another binary");
   compare_libraries(checkup, answers, row);
   for (const auto& [rank, own, usual] : odd_ones(facts_of<std::string>(answers, "config")))
-    row.suspect(rank, "its configuration differs: {}", describe_changes(own, usual));
+    if (const auto changes = describe_changes(own, usual); !changes.empty())
+      row.suspect(rank, "its configuration differs: {}", changes);
   if (row.suspects.empty() && answers.size() > 1)
     row.detail += fmt::format("\nbinary, LibTorch, MPI and configuration are the same on {} ranks", answers.size());
   return row;

@@ -1,7 +1,5 @@
 #include "run/finish.h"
 
-#include <cstdio>
-
 #include "millrace/comm/agree.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"

@@ -42,17 +42,15 @@ std::vector<int> odd_devices(const std::vector<std::string>& devices, const std:
 void check_same_devices(const Session& session, const std::vector<int>& trainers) {
   const auto& world = session.world.group();
   const auto devices = world.all_gather_strings(session.device.is_cuda() ? "cuda" : "cpu");
-  const auto odd = odd_devices(devices, trainers);
+  std::vector<std::string> odd;
+  for (const int rank : odd_devices(devices, trainers))
+    odd.push_back(fmt::format("rank {} on {}", rank, session.world.hosts()[static_cast<std::size_t>(rank)]));
   on_all(world, [&] {
-    if (std::ranges::count(odd, world.rank()) == 0) return;
-    const bool on_gpu = session.device.is_cuda();
-    const char *own = on_gpu ? "a GPU" : "the CPU", *usual = on_gpu ? "the CPU" : "a GPU";
-    throw Error(Exit::timeout,
-                fmt::format("rank {} on {} would train on {}, the others on {}", world.rank(), session.world.host(),
-                            own, usual),
+    if (odd.empty()) return;
+    throw Error(Exit::usage,
+                fmt::format("some trainers have a GPU and others none; unlike the others: {}", fmt::join(odd, ", ")),
                 "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
-                "everywhere, "
-                "roles.producers lets ranks without a GPU encode");
+                "everywhere, roles.producers lets ranks without a GPU encode");
   });
 }
 

@@ -15,7 +15,7 @@ std::vector<std::string> judge_shared_gpus(const std::vector<std::string>& uuids
 // where there are as many of each.
 std::vector<int> odd_devices(const std::vector<std::string>& devices, const std::vector<int>& trainers);
 
-// Error(timeout) where some trainers have a GPU and others none: they could not reduce a gradient together. Collective.
+// Error(usage) where some trainers have a GPU and others none: they could not reduce a gradient together. Collective.
 void check_same_devices(const Session& session, const std::vector<int>& trainers);
 
 // The same for the ranks of a session; rank 0 warns. Collective.

@@ -93,10 +93,15 @@ int run_ranks(const std::function<int(World&)>& command) {
   }
 }
 
+bool is_of_the_node(const std::string& key) {
+  constexpr std::array keys = {"threads",    "data.threads",   "download.threads", "download.connections",
+                               "data.index", "log.prometheus", "run.device"};
+  return std::ranges::find(keys, key) != keys.end();
+}
+
 void refuse_other_settings(const World& world, const std::vector<config::Change>& changes) {
-  constexpr std::array of_the_node = {"threads", "data.threads"};
   for (const auto& [key, of_root, own] : changes)
-    if (std::ranges::find(of_the_node, key) == of_the_node.end())
+    if (!is_of_the_node(key))
       throw Error(
           Exit::usage,
           fmt::format("rank {} on {} has other settings than rank 0: {} is {}, there {}", world.rank(), world.host(),

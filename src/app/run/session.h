@@ -24,17 +24,25 @@ namespace millrace {
 // the rest, since they wait for it.
 int run_ranks(const std::function<int(World&)>& command);
 
-// Error(usage) on a rank whose settings are not those of rank 0, but for how it uses its own node. `changes`: from rank
-// 0's to its own.
+// Settings that say how a rank uses its own node, and may differ from rank to rank.
+bool is_of_the_node(const std::string& key);
+
+// Error(usage) on a rank that has others than rank 0. `changes`: from rank 0's settings to its own.
 void refuse_other_settings(const World& world, const std::vector<config::Change>& changes);
+
+// The same of settings that every rank has read for itself. Collective.
+template <class Root>
+void check_same_settings(const World& world, const Root& own) {
+  const auto of_root = world.group().broadcast(config::dump_yaml(own));
+  on_all(world.group(), [&] { refuse_other_settings(world, config::diff(of_root, own)); });
+}
 
 // The configuration on every rank, which is the same on all; a mistake is an AgreedError. Printed, when that is asked
 // for, by rank 0.
 template <class Root, class Check>
 Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check) {
   auto loaded = on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0); });
-  const auto of_root = world.group().broadcast(config::dump_yaml(loaded.root));
-  on_all(world.group(), [&] { refuse_other_settings(world, config::diff(of_root, loaded.root)); });
+  check_same_settings(world, loaded.root);
   return loaded;
 }
 
