@@ -342,6 +342,29 @@ export_end_time() {
   if end=$(date -d "$(job_field EndTime)" +%s 2> /dev/null) && ((end > $(date +%s))); then export MILLRACE_END_TIME=$end; fi
 }
 
+# Does what `judge` has found, and comes back where there is to be another start.
+follow_verdict() {
+  case $what in
+    'done')
+      forget_restarts
+      die 0 "done"
+      ;;
+    person)
+      # A part of the nodes may be unfit for the settings: batch.global not divisible by the trainers left, no node of a role.
+      if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
+      die "$person_code" "a person has to look at this: no restart"
+      ;;
+    requeue) requeue_job "stopped in order${told:+ after $told}" ;;
+  esac
+  if [[ -n $told ]]; then requeue_job "$told"; fi
+  if [[ $what == storage ]]; then
+    if storage_stays_away; then wait_for_storage; fi
+  else
+    may_restart || exit 1
+  fi
+  end_leaked_steps
+}
+
 supervise() {
   local what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
@@ -358,25 +381,7 @@ supervise() {
     if runs_once "$@"; then die "$code" "$1 ended with code $code: what only tries something is started once"; fi
     judge "$code"
     describe_end "$code"
-    case $what in
-      'done')
-        forget_restarts
-        die 0 "done"
-        ;;
-      person)
-        # A part of the nodes may be unfit for the settings: batch.global not divisible by the trainers left, no node of a role.
-        if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
-        die "$person_code" "a person has to look at this: no restart"
-        ;;
-      requeue) requeue_job "stopped in order${told:+ after $told}" ;;
-    esac
-    if [[ -n $told ]]; then requeue_job "$told"; fi
-    if [[ $what == storage ]]; then
-      if storage_stays_away; then wait_for_storage; fi
-    else
-      may_restart || exit 1
-    fi
-    end_leaked_steps
+    follow_verdict
     if [[ -n ${SLURM_HET_SIZE:-} ]]; then
       if [[ -n $(nodes_in_state 'down|fail|.*\*$') ]]; then requeue_job "a node is down"; fi  # nobody is asked
     else

@@ -24,8 +24,7 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   TrainPlan plan{.config = config};
   on_all(world, [&] { plan_model(plan); });
   plan_roles(session, plan);
-  check_same_devices(session, plan.roles.trainers);
-  check_shared_gpus(session, plan.roles.trainers);
+  check_gpus(session, plan.roles.trainers);
   plan_samples(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
   const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path());

@@ -74,8 +74,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
     plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
   });
-  check_same_devices(session, plan.roles.trainers);
-  check_shared_gpus(session, plan.roles.trainers);
+  check_gpus(session, plan.roles.trainers);
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
   plan.start = plan_start(world, c, identity, plan.data.manifest);

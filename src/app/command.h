@@ -49,11 +49,9 @@ Loaded<Root> load_config(const CommandLine& line, Check&& check, bool prints = t
   loaded.report.throw_if_problems();
   if (prints) report_unread(loaded.report.unread);
   if (line.print_config) {
-    if (prints) {
+    if (prints)
       print_out(*line.print_config == "json" ? config::print_json(loaded.root)
                                              : config::print_yaml(loaded.root, loaded.report));
-      check_out();
-    }
     loaded.printed = true;
   }
   return loaded;

@@ -48,11 +48,14 @@ static po::options_description describe(const std::vector<OptionSpec>& options) 
   return description;
 }
 
+static bool is_option(const std::string& argument, OptionSpec::Takes takes, const std::vector<OptionSpec>& options) {
+  return std::ranges::any_of(
+      options, [&](const OptionSpec& option) { return option.takes == takes && argument == "--" + option.name; });
+}
+
 // The argument after such an option is its value, even where it looks like an override.
 static bool takes_one(const std::string& argument, const std::vector<OptionSpec>& options) {
-  return argument == "--config" || std::any_of(options.begin(), options.end(), [&](const OptionSpec& option) {
-           return option.takes == OptionSpec::Takes::one && argument == "--" + option.name;
-         });
+  return argument == "--config" || is_option(argument, OptionSpec::Takes::one, options);
 }
 
 // Behind an option that takes texts (`--prompt "E=mc2" threads=2 generate.steps=30`) only what hardly is one of them.
@@ -78,9 +81,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
     if (argument.starts_with("--"))
-      among_texts = std::ranges::any_of(options, [&](const OptionSpec& option) {
-        return option.takes == OptionSpec::Takes::many && argument.substr(0, argument.find('=')) == "--" + option.name;
-      });
+      among_texts = is_option(argument.substr(0, argument.find('=')), OptionSpec::Takes::many, options);
     if (i > 0 && takes_one(arguments[i - 1], options)) {
       rest.push_back(argument);
     } else if (argument.starts_with("config=")) {

@@ -82,7 +82,7 @@ int run(const std::vector<std::string>& arguments) {
   }
   if (!command.on_ranks && !is_first_process()) return 0;  // one process does it
   const int code = command.run(line);
-  return command.prints ? told(code) : code;
+  return command.prints || line.print_config ? told(code) : code;
 }
 
 // Every rank of a launched run finds the same mistake in its command line; one report is enough.

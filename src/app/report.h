@@ -10,7 +10,7 @@ namespace millrace {
 void print_out(const std::string& text);
 
 // The same as it is, without an end of the line. None of these fails: what a command that was computing for days could
-// not tell is no reason to lose it. Commands that exist to print ask `check_out` at their end.
+// not tell is no reason to lose it. What exists to be printed is checked at its end by `check_out`.
 void write_out(const std::string& text);
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {

@@ -120,7 +120,7 @@ Error present_error() {
     const auto known = foreign_error ? foreign_error() : std::nullopt;
     if (known && known->exit() == Exit::timeout) fault::blame_this_rank();
     if (known) return *known;
-    return {Exit::bug, error.what(), "please report this with the output of `millrace env`"};
+    return bug(error.what());
   }
 }
 

@@ -22,11 +22,11 @@ const Section* section_of(const Section* parent, std::string_view name) {
   return entry ? entry->section.get() : nullptr;
 }
 
-// Maps merge, everything else is replaced. `???` erases nothing, and neither does a section whose lines are all
-// commented out.
 enum class From { file, argument };
 
-// In free maps null takes away what was set before. In a file it has to be there: an empty value looks the same.
+// Maps merge, everything else is replaced. `???` erases nothing, and neither does a section whose lines are all
+// commented out. In free maps null takes away what was set before; in a file it has to be there, since an empty value
+// looks the same.
 void merge(Node& into, Node from, const Section* section, From source) {
   for (Node& child : from.children) {
     Node* old = into.find(child.name);

@@ -37,7 +37,7 @@ std::optional<Error> present_torch_error() {
                  "the kernel's log tells of a broken GPU, `millrace env` of the driver");
   } catch (const c10::Error& error) {
     if (tells_of_too_little_memory(error.msg())) return too_little_memory(error);
-    return Error(Exit::bug, error.what_without_backtrace(), "please report this with the output of `millrace env`");
+    return bug(error.what_without_backtrace());
   } catch (...) {
     return std::nullopt;
   }

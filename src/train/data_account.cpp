@@ -21,11 +21,11 @@ void DataAccount::add(const std::vector<SampleRef>& refs, const LedgerDelta& del
   delta_.append(delta);
 }
 
-std::uint32_t DataAccount::passes() const {
+std::int64_t DataAccount::passes() const {
   const auto own = std::ranges::min_element(epochs_, {}, [](const auto& entry) { return entry.second; });
-  double fewest[] = {own == epochs_.end() ? 0.0 : own->second};
+  std::int64_t fewest[] = {own == epochs_.end() ? 0 : own->second};
   context_.trainers.all_reduce_min(fewest);
-  return static_cast<std::uint32_t>(fewest[0]);
+  return fewest[0];
 }
 
 void DataAccount::merge() {

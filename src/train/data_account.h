@@ -29,11 +29,11 @@ class DataAccount {
 
  private:
   // How often all of the data was used. Collective.
-  std::uint32_t passes() const;
+  std::int64_t passes() const;
 
   const TrainerContext& context_;
   std::map<std::uint32_t, std::uint32_t> epochs_;  // of the last samples of this trainer's stripes
-  std::uint32_t judged_passes_ = 0;
+  std::int64_t judged_passes_ = 0;
   Ledger ledger_;
   LedgerDelta delta_;
 };

@@ -45,11 +45,11 @@ TEST(SharedGpus, TrainersMayNot) {
 }
 
 TEST(Devices, AreTheSameOnAllTrainers) {
-  EXPECT_THAT(odd_devices({"cpu", "cpu"}, {0, 1}), IsEmpty());
-  EXPECT_THAT(odd_devices({"cuda", "cuda", "cpu"}, {0, 1}), IsEmpty()) << "a producer may do without";
-  EXPECT_THAT(odd_devices({"cuda", "cpu", "cuda"}, {0, 1, 2}), ElementsAre(1));
-  EXPECT_THAT(odd_devices({"cpu", "cuda", "cpu", "cpu"}, {0, 1, 2, 3}), ElementsAre(1));
-  EXPECT_THAT(odd_devices({"cuda", "cpu"}, {0, 1}), ElementsAre(1)) << "whose GPU may be gone";
+  EXPECT_THAT(odd_devices({"", ""}, {0, 1}), IsEmpty());
+  EXPECT_THAT(odd_devices({"GPU-a", "GPU-b", ""}, {0, 1}), IsEmpty()) << "a producer may do without";
+  EXPECT_THAT(odd_devices({"GPU-c", "", "GPU-d"}, {0, 1, 2}), ElementsAre(1));
+  EXPECT_THAT(odd_devices({"", "GPU-e", "", ""}, {0, 1, 2, 3}), ElementsAre(1));
+  EXPECT_THAT(odd_devices({"GPU-f", ""}, {0, 1}), ElementsAre(1)) << "whose GPU may be gone";
 }
 
 }  // namespace

@@ -33,6 +33,11 @@ class Error : public std::runtime_error {
   std::string hint_;
 };
 
+// What nobody has expected.
+inline Error bug(const std::string& message) {
+  return {Exit::bug, message, "please report this with the output of `millrace env`"};
+}
+
 template <class... Args>
 [[noreturn]] void fail(Exit exit, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(exit, fmt::format(format, std::forward<Args>(args)...));

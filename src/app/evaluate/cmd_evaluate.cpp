@@ -80,15 +80,14 @@ void check(const EvaluateRoot& root, const EvaluateJob& job, config::Report& rep
 
 // The preset's defaults below what the user gave.
 Loaded<EvaluateRoot> load_root(const World& world, const CommandLine& line, const EvaluateJob& job) {
-  auto loaded = on_all(world.group(), [&] {
+  const auto defaults = on_all(world.group(), [&] {
     EvaluateRoot first, defaults;
     config::load(first, line.inputs);
     if (first.evaluate.preset) set_preset(*first.evaluate.preset, defaults.evaluate, defaults.generate);
-    return load_config<EvaluateRoot>(
-        line, [&](const auto& root, auto& report) { check(root, job, report); }, world.rank() == 0, defaults);
+    return defaults;
   });
-  check_same_settings(world, loaded.root);
-  return loaded;
+  return load_config<EvaluateRoot>(
+      world, line, [&](const auto& root, auto& report) { check(root, job, report); }, defaults);
 }
 
 void evaluate(const Session& session, const EvaluateRoot& root, const EvaluateJob& job) {

@@ -72,9 +72,8 @@ std::string describe_changes(const std::string& own, const std::string& usual) {
   auto schema = config::Section::of(config);
   config::load_text(schema, own, "its configuration");
   std::vector<std::string> texts;
-  for (const auto& change : config::diff(usual, config))
-    if (!is_of_the_node(change.key))
-      texts.push_back(fmt::format("{} is {}, elsewhere {}", change.key, change.after, change.before));
+  for (const auto& change : differing_settings(usual, config))
+    texts.push_back(fmt::format("{} is {}, elsewhere {}", change.key, change.after, change.before));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 

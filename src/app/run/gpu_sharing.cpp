@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "millrace/core/log.h"
@@ -31,33 +30,29 @@ std::vector<std::string> judge_shared_gpus(const std::vector<std::string>& uuids
   return warnings;
 }
 
-std::vector<int> odd_devices(const std::vector<std::string>& devices, const std::vector<int>& trainers) {
-  std::map<std::string, std::vector<int>> ranks_of;
-  for (const int rank : trainers) ranks_of[devices[static_cast<std::size_t>(rank)]].push_back(rank);
-  if (ranks_of.size() < 2) return {};
-  const auto &on_cpu = ranks_of.begin()->second, &on_cuda = std::prev(ranks_of.end())->second;  // in their words' order
-  return on_cpu.size() <= on_cuda.size() ? on_cpu : on_cuda;
+std::vector<int> odd_devices(const std::vector<std::string>& uuids, const std::vector<int>& trainers) {
+  std::vector<int> on_gpus, on_cpus;
+  for (const int rank : trainers) (uuids[static_cast<std::size_t>(rank)].empty() ? on_cpus : on_gpus).push_back(rank);
+  return on_cpus.size() <= on_gpus.size() ? on_cpus : on_gpus;
 }
 
-void check_same_devices(const Session& session, const std::vector<int>& trainers) {
-  const auto& world = session.world.group();
-  const auto devices = world.all_gather_strings(session.device.is_cuda() ? "cuda" : "cpu");
-  std::vector<std::string> odd;
-  for (const int rank : odd_devices(devices, trainers))
-    odd.push_back(fmt::format("rank {} on {}", rank, session.world.hosts()[static_cast<std::size_t>(rank)]));
-  on_all(world, [&] {
-    if (odd.empty()) return;
-    throw Error(Exit::usage,
-                fmt::format("some trainers have a GPU and others none; unlike the others: {}", fmt::join(odd, ", ")),
-                "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
-                "everywhere, roles.producers lets ranks without a GPU encode");
-  });
+static void refuse_odd_devices(const std::vector<int>& odd, const std::vector<std::string>& hosts) {
+  if (odd.empty()) return;
+  std::vector<std::string> names;
+  for (const int rank : odd) names.push_back(fmt::format("rank {} on {}", rank, hosts[static_cast<std::size_t>(rank)]));
+  throw Error(Exit::usage,
+              fmt::format("some trainers have a GPU and others none; unlike the others: {}", fmt::join(names, ", ")),
+              "`nvidia-smi` there tells whether its GPU is gone: leave that node out; run.device=cpu trains on CPUs "
+              "everywhere, roles.producers lets ranks without a GPU encode");
 }
 
-void check_shared_gpus(const Session& session, const std::vector<int>& trainers) {
+void check_gpus(const Session& session, const std::vector<int>& trainers) {
   const auto& world = session.world.group();
   const auto uuids = world.all_gather_strings(gpu_uuid(session.device));
-  const auto warnings = on_all(world, [&] { return judge_shared_gpus(uuids, trainers); });
+  const auto warnings = on_all(world, [&] {
+    refuse_odd_devices(odd_devices(uuids, trainers), session.world.hosts());
+    return judge_shared_gpus(uuids, trainers);
+  });
   if (session.is_root())
     for (const auto& warning : warnings) log::warning("{}", warning);
 }

@@ -99,15 +99,14 @@ bool is_of_the_node(const std::string& key) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-void refuse_other_settings(const World& world, const std::vector<config::Change>& changes) {
-  for (const auto& [key, of_root, own] : changes)
-    if (!is_of_the_node(key))
-      throw Error(
-          Exit::usage,
-          fmt::format("rank {} on {} has other settings than rank 0: {} is {}, there {}", world.rank(), world.host(),
-                      key, own, of_root),
-          "a configuration file that differs, or ${oc.env:...}: mpirun takes variables to other hosts only with "
-          "-x NAME");
+void refuse_other_settings(const World& world, const std::vector<config::Change>& differing) {
+  if (differing.empty()) return;
+  const auto& [key, of_root, own] = differing.front();
+  throw Error(Exit::usage,
+              fmt::format("rank {} on {} has other settings than rank 0: {} is {}, there {}", world.rank(),
+                          world.host(), key, own, of_root),
+              "a configuration file that differs, or ${oc.env:...}: mpirun takes variables to other hosts only with "
+              "-x NAME");
 }
 
 double hang_seconds(const config::Auto<Duration>& hang_timeout) {

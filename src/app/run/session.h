@@ -24,25 +24,28 @@ namespace millrace {
 // the rest, since they wait for it.
 int run_ranks(const std::function<int(World&)>& command);
 
-// Settings that say how a rank uses its own node, and may differ from rank to rank.
+// Whether a setting says how a rank uses its own node, and may differ from rank to rank.
 bool is_of_the_node(const std::string& key);
 
-// Error(usage) on a rank that has others than rank 0. `changes`: from rank 0's settings to its own.
-void refuse_other_settings(const World& world, const std::vector<config::Change>& changes);
-
-// The same of settings that every rank has read for itself. Collective.
+// What must not differ between the settings of two ranks, and does; the other rank's as `dump_yaml` has them.
 template <class Root>
-void check_same_settings(const World& world, const Root& own) {
-  const auto of_root = world.group().broadcast(config::dump_yaml(own));
-  on_all(world.group(), [&] { refuse_other_settings(world, config::diff(of_root, own)); });
+std::vector<config::Change> differing_settings(const std::string& of_other, const Root& own) {
+  auto changes = config::diff(of_other, own);
+  std::erase_if(changes, [](const config::Change& change) { return is_of_the_node(change.key); });
+  return changes;
 }
+
+// Error(usage) where there are such differences from rank 0's settings.
+void refuse_other_settings(const World& world, const std::vector<config::Change>& differing);
 
 // The configuration on every rank, which is the same on all; a mistake is an AgreedError. Printed, when that is asked
 // for, by rank 0.
 template <class Root, class Check>
-Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check) {
-  auto loaded = on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0); });
-  check_same_settings(world, loaded.root);
+Loaded<Root> load_config(const World& world, const CommandLine& line, Check&& check, const Root& defaults = {}) {
+  auto loaded =
+      on_all(world.group(), [&] { return load_config<Root>(line, check, /*prints=*/world.rank() == 0, defaults); });
+  const auto of_root = world.group().broadcast(config::dump_yaml(loaded.root));
+  on_all(world.group(), [&] { refuse_other_settings(world, differing_settings(of_root, loaded.root)); });
   return loaded;
 }
 
