@@ -57,26 +57,33 @@ void GradientBuckets::allocate(int bucket) {
 void GradientBuckets::reduce(int b) {
   start_sum(b);
   if (!groups_.plan.splits_parameters()) return;
-  arrive();
-  const auto own = groups_.shard_of(buckets_[b]);
-  rounds_done_ == 0 ? shards_[b].copy_(own) : shards_[b].add_(own);
-  release_memory(buckets_[b]);
-  if (b == 0 && ++rounds_done_ < rounds_) order_.begin(1);
+  const bool is_last = b == 0;
+  arrive_but(is_last || !groups_.transfers_later() ? 0 : 1);
+  if (is_last && ++rounds_done_ < rounds_) order_.begin(1);
 }
 
 void GradientBuckets::start_sum(int b) {
-  constexpr std::size_t at_once = 2;  // copies in bfloat16
-  if (travel_in_bfloat16_ && travelling_.size() == at_once) arrive();
+  if (travel_in_bfloat16_) arrive_but(1);  // two copies at once
   const auto whole = travel_in_bfloat16_ ? buckets_[b].to(torch::kBFloat16) : buckets_[b];
   travelling_.push_back({b, whole, groups_.sum(whole, groups_.shard_of(whole))});
 }
 
+void GradientBuckets::arrive_but(std::size_t newest) {
+  while (travelling_.size() > newest) arrive();
+}
+
 // The oldest one's sum may be read.
 void GradientBuckets::arrive() {
-  const auto& oldest = travelling_.front();
-  groups_.join(oldest.mark);
-  if (travel_in_bfloat16_) groups_.shard_of(buckets_[oldest.bucket]).copy_(groups_.shard_of(oldest.whole));
+  const auto [b, whole, mark] = std::move(travelling_.front());
   travelling_.pop_front();
+  groups_.join(mark);
+  const auto sum = groups_.shard_of(whole);
+  if (!groups_.plan.splits_parameters()) {
+    if (travel_in_bfloat16_) shards_[b].copy_(sum);
+    return;
+  }
+  rounds_done_ == 0 ? shards_[b].copy_(sum) : shards_[b].add_(sum);
+  release_memory(buckets_[b]);
 }
 
 void GradientBuckets::finish(double factor) {
@@ -89,7 +96,7 @@ void GradientBuckets::finish(double factor) {
     allocate(bucket);
     reduce(bucket);
   }
-  while (!travelling_.empty()) arrive();
+  arrive_but(0);
   groups_.wait();
   if (factor == 1.0) return;
   for (auto& shard : shards_) shard.mul_(factor);

@@ -15,7 +15,8 @@ namespace millrace {
 //
 // Where all parameters are whole, each bucket is reduced once, in the last backward pass, which goes on meanwhile.
 // Where they are split, whole gradients are not kept either, so each pass is a round of reductions, and the shards add
-// the rounds up.
+// the rounds up. A bucket has memory from its first gradient until its sum has arrived: on a device, where sums travel
+// while backward goes on, that is one bucket more.
 class GradientBuckets {
  public:
   GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);
@@ -38,6 +39,7 @@ class GradientBuckets {
   void reduce(int bucket);
   void start_sum(int bucket);
   void arrive();
+  void arrive_but(std::size_t newest);
 
   const ShardGroups& groups_;
   const bool travel_in_bfloat16_;

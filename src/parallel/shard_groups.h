@@ -15,8 +15,8 @@ struct ShardGroups {
 
   // Whether there is anybody to share with.
   bool is_shared() const { return within_replica || across_replicas; }
-  // Whether a gather may still be under way when the call returns.
-  bool gathers_later() const { return within_replica && !within_replica->is_done_at_once(); }
+  // Whether what trainers of a replica send each other may still be under way when the call returns.
+  bool transfers_later() const { return within_replica && !within_replica->is_done_at_once(); }
   // This trainer's part of a bucket, a view.
   torch::Tensor shard_of(const torch::Tensor& bucket) const;
   // A place in the order of transfers.

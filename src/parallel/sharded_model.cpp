@@ -83,7 +83,7 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
   layout_ = plan_flat_layout(specs_of(parameters, order), bucket_elements, plan.shards);
   groups_ =
       std::make_unique<ShardGroups>(plan, trainers_, make_collectives ? make_collectives : collectives_on(device));
-  layers_wait_ = plan.splits_parameters() || (groups_->gathers_later() && nn::asks_for_parameters(module));
+  layers_wait_ = plan.splits_parameters() || (groups_->transfers_later() && nn::asks_for_parameters(module));
   if (layers_wait_) nn::set_parameter_source(module, this);
   gradients_ =
       std::make_unique<GradientBuckets>(layout_, *groups_, config.reduce_dtype.value == ReduceDtype::bfloat16, device);
@@ -203,14 +203,16 @@ void ShardedModel::share_with_replicas(const torch::Tensor& shard, int from_repl
 
 void ShardedModel::begin_update() {
   if (!gathers_.empty()) provide_bucket(gathers_.back().bucket);
+  forget_ahead();
 }
 
 void ShardedModel::publish_parameters() {
+  begin_update();
   if (plan().splits_parameters()) {
     for (const int bucket : std::exchange(whole_, {})) release_memory(parameters_[bucket]);
+    last_asked_ = -1;
     return;
   }
-  begin_update();
   for (int b = 0; b < buckets(); ++b) gathers_.push_back({b, groups_->gather(parameter_shards_[b], parameters_[b])});
   if (!layers_wait_) begin_update();
 }
@@ -232,15 +234,39 @@ void ShardedModel::provide_bucket(int b) {
 void ShardedModel::make_whole(int b) {
   if (const auto place = std::ranges::find(whole_, b); place != whole_.end()) {
     std::rotate(place, place + 1, whole_.end());
-    return;
+  } else {
+    if (whole_.size() == whole_at_once) {
+      release_memory(parameters_[whole_.front()]);
+      whole_.erase(whole_.begin());
+    }
+    if (!ahead_ || ahead_->bucket != b) start_whole(b);
+    groups_->join(std::exchange(ahead_, nullptr)->mark);
+    whole_.push_back(b);
   }
-  if (whole_.size() == whole_at_once) {
-    release_memory(parameters_[whole_.front()]);
-    whole_.erase(whole_.begin());
-  }
+  const int before = std::exchange(last_asked_, b);
+  if (std::abs(b - before) == 1) look_ahead(b + (b - before));
+}
+
+// In place of another one, if that was not used.
+void ShardedModel::start_whole(int b) {
+  forget_ahead();
   allocate_memory(parameters_[b]);
-  groups_->join(groups_->gather(parameter_shards_[b], parameters_[b]));
-  whole_.push_back(b);
+  ahead_ = std::make_unique<Gather>(Gather{b, groups_->gather(parameter_shards_[b], parameters_[b])});
+}
+
+// Forward asks for one bucket after the other, backward too, from the last to the first. After a jump, as where a block
+// is computed anew before its backward, nothing tells the next.
+void ShardedModel::look_ahead(int next) {
+  const bool exists = 0 <= next && next < buckets();
+  if (!exists || !groups_->transfers_later() || std::ranges::count(whole_, next) > 0) return;
+  if (!ahead_ || ahead_->bucket != next) start_whole(next);
+}
+
+void ShardedModel::forget_ahead() {
+  if (!ahead_) return;
+  groups_->join(ahead_->mark);
+  release_memory(parameters_[ahead_->bucket]);
+  ahead_.reset();
 }
 
 }  // namespace millrace

@@ -11,7 +11,8 @@ std::int64_t StateMemory::peak(std::int64_t activations) const {
   return lasting() + std::max(whole_buckets + activations, norm);
 }
 
-StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema) {
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema,
+                              bool overlaps) {
   std::vector<std::int64_t> buckets;  // elements, the largest first
   for (const auto& bucket : layout.buckets) buckets.push_back(bucket.elements);
   std::ranges::sort(buckets, std::greater<>());
@@ -27,8 +28,11 @@ StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, t
   memory.moments = 2 * float_bytes * shard;
   memory.ema = has_ema ? float_bytes * shard : 0;
   if (plan.splits_parameters()) {
-    const auto second = buckets.size() > 1 ? buckets[1] : 0;
-    memory.whole_buckets = parameter_bytes * (buckets[0] + second) + float_bytes * buckets[0];
+    const auto largest = [&](std::size_t count) {
+      const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(std::min(count, buckets.size()));
+      return std::accumulate(buckets.begin(), end, std::int64_t{0});
+    };
+    memory.whole_buckets = parameter_bytes * largest(overlaps ? 3 : 2) + float_bytes * largest(overlaps ? 2 : 1);
   }
   memory.norm = static_cast<std::int64_t>(sizeof(double)) * buckets[0] / plan.shards;
   return memory;

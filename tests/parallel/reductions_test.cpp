@@ -3,10 +3,9 @@
 #include <torch/nn.h>
 #include <torch/utils.h>
 
-#include <functional>
 #include <random>
-#include <utility>
 
+#include "late_collectives.h"
 #include "sharded_training.h"
 
 namespace millrace {
@@ -15,8 +14,8 @@ namespace {
 // What its rank does, one line per operation.
 class RecordingCollectives final : public Collectives {
  public:
-  RecordingCollectives(const Group& group, std::vector<std::string>& log)
-      : collectives_(make_host_collectives(group)), log_(log) {}
+  RecordingCollectives(std::unique_ptr<Collectives> collectives, std::vector<std::string>& log)
+      : collectives_(std::move(collectives)), log_(log) {}
   int rank() const override { return collectives_->rank(); }
   int size() const override { return collectives_->size(); }
   void all_reduce_sum(Memory data) override {
@@ -35,6 +34,10 @@ class RecordingCollectives final : public Collectives {
     write("broadcast", data);
     collectives_->broadcast(data, root);
   }
+  bool is_done_at_once() const override { return collectives_->is_done_at_once(); }
+  Mark mark() override { return collectives_->mark(); }
+  void join(Mark mark) override { collectives_->join(mark); }
+  void wait() override { collectives_->wait(); }
 
  private:
   void write(const char* what, Memory data) {
@@ -47,8 +50,8 @@ class RecordingCollectives final : public Collectives {
 struct Recorded {
   explicit Recorded(Settings settings) : training(with_log(std::move(settings), log)) {}
   static Settings with_log(Settings settings, std::vector<std::string>& log) {
-    settings.make_collectives = [&log](const Group& group) {
-      return std::make_unique<RecordingCollectives>(group, log);
+    settings.make_collectives = [&log, make = settings.make_collectives](const Group& group) {
+      return std::make_unique<RecordingCollectives>(make ? make(group) : make_host_collectives(group), log);
     };
     return settings;
   }
@@ -114,8 +117,9 @@ TEST(Reductions, DoNotFollowTheOrderOfGradients) {
   std::vector<std::string> log;
   const ParallelConfig parallel{.strategy = Strategy::ddp, .bucket_mb = 1e-6};
   ShardedModel model(twins, parameter_names(twins), plan_shards(parallel, test_world().hosts()), parallel,
-                     test_world().group(), ShardedModel::Start::of_rank_0,
-                     [&](const Group& group) { return std::make_unique<RecordingCollectives>(group, log); });
+                     test_world().group(), ShardedModel::Start::of_rank_0, [&](const Group& group) {
+                       return std::make_unique<RecordingCollectives>(make_host_collectives(group), log);
+                     });
   const auto input = torch::ones({1, 3});
   const bool swapped = test_world().rank() % 2 == 1;
   const auto first = (swapped ? twins.b : twins.a)(input).sum(), second = (swapped ? twins.a : twins.b)(input).sum();
@@ -133,7 +137,11 @@ TEST(Reductions, AreTheSameOnAllRanks) {
     std::mt19937 random(seed);  // the same on all ranks
     const auto strategy = strategies[random() % 4];
     const double bucket_mb = std::pow(10.0, -6 + static_cast<int>(random() % 5));
-    Recorded recorded({.strategy = strategy, .bucket_mb = bucket_mb});
+    LateCollectives::Order order;
+    const auto make_late = LateCollectives::maker(order);
+    Recorded recorded({.strategy = strategy,
+                       .bucket_mb = bucket_mb,
+                       .make_collectives = random() % 2 == 0 ? make_late : make_host_collectives});
     auto& [log, training] = recorded;
     for (int step = 1; step <= 3; ++step) {
       const int turns = static_cast<int>(1 + random() % 3);
@@ -149,50 +157,6 @@ TEST(Reductions, AreTheSameOnAllRanks) {
     for (const auto& other : logs) EXPECT_EQ(other, logs[0]) << "seed " << seed;
   }
 }
-
-// Transfers that take as long as they may: each happens when somebody joins it, or one behind it. What is read too
-// early is not there yet, and what is overwritten too early travels wrong. Host memory in the part of a GPU's.
-class LateCollectives final : public Collectives {
- public:
-  // Of all communicators of a rank, in one order.
-  struct Order {
-    std::vector<std::function<void()>> transfers;
-    std::size_t done = 0;
-    void run_until(Mark mark) {
-      while (done < mark) std::exchange(transfers.at(done++), {})();
-    }
-  };
-
-  LateCollectives(const Group& group, Order& order) : collectives_(make_host_collectives(group)), order_(order) {}
-  int rank() const override { return collectives_->rank(); }
-  int size() const override { return collectives_->size(); }
-  void all_reduce_sum(Memory data) override {
-    later([this, data] { collectives_->all_reduce_sum(data); });
-  }
-  void reduce_scatter_sum(Memory data, Memory own) override {
-    later([this, data, own] { collectives_->reduce_scatter_sum(data, own); });
-  }
-  // As some algorithms of NCCL do, also the own part is written, as it was when the transfer began.
-  void all_gather(Memory own, Memory all) override {
-    std::vector<std::byte> copy(own.begin(), own.begin() + own.bytes());
-    later([this, own, all, copy = std::move(copy)] {
-      std::ranges::copy(copy, own.begin());
-      collectives_->all_gather(own, all);
-    });
-  }
-  void broadcast(Memory data, int root) override {
-    later([this, data, root] { collectives_->broadcast(data, root); });
-  }
-  bool is_done_at_once() const override { return false; }
-  Mark mark() override { return order_.transfers.size(); }
-  void join(Mark mark) override { order_.run_until(mark); }
-  void wait() override { order_.run_until(order_.transfers.size()); }
-
- private:
-  void later(std::function<void()> transfer) { order_.transfers.push_back(std::move(transfer)); }
-  std::unique_ptr<Collectives> collectives_;
-  Order& order_;
-};
 
 // Losses of some steps, with the EMA's between them, and the weights at the end.
 std::pair<std::vector<double>, torch::Tensor> losses_and_weights(const Settings& settings) {
@@ -218,7 +182,7 @@ TEST(Transfers, MayTakeAsLongAsNobodyJoinsThem) {
         Settings settings{.strategy = strategy, .bucket_mb = bucket_mb, .reduce_dtype = {dtype}};
         const auto [losses, weights] = losses_and_weights(settings);
         LateCollectives::Order order;
-        settings.make_collectives = [&](const Group& group) { return std::make_unique<LateCollectives>(group, order); };
+        settings.make_collectives = LateCollectives::maker(order);
         const auto [late_losses, late_weights] = losses_and_weights(settings);
         EXPECT_EQ(late_losses, losses) << to_string(strategy) << ", buckets of " << bucket_mb << " MB";
         EXPECT_TRUE(torch::equal(late_weights, weights)) << to_string(strategy);
@@ -233,9 +197,7 @@ TEST(Transfers, OverlapWithArithmetic) {
   if (test_world().size() == 1) GTEST_SKIP() << "nothing travels on one rank";
   for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op, Strategy::hybrid}) {
     LateCollectives::Order order;
-    Training training({.strategy = strategy, .bucket_mb = 1e-6, .make_collectives = [&](const Group& group) {
-                         return std::make_unique<LateCollectives>(group, order);
-                       }});
+    Training training({.strategy = strategy, .bucket_mb = 1e-6, .make_collectives = LateCollectives::maker(order)});
     const auto under_way = [&] { return order.transfers.size() - order.done; };
     const auto before = order.done;
     training.model.begin_gradients(1);
@@ -252,25 +214,57 @@ TEST(Transfers, OverlapWithArithmetic) {
   }
 }
 
+// Buckets of one parameter each that have memory.
+int whole_buckets(const Training& training) {
+  return static_cast<int>(std::ranges::count_if(
+      training.net->parameters(), [](const auto& parameter) { return parameter.storage().nbytes() > 0; }));
+}
+
 // Of full_shard: whatever was done, at most two buckets are whole, and in a run of many small ones almost nothing is.
 TEST(FullShard, KeepsTwoBucketsAtMost) {
   if (test_world().size() == 1) GTEST_SKIP() << "nothing is split on one rank";
   Training training({.strategy = Strategy::full_shard, .bucket_mb = 1e-6});
   ASSERT_EQ(training.model.buckets(), 6);
-  const auto whole = [&] {
-    int count = 0;
-    for (const auto& parameter : training.net->parameters()) count += parameter.storage().nbytes() > 0;
-    return count;
-  };
-  EXPECT_EQ(whole(), 0);
+  EXPECT_EQ(whole_buckets(training), 0);
   const auto loss = loss_of(training.net, batch_of_step(1), 0, 1);
-  EXPECT_EQ(whole(), 2);
+  EXPECT_EQ(whole_buckets(training), 2);
   training.model.begin_gradients(1);
   loss.backward();
-  EXPECT_EQ(whole(), 2);
+  EXPECT_EQ(whole_buckets(training), 2);
   training.model.finish_gradients(1.0);
   training.optimizer.step(1e-3);
-  EXPECT_EQ(whole(), 0);
+  EXPECT_EQ(whole_buckets(training), 0);
+}
+
+// While a layer computes, the bucket that the next one will ask for is on its way, and in backward the sum of the
+// gradients made before: one of each beside those that are in use.
+TEST(FullShard, LooksOneBucketAhead) {
+  if (test_world().size() == 1) GTEST_SKIP() << "nothing is split on one rank";
+  LateCollectives::Order order;
+  Training training(
+      {.strategy = Strategy::full_shard, .bucket_mb = 1e-6, .make_collectives = LateCollectives::maker(order)});
+  const auto under_way = [&] { return order.transfers.size() - order.done; };
+  auto& net = training.net;
+  const auto image = net->conv(batch_of_step(1).image);
+  EXPECT_EQ(under_way(), 1u) << "norm.weight";
+  EXPECT_EQ(whole_buckets(training), 3);
+  std::size_t in_backward = 0;
+  image.register_hook([&](const torch::Tensor&) { in_backward = under_way(); });
+  const auto loss = net->out(torch::silu(net->norm(image)).flatten(1)).square().sum();
+  EXPECT_EQ(under_way(), 0u) << "nothing comes after out.bias";
+  training.model.begin_gradients(1);
+  loss.backward();
+  EXPECT_EQ(in_backward, 1u) << "the sum for norm.bias or norm.weight";
+  EXPECT_LE(whole_buckets(training), 3);
+  training.model.finish_gradients(1.0);
+  EXPECT_EQ(under_way(), 0u);
+  training.optimizer.step(1e-3);
+  EXPECT_EQ(whole_buckets(training), 0);
+  (void)net->conv(batch_of_step(1).image);
+  EXPECT_EQ(under_way(), 1u);
+  training.optimizer.step(1e-3);
+  EXPECT_EQ(under_way(), 0u) << "what is on its way is older than the update";
+  EXPECT_EQ(whole_buckets(training), 0);
 }
 
 TEST(FullShard, AParameterOutsideOfALayerIsABug) {

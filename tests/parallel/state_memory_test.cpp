@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "late_collectives.h"
 #include "live_memory.h"
 #include "millrace/models/presets.h"
 #include "millrace/models/unet_2d_condition.h"
@@ -25,12 +26,14 @@ UNet2DConditionConfig unet_config() {
 }
 
 struct Trainer {
-  Trainer(Strategy strategy, const UNetPass& pass)
+  Trainer(Strategy strategy, const UNetPass& pass, bool overlaps = false)
       : pass(pass),
+        overlaps(overlaps),
         parallel{.strategy = strategy, .shard_size = {std::min(2, test_world().size())}, .bucket_mb = 0.5},
         plan(plan_shards(parallel, test_world().hosts())),
         unet(make_unet()),
-        model(*unet, execution_order(*unet), plan, parallel, test_world().group()),
+        model(*unet, execution_order(*unet), plan, parallel, test_world().group(), ShardedModel::Start::of_rank_0,
+              overlaps ? LateCollectives::maker(transfers) : make_host_collectives),
         optimizer(model, OptimConfig{}, EmaConfig{}) {}
 
   UNet2DConditionModel make_unet() const {
@@ -52,10 +55,12 @@ struct Trainer {
     optimizer.step(1e-4);
   }
 
-  StateMemory state() const { return plan_state_memory(model.layout(), plan, pass.dtype, /*has_ema=*/true); }
+  StateMemory state() const { return plan_state_memory(model.layout(), plan, pass.dtype, /*has_ema=*/true, overlaps); }
 
   const UNet2DConditionConfig config = unet_config();
   const UNetPass pass;
+  const bool overlaps;  // transfers take as long as they may
+  LateCollectives::Order transfers;
   const ParallelConfig parallel;
   const ShardPlan plan;
   UNet2DConditionModel unet;
@@ -63,12 +68,12 @@ struct Trainer {
   ShardedAdamW optimizer;
 };
 
-class TrainerMemory : public testing::TestWithParam<std::tuple<Strategy, UNetPass>> {};
+class TrainerMemory : public testing::TestWithParam<std::tuple<Strategy, UNetPass, bool>> {};
 
 TEST_P(TrainerMemory, IsStateAndActivations) {
-  const auto& [strategy, pass] = GetParam();
+  const auto& [strategy, pass, overlaps] = GetParam();
   test::LiveMemory memory;
-  Trainer trainer(strategy, pass);
+  Trainer trainer(strategy, pass, overlaps);
   const auto state = trainer.state();
   EXPECT_NEAR(static_cast<double>(state.lasting()) / static_cast<double>(memory.bytes()), 1, 0.001);
   memory.forget_peak();
@@ -84,7 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
     , TrainerMemory,
     testing::Combine(testing::Values(Strategy::ddp, Strategy::shard_grad_op, Strategy::full_shard, Strategy::hybrid),
                      testing::Values(UNetPass{1, 8, 8}, UNetPass{1, 8, 8, torch::kBFloat16}, UNetPass{2, 24, 24},
-                                     UNetPass{2, 24, 24, torch::kFloat32, true})));
+                                     UNetPass{2, 24, 24, torch::kFloat32, true}),
+                     testing::Bool()));
 
 std::int64_t bytes_of_state(const ShardedAdamW& optimizer) {
   std::int64_t bytes = 0;

@@ -24,8 +24,8 @@ std::vector<std::string> parameter_names(const torch::nn::Module& module);
 // A module whose parameters are views into flat buckets. Gradients leave it as they are made: autograd hands each to
 // this object, which adds it to a float32 bucket, whatever the module's dtype, and sums a bucket over the trainers as
 // soon as it and all behind it have theirs. Where the plan splits the parameters, they are gathered for the arithmetic
-// that uses them, two buckets at a time (nn/parameter_source.h). The module must outlive this object and keep its dtype
-// and device; parameters that were split are lost with it.
+// that uses them, two buckets at a time (nn/parameter_source.h), and one more while a device computes with those. The
+// module must outlive this object and keep its dtype and device; parameters that were split are lost with it.
 //
 // NOTE [Order of sums] Over MPI a gradient is, to the bit: the sum over the trainer's micro-batches in their order; of
 // these the sum over the trainers of a replica, in their order; of these the sum over the replicas. ddp has one trainer
@@ -73,8 +73,8 @@ class ShardedModel final : private nn::ParameterSource {
 
   // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
-  // Before parameter shards are written to: gathers that are under way end first, since they may write the own part of
-  // a bucket back to where it was read.
+  // Before parameter shards are written to: gathers that are under way end first, since they read them and may write
+  // the own part of a bucket back to where it was read.
   void begin_update();
   // Parameter shards were written to: the next forward pass uses them on every rank. Starts to gather them, each layer
   // waits for its own; where parameters are split they are gathered at each use. Collective.
@@ -94,6 +94,9 @@ class ShardedModel final : private nn::ParameterSource {
   bool all_stay() const override { return !plan().splits_parameters(); }
   void provide_bucket(int bucket);
   void make_whole(int bucket);
+  void start_whole(int bucket);
+  void look_ahead(int bucket);
+  void forget_ahead();
 
   torch::nn::Module& module_;
   Group trainers_;
@@ -107,7 +110,10 @@ class ShardedModel final : private nn::ParameterSource {
   bool layers_wait_ = false;                        // ask for parameters, which may be on their way
   struct Gather;
   std::vector<Gather> gathers_;  // that nobody has waited for yet, in their order, which is that of the buckets
-  std::vector<int> whole_;       // where parameters are split: the buckets that are whole, last used last
+  // Where parameters are split:
+  std::vector<int> whole_;         // the buckets that are whole, last used last
+  std::unique_ptr<Gather> ahead_;  // of the bucket that is likely to be next
+  int last_asked_ = -1;            // bucket, since the update
 };
 
 }  // namespace millrace

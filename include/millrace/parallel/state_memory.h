@@ -16,7 +16,8 @@ struct StateMemory {
   std::int64_t masters;  // 0 where the parameters are float32 themselves
   std::int64_t moments;
   std::int64_t ema;
-  // Beside the activations, where parameters are split: two buckets of parameters and one of gradients.
+  // Beside the activations, where parameters are split: two buckets of parameters and one of gradients, and one more of
+  // each where they travel beside arithmetic.
   std::int64_t whole_buckets;
   // After them: a bucket's gradients in double precision, while the norm is computed.
   std::int64_t norm;
@@ -26,7 +27,9 @@ struct StateMemory {
   std::int64_t peak(std::int64_t activations) const;
 };
 
-// Of each trainer, from shapes alone; gradients travel in float32.
-StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema);
+// Of each trainer, from shapes alone; gradients travel in float32. `overlaps`: transfers run beside arithmetic, as on
+// GPUs.
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema,
+                              bool overlaps);
 
 }  // namespace millrace

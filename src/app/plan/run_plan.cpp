@@ -139,7 +139,7 @@ class RunCosts {
   StateMemory state_of(const ShardPlan& shards) const {
     const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
     return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, train_dtype_,
-                             config_.ema.enabled);
+                             config_.ema.enabled, /*overlaps=*/on_gpus());
   }
 
   const TrainConfig& config_;
