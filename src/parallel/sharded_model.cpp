@@ -47,6 +47,18 @@ std::vector<ParameterSpec> specs_of(const torch::OrderedDict<std::string, torch:
   return specs;
 }
 
+// In double precision; (). On a CPU LibTorch converts what it is to sum beforehand, so that goes in pieces that stay in
+// the cache.
+torch::Tensor square_sum(const torch::Tensor& flat) {
+  const std::int64_t at_once = flat.is_cpu() ? 1 << 17 : flat.numel();
+  auto sum = torch::zeros({}, flat.options().dtype(torch::kFloat64));
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += at_once) {
+    const auto piece = flat.slice(0, begin, std::min(begin + at_once, flat.numel()));
+    sum += at::linalg_vector_norm(piece, 2, {}, false, torch::kFloat64).square();
+  }
+  return sum;
+}
+
 MakeCollectives collectives_on(torch::Device device) {
   if (!device.is_cuda()) return make_host_collectives;
   return [device](const Group& group) { return make_device_collectives(group, device.index(), compute_stream); };
@@ -185,8 +197,7 @@ double ShardedModel::gradient_square_sum() const {
     return sums.sum().item<double>();
   }
   auto sum = torch::zeros({}, gradients_->shard(0).options().dtype(torch::kFloat64));
-  for (const auto& shard : gradients_->shards())
-    sum += at::linalg_vector_norm(shard, 2, {}, false, torch::kFloat64).square();
+  for (const auto& shard : gradients_->shards()) sum += square_sum(shard);
   return sum.item<double>();
 }
 

@@ -8,7 +8,7 @@
 namespace millrace {
 
 std::int64_t StateMemory::peak(std::int64_t activations) const {
-  return lasting() + std::max(whole_buckets + activations, norm);
+  return lasting() + whole_buckets + activations;
 }
 
 StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema,
@@ -34,7 +34,6 @@ StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, t
     };
     memory.whole_buckets = parameter_bytes * largest(overlaps ? 3 : 2) + float_bytes * largest(overlaps ? 2 : 1);
   }
-  memory.norm = static_cast<std::int64_t>(sizeof(double)) * buckets[0] / plan.shards;
   return memory;
 }
 

@@ -19,8 +19,6 @@ struct StateMemory {
   // Beside the activations, where parameters are split: two buckets of parameters and one of gradients, and one more of
   // each where they travel beside arithmetic.
   std::int64_t whole_buckets;
-  // After them: a bucket's gradients in double precision, while the norm is computed.
-  std::int64_t norm;
 
   std::int64_t lasting() const { return parameters + gradients + masters + moments + ema; }
   // The most in a step whose activations take this much.
