@@ -65,6 +65,7 @@ void GradientBuckets::reduce(int b) {
 void GradientBuckets::start_sum(int b) {
   if (travel_in_bfloat16_) arrive_but(1);  // two copies at once
   const auto whole = travel_in_bfloat16_ ? buckets_[b].to(torch::kBFloat16) : buckets_[b];
+  if (travel_in_bfloat16_ && groups_.plan.splits_parameters()) release_memory(buckets_[b]);
   travelling_.push_back({b, whole, groups_.sum(whole, groups_.shard_of(whole))});
 }
 
@@ -83,7 +84,7 @@ void GradientBuckets::arrive() {
     return;
   }
   rounds_done_ == 0 ? shards_[b].copy_(sum) : shards_[b].add_(sum);
-  release_memory(buckets_[b]);
+  if (!travel_in_bfloat16_) release_memory(buckets_[b]);
 }
 
 void GradientBuckets::finish(double factor) {

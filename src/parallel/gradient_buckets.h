@@ -15,8 +15,8 @@ namespace millrace {
 //
 // Where all parameters are whole, each bucket is reduced once, in the last backward pass, which goes on meanwhile.
 // Where they are split, whole gradients are not kept either, so each pass is a round of reductions, and the shards add
-// the rounds up. A bucket has memory from its first gradient until its sum has arrived: on a device, where sums travel
-// while backward goes on, that is one bucket more.
+// the rounds up. A bucket has memory from its first gradient until its sum has arrived, or what travels is its bfloat16
+// form: on a device, where that happens while backward goes on, one bucket more than on a CPU.
 class GradientBuckets {
  public:
   GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);

@@ -47,10 +47,10 @@ std::vector<ParameterSpec> specs_of(const torch::OrderedDict<std::string, torch:
   return specs;
 }
 
-// In double precision; (). On a CPU LibTorch converts what it is to sum beforehand, so that goes in pieces that stay in
-// the cache.
+// In double precision; (). LibTorch converts what it is to sum beforehand, so that goes in pieces: on a CPU they stay
+// in the cache, on a GPU they are large enough for it.
 torch::Tensor square_sum(const torch::Tensor& flat) {
-  const std::int64_t at_once = flat.is_cpu() ? 1 << 17 : flat.numel();
+  const std::int64_t at_once = flat.is_cpu() ? 1 << 17 : 1 << 24;
   auto sum = torch::zeros({}, flat.options().dtype(torch::kFloat64));
   for (std::int64_t begin = 0; begin < flat.numel(); begin += at_once) {
     const auto piece = flat.slice(0, begin, std::min(begin + at_once, flat.numel()));
@@ -265,8 +265,9 @@ void ShardedModel::start_whole(int b) {
   ahead_ = std::make_unique<Gather>(Gather{b, groups_->gather(parameter_shards_[b], parameters_[b])});
 }
 
-// Forward asks for one bucket after the other, backward too, from the last to the first. After a jump, as where a block
-// is computed anew before its backward, nothing tells the next.
+// Forward asks for one bucket after the other, backward too, from the last to the first; after a jump nothing tells the
+// next. Where a block is computed anew for its backward the order turns around twice, so one gather or two of each
+// block are in vain.
 void ShardedModel::look_ahead(int next) {
   const bool exists = 0 <= next && next < buckets();
   if (!exists || !groups_->transfers_later() || std::ranges::count(whole_, next) > 0) return;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "late_collectives.h"
+#include "millrace/nn/gradient_checkpoint.h"
 #include "sharded_training.h"
 
 namespace millrace {
@@ -265,6 +266,58 @@ TEST(FullShard, LooksOneBucketAhead) {
   training.optimizer.step(1e-3);
   EXPECT_EQ(under_way(), 0u) << "what is on its way is older than the update";
   EXPECT_EQ(whole_buckets(training), 0);
+}
+
+// Layers in blocks that are computed anew for their backward, so that buckets are asked for up and down.
+struct Checkpointed : torch::nn::Module {
+  Checkpointed() {
+    torch::manual_seed(1);
+    for (int i = 0; i < 6; ++i) {
+      layers.push_back(register_module(std::to_string(i), nn::Linear(7, 7)));
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : layers.back()->parameters()) parameter.normal_(0, 0.5);
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (std::size_t first = 0; first < layers.size(); first += 2) {
+      const auto block = [this, first](const nn::TensorList& in) {
+        return nn::TensorList{torch::tanh(layers[first + 1](torch::tanh(layers[first](in[0]))))};
+      };
+      x = nn::checkpoint(block, {x}, /*replay_random=*/false)[0];
+    }
+    return x;
+  }
+  std::vector<nn::Linear> layers;
+};
+
+// All gradients of this rank's shard, after two micro-batches.
+std::vector<torch::Tensor> checkpointed_gradients(double bucket_mb, ReduceDtype dtype, const MakeCollectives& make) {
+  const auto net = std::make_shared<Checkpointed>();
+  const ParallelConfig parallel{.strategy = Strategy::full_shard, .reduce_dtype = {dtype}, .bucket_mb = bucket_mb};
+  ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
+                     test_world().group(), ShardedModel::Start::of_rank_0, make);
+  model.begin_gradients(2);
+  for (int turn = 0; turn < 2; ++turn) {
+    torch::manual_seed(10 * turn + test_world().rank());
+    net->forward(torch::randn({5, 7}).set_requires_grad(true)).square().sum().backward();
+  }
+  model.finish_gradients(1.0);
+  std::vector<torch::Tensor> gradients;
+  for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
+  return gradients;
+}
+
+TEST(FullShard, LooksAheadThroughBlocksThatAreComputedAnew) {
+  for (const auto dtype : {ReduceDtype::float32, ReduceDtype::bfloat16}) {
+    for (const double bucket_mb : {1e-6, 2e-4, 4e-4, 1.0}) {  // a parameter, a layer, a block, all
+      LateCollectives::Order order;
+      const auto expected = checkpointed_gradients(bucket_mb, dtype, make_host_collectives);
+      const auto late = checkpointed_gradients(bucket_mb, dtype, LateCollectives::maker(order));
+      ASSERT_EQ(late.size(), expected.size());
+      for (std::size_t b = 0; b < late.size(); ++b)
+        EXPECT_TRUE(torch::equal(late[b], expected[b])) << "bucket " << b << " of " << bucket_mb << " MB";
+    }
+  }
 }
 
 TEST(FullShard, AParameterOutsideOfALayerIsABug) {
