@@ -6,6 +6,9 @@ namespace millrace::gpu {
 int count() {
   return 0;
 }
+bool has_old_driver() {
+  return false;
+}
 std::string why_none() {
   return "this build has no CUDA (MILLRACE_CUDA=OFF)";
 }

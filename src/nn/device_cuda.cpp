@@ -38,8 +38,18 @@ std::string nccl_version() {
 int count() {
   return c10::cuda::device_count();
 }
+bool has_old_driver() {
+  int driver = 0, devices = 0;
+  cudaDriverGetVersion(&driver);  // 0 where there is none
+  return driver > 0 && cudaGetDeviceCount(&devices) == cudaErrorInsufficientDriver;
+}
 std::string why_none() {
-  return "no usable GPU or driver on this machine";
+  if (!has_old_driver()) return "no usable GPU or driver on this machine";
+  int runtime = 0, driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  return fmt::format("the driver is made for CUDA {}, this program for {}", cuda_version(driver),
+                     cuda_version(runtime));
 }
 
 std::string versions() {

@@ -8,6 +8,8 @@
 namespace millrace::gpu {
 
 int count();
+// Whether there is a driver, for an older CUDA than this program's.
+bool has_old_driver();
 // Why `count` is 0, as the end of a sentence.
 std::string why_none();
 // Of CUDA, its driver, cuDNN and NCCL, as they are in this process.

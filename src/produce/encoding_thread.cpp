@@ -53,6 +53,7 @@ EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, con
     } catch (...) {
       failure_ = std::current_exception();
     }
+    running_.reset();  // here, where its GPU is the current one: elsewhere CUDA would make a context on another
     ready_.close();
   });
 }

@@ -96,7 +96,7 @@ TEST(Layers, HaveTheGradientsThatTrainingWants) {
 TEST(Layers, AreSortedByTheirShareOfAStep) {
   const LayerShape convolution{LayerKind::convolution, {1, 4, 8, 8}, {4, 4, 3, 3}, true, 1, 1};
   const LayerShape attention{LayerKind::attention, {1, 2, 16, 8}, {1, 2, 16, 8}};
-  LayerTable table{.settings = {{false, false}, {true, false}}, .own = 1, .rows = {}};
+  LayerTable table{.own = Layout::channels_last, .rows = {}};
   table.rows.push_back({attention, LayerPass::forward, 4, {{2, 2, 2}}});  // 8 ms a step
   table.rows.push_back(
       {convolution, LayerPass::forward, 3, {{9, 9, 9}, {4, 3, 5}}});  // 12 ms, or 27 in the other layout

@@ -114,6 +114,8 @@ class CudaCollectives : public testing::Test {
 
   int rank() const { return collectives->rank(); }
   int size() const { return collectives->size(); }
+  // The compute stream goes on behind all that was started.
+  void join() const { collectives->join(collectives->mark()); }
 
   Collectives* collectives = nullptr;
 };
@@ -128,7 +130,30 @@ TEST_P(CudaCollectivesOf, AllReduce) {
   const GpuMemory data(part, GetParam());
   write(data, numbers_of(rank(), part));
   collectives->all_reduce_sum(data);
+  join();
   EXPECT_EQ(read(data), sum_over(size(), part));
+}
+
+TEST_P(CudaCollectivesOf, AreDoneWhenTheHostHasWaited) {
+  const GpuMemory data(part, GetParam());
+  write(data, numbers_of(rank(), part));
+  collectives->all_reduce_sum(data);
+  collectives->wait();
+  EXPECT_EQ(read(data), sum_over(size(), part));  // by the compute stream, which has not joined the transfer
+}
+
+// Of several transfers that are under way the mark of a later one stands for those before it.
+TEST_P(CudaCollectivesOf, AreJoinedByTheMarkOfALaterOne) {
+  const GpuMemory first(part, GetParam()), second(part, GetParam());
+  write(first, numbers_of(rank(), part));
+  write(second, numbers_of(rank(), part));
+  collectives->all_reduce_sum(first);
+  const auto earlier = collectives->mark();
+  collectives->all_reduce_sum(second);
+  join();
+  collectives->join(earlier);  // nothing is left of it
+  EXPECT_EQ(read(first), sum_over(size(), part));
+  EXPECT_EQ(read(second), sum_over(size(), part));
 }
 
 TEST_P(CudaCollectivesOf, ReduceScatterInPlaceAndApart) {
@@ -138,10 +163,12 @@ TEST_P(CudaCollectivesOf, ReduceScatterInPlaceAndApart) {
   write(data, before);
 
   collectives->reduce_scatter_sum(data, apart);
+  join();
   EXPECT_EQ(read(apart), sum);
   EXPECT_EQ(read(data), before);
 
   collectives->reduce_scatter_sum(data, Memory(data).part(rank(), size()));
+  join();
   for (int index = 0; index < size(); ++index) {
     const auto expected = index == rank() ? sum : part_of(before, index, size());
     EXPECT_EQ(read(Memory(data).part(index, size())), expected);
@@ -158,11 +185,13 @@ TEST_P(CudaCollectivesOf, AllGatherInPlaceAndApart) {
 
   write(own, numbers_of(rank(), part));
   collectives->all_gather(own, all);
+  join();
   EXPECT_EQ(read(all), expected);
 
   const auto mine = Memory(in_place).part(rank(), size());
   write(mine, numbers_of(rank(), part));
   collectives->all_gather(mine, in_place);
+  join();
   EXPECT_EQ(read(in_place), expected);
 }
 
@@ -170,6 +199,7 @@ TEST_P(CudaCollectivesOf, Broadcast) {
   const GpuMemory data(part, GetParam());
   write(data, numbers_of(rank(), part));
   collectives->broadcast(data, size() - 1);
+  join();
   EXPECT_EQ(read(data), numbers_of(size() - 1, part));
 }
 
@@ -212,6 +242,7 @@ TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
     if (first_time) gate.open();
     check(cudaMemsetAsync(Memory(own).data, 2, bytes, compute()));
     collectives->all_gather(own, all);
+    join();
     check(cudaMemsetAsync(last(own), 3, 1, compute()));
     check(cudaMemcpyAsync(Memory(seen).data, last(all), 1, cudaMemcpyDeviceToDevice, compute()));
   }

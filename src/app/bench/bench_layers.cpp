@@ -78,20 +78,16 @@ class LayerBench {
  public:
   LayerBench(const BenchConfig& config, torch::Device device)
       : device_(device), dtype_(parse_dtype(config.model.dtype, device)) {
-    for (const bool tries_kernels : {false, true})
-      for (const bool channels_last : {false, true})
-        if (!tries_kernels || device.is_cuda()) table_.settings.push_back({channels_last, tries_kernels});
-    const LayerSetting own{config.model.channels_last.value.value_or(device.is_cuda()), device.is_cuda()};
-    table_.own = static_cast<std::size_t>(std::ranges::find(table_.settings, own) - table_.settings.begin());
+    if (config.model.channels_last.value.value_or(device.is_cuda())) table_.own = Layout::channels_last;
   }
 
   void add(const LayerShape& shape, int calls) {
-    const std::size_t settings = shape.kind == LayerKind::convolution ? table_.settings.size() : 1;
+    const std::size_t layouts = shape.kind == LayerKind::convolution ? 2 : 1;
     for (const auto pass : passes_of(shape))
-      table_.rows.push_back({shape, pass, calls, std::vector<std::vector<double>>(settings)});
+      table_.rows.push_back({shape, pass, calls, std::vector<std::vector<double>>(layouts)});
   }
 
-  // The settings give the same numbers.
+  // The layouts give the same numbers.
   void check() const {
     for (const auto& row : table_.rows) {
       std::vector<torch::Tensor> first;
@@ -103,7 +99,7 @@ class LayerBench {
     }
   }
 
-  // One run; ms of a step's calls in training's own setting, by kinds.
+  // One run; ms of a step's calls in training's own layout, by kinds.
   std::map<LayerKind, double> measure() {
     std::map<LayerKind, double> sums;
     for (auto& row : table_.rows) {
@@ -122,18 +118,16 @@ class LayerBench {
   const LayerTable& table() const { return table_; }
 
  private:
-  // For LayerTable::Row::ms_of_calls[setting].
-  LayerRun prepare(const LayerTable::Row& row, std::size_t setting) const {
-    const bool has_settings = row.ms_of_calls.size() > 1;
-    at::globalContext().setBenchmarkCuDNN(has_settings ? table_.settings[setting].tries_kernels : device_.is_cuda());
-    return {row.shape, device_, dtype_, has_settings && table_.settings[setting].channels_last};
+  // For LayerTable::Row::ms_of_calls[layout].
+  LayerRun prepare(const LayerTable::Row& row, std::size_t layout) const {
+    return {row.shape, device_, dtype_, layout == static_cast<std::size_t>(Layout::channels_last)};
   }
 
   // ms of one call, out of enough of them for the clock.
-  double time(const LayerTable::Row& row, std::size_t setting) const {
+  double time(const LayerTable::Row& row, std::size_t layout) const {
     constexpr double least_seconds = 0.01;
     constexpr int most_calls = 200;
-    const auto layer = prepare(row, setting);
+    const auto layer = prepare(row, layout);
     layer.run(row.pass);
     synchronize(device_);
     Stopwatch watch;

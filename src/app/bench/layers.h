@@ -44,32 +44,28 @@ enum class LayerPass { forward, input_gradient, weight_gradient, gradients /* an
 std::vector<LayerPass> passes_of(const LayerShape& shape);
 double flops_of(const LayerShape& shape, LayerPass pass);
 
-// How a convolution is run; the others know no layouts and have no choice.
-struct LayerSetting {
-  bool channels_last = false;
-  bool tries_kernels = false;  // cuDNN measures its kernels for a shape and takes the best, instead of guessing
-
-  bool operator==(const LayerSetting&) const = default;
-};
+// Of a convolution's images; the others know no layouts.
+enum class Layout { nchw, channels_last };
 
 struct LayerTable {
   struct Row {
     LayerShape shape;
     LayerPass pass;
     int calls;                                     // in a step
-    std::vector<std::vector<double>> ms_of_calls;  // by setting, one for each run; one setting but for convolutions
+    std::vector<std::vector<double>> ms_of_calls;  // by layout, one for each run; of others than convolutions one list
 
-    const std::vector<double>& own_ms(std::size_t own) const { return ms_of_calls[ms_of_calls.size() > 1 ? own : 0]; }
+    const std::vector<double>& own_ms(Layout own) const {
+      return ms_of_calls[ms_of_calls.size() > 1 ? static_cast<std::size_t>(own) : 0];
+    }
   };
-  std::vector<LayerSetting> settings;  // of convolutions
-  std::size_t own = 0;                 // the one that training has here
+  Layout own = Layout::nchw;  // the one that training has here
   std::vector<Row> rows;
 };
 
-// The rows sorted by what they take of a step: calls x milliseconds in training's own setting.
+// The rows sorted by what they take of a step: calls x milliseconds in training's own layout.
 std::string to_text(const LayerTable& table);
-// Of each row and setting {"figure", "unit": "ms", "median", "min", "max", "runs", "kind", "pass", "layout", "kernels",
-// "calls", "gflop", "tflops", "share"}: of one call; the share is of all rows in training's own setting.
+// Of each row and layout {"figure", "unit": "ms", "median", "min", "max", "runs", "kind", "pass", "layout", "calls",
+// "gflop", "tflops", "share"}: of one call; the share is of all rows in training's own layout.
 std::vector<nlohmann::ordered_json> to_json(const LayerTable& table);
 
 }  // namespace millrace
