@@ -7,8 +7,9 @@
 namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
-// word and for a GPU that is not there. GPUs are assigned round robin to the processes of a node, the calling thread
-// is set to its own, and float32 is computed as such. cuDNN tries its kernels for each shape.
+// word, for a GPU that is not there and, with "auto" too, for a driver older than this program's CUDA. GPUs are
+// assigned round robin to the processes of a node, the calling thread is set to its own, and float32 is computed as
+// such. cuDNN tries its kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
 
 // At the start of a thread beside the one that has called resolve_device: on a GPU it computes in a stream of its own,
