@@ -44,8 +44,7 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   }
   // With an old driver `auto` is refused, too: GPUs that stand idle are an oversight.
   if (word == "cuda" || (word == "auto" && gpu::has_old_driver()))
-    throw Error(Exit::usage, fmt::format("run.device={}: {}", word, gpu::why_none()),
-                "install a driver for this program's CUDA, or use run.device=cpu");
+    throw Error(Exit::usage, fmt::format("run.device={}: {}", word, gpu::why_none()), "use run.device=cpu");
   return torch::kCPU;
 }
 

@@ -52,10 +52,8 @@ std::vector<ParameterSpec> specs_of(const torch::OrderedDict<std::string, torch:
 torch::Tensor square_sum(const torch::Tensor& flat) {
   const std::int64_t at_once = flat.is_cpu() ? 1 << 17 : 1 << 24;
   auto sum = torch::zeros({}, flat.options().dtype(torch::kFloat64));
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += at_once) {
-    const auto piece = flat.slice(0, begin, std::min(begin + at_once, flat.numel()));
+  for (const auto& piece : flat.split(at_once))
     sum += at::linalg_vector_norm(piece, 2, {}, false, torch::kFloat64).square();
-  }
   return sum;
 }
 
