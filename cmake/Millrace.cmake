@@ -4,24 +4,46 @@
 #   One GoogleTest program; with RANKS, one ctest entry per number of MPI ranks.
 set(MILLRACE_TEST_DATA ${CMAKE_SOURCE_DIR}/tests/golden)
 
-# LibTorch's headers are compiled once and reused by every file that needs them (25 s a file otherwise). Only those of tensors,
-# autograd and modules: templates that a header leaves pending are instantiated again in every file, 10 s for <torch/torch.h>.
-function(millrace_use_torch target)
-  target_link_libraries(${target} PUBLIC Torch::torch)
-  if(NOT TARGET torch_header)
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_header.cpp CONTENT "// Carries the precompiled torch header.\n")
-    add_library(torch_header OBJECT ${CMAKE_BINARY_DIR}/torch_header.cpp)
-    target_link_libraries(torch_header PUBLIC Torch::torch)
-    target_precompile_headers(torch_header PRIVATE <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h>
-      <torch/nn/pimpl.h>)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM torch_header)
-  # Loading them costs more than compiling most files: a few of them share it.
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+# Reading headers, LibTorch's above all, and writing out their templates costs more than compiling most files: a few files of a
+# target share it. scripts/tidy, which asks for single files, turns it off.
+option(MILLRACE_UNITY "Compile a few files of a target at once" ON)
+set(CMAKE_UNITY_BUILD ${MILLRACE_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+
+# Headers that take longer to read than most files to compile are compiled once, into three of these that all targets reuse:
+# torch_header (25 s a file otherwise), plain_header for what does without LibTorch, test_header for its tests. Of LibTorch only
+# tensors, autograd and modules: templates that a header leaves pending are instantiated again in every file, 10 s for
+# <torch/torch.h>.
+function(millrace_precompile name)
+  cmake_parse_arguments(ARG "" "" "LINK;HEADERS" ${ARGN})
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "// Carries a precompiled header.\n")
+  add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS} <nlohmann/json.hpp> <fmt/format.h> <boost/icl/interval_set.hpp> <filesystem>)
+endfunction()
+
+function(millrace_use_header target header)
+  target_precompile_headers(${target} REUSE_FROM ${header})
+  target_link_libraries(${target} PRIVATE fmt::fmt)  # its macros are part of the header
   # Programs would be compiled with -fPIE, and the precompiled header refused.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
+
+function(millrace_use_torch target)
+  target_link_libraries(${target} PUBLIC Torch::torch)
+  millrace_use_header(${target} torch_header)
+endfunction()
+
+millrace_precompile(plain_header LINK fmt::fmt nlohmann_json::nlohmann_json)
+if(MILLRACE_TORCH)
+  millrace_precompile(torch_header LINK Torch::torch fmt::fmt nlohmann_json::nlohmann_json
+    HEADERS <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h> <torch/nn/pimpl.h>)
+endif()
+if(MILLRACE_TESTS)
+  millrace_precompile(test_header LINK GTest::gmock fmt::fmt nlohmann_json::nlohmann_json HEADERS <gtest/gtest.h> <gmock/gmock.h>)
+  target_compile_options(test_header PRIVATE $<$<CONFIG:Release>:-O0>)
+endif()
 
 function(millrace_module name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINK" ${ARGN})
@@ -34,6 +56,8 @@ function(millrace_module name)
   target_link_libraries(millrace_${name} PUBLIC ${ARG_LINK})
   if(ARG_TORCH)
     millrace_use_torch(millrace_${name})
+  else()
+    millrace_use_header(millrace_${name} plain_header)
   endif()
 endfunction()
 
@@ -44,6 +68,17 @@ set(millrace_test_environment
 # Open MPI unloads its parts before leaks are looked for, so that what they keep has no name to suppress it by.
 set(millrace_mpi_test_environment ${millrace_test_environment} "ASAN_OPTIONS=detect_stack_use_after_return=1:detect_leaks=0"
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none)
+
+# What is tested is in libraries: tests themselves are compiled as fast as can be, which is -O1 beside LibTorch's header.
+function(millrace_compile_as_test target torch)
+  if(torch)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+    millrace_use_torch(${target})
+  else()
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
+    millrace_use_header(${target} test_header)
+  endif()
+endfunction()
 
 function(millrace_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LINK;LABELS;RANKS" ${ARGN})
@@ -63,14 +98,11 @@ function(millrace_test name)
     list(APPEND ARG_LABELS torch)  # what scripts/test_processors repeats
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # what is tested is in libraries; compiles a third faster
   cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME module)  # tests of a module see its private headers
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/src/${module})
   target_compile_definitions(${name} PRIVATE MILLRACE_TEST_DATA="${MILLRACE_TEST_DATA}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
-  if(ARG_TORCH)
-    millrace_use_torch(${name})
-  endif()
+  millrace_compile_as_test(${name} ${ARG_TORCH})
   if(ARG_RANKS)
     target_link_libraries(${name} PRIVATE millrace_mpi_test_main GTest::gtest)
     foreach(ranks ${ARG_RANKS})

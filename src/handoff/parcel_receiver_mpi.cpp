@@ -14,8 +14,8 @@ namespace millrace {
 namespace {
 
 // One producer, seen from the trainer.
-struct Peer {
-  Peer(const Group& group, int rank, const HandoffConfig& config)
+struct ProducerPeer {
+  ProducerPeer(const Group& group, int rank, const HandoffConfig& config)
       : rank(rank),
         leased(std::make_shared<LeasedSlots>(config.slots, config.parcel_bytes)),
         notice_receive(group.receiver(rank, notice_tag, bytes_of(notice))),
@@ -224,14 +224,14 @@ class MpiReceiver final : public ParcelReceiver {
   }
 
   bool all_finished() const {
-    return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.finished(); });
+    return std::all_of(peers_.begin(), peers_.end(), [](const ProducerPeer& peer) { return peer.finished(); });
   }
 
   bool drop_until_idle() {
     const auto state = look();
     poll_peers();
     for (auto& peer : peers_) drop_arrivals(peer);
-    return std::all_of(peers_.begin(), peers_.end(), [](Peer& peer) { return peer.idle(); });
+    return std::all_of(peers_.begin(), peers_.end(), [](ProducerPeer& peer) { return peer.idle(); });
   }
 
   // Producers in turn.
@@ -253,11 +253,11 @@ class MpiReceiver final : public ParcelReceiver {
                   [leased, slot] { leased->give_back(slot); });
   }
 
-  static void drop_arrivals(Peer& peer) {
+  static void drop_arrivals(ProducerPeer& peer) {
     while (const auto slot = peer.take()) peer.leased->give_back(*slot);
   }
 
-  static RelayedError error_of(const Peer& peer) {
+  static RelayedError error_of(const ProducerPeer& peer) {
     return {static_cast<Exit>(peer.last_notice.exit),
             fmt::format("producer on rank {}: {}", peer.rank, peer.last_notice.message), peer.last_notice.hint};
   }
@@ -272,7 +272,7 @@ class MpiReceiver final : public ParcelReceiver {
 
   Group group_;
   mutable std::mutex mutex_;
-  std::deque<Peer> peers_;  // never move: transfers refer to their memory
+  std::deque<ProducerPeer> peers_;  // never move: transfers refer to their memory
   int next_ = 0;
   HandoffStats stats_;
   std::exception_ptr failure_;

@@ -9,8 +9,8 @@ namespace millrace {
 namespace {
 
 // One trainer, seen from the producer.
-struct Peer {
-  Peer(const Group& group, int rank, const HandoffConfig& config)
+struct TrainerPeer {
+  TrainerPeer(const Group& group, int rank, const HandoffConfig& config)
       : slots(config.slots, config.parcel_bytes),
         control_receive(group.receiver(rank, control_tag, bytes_of(control))),
         notice_send(group.sender(rank, notice_tag, bytes_of(notice_on_its_way))) {
@@ -71,7 +71,7 @@ class MpiSender final : public ParcelSender {
   bool try_send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes) override {
     ensure(bytes.size() <= config_.parcel_bytes, "handoff: parcel larger than agreed");
     poll();
-    Peer& peer = peers_[trainer];
+    TrainerPeer& peer = peers_[trainer];
     const auto slot = peer.free_slot();
     if (peer.stopped || !slot) return false;
     peer.slots.header(*slot) = {.bytes = bytes.size(), .stripe = stripe};
@@ -130,7 +130,7 @@ class MpiSender final : public ParcelSender {
 
   Group group_;
   HandoffConfig config_;
-  std::deque<Peer> peers_;  // never move: transfers refer to their memory
+  std::deque<TrainerPeer> peers_;  // never move: transfers refer to their memory
   bool finished_ = false;
   HandoffStats stats_;
 };

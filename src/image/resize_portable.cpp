@@ -24,13 +24,13 @@ void horizontal_row(const std::uint8_t* row, const AxisWeights& axis, std::uint8
   }
 }
 
-void horizontal(const std::uint8_t* const* rows, int row_count, const AxisWeights& axis, std::uint8_t* out,
-                std::size_t out_stride) {
+void portable_horizontal(const std::uint8_t* const* rows, int row_count, const AxisWeights& axis, std::uint8_t* out,
+                         std::size_t out_stride) {
   for (int y = 0; y < row_count; ++y) horizontal_row(rows[y], axis, out + y * out_stride);
 }
 
-void vertical(const std::uint8_t* in, std::size_t in_stride, const AxisWeights& axis, int y, std::size_t row_bytes,
-              std::uint8_t* out) {
+void portable_vertical(const std::uint8_t* in, std::size_t in_stride, const AxisWeights& axis, int y,
+                       std::size_t row_bytes, std::uint8_t* out) {
   const std::uint8_t* top = in + axis.first[y] * in_stride;
   const std::int32_t* weights = &axis.weights[static_cast<std::size_t>(y) * axis.taps];
   for (std::size_t i = 0; i < row_bytes; ++i) {
@@ -43,7 +43,7 @@ void vertical(const std::uint8_t* in, std::size_t in_stride, const AxisWeights& 
 }  // namespace
 
 const ResizePasses& portable_passes() {
-  static constexpr ResizePasses passes{[](AxisWeights&) {}, horizontal, vertical};
+  static constexpr ResizePasses passes{[](AxisWeights&) {}, portable_horizontal, portable_vertical};
   return passes;
 }
 

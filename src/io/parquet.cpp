@@ -90,7 +90,7 @@ Cell text_of(const arrow::Array& array, std::int64_t row) {
   return scalar.ok() ? (*scalar)->ToString() : std::string();
 }
 
-Cell cell_of(const arrow::Array& array, std::int64_t row) {
+Cell cell_at(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return std::monostate();
   switch (array.type_id()) {
     case arrow::Type::BOOL:
@@ -128,11 +128,11 @@ Cell cell_of(const arrow::Array& array, std::int64_t row) {
       return std::string(static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row));
     case arrow::Type::DICTIONARY: {
       const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
-      return cell_of(*dictionary.dictionary(), dictionary.GetValueIndex(row));
+      return cell_at(*dictionary.dictionary(), dictionary.GetValueIndex(row));
     }
     case arrow::Type::STRUCT: {
       const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
-      return bytes && is_bytes(*bytes->type()) ? cell_of(*bytes, row) : text_of(array, row);
+      return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : text_of(array, row);
     }
     default:
       return text_of(array, row);
@@ -184,10 +184,10 @@ bool append_floats(const arrow::Array& array, std::int64_t begin, std::int64_t e
 }
 
 // A list as the bytes of its numbers, everything else as it is.
-Cell tensor_or_cell_of(const arrow::Array& array, std::int64_t row) {
+Cell tensor_or_cell_at(const arrow::Array& array, std::int64_t row) {
   std::vector<float> floats;
   const bool single = arrow::is_floating(array.type_id());
-  if (single || array.IsNull(row) || !append_floats(array, row, row + 1, floats)) return cell_of(array, row);
+  if (single || array.IsNull(row) || !append_floats(array, row, row + 1, floats)) return cell_at(array, row);
   return std::string(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
 }
 
@@ -231,7 +231,7 @@ class ParquetReader::Impl {
     pass_over();
     if (!fill()) return std::nullopt;
     std::vector<Cell> cells;
-    const auto read = lists_ == ParquetLists::floats ? tensor_or_cell_of : cell_of;
+    const auto read = lists_ == ParquetLists::floats ? tensor_or_cell_at : cell_at;
     for (const int column : batch_columns_) cells.push_back(read(*batch_->column(column), row_));
     ++row_;
     ++passed_;

@@ -15,7 +15,7 @@ using test::rows_of;
 
 const std::string folder = std::string(MILLRACE_TEST_DATA) + "/sources/";
 
-const nlohmann::json& golden() {
+const nlohmann::json& golden_rows() {
   static const nlohmann::json rows = nlohmann::json::parse(read_file(folder + "rows.json"));
   return rows;
 }
@@ -46,21 +46,21 @@ void expect_rows(const SourceConfig& config, const std::vector<std::string>& exp
 }
 
 TEST(GoldenRows, OddTarsAsWebdatasetReadsThem) {
-  for (const auto& [file, rows] : golden().at("tars").items()) {
+  for (const auto& [file, rows] : golden_rows().at("tars").items()) {
     SCOPED_TRACE(file);
     expect_rows(config_for(file, SourceConfig::Type::webdataset), rows.get<std::vector<std::string>>());
   }
 }
 
 TEST(GoldenRows, TablesOfEveryUsualLayoutWithoutNamingAColumn) {
-  for (const auto& [file, rows] : golden().at("tables").items()) {
+  for (const auto& [file, rows] : golden_rows().at("tables").items()) {
     SCOPED_TRACE(file);
     expect_rows(config_for(file, SourceConfig::Type::parquet), rows.get<std::vector<std::string>>());
   }
 }
 
 TEST(GoldenRows, AKeyColumnNamesTheRows) {
-  for (const auto& [file, rows] : golden().at("tables by key").items()) {
+  for (const auto& [file, rows] : golden_rows().at("tables by key").items()) {
     SourceConfig config = config_for(file, SourceConfig::Type::parquet);
     config.columns.key = "key";
     expect_rows(config, rows.get<std::vector<std::string>>());

@@ -71,7 +71,7 @@ TEST_P(SourceSection, IsNamedByErrors) {
   }
 }
 
-const std::string golden = std::string(MILLRACE_TEST_DATA) + "/sources/";
+const std::string golden_sources = std::string(MILLRACE_TEST_DATA) + "/sources/";
 
 INSTANTIATE_TEST_SUITE_P(
     All, SourceSection,
@@ -113,12 +113,12 @@ INSTANTIATE_TEST_SUITE_P(
                 ".type=latents reads one cache"},
         Mistake{"latent_column",
                 [](auto& c, auto&) {
-                  c.type = Type::latents, c.path = {golden + "00007.parquet"}, c.columns.image = "latents";
+                  c.type = Type::latents, c.path = {golden_sources + "00007.parquet"}, c.columns.image = "latents";
                 },
                 ".columns.image"},
         Mistake{"latent_filter",
                 [](auto& c, auto&) {
-                  c.type = Type::latents, c.path = {golden + "00007.parquet"}, c.filters = {{"width", "3"}};
+                  c.type = Type::latents, c.path = {golden_sources + "00007.parquet"}, c.filters = {{"width", "3"}};
                 },
                 ": filters"}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t longest = 300000;  // beyond what MPI sends without asking
+constexpr std::size_t longest_parcel = 300000;  // beyond what MPI sends without asking
 constexpr double limit_seconds = 30;
 
 // Odd ranks produce, even ranks train.
@@ -31,9 +31,9 @@ class MpiHandoff : public testing::Test {
   }
   bool produces() const { return group.rank() % 2 == 1; }
   int me() const { return group.rank() / 2; }  // position among the producers, or among the trainers
-  std::unique_ptr<ParcelSender> sender(int slots) { return make_mpi_sender(group, trainers, {longest, slots}); }
+  std::unique_ptr<ParcelSender> sender(int slots) { return make_mpi_sender(group, trainers, {longest_parcel, slots}); }
   std::unique_ptr<ParcelReceiver> receiver(int slots) {
-    return make_mpi_receiver(group, producers, {longest / 2, slots});
+    return make_mpi_receiver(group, producers, {longest_parcel / 2, slots});
   }
 
   const Group group = test_world().group().duplicate();
@@ -46,7 +46,7 @@ TEST_F(MpiHandoff, DeliversEverythingInOrderToEveryTrainer) {
     const auto out = sender(3);
     for (std::uint32_t n = 0; n < parcels; ++n) {
       for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
-        EXPECT_TRUE(out->send(trainer, n % 5, make_parcel(me(), n, longest)));
+        EXPECT_TRUE(out->send(trainer, n % 5, make_parcel(me(), n, longest_parcel)));
       }
     }
     out->finish(std::nullopt, limit_seconds);
@@ -60,7 +60,7 @@ TEST_F(MpiHandoff, DeliversEverythingInOrderToEveryTrainer) {
       if (!parcel) continue;
       auto& n = seen[parcel->producer()];
       EXPECT_EQ(parcel->stripe(), n % 5);
-      EXPECT_TRUE(is_parcel(parcel->bytes(), parcel->producer(), n, longest));
+      EXPECT_TRUE(is_parcel(parcel->bytes(), parcel->producer(), n, longest_parcel));
       ++n;
       held.push_back(std::move(*parcel));
       if (held.size() > 2) held.pop_front();
@@ -74,7 +74,7 @@ TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
   constexpr int slots = 2;
   if (produces()) {
     const auto out = sender(slots);
-    const auto parcel = make_parcel(me(), 11, longest);
+    const auto parcel = make_parcel(me(), 11, longest_parcel);
     for (int n = 0; n < slots; ++n) EXPECT_TRUE(out->send(0, 0, parcel));
     group.barrier();  // the trainers hold all slots
     for (int i = 0; i < 100; ++i) EXPECT_FALSE(out->try_send(0, 0, parcel));
@@ -110,7 +110,7 @@ TEST_F(MpiHandoff, ParcelsMoveWhileTheTrainerComputes) {
   const auto flag_of = [&](int producer) { return folder / std::to_string(producer); };
   if (produces()) {
     const auto out = sender(slots);
-    const auto parcel = make_parcel(me(), 11, longest);
+    const auto parcel = make_parcel(me(), 11, longest_parcel);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
       for (int n = 0; n < 2 * slots; ++n) EXPECT_TRUE(out->send(trainer, 0, parcel));
     std::ofstream(flag_of(me())) << "all sent";
@@ -141,7 +141,7 @@ TEST_F(MpiHandoff, ATrainerThatStopsEarlyEndsItsProducers) {
     std::uint32_t sent = 0;
     while (!out->all_stopped()) {
       for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
-        sent += out->send(trainer, 0, make_parcel(me(), sent, longest));
+        sent += out->send(trainer, 0, make_parcel(me(), sent, longest_parcel));
       }
     }
     EXPECT_FALSE(out->try_send(0, 0, {}));
@@ -165,7 +165,7 @@ TEST_F(MpiHandoff, ErrorAndSignalOfAProducerReachTheTrainers) {
     const auto out = sender(2);
     if (me() == last) out->report_signal(12);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
-      out->send(trainer, 1, make_parcel(me(), 9, longest));
+      out->send(trainer, 1, make_parcel(me(), 9, longest_parcel));
     std::optional<Error> error;
     if (me() == last) error.emplace(Exit::io, std::string(4000, 'x'), "mount it again");
     out->finish(error, limit_seconds);
@@ -195,7 +195,7 @@ TEST_F(MpiHandoff, ParcelsOutliveTheReceiver) {
   if (produces()) {
     const auto out = sender(2);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
-      out->send(trainer, 0, make_parcel(0, 21, longest));
+      out->send(trainer, 0, make_parcel(0, 21, longest_parcel));
     out->finish(std::nullopt, limit_seconds);
   } else {
     const auto in = receiver(2);
@@ -204,7 +204,7 @@ TEST_F(MpiHandoff, ParcelsOutliveTheReceiver) {
   }
   group.barrier();
   if (held) {
-    EXPECT_TRUE(is_parcel(held->bytes(), 0, 21, longest));
+    EXPECT_TRUE(is_parcel(held->bytes(), 0, 21, longest_parcel));
   }
 }
 

@@ -49,7 +49,7 @@ std::string extended(const std::string& records, char type = 'x') {
   return tar_member("PaxHeaders/x", records, type);
 }
 
-std::string repeat(const std::string& text, int times) {
+std::string repeated(const std::string& text, int times) {
   std::string all;
   all.reserve(text.size() * static_cast<std::size_t>(times));
   for (int i = 0; i < times; ++i) all += text;
@@ -159,15 +159,15 @@ void add_extended_headers(std::vector<File>& files) {
   files.push_back({"record_without_length.tar", extended("path=x.jpg\n") + good, "accepted"});
   files.push_back({"record_beyond_header.tar", extended("99999999999 path=x\n") + good, "accepted"});
   files.push_back({"record_of_zero.tar", extended("0 \n") + good, "accepted"});
-  files.push_back({"records_100000.tar", extended(repeat(record("comment=x"), 100000)) + good, "archive_error"});
-  files.push_back({"records_of_all.tar", extended(repeat(record("x=y"), 1000), 'g') + good, "accepted"});
+  files.push_back({"records_100000.tar", extended(repeated(record("comment=x"), 100000)) + good, "archive_error"});
+  files.push_back({"records_of_all.tar", extended(repeated(record("x=y"), 1000), 'g') + good, "accepted"});
   files.push_back({"header_announced_1_tib.tar",
                    patched(tar_header("PaxHeaders/x", 0, 'x'), size_field, base256(1ull << 40)) + good,
                    "archive_error"});
   files.push_back(
-      {"headers_100000_in_a_row.tar.gz", gzip(repeat(extended(record("a=b")), 100000) + good), "archive_error"});
+      {"headers_100000_in_a_row.tar.gz", gzip(repeated(extended(record("a=b")), 100000) + good), "archive_error"});
   files.push_back({"long_names_100000_in_a_row.tar.gz",
-                   gzip(repeat(tar_member("././@LongLink", "x.jpg", 'L'), 100000) + good), "archive_error"});
+                   gzip(repeated(tar_member("././@LongLink", "x.jpg", 'L'), 100000) + good), "archive_error"});
   files.push_back({"header_of_headers.tar.gz", gzip(extended(record("comment=" + std::string(20 << 20, 'x'))) + good),
                    "archive_error"});
 }
@@ -234,7 +234,7 @@ void add_compressed(std::vector<File>& files) {
 
 void add_many(std::vector<File>& files) {
   files.push_back(
-      {"members_of_nothing_100000.tar.gz", gzip(repeat(tar_member("__x__/y", ""), 100000) + tar_end()), "nothing"});
+      {"members_of_nothing_100000.tar.gz", gzip(repeated(tar_member("__x__/y", ""), 100000) + tar_end()), "nothing"});
   files.push_back(
       {"image_without_bytes.tar", tar_member("x.jpg", "") + tar_member("x.txt", "t") + tar_end(), "not_an_image"});
   std::string fields, captions;
@@ -251,7 +251,7 @@ std::vector<File> tars_with_metadata() {
   const auto with_json = [](const std::string& json) {
     return tar_member("x.jpg", good_jpeg()) + tar_member("x.json", json) + tar_member("x.txt", "t") + tar_end();
   };
-  const auto deep = [](const std::string& open, int levels) { return R"({"w":)" + repeat(open, levels); };
+  const auto deep = [](const std::string& open, int levels) { return R"({"w":)" + repeated(open, levels); };
   files.push_back({"json_deep_lists.tar", with_json(deep("[", 200000) + std::string(200000, ']') + "}"), "filtered"});
   files.push_back(
       {"json_deep_objects.tar", with_json(deep(R"({"w":)", 100000) + "1" + std::string(100001, '}')), "filtered"});

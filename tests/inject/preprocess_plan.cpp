@@ -16,8 +16,6 @@ namespace {
 const char* const cache_name = "cache";
 constexpr int ranks = 2, batch = 8, rows_per_file = 4;
 
-const ExitCodes killed = {}, failed = {0, 74};  // 0 where nothing of the cache is missing
-
 // ---- lives -------------------------------------------------------------------------------------------------------
 
 // The cache and the run's folder lie in `folder`. NOTE [Straight caches]: whoever encodes an archive begins a file with
@@ -106,7 +104,7 @@ Troubles check_nothing_missing(const fs::path& cache, const fs::path& straight) 
   return troubles;
 }
 
-Troubles check_leftovers(const fs::path& cache) {
+Troubles check_no_temporaries(const fs::path& cache) {
   Troubles troubles;
   for (const auto& file : files_of(cache))
     if (is_temporary(file)) troubles.push_back(file + " is left over");
@@ -119,7 +117,7 @@ Troubles run_trial(const Workshop& workshop, Start start, const Site& site, Kind
   auto command = preprocess_command(workshop.injecting, workshop, folder, ranks);
   inject(command, site.fault(kind, cache_name).text);
   const auto faulty = live(workshop, command, folder, "faulty");
-  auto troubles = check_end(faulty, is_deadly(kind) ? killed : failed);
+  auto troubles = check_end(faulty, is_deadly(kind) ? ExitCodes{} : ExitCodes{0, 74});
   const auto add = [&](const Troubles& more) { troubles.insert(troubles.end(), more.begin(), more.end()); };
   add(check_files(cache, straight));
   if (faulty.ending.exit_code == 0) add(check_nothing_missing(cache, straight));
@@ -135,7 +133,7 @@ Troubles run_trial(const Workshop& workshop, Start start, const Site& site, Kind
     if (next.output.find(end) == std::string::npos) troubles.push_back("the next start does not say \"" + end + "\"");
     add(check_files(cache, straight));
     add(check_nothing_missing(cache, straight));
-    add(check_leftovers(cache));
+    add(check_no_temporaries(cache));
   }
   if (!troubles.empty()) troubles.push_back(describe(faulty, next));
   return troubles;

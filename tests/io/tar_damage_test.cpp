@@ -8,14 +8,14 @@
 namespace millrace::test {
 namespace {
 
-struct Outcome {
+struct ReadSamples {
   std::vector<std::string> keys;
   bool broken = false, half = false;
 };
 
-Outcome read(const fs::path& path) {
+ReadSamples read(const fs::path& path) {
   TarReader reader(path.string());
-  Outcome outcome;
+  ReadSamples outcome;
   while (const auto sample = reader.next()) outcome.keys.push_back(sample->key);
   outcome.broken = reader.error().has_value();
   outcome.half = outcome.broken && reader.error()->half_sample;
@@ -49,7 +49,7 @@ TEST(TarDamage, EveryLengthOfACutArchive) {
   const std::string whole = three_samples();
   for (std::size_t length = 1; length <= 3 * sample_bytes; length += 37) {
     SCOPED_TRACE(length);
-    const Outcome outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
+    const ReadSamples outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
     // A sample is there once the data of its last member is; the first has no sample before to tell how much belongs
     // to it, so it waits for the key that follows.
     const std::size_t data_end = jpg_bytes + 512 + 10;
@@ -68,13 +68,13 @@ TEST(TarDamage, ACutCompressedArchive) {
   for (const std::size_t length : {2000, 2600, 3500, 4700, 5600}) {
     const std::string cut = (scratch / fmt::format("cut{}.tar", length)).string();
     ASSERT_EQ(std::system(fmt::format("head -c {} {} > {} && gzip -k {}", length, raw, cut, cut).c_str()), 0);
-    const Outcome plain = read(cut), packed = read(cut + ".gz");
+    const ReadSamples plain = read(cut), packed = read(cut + ".gz");
     EXPECT_EQ(plain.keys, packed.keys) << length;
     EXPECT_EQ(plain.half, packed.half) << length;
     EXPECT_TRUE(packed.broken);
   }
   const std::string gz = read_file(golden("tar/plain.tar.gz"));
-  const Outcome outcome = read(scratch.write("cut.tar.gz", gz.substr(0, gz.size() * 3 / 4)));
+  const ReadSamples outcome = read(scratch.write("cut.tar.gz", gz.substr(0, gz.size() * 3 / 4)));
   EXPECT_TRUE(outcome.broken);
   EXPECT_LT(outcome.keys.size(), 5u);
 }
@@ -84,7 +84,7 @@ TEST(TarDamage, ACutWithinAMemberTellsOfTheHalfSample) {
   const std::string whole = three_samples();
   for (const std::size_t length :
        {sample_bytes + 512 + 350, sample_bytes + jpg_bytes, sample_bytes + jpg_bytes + 512 + 5}) {
-    const Outcome outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
+    const ReadSamples outcome = read(scratch.write("cut.tar", whole.substr(0, length)));
     EXPECT_EQ(outcome.keys, keys_up_to(1));
     EXPECT_TRUE(outcome.half) << length;
   }
@@ -95,7 +95,7 @@ TEST(TarDamage, ADamagedHeaderEndsTheArchive) {
   const ScratchDirectory scratch;
   std::string tar = three_samples();
   tar[2 * sample_bytes + 3] ^= 0x20;
-  const Outcome outcome = read(scratch.write("flip.tar", tar));
+  const ReadSamples outcome = read(scratch.write("flip.tar", tar));
   EXPECT_EQ(outcome.keys, keys_up_to(2));
   EXPECT_TRUE(outcome.broken);
 }
@@ -104,7 +104,7 @@ TEST(TarDamage, WhatIsNoTarAtAll) {
   const ScratchDirectory scratch;
   for (const std::string& content :
        {std::string(), std::string("<html>not found</html>"), std::string(5000, 'x'), std::string("\x1f\x8b\x08", 3)}) {
-    const Outcome outcome = read(scratch.write("no.tar", content));
+    const ReadSamples outcome = read(scratch.write("no.tar", content));
     EXPECT_TRUE(outcome.broken);
     EXPECT_TRUE(outcome.keys.empty());
   }
