@@ -75,18 +75,4 @@ torch::Tensor stack_images(std::span<const TransformedSample> samples, std::int6
 // as networks have it there.
 torch::Tensor normalize_images(const torch::Tensor& pixels, torch::Dtype dtype = torch::kFloat32);
 
-// Of each row whether its moments and text are all finite. f16 holds no more than 65504: an overflow shows as infinity.
-std::vector<bool> finite_rows(const EncodedBatch& batch);
-
-// Rows `rows` of `batch`, in that order.
-EncodedBatch select_rows(const EncodedBatch& batch, const std::vector<int>& rows);
-// The rows of all, one batch after the other; there must be one.
-EncodedBatch concatenate(std::vector<EncodedBatch> batches);
-
-// A batch of so many samples whose encodings are still to be filled in. `pinned`: in page-locked memory, which a GPU
-// copies from while the host goes on.
-EncodedBatch make_empty_batch(std::int64_t samples, const EncodingShape& shape, bool pinned = false);
-// What `text` of a batch is made of.
-torch::Dtype text_dtype(const EncodingShape& shape);
-
 }  // namespace millrace
