@@ -18,7 +18,8 @@ function(millrace_precompile name)
   cmake_parse_arguments(ARG "" "" "LINK;HEADERS" ${ARGN})
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cpp CONTENT "// Carries a precompiled header.\n")
   add_library(${name} OBJECT ${CMAKE_BINARY_DIR}/${name}.cpp)
-  target_link_libraries(${name} PUBLIC ${ARG_LINK})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} fmt::fmt nlohmann_json::nlohmann_json)
+  target_include_directories(${name} SYSTEM PRIVATE ${Boost_INCLUDE_DIRS})  # not its macros: few targets have them
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS} <nlohmann/json.hpp> <fmt/format.h> <boost/icl/interval_set.hpp> <filesystem>)
 endfunction()
 
@@ -35,13 +36,13 @@ function(millrace_use_torch target)
   millrace_use_header(${target} torch_header)
 endfunction()
 
-millrace_precompile(plain_header LINK fmt::fmt nlohmann_json::nlohmann_json)
+millrace_precompile(plain_header)
 if(MILLRACE_TORCH)
-  millrace_precompile(torch_header LINK Torch::torch fmt::fmt nlohmann_json::nlohmann_json
+  millrace_precompile(torch_header LINK Torch::torch
     HEADERS <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h> <torch/nn/pimpl.h>)
 endif()
 if(MILLRACE_TESTS)
-  millrace_precompile(test_header LINK GTest::gmock fmt::fmt nlohmann_json::nlohmann_json HEADERS <gtest/gtest.h> <gmock/gmock.h>)
+  millrace_precompile(test_header LINK GTest::gmock HEADERS <gtest/gtest.h> <gmock/gmock.h>)
   target_compile_options(test_header PRIVATE $<$<CONFIG:Release>:-O0>)
 endif()
 

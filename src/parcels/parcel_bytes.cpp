@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "millrace/core/error.h"
-#include "millrace/encode/encoder.h"
 
 namespace millrace {
 namespace {
