@@ -68,7 +68,7 @@ struct HtmlBlock {
 
   void operator()(const Paragraph& paragraph) const { page += fmt::format("<p>{}</p>\n", escape(paragraph.text)); }
 
-  void operator()(const Table& table) const {
+  void operator()(const ReportTable& table) const {
     page += "<div class=\"scroll\"><table>\n";
     if (!table.header.empty()) add_row(table.header, "th", /*name_is_code=*/false);
     for (const auto& row : table.rows) add_row(row, "td", table.names_are_code);

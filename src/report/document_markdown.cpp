@@ -47,7 +47,7 @@ struct MarkdownBlock {
 
   void operator()(const Paragraph& paragraph) const { page += plain(paragraph.text) + "\n\n"; }
 
-  void operator()(const Table& table) const {
+  void operator()(const ReportTable& table) const {
     std::size_t columns = table.header.size();
     for (const auto& row : table.rows) columns = std::max(columns, row.size());
     add_row(table.header, columns);
@@ -60,7 +60,7 @@ struct MarkdownBlock {
 
   // Its numbers: first, lowest, highest, last.
   void operator()(const Plot& plot) const {
-    Table table{{plot.unit.empty() ? plot.title : plot.title + ", " + plot.unit, "first", "lowest", "highest", "last"},
+    ReportTable table{{plot.unit.empty() ? plot.title : plot.title + ", " + plot.unit, "first", "lowest", "highest", "last"},
                 {}};
     for (const auto& curve : plot.curves) {
       std::vector<double> values;
@@ -73,7 +73,7 @@ struct MarkdownBlock {
   }
 
   void operator()(const Bars& bars) const {
-    Table table{{bars.title, bars.unit}, {}};
+    ReportTable table{{bars.title, bars.unit}, {}};
     for (const auto& bar : bars.bars) table.rows.push_back({bar.name, fmt::format("{:.4g}", bar.value)});
     (*this)(table);
   }

@@ -19,11 +19,11 @@ class RunTable {
   explicit RunTable(Runs runs);
   void add(const std::string& name, const TellRun& tell);
   bool is_empty() const { return table_.rows.empty(); }
-  Table take() { return std::move(table_); }
+  ReportTable take() { return std::move(table_); }
 
  private:
   Runs runs_;
-  Table table_;
+  ReportTable table_;
 };
 
 // What stands for cells. All are empty where there is nothing to tell.

@@ -43,7 +43,7 @@ std::string time_of(const Event& event) {
 
 // Paragraph and table of one run's events.
 void add_events(Section& section, const RunRecord& run) {
-  Table table{{"UTC", ""}, {}};
+  ReportTable table{{"UTC", ""}, {}};
   for (const auto& event : run.events)
     table.rows.push_back({time_of(event), event.count == 1 ? event.what
                                                            : fmt::format("{} ({} times, the last at {})", event.what,
@@ -92,7 +92,7 @@ Section compared_with_template(const RunRecord& run) {
   const bool has_template = !run.base.name.empty();
   const auto title = has_template ? fmt::format("Configuration: what is not as in {}", run.base.name)
                                   : std::string("Configuration: what is not the default");
-  Table table{{"", "this run", has_template ? "template" : "default"}, {}, /*names_are_code=*/true};
+  ReportTable table{{"", "this run", has_template ? "template" : "default"}, {}, /*names_are_code=*/true};
   for (const auto& [key, value] : run.settings) {
     const auto usual = run.base.settings.find(key);
     if (usual == run.base.settings.end() || usual->second != value)

@@ -81,8 +81,8 @@ class Protocols {
 };
 
 // Without the columns that say nothing; gaps in the others are dashes.
-Table without_empty_columns(const Table& table) {
-  Table result{{}, std::vector<std::vector<std::string>>(table.rows.size())};
+ReportTable without_empty_columns(const ReportTable& table) {
+  ReportTable result{{}, std::vector<std::vector<std::string>>(table.rows.size())};
   for (std::size_t column = 0; column < table.header.size(); ++column) {
     const auto says_nothing = [&](const auto& row) { return row[column].empty(); };
     if (std::ranges::all_of(table.rows, says_nothing)) continue;
@@ -141,7 +141,7 @@ Series loss_by_timestep(const RunRecord& run) {
 }  // namespace
 
 Section evaluation_section(Runs runs) {
-  Table table{{"run", "step", "guidance", "images", "FID", "KID", "CLIP score", "loss", "protocol"}, {}};
+  ReportTable table{{"run", "step", "guidance", "images", "FID", "KID", "CLIP score", "loss", "protocol"}, {}};
   Protocols protocols;
   for (const auto& run : runs)
     for (const auto& line : run.evaluations)

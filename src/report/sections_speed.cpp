@@ -89,8 +89,8 @@ void add_bars(Section& section, Runs runs, int pixels) {
   section.blocks.emplace_back(std::move(bars));
 }
 
-Table table_of_published() {
-  Table table{{"published, img/s of one GPU", "256 px", "512 px"}, {}};
+ReportTable table_of_published() {
+  ReportTable table{{"published, img/s of one GPU", "256 px", "512 px"}, {}};
   const auto number = [](double rate) { return rate > 0 ? fmt::format("{}", rate) : "–"; };
   for (const auto& rate : published) table.rows.push_back({rate.who, number(rate.at_256), number(rate.at_512)});
   return table;

@@ -13,7 +13,7 @@ struct Paragraph {
   std::string text;
 };
 
-struct Table {
+struct ReportTable {
   std::vector<std::string> header;             // may be empty
   std::vector<std::vector<std::string>> rows;  // a first column that names, then what it says
   bool names_are_code = false;                 // the first column's are words of files and settings
@@ -48,7 +48,7 @@ struct Picture {
   Image image;
 };
 
-using Block = std::variant<Paragraph, Table, Plot, Bars, Picture>;
+using Block = std::variant<Paragraph, ReportTable, Plot, Bars, Picture>;
 
 struct Section {
   std::string title;

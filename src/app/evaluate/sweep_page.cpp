@@ -30,8 +30,8 @@ Plot plot_of(std::span<const Json> lines) {
   return plot;
 }
 
-Table table_of(std::span<const Json> lines) {
-  Table table{{"guidance", "FID", "KID", "CLIP score", "images"}, {}};
+ReportTable table_of(std::span<const Json> lines) {
+  ReportTable table{{"guidance", "FID", "KID", "CLIP score", "images"}, {}};
   for (const auto& line : lines) {
     const auto number = [&](const char* key) {
       return line.contains(key) ? fmt::format("{:.5g}", line[key].get<double>()) : std::string("–");

@@ -164,7 +164,7 @@ class Generation {
     return wanted;
   }
 
-  void paint_unit(std::span<const Picture> pictures, std::int64_t begin, std::int64_t end,
+  void paint_unit(std::span<const ListedPicture> pictures, std::int64_t begin, std::int64_t end,
                   std::vector<torch::Tensor>& latents) {
     std::vector<std::int64_t> missing;
     std::vector<ImageRequest> requests;
@@ -184,7 +184,7 @@ class Generation {
     if (root_.generate.save_latents) latents.push_back(torch::stack(rows));
   }
 
-  void write_list(std::span<const Picture> pictures) const {
+  void write_list(std::span<const ListedPicture> pictures) const {
     std::string lines;
     for (std::size_t index = 0; index < pictures.size(); ++index) {
       const auto& [request, file, text] = pictures[index];
@@ -199,7 +199,7 @@ class Generation {
   }
 
   // Read back from the files, whichever rank has written them.
-  void write_grid(std::span<const Picture> pictures) const {
+  void write_grid(std::span<const ListedPicture> pictures) const {
     std::vector<Image> images;
     std::vector<std::string> prompts;
     for (const auto& picture : pictures.first(std::min(pictures.size(), grid_pictures))) {

@@ -20,7 +20,7 @@ std::string digest_of(const torch::Tensor& latent) {
 
 }  // namespace
 
-std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
+std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
                                    const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
                                    const std::string& model_digest,
                                    const std::optional<torch::Tensor>& initial_latents) {
@@ -35,7 +35,7 @@ std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const
                           {"model", model_digest},
                           {"dtype", dtype_name(dtype)},
                           {program_keyword, "millrace " MILLRACE_VERSION}};
-  std::vector<Picture> pictures;
+  std::vector<ListedPicture> pictures;
   for (const auto& request : requests) {
     const auto index = std::ssize(pictures);
     auto text = common;
@@ -51,7 +51,7 @@ std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const
   return pictures;
 }
 
-bool is_painted(const Picture& picture) {
+bool is_painted(const ListedPicture& picture) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(picture.file, ignored)) return false;
   auto found = read_png_text(read_file(picture.file));
@@ -73,7 +73,7 @@ std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& o
   return found;
 }
 
-std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures) {
+std::vector<std::int64_t> painted_flags(const Group& group, std::span<const ListedPicture> pictures) {
   std::vector<std::int64_t> flags(pictures.size(), 0);
   on_all(group, [&] {
     for (auto i = static_cast<std::size_t>(group.rank()); i < pictures.size();

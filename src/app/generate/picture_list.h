@@ -16,7 +16,7 @@
 // made from, so that the same command, started again, goes on.
 namespace millrace {
 
-struct Picture {
+struct ListedPicture {
   ImageRequest request;
   std::filesystem::path file;
   PngText text;
@@ -24,18 +24,18 @@ struct Picture {
 
 // One per request. `model_digest`: of all that the pipeline computes with. `initial_latents` (N, C, h, w) stand for the
 // seeds.
-std::vector<Picture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
+std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
                                    const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
                                    const std::string& model_digest,
                                    const std::optional<torch::Tensor>& initial_latents);
 
 // Whether its file is there, whole, and made from the same.
-bool is_painted(const Picture& picture);
+bool is_painted(const ListedPicture& picture);
 
 // The files of a longer list that was painted into the folder before: 00007.png and so on from `count` on, by name.
 std::vector<std::filesystem::path> list_leftovers(const std::filesystem::path& out, std::size_t count);
 
 // One flag per picture, the same on all ranks, which share the reading. Collective.
-std::vector<std::int64_t> painted_flags(const Group& group, std::span<const Picture> pictures);
+std::vector<std::int64_t> painted_flags(const Group& group, std::span<const ListedPicture> pictures);
 
 }  // namespace millrace
