@@ -7,26 +7,6 @@
 #include "millrace/core/error.h"
 
 namespace millrace {
-namespace {
-
-// Elements [begin, end) of a row of slices.
-std::vector<Slice> cut(const std::vector<Slice>& slices, std::int64_t begin, std::int64_t end) {
-  std::vector<Slice> part;
-  std::int64_t at = 0;  // of the slice's first element
-  for (const auto& slice : slices) {
-    const std::int64_t size = slice.end - slice.begin;
-    const auto from = std::clamp(begin - at, std::int64_t{0}, size), to = std::clamp(end - at, std::int64_t{0}, size);
-    at += size;
-    if (from >= to) continue;
-    part.push_back(slice);
-    part.back().end = slice.begin + to;
-    part.back().begin += from;
-    part.back().shard_offset += from;
-  }
-  return part;
-}
-
-}  // namespace
 
 FilePlan::FilePlan(const FlatLayout& layout, const ShardPlan& plan, int max_files) : layout_(layout), plan_(plan) {
   ensure(max_files > 0, "a checkpoint has a file");
@@ -50,11 +30,7 @@ std::optional<int> FilePlan::file_of(int trainer) const {
 
 std::vector<Slice> FilePlan::part_of(int trainer) const {
   if (!file_of(trainer)) return {};
-  const auto slices = slices_of_shard(layout_, plan_.shard_of(trainer));
-  std::int64_t elements = 0;
-  for (const auto& slice : slices) elements += slice.end - slice.begin;
-  const std::int64_t replica = plan_.replica_of(trainer);
-  return cut(slices, elements * replica / writing_replicas_, elements * (replica + 1) / writing_replicas_);
+  return equal_part(slices_of_shard(layout_, plan_.shard_of(trainer)), plan_.replica_of(trainer), writing_replicas_);
 }
 
 std::vector<Slice> FilePlan::slices_of(int file) const {

@@ -98,11 +98,20 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, const
   std::optional<CheckpointReader> reader;
   on_all_that_can_read(group, [&] {
     reader.emplace(CheckpointReader(path, text));
-    const auto ranks = static_cast<std::size_t>(group.size());
-    for (auto file = static_cast<std::size_t>(group.rank()); file < reader->files().size(); file += ranks)
-      reader->verify(file);
+    const auto verifiers = verifiers_of(reader->files(), group.size());
+    for (std::size_t file = 0; file < verifiers.size(); ++file)
+      if (verifiers[file] == group.rank()) reader->verify(file);
   });
   return std::move(*reader);
+}
+
+std::vector<int> verifiers_of(const std::vector<CheckpointFile>& files, int ranks) {
+  const auto with_tensors = std::ranges::count_if(files, &CheckpointFile::holds_tensors);
+  std::vector<int> verifiers;
+  std::int64_t before = 0;
+  for (const auto& file : files)
+    verifiers.push_back(file.holds_tensors() ? static_cast<int>(before++ * ranks / with_tensors) : 0);
+  return verifiers;
 }
 
 void CheckpointReader::verify(std::size_t number) const {

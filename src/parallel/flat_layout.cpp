@@ -62,4 +62,24 @@ std::vector<Slice> slices_of_shard(const FlatLayout& layout, int shard) {
   return slices;
 }
 
+std::vector<Slice> equal_part(const std::vector<Slice>& slices, int index, int parts) {
+  ensure(index >= 0 && index < parts, "flat layout: no such part");
+  std::int64_t elements = 0;
+  for (const auto& slice : slices) elements += slice.end - slice.begin;
+  const auto begin = elements * index / parts, end = elements * (index + 1) / parts;
+  std::vector<Slice> part;
+  std::int64_t at = 0;  // of the slice's first element
+  for (const auto& slice : slices) {
+    const auto size = slice.end - slice.begin;
+    const auto from = std::clamp(begin - at, std::int64_t{0}, size), to = std::clamp(end - at, std::int64_t{0}, size);
+    at += size;
+    if (from >= to) continue;
+    part.push_back(slice);
+    part.back().end = slice.begin + to;
+    part.back().begin += from;
+    part.back().shard_offset += from;
+  }
+  return part;
+}
+
 }  // namespace millrace

@@ -3,6 +3,9 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
@@ -117,19 +120,29 @@ torch::Tensor ShardedAdamW::shard_of(const std::string& kind, const Slice& slice
 void ShardedAdamW::load(const std::string& kind, const ReadSlice& read) {
   const torch::NoGradGuard no_grad;
   model_.begin_update();
-  const auto& plan = model_.plan();
-  const int replica = plan.replica_of(model_.trainers().rank());
+  const int replicas = model_.plan().replicas, replica = model_.plan().replica_of(model_.trainers().rank());
+  const auto slices = slices_of_shard(model_.layout(), model_.shard());
   on_all(model_.trainers(), [&] {
-    for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {
-      if (slice.bucket % plan.replicas != replica) continue;
+    for (const auto& slice : equal_part(slices, replica, replicas)) {
       const auto target = shard_of(kind, slice);
       const auto host = target.is_cpu() ? target : torch::empty_like(target, torch::kCPU);
       read(slice, {host.data_ptr<float>(), static_cast<std::size_t>(host.numel())});
       if (!target.is_cpu()) target.copy_(host);
     }
   });
-  const auto& shards = state_.at(kind);
-  for (int b = 0; b < model_.buckets(); ++b) model_.share_with_replicas(shards[b], b % plan.replicas);
+  for (int from = 0; from < replicas; ++from) share_part(kind, equal_part(slices, from, replicas), from);
+}
+
+// A transfer for each bucket: the slices there and what lies between them.
+void ShardedAdamW::share_part(const std::string& kind, std::span<const Slice> part, int from_replica) {
+  while (!part.empty()) {
+    const auto& first = part.front();
+    const auto next = std::ranges::find_if(part, [&](const Slice& slice) { return slice.bucket != first.bucket; });
+    const auto& last = *std::prev(next);
+    const auto elements = last.shard_offset + last.end - last.begin - first.shard_offset;
+    model_.share_with_replicas(state_.at(kind)[first.bucket].narrow(0, first.shard_offset, elements), from_replica);
+    part = {next, part.end()};
+  }
 }
 
 bool ShardedAdamW::has_separate_masters() const {

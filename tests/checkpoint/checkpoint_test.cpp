@@ -239,6 +239,49 @@ TEST_P(CheckpointOnDevice, GoesOnAsIfNeverStoppedHoweverItIsSharedOut) {
       }
 }
 
+// Each trainer sees no file but the one that it wrote: it verifies it, and finds all that it restores there. The last
+// of four has no part of so small a net, and no file.
+TEST_P(CheckpointOnDevice, IsReadOnceByTrainersThatShareAsItsWritersDid) {
+  const auto& group = test_world().group();
+  for (const auto& plan : shard_plans()) {
+    SCOPED_TRACE(describe(plan));
+    RunFolder run;
+    Training training(group, 1, device(), plan);
+    training.step(1);
+    CheckpointWriter writer(run.path(), group, {}, {});
+    auto state = state_at(1);
+    if (group.rank() == 0) state.ledger = "{}";
+    writer.start(training.model, training.optimizer, state, {});
+    EXPECT_TRUE(writer.commit());
+    writer.settle();
+
+    const test::TempDir sight;
+    const auto seen = sight.path() / run.checkpoint(1).filename();
+    std::filesystem::copy(run.checkpoint(1), seen);
+    for (int rank = 0; rank < group.size(); ++rank)
+      if (rank != group.rank())
+        std::filesystem::remove(seen / fmt::format("shard-{:05d}-of-{:05d}.safetensors", rank, group.size()));
+    Training again(group, 2 + group.rank(), device(), plan);
+    restore(CheckpointReader::open(seen, group), again.optimizer);
+    EXPECT_TRUE(all_equal(again.weights(), training.weights()));
+  }
+}
+
+TEST(Checkpoint, IsVerifiedInEqualShares) {
+  const auto verifiers = [](std::vector<std::string> names, int ranks) {
+    std::vector<CheckpointFile> files;
+    for (auto& name : names) files.push_back({std::move(name), 1, ""});
+    return verifiers_of(files, ranks);
+  };
+  using Ranks = std::vector<int>;
+  const std::string a = "a.safetensors", ledger = "ledger.json";
+  EXPECT_EQ(verifiers({a, ledger, a, a, a}, 4), (Ranks{0, 0, 1, 2, 3}));
+  EXPECT_EQ(verifiers({a, a, a, ledger, a, a}, 2), (Ranks{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(verifiers({a, a}, 16), (Ranks{0, 8}));  // on two nodes
+  EXPECT_EQ(verifiers({a, a, a}, 1), (Ranks{0, 0, 0}));
+  EXPECT_EQ(verifiers({ledger}, 3), Ranks{0});
+}
+
 // Numbers that follow from where an element is in its tensor, not from who holds it.
 std::vector<float> numbers_of(const std::string& kind, const Slice& slice) {
   std::vector<float> numbers;

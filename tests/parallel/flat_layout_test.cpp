@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "millrace/parallel/flat_layout.h"
 
@@ -65,6 +67,33 @@ TEST_P(FlatLayoutShards, EveryElementBelongsToOneShard) {
     }
   }
   for (const auto& [name, counts] : owners) EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
+}
+
+TEST_P(FlatLayoutShards, PartsAreEqualAndHoldEveryElementOnce) {
+  const int shards = GetParam();
+  const auto layout = plan_flat_layout(parameters(), 800, shards);
+  for (const int parts : {1, 2, 3, 5, 640}) {
+    std::map<std::string, std::vector<int>> owners;
+    for (const auto& spec : layout.parameters) owners[spec.name].resize(spec.elements(), 0);
+    for (int shard = 0; shard < shards; ++shard) {
+      const auto slices = slices_of_shard(layout, shard);
+      std::set<std::int64_t> sizes;
+      for (int index = 0; index < parts; ++index) {
+        std::int64_t size = 0;
+        for (const auto& slice : equal_part(slices, index, parts)) {
+          size += slice.end - slice.begin;
+          const auto whole = std::ranges::find_if(
+              slices, [&](const Slice& other) { return other.name == slice.name && other.bucket == slice.bucket; });
+          ASSERT_NE(whole, slices.end());
+          EXPECT_EQ(slice.shard_offset - whole->shard_offset, slice.begin - whole->begin);
+          for (auto i = slice.begin; i < slice.end; ++i) ++owners.at(slice.name).at(i);
+        }
+        sizes.insert(size);
+      }
+      EXPECT_LE(*sizes.rbegin() - *sizes.begin(), 1);
+    }
+    for (const auto& [name, counts] : owners) EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, FlatLayoutShards, testing::Values(1, 2, 3, 4, 7, 64));

@@ -57,6 +57,10 @@ class CheckpointReader {
   CheckpointManifest manifest_;
 };
 
+// Which of so many ranks verifies each file, in order. Trainers that share the state as its writers did verify what
+// they restore from, which is still in their node's memory then.
+std::vector<int> verifiers_of(const std::vector<CheckpointFile>& files, int ranks);
+
 std::string step_name(std::int64_t step);  // "step-00002000"
 
 // A directory that looks like a checkpoint, newest first in lists.

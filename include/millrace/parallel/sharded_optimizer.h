@@ -41,8 +41,8 @@ class ShardedAdamW {
   void start_ema_from(std::map<std::string, torch::Tensor> weights);
   // Puts the elements of a slice (flat_layout.h), float32, into host memory.
   using ReadSlice = std::function<void(const Slice& slice, std::span<float> elements)>;
-  // Fills one kind of state. Of replicas each reads a part of their shard, and they share it. `publish_weights` makes
-  // new weights count. Collective; what `read` throws on a rank is thrown on all.
+  // Fills one kind of state. Of replicas each reads a part of their shard (equal_part), and they share it.
+  // `publish_weights` makes new weights count. Collective; what `read` throws on a rank is thrown on all.
   void load(const std::string& kind, const ReadSlice& read);
 
   // "weights", "exp_avg", "exp_avg_sq" and, when enabled, "ema": this rank's shard of every bucket, float32, laid out
@@ -71,6 +71,7 @@ class ShardedAdamW {
  private:
   // What is held of a slice, a view.
   torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
+  void share_part(const std::string& kind, std::span<const Slice> part, int from_replica);
   void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors);
   void show_ema();
   void hide_ema();
