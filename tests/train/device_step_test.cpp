@@ -1,0 +1,224 @@
+// Steps of training on LibTorch's "meta" device, whose tensors have shapes and no memory: they go the way of a GPU,
+// with the same kernels called and nothing computed. Host code that looks into such a tensor crashes, a copy out of one
+// throws, and each number that the host asks for comes by here. So what a step asks of a device is seen without one.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <torch/library.h>
+#include <torch/utils.h>
+
+#include <map>
+
+#include "core/temp_dir.h"
+#include "millrace/diffusion/noise_schedule.h"
+#include "millrace/nn/fused.h"
+#include "millrace/train/diffusion_task.h"
+#include "millrace/train/loop.h"
+#include "parcels/encodings.h"
+#include "small_unet.h"
+
+namespace millrace {
+namespace {
+
+using Counts = std::map<std::string, int>;
+Counts seen;
+
+constexpr c10::StreamId copying = 1;
+c10::StreamId current_stream = 0;
+
+// Streams for a device that has none.
+struct DeviceWithStreams final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Meta> {
+  c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, c10::Device(torch::kMeta), id); }
+  c10::Stream getStream(c10::Device) const noexcept override { return stream(current_stream); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(copying); }
+  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(std::exchange(current_stream, next.id()));
+  }
+  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
+    *event = const_cast<DeviceWithStreams*>(this);
+  }
+  void block(void*, const c10::Stream&) const override { ++seen["streams ordered"]; }
+  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
+};
+const DeviceWithStreams device_with_streams;
+const c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::Meta, &device_with_streams);
+
+// Addresses that nobody may read from or write to.
+struct Addresses {
+  explicit Addresses(std::size_t bytes) : bytes(std::max<std::size_t>(bytes, 1)) {
+    begin = ::mmap(nullptr, this->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  ~Addresses() { ::munmap(begin, bytes); }
+  Addresses(const Addresses&) = delete;
+  Addresses& operator=(const Addresses&) = delete;
+  std::size_t bytes;
+  void* begin;
+};
+
+struct GuardedMemory final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    auto* const addresses = new Addresses(bytes);
+    const auto free = [](void* context) { delete static_cast<Addresses*>(context); };
+    return {addresses->begin, addresses, free, c10::Device(torch::kMeta)};
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+GuardedMemory memory;
+
+at::Tensor to_host(const at::Tensor& tensor) {
+  if (!tensor.is_meta()) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kCPU)).zero_();
+}
+
+at::Tensor to_meta(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(torch::kMeta));
+}
+
+// For operations whose results on this device only Python knows the shapes of: has the CPU compute with zeros.
+void find_shapes(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+  const auto inputs = operation.schema().arguments().size();
+  for (auto value = stack->end() - static_cast<std::ptrdiff_t>(inputs); value != stack->end(); ++value)
+    if (value->isTensor()) *value = to_host(value->toTensor());
+  operation.callBoxed(stack);
+  const auto outputs = operation.schema().returns().size();
+  for (auto value = stack->end() - static_cast<std::ptrdiff_t>(outputs); value != stack->end(); ++value)
+    if (value->isTensor()) *value = to_meta(value->toTensor());
+}
+
+at::Scalar tell_number(const at::Tensor& tensor) {
+  ++seen["numbers read"];
+  return tensor.scalar_type() == torch::kDouble ? at::Scalar(4.0) : at::Scalar(1.0f);
+}
+
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("_local_scalar_dense", tell_number);
+  library.impl("record_stream", [](at::Tensor&, c10::Stream) {});
+  for (const char* name : {"where.self_out", "where.self", "convolution", "convolution_backward"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&find_shapes>());
+}
+
+// Copies to the device, by the stream in which they are started.
+std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation) {
+  if (std::string_view(operation.name()) != "aten::copy_") return nullptr;
+  const auto inputs = operation.inputs();
+  if (inputs[0].toTensor().is_meta() && !inputs[1].toTensor().is_meta())
+    ++seen[current_stream == copying ? "copies beside arithmetic" : "copies between arithmetic"];
+  return nullptr;
+}
+
+// As nn::place would, were it not for LibTorch, which does not let set_data lead there.
+void place_on_meta(torch::nn::Module& module, torch::Dtype dtype) {
+  for (const auto& parameter : module.parameters()) {
+    const auto layout = parameter.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+    const auto placed = torch::empty(parameter.sizes(), at::TensorOptions(torch::kMeta).dtype(dtype), layout);
+    parameter.unsafeGetTensorImpl()->shallow_copy_from(placed.getIntrusivePtr());
+  }
+}
+
+constexpr int share = 6, steps = 4;
+
+// Says what was seen since the step before; ends after some steps.
+class WatchedTask final : public DiffusionTask {
+ public:
+  using DiffusionTask::DiffusionTask;
+  bool next_batch(double seconds) override {
+    each_step.push_back(std::exchange(seen, {}));
+    if (std::ssize(each_step) > steps) throw Error(Exit::timeout, "enough");
+    return DiffusionTask::next_batch(seconds);
+  }
+  std::vector<Counts> each_step;  // the first one: before all steps
+};
+
+// What the host has asked of the device in each step but the first, whose first inputs nobody could send ahead, and the
+// last, behind which there are none.
+std::vector<Counts> counts_of_steps(const ObjectiveConfig& objective, int micro, torch::Dtype dtype, bool recomputes) {
+  const test::TempDir folder;
+  auto unet = test::make_small_unet();
+  place_on_meta(*unet, dtype);
+  unet->set_gradient_checkpointing(recomputes);
+  test::ScriptedReceiver receiver;
+  for (int step = 0; step < steps; ++step) receiver.put(0, 0, share * step, share);
+  WatchedTask task(unet, NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
+                   BatchReceiver(receiver, {{0, 0}}, share), receiver,
+                   {.objective = objective,
+                    .seed = 420,
+                    .global_batch = share,
+                    .first_place = 0,
+                    .latent_scale = {0.5, 0.25},
+                    .null_text = torch::zeros({test::text_tokens, test::text_width}, torch::kHalf),
+                    .text_encoder = {},
+                    .device = torch::kMeta,
+                    .dtype = dtype,
+                    .producers = {0}});
+  const OptimConfig optim{.lr = 1e-4};
+  ShardedModel model(*unet, execution_order(*unet), {}, {}, Group(), ShardedModel::Start::restored);
+  ShardedAdamW optimizer(model, optim, {});
+  LoopConfig config;
+  config.run_dir = folder.path().string();
+  config.duration = Duration::steps(100);
+  config.batch = {share, micro};
+  config.log.tensorboard = false;
+  DataPlan data;
+  data.stripes.stripes = 1;
+  data.stripes.splits.push_back({0, 0, 1});
+  data.manifest.archives.emplace_back();
+  try {
+    run_loop({.task = task,
+              .model = model,
+              .optimizer = optimizer,
+              .trainers = Group(),
+              .config = config,
+              .optim = optim,
+              .data = data,
+              .max_bad_share = 1,
+              .device = torch::kMeta,
+              .manifest_extra = {},
+              .hang_seconds = 20,
+              .trainer_ranks = {{0, "n1"}},
+              .producer_ranks = {{0, "n1"}}},
+             {});
+    ADD_FAILURE() << "a checkpoint cannot hold what has no memory";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("copy out of meta")) << "the save at the end";
+  }
+  EXPECT_EQ(optimizer.updates(), steps);
+  return {task.each_step.begin() + 2, task.each_step.end() - 1};
+}
+
+class DeviceStep : public testing::Test {
+ protected:
+  DeviceStep() {
+    c10::SetAllocator(c10::DeviceType::Meta, &memory, /*priority=*/1);
+    nn::use_fused_kernels(nn::FusedKernels::everywhere);
+    at::set_num_threads(1);
+  }
+  ~DeviceStep() override {
+    nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+    at::removeCallback(handle_);
+  }
+  const at::CallbackHandle handle_ = at::addGlobalCallback(at::RecordFunctionCallback(look_at).needsInputs(true));
+};
+
+// docs/architecture.md, "Where the host waits for a GPU".
+TEST_F(DeviceStep, TheHostReadsLossAndGradientNormAndNothingElse) {
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16})
+    for (const auto& objective : {ObjectiveConfig{.caption_dropout = 0.1},
+                                  ObjectiveConfig{.caption_dropout = 0, .snr_gamma = 5, .noise_offset = 0.1}})
+      for (const int micro : {6, 2}) {
+        const int turns = share / micro;
+        // Moments and text embeddings; what the host knows about each sample; AdamW's settings and its count of steps.
+        const Counts usual{{"numbers read", 2},
+                           {"streams ordered", 2 * turns},
+                           {"copies beside arithmetic", 2 * turns},
+                           {"copies between arithmetic", turns + 2}};
+        for (const bool recomputes : {false, true})
+          for (const auto& counts : counts_of_steps(objective, micro, dtype, recomputes))
+            EXPECT_EQ(counts, usual) << "micro-batches of " << micro << (recomputes ? ", recomputed" : "");
+      }
+}
+
+}  // namespace
+}  // namespace millrace
