@@ -47,6 +47,7 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
     check_run_folder(checkup, config.run.dir.value, scratch);
     check_data(checkup, plan);
     check_messages(checkup, plan.roles);
+    check_gradients(checkup, session, plan, of_role);
     const auto encoder = check_encoders(checkup, session, plan);
     check_space(checkup, config, check_step(checkup, session, plan, of_role));
   }

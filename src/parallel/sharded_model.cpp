@@ -57,12 +57,12 @@ torch::Tensor square_sum(const torch::Tensor& flat) {
   return sum;
 }
 
+}  // namespace
+
 MakeCollectives collectives_on(torch::Device device) {
   if (!device.is_cuda()) return make_host_collectives;
   return [device](const Group& group) { return make_device_collectives(group, device.index(), compute_stream); };
 }
-
-}  // namespace
 
 std::vector<std::string> parameter_names(const torch::nn::Module& module) {
   return module.named_parameters().keys();

@@ -61,8 +61,8 @@ void expect_suspect(const Outcome& outcome, const std::string& check, int rank, 
     }
 }
 
-const char* const all_checks[] = {"program",    "clocks", "machines", "devices",  "model folder", "plan",
-                                  "run folder", "data",   "messages", "encoders", "step",         "space"};
+const char* const all_checks[] = {"program", "clocks",   "machines",  "devices",  "model folder", "plan", "run folder",
+                                  "data",    "messages", "gradients", "encoders", "step",         "space"};
 
 // The third rank works in a folder of its own, as nodes have disks of their own under the same path.
 std::string on_two_nodes(const std::string& settings) {
@@ -133,7 +133,7 @@ TEST(Preflight, OneProcessAloneChecksItself) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   for (const std::string check : {"program", "machines", "run folder", "data", "step", "space"})
     expect_row(outcome, check, "ok");
-  for (const std::string check : {"clocks", "messages"}) expect_row(outcome, check, "not used");
+  for (const std::string check : {"clocks", "messages", "gradients"}) expect_row(outcome, check, "not used");
   EXPECT_FALSE(fs::exists(workshop() / "fresh"));
 }
 

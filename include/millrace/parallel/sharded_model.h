@@ -21,6 +21,9 @@ struct ShardGroups;
 // The names of all parameters, in order of registration.
 std::vector<std::string> parameter_names(const torch::nn::Module& module);
 
+// How tensors of this device are summed and gathered: through NCCL on a GPU, else through MPI.
+MakeCollectives collectives_on(torch::Device device);
+
 // A module whose parameters are views into flat buckets. Gradients leave it as they are made: autograd hands each to
 // this object, which adds it to a float32 bucket, whatever the module's dtype, and sums a bucket over the trainers as
 // soon as it and all behind it have theirs. Where the plan splits the parameters, they are gathered for the arithmetic
@@ -71,7 +74,7 @@ class ShardedModel final : private nn::ParameterSource {
   torch::Tensor parameter_shard(int bucket) const { return parameter_shards_[bucket]; }
   torch::Tensor gradient_shard(int bucket) const;
 
-  // Sends a tensor like this rank's shard from one of its replicas to the others. Collective.
+  // Sends a part of this rank's shard from one of its replicas to the others. Collective.
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
   // Before parameter shards are written to: gathers that are under way end first, since they read them and may write
   // the own part of a bucket back to where it was read.

@@ -24,6 +24,8 @@ Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, conf
 void check_run_folder(Checkup& checkup, const std::filesystem::path& run_dir, ScratchFolder& scratch);
 void check_data(Checkup& checkup, const TrainPlan& plan);
 void check_messages(Checkup& checkup, const Roles& roles);
+// What sums the gradients of the trainers: NCCL between GPUs, else MPI.
+void check_gradients(Checkup& checkup, const Session& session, const TrainPlan& plan, const Group& trainers);
 // A batch of all producers' encoders, which are returned: where a rank trains as well they are beside the U-Net.
 std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, const TrainPlan& plan);
 // The same step of all trainers; returns the bytes of a checkpoint.
