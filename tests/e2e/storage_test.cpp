@@ -1,5 +1,5 @@
 // Storage that stays away for a while, seen from whole runs.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "download/server.h"
 #include "e2e/runs.h"
@@ -36,6 +36,25 @@ TEST(StorageStaysAway, IdsAreThoseOfAStraightRun) {
     EXPECT_NE(log.find(": read failed: EIO; trying again for up to 5 min"), std::string::npos) << run << "\n" << log;
     EXPECT_NE(log.find(".tar: can be read again, after "), std::string::npos) << run << "\n" << log;
   }
+}
+
+// Half of the archives, for a minute that begins in the first visit with the default index, without one in the second
+// and in a later one.
+TEST(StorageStaysAway, ForAMinuteNoRowIsLost) {
+  const std::string settings = "'duration=97 steps' roles.producers=2 data.stripes=4 encode.batch_size=5 ";
+  expect_success(mpirun(4) + train("straight-4", settings));
+  const auto expect_patience = [&](int after, const std::string& index) {
+    const std::string run = "minute-" + std::to_string(after);
+    for (const auto& entry : fs::directory_iterator(workshop() / "shapes"))
+      if (entry.path().extension() == ".millrace-index") fs::remove(entry.path());
+    expect_success(mpirun(4) + with_fault(after, 60, half) + train(run, settings + index));
+    EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / "straight-4/ids.jsonl")) << run;
+    EXPECT_EQ(read(workshop() / run / "ledger.json"), read(workshop() / "straight-4/ledger.json")) << run;
+    EXPECT_THAT(log_of(run), testing::ContainsRegex("[.]tar: can be read again, after (5[0-9]|6[0-9])[.]")) << run;
+  };
+  expect_patience(4, "");
+  expect_patience(9, "data.index=never");
+  expect_patience(13, "data.index=never");
 }
 
 TEST(StorageStaysAway, ForTooLongIsAnErrorThatNamesTheArchive) {
