@@ -7,9 +7,10 @@ namespace millrace {
 namespace {
 
 template <class Config, class... Sections>
-LoopConfig loop_of(const Config& c, const Sections&... of_losses) {
+LoopConfig loop_of(const Config& c, int micro_batch, const Sections&... of_losses) {
   const auto settings = (config::dump_yaml(of_losses) + ...);
-  return {c.run.dir, c.duration, c.batch, c.checkpoint, c.log, c.record, c.guard, hash128(settings).hex()};
+  return {c.run.dir, c.duration, {c.batch.global, micro_batch}, c.checkpoint, c.log,
+          c.record,  c.guard,    hash128(settings).hex()};
 }
 
 void check_guard(const GuardConfig& guard, config::Report& report) {
@@ -27,12 +28,14 @@ void check_optim(const OptimConfig& optim, const Duration& duration, config::Rep
     report.problem("optim.schedule", "linear and cosine need a duration in steps or samples", {"duration"});
 }
 
+void check_batch(int global, int micro, config::Report& report) {
+  if (global % micro != 0)
+    report.problem("batch.global", fmt::format("{} is not a multiple of batch.micro = {}", global, micro),
+                   {"batch.micro"});
+}
+
 template <class Config>
 void check_common(const Config& c, config::Report& report) {
-  if (c.batch.global % c.batch.micro != 0)
-    report.problem("batch.global",
-                   fmt::format("{} is not a multiple of batch.micro = {}", c.batch.global, c.batch.micro),
-                   {"batch.micro"});
   if (!c.data.stripes.is_auto() && c.batch.global % *c.data.stripes.value != 0)
     report.problem("data.stripes",
                    fmt::format("{} does not divide batch.global = {}", *c.data.stripes.value, c.batch.global),
@@ -88,8 +91,15 @@ void TrainConfig::describe(config::Section& section) {
   ignore_other_sections(section);
 }
 
-LoopConfig TrainConfig::loop() const {
-  return loop_of(*this, objective, model, data.train, transform);
+void TrainBatchConfig::describe(config::Section& section) {
+  section.key("global", global, "samples per optimizer step over all trainers").at_least(1);
+  section
+      .key("micro", micro, "samples per forward pass of one trainer; auto = as many as fit, by the plan of its memory")
+      .at_least(1);
+}
+
+LoopConfig TrainConfig::loop(int micro_batch) const {
+  return loop_of(*this, micro_batch, objective, model, data.train, transform);
 }
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {
@@ -127,7 +137,7 @@ void AutoencoderTrainConfig::describe(config::Section& section) {
 }
 
 LoopConfig AutoencoderTrainConfig::loop() const {
-  return loop_of(*this, autoencoder, model, data.train, transform);
+  return loop_of(*this, batch.micro, autoencoder, model, data.train, transform);
 }
 
 void check(const PreprocessConfig& c, config::Report& report) {
@@ -141,6 +151,7 @@ void check(const PreprocessConfig& c, config::Report& report) {
 }
 
 void check(const TrainConfig& c, config::Report& report) {
+  if (c.batch.micro.value) check_batch(c.batch.global, *c.batch.micro.value, report);
   check_common(c, report);
   check_encoding(c, report);
   if (c.data.validation) c.data.validation->check(report);
@@ -159,6 +170,7 @@ void check(const TrainConfig& c, config::Report& report) {
 }
 
 void check(const AutoencoderTrainConfig& c, config::Report& report) {
+  check_batch(c.batch.global, c.batch.micro, report);
   check_common(c, report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");

@@ -20,10 +20,18 @@ struct PreprocessConfig : ProducerConfig {
   void describe(config::Section& section);
 };
 
+// Section `batch` where trainers may choose their micro-batch.
+struct TrainBatchConfig {
+  int global = 2048;
+  config::Auto<int> micro{32};
+
+  void describe(config::Section& section);
+};
+
 // What `train` reads.
 struct TrainConfig : ProducerConfig {
   RolesConfig roles;
-  BatchConfig batch;
+  TrainBatchConfig batch;
   Duration duration = Duration::steps(550000);
   ObjectiveConfig objective;
   OptimConfig optim;
@@ -38,7 +46,7 @@ struct TrainConfig : ProducerConfig {
   config::Auto<int> threads{};
 
   void describe(config::Section& section);
-  LoopConfig loop() const;
+  LoopConfig loop(int micro_batch) const;
 };
 
 // What `train-autoencoder` reads: the same sections without those of the U-Net, and the loss.

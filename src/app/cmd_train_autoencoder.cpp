@@ -19,6 +19,7 @@
 #include "run/disk_space.h"
 #include "run/finish.h"
 #include "run/gpu_sharing.h"
+#include "run/micro_batch.h"
 #include "run/networks.h"
 #include "run/run_folder.h"
 #include "run/session.h"
@@ -71,7 +72,8 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   startup::done("data");
   on_all(world, [&] {
     plan.roles = plan_roles(std::vector<std::string>(session.world.size()), {});
-    plan.routing = plan_routing(plan.roles, plan.stripes(), c.batch.global, c.batch.micro);
+    plan.routing = plan_routing(plan.roles, plan.stripes());
+    check_micro_batch(plan.routing, c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
   });
   check_gpus(session, plan.roles.trainers);

@@ -51,7 +51,7 @@ struct Model {
     roles.all_in_one = layout.all_in_one;
     for (int t = 0; t < layout.trainers; ++t) roles.trainers.push_back(t);
     for (int p = 0; p < layout.producers; ++p) roles.producers.push_back(layout.all_in_one ? p : layout.trainers + p);
-    routing = plan_routing(roles, layout.stripes, layout.global_batch, 1);
+    routing = plan_routing(roles, layout.stripes);
     for (int p = 0; p < layout.producers; ++p) {
       const auto stripes = routing.stripes_of_producer(p);
       const auto size = plan_parcel_size(per_step);

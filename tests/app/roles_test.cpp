@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "run/micro_batch.h"
 #include "run/roles.h"
 
 namespace millrace {
@@ -126,7 +127,7 @@ Roles roles_of(int trainers, int producers) {
 }
 
 TEST(PlanRouting, TrainersHaveRunsOfStripesProducersEveryPth) {
-  const auto routing = plan_routing(roles_of(2, 3), 8, 32, 4);
+  const auto routing = plan_routing(roles_of(2, 3), 8);
   EXPECT_THAT(routing.trainer_of_stripe, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
   EXPECT_THAT(routing.producer_of_stripe, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
   EXPECT_THAT(routing.stripes_of_trainer(1), ElementsAre(4, 5, 6, 7));
@@ -134,7 +135,7 @@ TEST(PlanRouting, TrainersHaveRunsOfStripesProducersEveryPth) {
 }
 
 TEST(PlanRouting, AllInOneProducesWhatItTrains) {
-  const auto routing = plan_routing(plan_roles(Names(2), {}), 4, 8, 4);
+  const auto routing = plan_routing(plan_roles(Names(2), {}), 4);
   EXPECT_THAT(routing.trainer_of_stripe, ElementsAre(0, 0, 1, 1));
   EXPECT_EQ(routing.producer_of_stripe, routing.trainer_of_stripe);
 }
@@ -221,10 +222,35 @@ TEST(PlanRouting, LargeRunsToo) {
   }
 }
 
-TEST(PlanRouting, UnequalSharesNeedNoWholeMicroBatches) {
-  EXPECT_EQ(plan_routing(roles_of(3, 1), 8, 8, 2).trainer_of_stripe, plan_routing(roles_of(3, 1), 8).trainer_of_stripe);
-  EXPECT_EQ(plan_routing(roles_of(3, 1), 32, 32, 16).stripes_of_trainer(2).size(), 10u);
-  usage_error([] { plan_routing(roles_of(2, 1), 8, 8, 3); });
+TEST(MicroBatch, UnequalSharesNeedNoWholeOnes) {
+  check_micro_batch(plan_routing(roles_of(3, 1), 8), 8, 2);
+  check_micro_batch(plan_routing(roles_of(3, 1), 32), 32, 16);
+  usage_error([] { check_micro_batch(plan_routing(roles_of(2, 1), 8), 8, 3); });
+}
+
+TEST(MicroBatch, TheLargestThatFitsIsChosen) {
+  const auto choose = [](int trainers, int stripes, int global_batch, int fitting) {
+    return choose_micro_batch(plan_routing(roles_of(trainers, 1), stripes), global_batch, fitting);
+  };
+  EXPECT_EQ(choose(4, 64, 2048, 4096), 512);  // the whole share
+  EXPECT_EQ(choose(4, 64, 2048, 511), 256);
+  EXPECT_EQ(choose(4, 64, 2048, 40), 32);
+  EXPECT_EQ(choose(4, 64, 2048, 1), 1);
+  EXPECT_EQ(choose(2, 10, 70, 34), 7);  // of 35
+  EXPECT_EQ(choose(2, 10, 70, 6), 5);
+  EXPECT_EQ(choose(2, 2, 26, 12), 1);  // 13 has no other
+  // Shares of 220, 220 and 200, of 20 a stripe: 3, 2, 1 and 220 turns.
+  EXPECT_EQ(choose(3, 32, 640, 100), 74);
+  EXPECT_EQ(choose(3, 32, 640, 219), 110);
+  EXPECT_EQ(choose(3, 32, 640, 300), 220);
+  EXPECT_EQ(choose(3, 32, 640, 1), 1);
+  for (int trainers = 1; trainers <= 40; ++trainers)
+    for (int fitting = 1; fitting <= 64; ++fitting) {
+      const auto routing = plan_routing(roles_of(trainers, 1), 64);
+      const int micro = choose_micro_batch(routing, 1920, fitting);
+      EXPECT_LE(micro, fitting);
+      check_micro_batch(routing, 1920, micro);
+    }
 }
 
 TEST(PlanRouting, TellsUnequalShares) {
@@ -248,7 +274,7 @@ TEST(PlanRouting, NamesTheKeyOfWhatCannotBe) {
   for (const auto& [trainers, producers, stripes, global_batch, micro_batch, key, what] : cases) {
     const auto roles = roles_of(trainers, producers);
     const auto text = usage_error([&, stripes = stripes, global_batch = global_batch, micro_batch = micro_batch] {
-      plan_routing(roles, stripes, global_batch, micro_batch);
+      check_micro_batch(plan_routing(roles, stripes), global_batch, micro_batch);
     });
     EXPECT_THAT(text, HasSubstr(key));
     EXPECT_THAT(text, HasSubstr(what));

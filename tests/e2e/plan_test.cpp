@@ -105,6 +105,33 @@ TEST(Plan, ScalingTableWithItsOwnRates) {
   expect_mentions(text, "4 threads read and transform, 192 in all");
 }
 
+// The largest part of a trainer's share that 85 % of its GPU hold, by the plan's own numbers.
+TEST(Plan, ChoosesTheMicroBatchThatFits) {
+  for (const std::string nodes : {"4x8xa100-80g", "4x8xh100 + 8x8xl4", "3x4xa100-40g"}) {
+    SCOPED_TRACE(nodes);
+    const auto settings = "--nodes '" + nodes + "' batch.global=1536 data.stripes=384 ";
+    const auto chosen = plan(settings + "batch.micro=auto")["roles"][0];
+    const int micro = chosen["batch"].get<int>(), share = 1536 / chosen["ranks"].get<int>();
+    const auto memory_of = [&](int images) {
+      return plan(settings + fmt::format("batch.micro={}", images))["roles"][0]["memory_gib"].get<double>();
+    };
+    const double usable = 0.85 * (nodes.find("40g") == std::string::npos ? 80 : 40);
+    EXPECT_EQ(share % micro, 0);
+    EXPECT_LE(memory_of(micro), usable);
+    int next = micro + 1;
+    while (next <= share && share % next != 0) ++next;
+    if (next <= share) {
+      EXPECT_GT(memory_of(next), usable) << next;
+    }
+  }
+  const auto small = shell(millrace + " plan --nodes 1x1xl4 transform.resolution=512 encode.batch_size=64 batch.micro=auto");
+  EXPECT_EQ(small.exit_code, 2) << small.output;
+  expect_mentions(small, "batch.micro = 1 wants");
+  const auto measured = shell(millrace + " plan --nodes 2x4xh100 batch.micro=auto " + rates("auto", 60, 30));
+  EXPECT_EQ(measured.exit_code, 2) << measured.output;
+  expect_mentions(measured, "the rates are those of one micro-batch");
+}
+
 TEST(Plan, RolesAreAsTheyAreSet) {
   const auto both = plan("--nodes 2x4xh100 " + rates("both", 60, 30));
   ASSERT_EQ(both["roles"].size(), 1u);

@@ -86,6 +86,22 @@ const std::string& validated() {
   return run;
 }
 
+// All of a trainer's share, here; a run goes on with another one, and the choice is the same after a restart.
+TEST(Train, ChoosesItsMicroBatch) {
+  const auto start = mpirun(2) + train("auto", "'duration=4 steps' batch.micro=auto");
+  const auto outcome = shell(start);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "8 = 4 x 2 trainers x 1 accumulated; batch.micro=auto");
+  expect_success(mpirun(2) + train("four", "'duration=4 steps' batch.micro=4"));
+  EXPECT_EQ(largest_difference(read_weights(weights_of("auto")), read_weights(weights_of("four"))), 0.0);
+  EXPECT_NE(read(workshop() / "auto/config.yaml").find("micro: auto"), std::string::npos);
+  expect_success(mpirun(2) + train("auto", "'duration=6 steps' batch.micro=1"));
+  const auto again = shell(mpirun(3) + train("auto", "'duration=8 steps' batch.micro=auto roles.producers=1"));
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  expect_mentions(again, "8 = 4 x 2 trainers x 1 accumulated; batch.micro=auto");
+  EXPECT_EQ(lines(workshop() / "auto/ids.jsonl").size(), 8u);
+}
+
 TEST(Train, ValidationChangesNothing) {
   EXPECT_EQ(read(workshop() / validated() / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
   EXPECT_EQ(largest_difference(read_weights(weights_of(validated())), read_weights(weights_of(one_rank()))), 0.0);

@@ -43,11 +43,11 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
   Validation::Options options;
   options.objective = config.objective;
   options.samples = std::int64_t{plan->batches} * plan->global_batch;
-  options.micro_batch = config.batch.micro;
+  options.micro_batch = config.batch.micro.value_or(TrainBatchConfig().micro.value.value());
   if (plan->encoding.shape.has_tokens()) {
     const auto encode_dtype = parse_dtype(config.encode.dtype, session.device);
     options.text_encoder = TextEncoder(pipeline.load_text_encoder(session.device, encode_dtype), session.device,
-                                       encode_dtype, config.batch.micro);
+                                       encode_dtype, options.micro_batch);
   }
   options.latent_scale = vae.latent_scale();
   options.device = session.device;

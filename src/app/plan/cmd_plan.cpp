@@ -148,7 +148,7 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
                         role.fitting_batch > role.batch ? fmt::format("; {} would fit", role.fitting_batch) : "",
                         describe_readers(role, config)));
   }
-  row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, config.batch.micro, plan.accumulation,
+  row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, plan.micro_batch, plan.accumulation,
                            plan.accumulation == 1 ? "" : "s"));
   row("speed", fmt::format("{:.4g} img/s", plan.images_per_second));
   row("limit", describe_limit(plan));

@@ -5,31 +5,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numeric>
+#include <limits>
 #include <set>
 
-#include "millrace/checkpoint/writer.h"
-#include "millrace/latents/latent_cache.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/encoder_cost.h"
-#include "millrace/models/unet_2d_condition.h"
-#include "millrace/nn/device.h"
-#include "millrace/parallel/state_memory.h"
-#include "run/training_pass.h"
+#include "millrace/models/unet_cost.h"
+#include "run/micro_batch.h"
 
 namespace millrace {
 namespace {
 
 constexpr double gib = 1 << 30;
-// Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
-constexpr double gpu_overhead_bytes = 1.5 * gib;
-// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it; where checkpoints are
-// written, the buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the
-// activations. All were measured on runs of small networks, with checkpoints and without; the same run takes up to 12 %
-// less or more on another processor, as oneDNN and MKL choose their code by it: this is the middle of what was seen.
-constexpr double cpu_overhead_bytes = 136 << 20, cpu_save_bytes = 24 << 20;
-constexpr double cpu_waste = 1.2;
-
 constexpr double hours_of_day = 24, seconds_of_hour = 3600;
 constexpr std::int64_t tokens = 77;
 // Backward takes twice what forward takes.
@@ -40,16 +27,11 @@ class RunCosts {
  public:
   RunCosts(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const RunShapes& shapes)
       : config_(config),
-        program_bytes_(static_cast<double>(peak_memory_bytes(torch::kCPU))),
         unet_(UNet2DConditionConfig::from_json(shapes.unet)),
         vae_(AutoencoderKLConfig::from_json(shapes.vae)),
         text_(CLIPTextConfig::from_json(shapes.text_encoder)),
-        unet_parameters_(shapes_of(UNet2DConditionModel(unet_))),
-        vae_parameters_(parameters_of(AutoencoderKL(vae_))),
-        text_parameters_(parameters_of(CLIPTextModel(text_))),
         device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
-        train_dtype_(parse_dtype(config.model.dtype, device_)),
-        encode_dtype_(parse_dtype(config.encode.dtype, device_)),
+        memory_(config, shapes, device_),
         latent_side_(config.transform.resolution / vae_.factor()) {
     if (config.transform.resolution % vae_.factor() != 0)
       fail(Exit::usage, "transform.resolution = {} must be a multiple of {}, the VAE's factor",
@@ -57,8 +39,7 @@ class RunCosts {
   }
 
   bool on_gpus() const { return device_.is_cuda(); }
-
-  double overhead_bytes() const { return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + program_bytes_; }
+  const RunMemory& memory() const { return memory_; }
 
   // Also with encode.cache: nobody knows here what is in it.
   bool encodes() const { return config_.data.train.type != SourceConfig::Type::latents; }
@@ -75,82 +56,18 @@ class RunCosts {
   // The text encoder's part of the latter's time.
   double text_share() const { return text_flops() / (vae_flops() + text_flops()); }
 
-  // What a trainer's tensors take on its device; on a CPU, where all memory is one, also what lies in the host's.
-  double trainer_bytes(int micro_batch, const std::vector<std::string>& hosts) const {
-    const auto pass = training_pass(config_.model, micro_batch, latent_side_, latent_side_, device_);
-    const auto waste = on_gpus() ? 1 : cpu_waste;
-    const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
-    const auto shards = plan_shards(config_.parallel, hosts);
-    const auto state = state_of(shards);
-    auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
-    if (text_on_trainers()) bytes += text_bytes();
-    if (!on_gpus()) bytes += checkpoint_bytes(state, shards) + validation_bytes(shards);
-    return bytes;
-  }
-
-  double encoder_bytes() const {
-    const auto side = config_.transform.resolution;
-    const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
-    return static_cast<double>(vae_parameters_ * element +
-                               vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type())) +
-           (text_on_trainers() ? 0 : text_bytes());
-  }
-
  private:
   double vae_flops() const {
     return vae_encode_flops(vae_, config_.transform.resolution, config_.transform.resolution);
   }
   double text_flops() const { return text_encode_flops(text_, tokens); }
-  double text_bytes() const { return static_cast<double>(text_parameters_) * c10::elementSize(encode_dtype_); }
-
-  // On a CPU: the copy that checkpoints are written from while training goes on, each trainer's part of it: weights,
-  // both moments and the EMA in float32. It is kept from one checkpoint to the next.
-  double checkpoint_bytes(const StateMemory& state, const ShardPlan& shards) const {
-    if (!config_.checkpoint.every) return 0;
-    const auto weights = state.moments / 2, shard = weights + state.moments + state.ema;
-    const auto writers = std::min(shards.shards * shards.replicas, CheckpointWriter::Options{}.max_files);
-    return static_cast<double>(shard) * shards.shards / writers + cpu_save_bytes;
-  }
-
-  // What every trainer keeps of data.validation.
-  double validation_bytes(const ShardPlan& shards) const {
-    if (!config_.data.validation) return 0;
-    const auto samples = static_cast<double>(config_.validation.batches) * config_.batch.global;
-    EncodingShape shape;
-    shape.moments = {2 * vae_.latent_channels, latent_side_, latent_side_};
-    shape.text = {tokens};
-    if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
-    return samples * static_cast<double>(encoding_bytes(shape)) / (shards.shards * shards.replicas);
-  }
-
-  template <class Module>
-  static std::int64_t parameters_of(const Module& network) {
-    std::int64_t count = 0;
-    for (const auto& parameter : network->parameters()) count += parameter.numel();
-    return count;
-  }
-
-  static std::vector<ParameterSpec> shapes_of(const UNet2DConditionModel& unet) {
-    std::vector<ParameterSpec> parameters;
-    for (const auto& item : unet->named_parameters()) parameters.push_back({item.key(), item.value().sizes().vec()});
-    return parameters;
-  }
-
-  StateMemory state_of(const ShardPlan& shards) const {
-    const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
-    return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, train_dtype_,
-                             config_.ema.enabled, /*overlaps=*/on_gpus());
-  }
 
   const TrainConfig& config_;
-  const double program_bytes_;  // before any network is made
   const UNet2DConditionConfig unet_;
   const AutoencoderKLConfig vae_;
   const CLIPTextConfig text_;
-  const std::vector<ParameterSpec> unet_parameters_;
-  const std::int64_t vae_parameters_, text_parameters_;
   const torch::Device device_;
-  const torch::Dtype train_dtype_, encode_dtype_;
+  const RunMemory memory_;
   const std::int64_t latent_side_;
 };
 
@@ -207,17 +124,6 @@ int stripes_of(const TrainConfig& config) {
   return stripes;
 }
 
-// The most images for which `bytes` fits.
-int fitting_batch(double limit, const std::function<double(int)>& bytes) {
-  int fits = 0, beyond = 1;
-  while (beyond <= 4096 && bytes(beyond) <= limit) fits = std::exchange(beyond, 2 * beyond);
-  while (beyond - fits > 1) {
-    const int middle = (fits + beyond) / 2;
-    (bytes(middle) <= limit ? fits : beyond) = middle;
-  }
-  return fits;
-}
-
 [[noreturn]] void fail_memory(const PlannedRole& role, const char* key) {
   throw Error(Exit::usage,
               fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", to_string(role.kind), key, role.batch,
@@ -238,7 +144,7 @@ class RunPlanner {
         plan_config_(plan),
         costs_(cluster, config, shapes),
         ranks_(ranks_of(cluster)) {
-    if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro);
+    if (plan.rates) measured_ = read_bench_rates(*plan.rates, measured_batch());
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
     if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
     if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))
@@ -248,6 +154,7 @@ class RunPlanner {
                   "N = the cores of a rank");
     plan_.chosen_trainer = choose_trainer(cluster, config.roles, costs_);
     roles_ = roles_of(ranks_, config.roles, plan_.chosen_trainer);
+    shards_ = plan_shards(config.parallel, trainer_hosts());
   }
 
   RunPlan run() {
@@ -262,15 +169,43 @@ class RunPlanner {
   }
 
  private:
+  int measured_batch() const {
+    if (config_.batch.micro.is_auto())
+      throw Error(Exit::usage, "plan.rates and batch.micro=auto: the rates are those of one micro-batch",
+                  "give the batch.micro that `millrace bench step` had");
+    return *config_.batch.micro.value;
+  }
+
+  // Of a trainer's GPU.
+  double trainer_bytes(int micro_batch) const {
+    const auto& memory = costs_.memory();
+    return memory.trainer(micro_batch, shards_) + memory.overhead() +
+           (roles_.all_in_one && costs_.encodes() ? memory.encoder() : 0);
+  }
+  int fitting_micro_batch(double limit) const {
+    return fitting_batch(limit, [&](int images) { return trainer_bytes(images); });
+  }
+
+  // As `train` will choose it there.
+  int micro_batch(const Routing& routing) const {
+    if (config_.batch.micro.value) return *config_.batch.micro.value;
+    double least = std::numeric_limits<double>::max();
+    for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) least = std::min(least, gpu->memory_gib * gib);
+    const int fitting = fitting_micro_batch(usable_share(torch::kCUDA) * least);
+    return choose_micro_batch(routing, config_.batch.global, std::max(fitting, 1));
+  }
+
   // A step lasts as long as the trainer with the largest share takes.
   void share_batch() {
     const int stripes = stripes_of(config_);
-    const auto routing = plan_routing(roles_, stripes, config_.batch.global, config_.batch.micro);
+    const auto routing = plan_routing(roles_, stripes);
+    plan_.micro_batch = micro_batch(routing);
+    check_micro_batch(routing, config_.batch.global, plan_.micro_batch);
     std::size_t most = 0;
     for (int trainer = 0; trainer < routing.trainers(); ++trainer)
       most = std::max(most, routing.stripes_of_trainer(trainer).size());
     const int share = static_cast<int>(most) * (config_.batch.global / stripes);
-    plan_.accumulation = (share + config_.batch.micro - 1) / config_.batch.micro;
+    plan_.accumulation = (share + plan_.micro_batch - 1) / plan_.micro_batch;
     evenness_ = config_.batch.global / (static_cast<double>(share) * routing.trainers());
   }
 
@@ -311,12 +246,10 @@ class RunPlanner {
     return kinds;
   }
 
-  void fill_trainer(PlannedRole& role, double beside) const {
-    const auto bytes = [&](int micro) { return costs_.trainer_bytes(micro, trainer_hosts()) + beside; };
-    role.batch = config_.batch.micro;
-    role.memory_gib = bytes(role.batch) / gib;
-    if (!costs_.on_gpus()) return;
-    role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
+  void fill_trainer(PlannedRole& role) const {
+    role.batch = plan_.micro_batch;
+    role.memory_gib = trainer_bytes(role.batch) / gib;
+    if (costs_.on_gpus()) role.fitting_batch = fitting_micro_batch(role.gpu->memory_gib * gib);
   }
 
   void add_all_in_one() {
@@ -324,7 +257,7 @@ class RunPlanner {
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
       const double train = 1 / train_rate(*gpu), encode = costs_.encodes() ? 1 / encode_rate(*gpu) : 0;
       PlannedRole role{costs_.encodes() ? Kind::both : Kind::trainers, ranks, gpu};
-      fill_trainer(role, costs_.overhead_bytes() + (costs_.encodes() ? costs_.encoder_bytes() : 0));
+      fill_trainer(role);
       role.images_per_second = ranks / (train + encode);
       role.source = source_of(measured_.train, gpu->train);
       if (costs_.encodes()) role.source = std::max(role.source, source_of(measured_.encode, gpu->encode));
@@ -341,7 +274,7 @@ class RunPlanner {
     double slowest = 0, supply = 0;
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
       PlannedRole role{Kind::trainers, ranks, gpu};
-      fill_trainer(role, costs_.overhead_bytes());
+      fill_trainer(role);
       role.images_per_second = ranks * train_rate(*gpu);
       role.source = source_of(measured_.train, gpu->train);
       slowest = slowest == 0 ? train_rate(*gpu) : std::min(slowest, train_rate(*gpu));
@@ -351,7 +284,7 @@ class RunPlanner {
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
       PlannedRole role{Kind::encoders, ranks, gpu};
       role.batch = config_.encode.batch_size;
-      role.memory_gib = (costs_.encoder_bytes() + costs_.overhead_bytes()) / gib;
+      role.memory_gib = (costs_.memory().encoder() + costs_.memory().overhead()) / gib;
       role.fitting_batch = role.batch;
       role.images_per_second = ranks * encode_rate(*gpu);
       role.source = source_of(measured_.encode, gpu->encode);
@@ -410,6 +343,7 @@ class RunPlanner {
   const Ranks ranks_;
   BenchRates measured_;
   Roles roles_;
+  ShardPlan shards_;     // of the trainers
   double evenness_ = 1;  // 1 where all trainers have equal shares of a step
   RunPlan plan_;
 };

@@ -7,6 +7,7 @@
 #include "app_config.h"
 #include "plan/bench_rates.h"
 #include "plan/cluster.h"
+#include "run/run_memory.h"
 
 // What a run will need, reach and cost on a cluster that is not there yet.
 namespace millrace {
@@ -17,11 +18,6 @@ struct PlanConfig {
   std::optional<std::string> rates;           // lines of `millrace bench --json`
 
   void describe(config::Section& section);
-};
-
-// config.json of the run's networks.
-struct RunShapes {
-  nlohmann::json unet, vae, text_encoder;
 };
 
 struct PlannedRole {
@@ -46,6 +42,7 @@ struct RunPlan {
   int balanced_encoders = 0;  // as many keep all trainers busy; 0 where every rank does both, or nothing is encoded
   double encoders_per_trainer = 0;           // the same for one trainer; 0 as above
   const GpuModel* chosen_trainer = nullptr;  // the kind that trains where roles.* leave it open; null: they do not
+  int micro_batch = 0;                       // batch.micro, or what `auto` stands for there
   int accumulation = 0;                      // micro-batches of a step
   double steps = 0, samples = 0, seconds = 0;
   double gpu_hours = 0;

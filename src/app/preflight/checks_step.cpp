@@ -22,14 +22,14 @@ torch::Tensor compute_loss(const Session& session, const TrainPlan& plan, UNet2D
   const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
   auto generator = at::detail::createCPUGenerator(c.run.seed);
   const auto random = [&](std::vector<std::int64_t> shape) {
-    shape.insert(shape.begin(), c.batch.micro);
+    shape.insert(shape.begin(), plan.micro_batch);
     return torch::randn(shape, generator).to(torch::kHalf);
   };
   const auto moments = random(plan.encoding.shape.moments);
-  const auto text = text_encoder ? null_text_of(*text_encoder, plan).expand({c.batch.micro, -1, -1})
+  const auto text = text_encoder ? null_text_of(*text_encoder, plan).expand({plan.micro_batch, -1, -1})
                                  : random({token_count, plan.encoding.text_width});
   std::vector<RngKey> keys;
-  for (int i = 0; i < c.batch.micro; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
+  for (int i = 0; i < plan.micro_batch; ++i) keys.push_back({c.run.seed, static_cast<std::uint64_t>(i), 0});
   const NoiseSchedule schedule(plan.scheduler);
   const auto input = make_step_input(moments, text, text[0], keys, uniform_timesteps(keys, schedule.size()),
                                      vae.latent_scale(), schedule, c.objective, session.device);
@@ -46,15 +46,15 @@ void judge_losses(const Answers& answers, Row& row) {
     row.suspect(rank, "its loss is {:.6g}, {:.6g} elsewhere on the same samples", loss, *usual);
 }
 
-Row judge_step(const TrainConfig& config, const Answers& built, const Answers& computed, const Answers& updated) {
+Row judge_step(const TrainPlan& plan, const Answers& built, const Answers& computed, const Answers& updated) {
   const auto slowest = [](const Answers& answers) {
     return describe_seconds(most(facts_of<double>(answers, "seconds")).value);
   };
   const auto digests = facts_of<std::string>(updated, "weights");
   Row row{.detail =
               fmt::format("model in {}, first micro-batch of {} in {}, {} update in {}; peak memory {}", slowest(built),
-                          config.batch.micro, slowest(computed), to_string(config.parallel.strategy), slowest(updated),
-                          format_bytes(most(facts_of<std::uint64_t>(updated, "memory")).value))};
+                          plan.micro_batch, slowest(computed), to_string(plan.config.parallel.strategy),
+                          slowest(updated), format_bytes(most(facts_of<std::uint64_t>(updated, "memory")).value))};
   judge_losses(computed, row);
   for (const auto& odd : odd_ones(digests))
     row.suspect(odd.rank, "its weights differ from the others' after the same step");
@@ -106,7 +106,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
     synchronize(session.device);
     return {{"weights", model->digest()}, {"memory", peak_memory_bytes(session.device)}};
   });
-  checkup.conclude([&] { return judge_step(c, built, computed, updated); });
+  checkup.conclude([&] { return judge_step(plan, built, computed, updated); });
   return facts_of<std::uint64_t>(built, "checkpoint")[0].value;
 }
 

@@ -49,8 +49,7 @@ static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan
 std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan) {
   if (!plan.encoding.shape.has_tokens()) return std::nullopt;
   const auto dtype = parse_dtype(plan.config.encode.dtype, session.device);
-  return TextEncoder(plan.pipeline.load_text_encoder(session.device, dtype), session.device, dtype,
-                     plan.config.batch.micro);
+  return TextEncoder(plan.pipeline.load_text_encoder(session.device, dtype), session.device, dtype, plan.micro_batch);
 }
 
 torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {

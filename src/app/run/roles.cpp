@@ -158,17 +158,6 @@ Routing plan_routing(const Roles& roles, int stripes) {
   return routing;
 }
 
-Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch) {
-  auto routing = plan_routing(roles, stripes);
-  const int trainers = routing.trainers();
-  if (routing.is_even() && global_batch % (std::int64_t{micro_batch} * trainers) != 0)
-    throw Error(Exit::usage,
-                fmt::format("batch.global = {} is not a multiple of batch.micro x trainers = {} x {}", global_batch,
-                            micro_batch, trainers),
-                fmt::format("batch.micro must divide {}", global_batch / trainers));
-  return routing;
-}
-
 std::string describe(const Roles& roles) {
   if (roles.all_in_one) return "every rank trains and produces";
   return fmt::format("trainers {}, producers {}", fmt::join(roles.trainers, " "), fmt::join(roles.producers, " "));

@@ -52,9 +52,6 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 
 // Error(usage) when there are more trainers or producers than stripes.
 Routing plan_routing(const Roles& roles, int stripes);
-// Also when trainers with equal shares of a step cannot cut them into whole micro-batches; the message says which
-// numbers would do. Where shares differ, a trainer's last micro-batch may be smaller, and some have one more of them.
-Routing plan_routing(const Roles& roles, int stripes, int global_batch, int micro_batch);
 
 // "every rank trains and produces", or "trainers 0 1, producers 2": for the start-up table.
 std::string describe(const Roles& roles);

@@ -12,12 +12,15 @@
 
 namespace millrace {
 
-static std::string describe_batch(const BatchConfig& batch, const Routing& routing) {
+static std::string describe_batch(const TrainPlan& plan) {
+  const auto& routing = plan.routing;
+  const int global = plan.config.batch.global, micro = plan.micro_batch, trainers = routing.trainers();
+  const auto* const chosen = plan.config.batch.micro.is_auto() ? "; batch.micro=auto" : "";
   if (routing.is_even())
-    return fmt::format("{} = {} x {} trainer{} x {} accumulated", batch.global, batch.micro, routing.trainers(),
-                       routing.trainers() == 1 ? "" : "s", batch.global / (batch.micro * routing.trainers()));
-  return fmt::format("{} on {} trainers ({}), micro-batches of at most {}", batch.global, routing.trainers(),
-                     describe_shares(routing), batch.micro);
+    return fmt::format("{} = {} x {} trainer{} x {} accumulated{}", global, micro, trainers, trainers == 1 ? "" : "s",
+                       global / (micro * trainers), chosen);
+  return fmt::format("{} on {} trainers ({}), micro-batches of at most {}{}", global, trainers,
+                     describe_shares(routing), micro, chosen);
 }
 
 // "5 pictures every 100 steps, by DDIMScheduler in 25 steps, as no sampler here does what the pipeline's DDPMScheduler
@@ -52,7 +55,7 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
                                                                                                : "with fresh weights"));
   print_start_row("data", describe(plan.data));
   print_start_row("shuffle", describe(plan.shuffle));
-  print_start_row("batch", describe_batch(c.batch, plan.routing));
+  print_start_row("batch", describe_batch(plan));
   print_start_row("encodings", describe(plan.encoding));
   print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(),
                                          format_bytes(plan.parcel_bytes)));
@@ -72,11 +75,11 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
 void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch::Device device) {
   const auto& c = plan.config;
   const auto& moments = plan.encoding.shape.moments;
-  const auto pass = training_pass(c.model, c.batch.micro, moments[1], moments[2], device);
+  const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
   const auto state = plan_state_memory(model.layout(), model.plan(), pass.dtype, c.ema.enabled, device.is_cuda());
   const auto activations = unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
-            format_bytes(state.lasting()), format_bytes(activations), c.batch.micro,
+            format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
             format_bytes(state.peak(activations)));
 }
 

@@ -6,6 +6,7 @@
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
+#include "run/micro_batch.h"
 
 namespace millrace {
 
@@ -98,8 +99,10 @@ void plan_samples(const Session& session, TrainPlan& plan, config::Report& repor
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   on_all(world, [&] {
     check_shapes(UNet2DConditionConfig::from_json(plan.unet), plan.encoding, report);
-    plan.routing = plan_routing(plan.roles, stripes, c.batch.global, c.batch.micro);
+    plan.routing = plan_routing(plan.roles, stripes);
   });
+  plan.micro_batch = plan_micro_batch(session, plan);
+  on_all(world, [&] { check_micro_batch(plan.routing, c.batch.global, plan.micro_batch); });
   plan.samples_per_stripe = c.batch.global / stripes;
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);

@@ -30,7 +30,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
   load(start);
   startup::done(start.checkpoint ? "restore" : "shards");
   const auto& c = plan_.config;
-  const auto loop = c.loop();
+  const auto loop = c.loop(plan_.micro_batch);
   auto task = make_task(start, receiver);
   return run_loop(
       {.task = task,
@@ -98,7 +98,7 @@ Validation Trainer::make_validation() {
   const Validation::Options options{.every = plan_.config.validation.every,
                                     .objective = plan_.config.objective,
                                     .samples = std::int64_t{plan_.validation->batches} * plan_.validation->global_batch,
-                                    .micro_batch = plan_.config.batch.micro,
+                                    .micro_batch = plan_.micro_batch,
                                     .text_encoder = text_encoder_,
                                     .latent_scale = vae_.latent_scale(),
                                     .device = session_.device,
@@ -116,7 +116,7 @@ Samples Trainer::make_samples(LoadedNetworks& networks) const {
   for (const auto& sample : plan_.samples) options.prompts.push_back(sample.prompt);
   const auto side = c.transform.resolution / vae_.factor();
   options.latent_shape = {vae_.latent_channels, side, side};
-  options.batch_size = std::max(1, c.batch.micro / (options.sampling.is_guided() ? 2 : 1));
+  options.batch_size = std::max(1, plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1));
   return {unet_, std::exchange(networks.samples_vae, nullptr), std::exchange(networks.samples_text, {}), options};
 }
 

@@ -1,0 +1,120 @@
+#include "run/run_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "millrace/checkpoint/writer.h"
+#include "millrace/models/encoder_cost.h"
+#include "millrace/models/unet_cost.h"
+#include "millrace/nn/device.h"
+#include "millrace/produce/encode_pipeline.h"
+#include "run/training_pass.h"
+
+namespace millrace {
+namespace {
+
+constexpr double gib = 1 << 30;
+// Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
+constexpr double gpu_overhead_bytes = 1.5 * gib;
+// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it; where checkpoints are
+// written, the buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the
+// activations. All were measured on runs of small networks, with checkpoints and without; the same run takes up to 12 %
+// less or more on another processor, as oneDNN and MKL choose their code by it: this is the middle of what was seen.
+constexpr double cpu_overhead_bytes = 136 << 20, cpu_save_bytes = 24 << 20;
+constexpr double cpu_waste = 1.2;
+
+constexpr std::int64_t tokens = 77;
+
+template <class Module>
+std::int64_t parameters_of(const Module& network) {
+  std::int64_t count = 0;
+  for (const auto& parameter : network->parameters()) count += parameter.numel();
+  return count;
+}
+
+std::vector<ParameterSpec> shapes_of(const UNet2DConditionModel& unet) {
+  std::vector<ParameterSpec> parameters;
+  for (const auto& item : unet->named_parameters()) parameters.push_back({item.key(), item.value().sizes().vec()});
+  return parameters;
+}
+
+}  // namespace
+
+RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, torch::Device device)
+    : config_(config),
+      program_bytes_(static_cast<double>(peak_memory_bytes(torch::kCPU))),
+      device_(device),
+      unet_(UNet2DConditionConfig::from_json(shapes.unet)),
+      vae_(AutoencoderKLConfig::from_json(shapes.vae)),
+      text_(CLIPTextConfig::from_json(shapes.text_encoder)),
+      unet_parameters_(shapes_of(UNet2DConditionModel(unet_))),
+      vae_parameters_(parameters_of(AutoencoderKL(vae_))),
+      text_parameters_(parameters_of(CLIPTextModel(text_))),
+      train_dtype_(parse_dtype(config.model.dtype, device_)),
+      encode_dtype_(parse_dtype(config.encode.dtype, device_)),
+      latent_side_(config.transform.resolution / vae_.factor()) {}
+
+double RunMemory::overhead() const {
+  return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + program_bytes_;
+}
+
+double RunMemory::trainer(int micro_batch, const ShardPlan& shards) const {
+  const auto pass = training_pass(config_.model, micro_batch, latent_side_, latent_side_, device_);
+  const auto waste = on_gpus() ? 1 : cpu_waste;
+  const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
+  const auto state = state_of(shards);
+  auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
+  if (text_on_trainers()) bytes += text_encoder();
+  if (!on_gpus()) bytes += checkpoint(state, shards) + validation(shards);
+  return bytes;
+}
+
+double RunMemory::encoder() const {
+  const auto side = config_.transform.resolution;
+  const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
+  return static_cast<double>(vae_parameters_ * element +
+                             vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type())) +
+         (text_on_trainers() ? 0 : text_encoder());
+}
+
+double RunMemory::text_encoder() const {
+  return static_cast<double>(text_parameters_) * static_cast<double>(c10::elementSize(encode_dtype_));
+}
+
+// On a CPU: the copy that checkpoints are written from while training goes on, each trainer's part of it: weights, both
+// moments and the EMA in float32. It is kept from one checkpoint to the next.
+double RunMemory::checkpoint(const StateMemory& state, const ShardPlan& shards) const {
+  if (!config_.checkpoint.every) return 0;
+  const auto weights = state.moments / 2, shard = weights + state.moments + state.ema;
+  const auto writers = std::min(shards.shards * shards.replicas, CheckpointWriter::Options{}.max_files);
+  return static_cast<double>(shard) * shards.shards / writers + cpu_save_bytes;
+}
+
+// What every trainer keeps of data.validation.
+double RunMemory::validation(const ShardPlan& shards) const {
+  if (!config_.data.validation) return 0;
+  const auto samples = static_cast<double>(config_.validation.batches) * config_.batch.global;
+  EncodingShape shape;
+  shape.moments = {2 * vae_.latent_channels, latent_side_, latent_side_};
+  shape.text = {tokens};
+  if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
+  return samples * static_cast<double>(encoding_bytes(shape)) / (shards.shards * shards.replicas);
+}
+
+StateMemory RunMemory::state_of(const ShardPlan& shards) const {
+  const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
+  return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, train_dtype_,
+                           config_.ema.enabled, /*overlaps=*/on_gpus());
+}
+
+int fitting_batch(double limit, const std::function<double(int)>& bytes) {
+  int fits = 0, beyond = 1;
+  while (beyond <= 4096 && bytes(beyond) <= limit) fits = std::exchange(beyond, 2 * beyond);
+  while (beyond - fits > 1) {
+    const int middle = (fits + beyond) / 2;
+    (bytes(middle) <= limit ? fits : beyond) = middle;
+  }
+  return fits;
+}
+
+}  // namespace millrace
