@@ -94,7 +94,9 @@ void TrainConfig::describe(config::Section& section) {
 void TrainBatchConfig::describe(config::Section& section) {
   section.key("global", global, "samples per optimizer step over all trainers").at_least(1);
   section
-      .key("micro", micro, "samples per forward pass of one trainer; auto = as many as fit, by the plan of its memory")
+      .key("micro", micro,
+           "samples per forward pass of one trainer; auto = as many as fit, by the plan of its memory (train, "
+           "preflight, plan)")
       .at_least(1);
 }
 

@@ -79,8 +79,8 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
       if (world.rank() == first_trainer)
         check_disk_space(dir, checkpoint_bytes(*networks.unet, c.ema.enabled), c.checkpoint.keep);
     });
-  const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, plan.roles), plan.data.manifest,
-                                     plan.start, c.checkpoint.resume);
+  const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, plan.roles, plan.micro_batch),
+                                     plan.data.manifest, plan.start, c.checkpoint.resume);
   const bool trains = plan.roles.trains(world.rank());
   const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
   open_log(session, dir, role, /*console=*/world.rank() == (trains ? first_trainer : first_producer));

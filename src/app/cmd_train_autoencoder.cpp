@@ -189,8 +189,8 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   const fs::path dir = c.run.dir.value;
   if (c.checkpoint.every)
     on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
-  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, plan.roles), plan.data.manifest,
-                                     plan.start, c.checkpoint.resume);
+  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, plan.roles, c.batch.micro),
+                                     plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, "trainer", watch, [&] {
     if (session.is_root()) print_start(session, plan);

@@ -60,8 +60,8 @@ struct MarkdownBlock {
 
   // Its numbers: first, lowest, highest, last.
   void operator()(const Plot& plot) const {
-    ReportTable table{{plot.unit.empty() ? plot.title : plot.title + ", " + plot.unit, "first", "lowest", "highest", "last"},
-                {}};
+    ReportTable table{
+        {plot.unit.empty() ? plot.title : plot.title + ", " + plot.unit, "first", "lowest", "highest", "last"}, {}};
     for (const auto& curve : plot.curves) {
       std::vector<double> values;
       std::ranges::copy_if(curve.points.values, std::back_inserter(values), [](double v) { return std::isfinite(v); });

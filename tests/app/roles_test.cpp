@@ -239,18 +239,29 @@ TEST(MicroBatch, TheLargestThatFitsIsChosen) {
   EXPECT_EQ(choose(2, 10, 70, 34), 7);  // of 35
   EXPECT_EQ(choose(2, 10, 70, 6), 5);
   EXPECT_EQ(choose(2, 2, 26, 12), 1);  // 13 has no other
-  // Shares of 220, 220 and 200, of 20 a stripe: 3, 2, 1 and 220 turns.
-  EXPECT_EQ(choose(3, 32, 640, 100), 74);
-  EXPECT_EQ(choose(3, 32, 640, 219), 110);
-  EXPECT_EQ(choose(3, 32, 640, 300), 220);
+  // Shares of 220, 220 and 200: what divides 640.
+  EXPECT_EQ(choose(3, 32, 640, 100), 80);
+  EXPECT_EQ(choose(3, 32, 640, 159), 128);
+  EXPECT_EQ(choose(3, 32, 640, 300), 160);
   EXPECT_EQ(choose(3, 32, 640, 1), 1);
   for (int trainers = 1; trainers <= 40; ++trainers)
     for (int fitting = 1; fitting <= 64; ++fitting) {
       const auto routing = plan_routing(roles_of(trainers, 1), 64);
       const int micro = choose_micro_batch(routing, 1920, fitting);
       EXPECT_LE(micro, fitting);
+      EXPECT_EQ(1920 % micro, 0);
       check_micro_batch(routing, 1920, micro);
     }
+}
+
+TEST(PlanRouting, KnowsTheLargestShare) {
+  for (int trainers = 1; trainers <= 64; ++trainers) {
+    const auto routing = plan_routing(roles_of(trainers, 1), 64);
+    std::size_t most = 0;
+    for (int trainer = 0; trainer < trainers; ++trainer)
+      most = std::max(most, routing.stripes_of_trainer(trainer).size());
+    EXPECT_EQ(routing.largest_share(1920), 30 * static_cast<int>(most)) << trainers;
+  }
 }
 
 TEST(PlanRouting, TellsUnequalShares) {

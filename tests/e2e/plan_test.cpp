@@ -124,12 +124,18 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
       EXPECT_GT(memory_of(next), usable) << next;
     }
   }
-  const auto small = shell(millrace + " plan --nodes 1x1xl4 transform.resolution=512 encode.batch_size=64 batch.micro=auto");
+  const auto small =
+      shell(millrace + " plan --nodes 1x1xl4 transform.resolution=512 encode.batch_size=64 batch.micro=auto");
   EXPECT_EQ(small.exit_code, 2) << small.output;
-  expect_mentions(small, "batch.micro = 1 wants");
-  const auto measured = shell(millrace + " plan --nodes 2x4xh100 batch.micro=auto " + rates("auto", 60, 30));
-  EXPECT_EQ(measured.exit_code, 2) << measured.output;
-  expect_mentions(measured, "the rates are those of one micro-batch");
+  expect_mentions(small, "batch.micro=auto: a trainer with one image wants");
+  EXPECT_GT(plan("--nodes 2x4xh100 batch.micro=auto " + rates("auto", 60, 30))["roles"][0]["batch"], 1);
+  std::ofstream(workshop() / "steps") << R"({"bench": "step", "unit": "steps/s", "median": 2})";
+  const auto steps = shell(millrace + " plan --nodes 2x4xh100 batch.micro=auto plan.rates=" + at("steps"));
+  EXPECT_EQ(steps.exit_code, 2) << steps.output;
+  expect_mentions(steps, "not how many images these have");
+  const auto cpus = shell(millrace + " plan --nodes 2x4xcpu batch.micro=auto " + rates("auto", 60, 30));
+  EXPECT_EQ(cpus.exit_code, 2) << cpus.output;
+  expect_mentions(cpus, "how much memory these CPUs have is not known here");
 }
 
 TEST(Plan, RolesAreAsTheyAreSet) {

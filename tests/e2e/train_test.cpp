@@ -95,6 +95,7 @@ TEST(Train, ChoosesItsMicroBatch) {
   expect_success(mpirun(2) + train("four", "'duration=4 steps' batch.micro=4"));
   EXPECT_EQ(largest_difference(read_weights(weights_of("auto")), read_weights(weights_of("four"))), 0.0);
   EXPECT_NE(read(workshop() / "auto/config.yaml").find("micro: auto"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "auto/environment.json"))["micro_batch"], 4);
   expect_success(mpirun(2) + train("auto", "'duration=6 steps' batch.micro=1"));
   const auto again = shell(mpirun(3) + train("auto", "'duration=8 steps' batch.micro=auto roles.producers=1"));
   ASSERT_EQ(again.exit_code, 0) << again.output;

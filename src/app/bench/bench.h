@@ -36,13 +36,15 @@ struct BenchConfig {
   TransformConfig transform;
   TokenizerConfig tokenizer;
   EncodeConfig encode;
-  BatchConfig batch;
+  TrainBatchConfig batch;
   ObjectiveConfig objective;
   OptimConfig optim;
   EmaConfig ema;
   ParallelConfig parallel;
   GenerateConfig generate;
 
+  // Error(usage) for `auto`, which knows a run.
+  int micro_batch() const;
   void describe(config::Section& section);
 };
 

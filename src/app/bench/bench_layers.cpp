@@ -160,9 +160,9 @@ std::map<LayerShape, int> layers_of_unet(const BenchConfig& c, torch::Device dev
   const auto side = c.transform.resolution / vae.factor();
   const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
   const auto options = torch::device(device).dtype(dtype);
-  const auto latents = torch::zeros({c.batch.micro, vae.latent_channels, side, side}, options);
-  const auto text = torch::zeros({c.batch.micro, token_count, width}, options);
-  return layers_of([&] { unet(latents, torch::zeros({c.batch.micro}, torch::kInt64).to(device), text); });
+  const auto latents = torch::zeros({c.micro_batch(), vae.latent_channels, side, side}, options);
+  const auto text = torch::zeros({c.micro_batch(), token_count, width}, options);
+  return layers_of([&] { unet(latents, torch::zeros({c.micro_batch()}, torch::kInt64).to(device), text); });
 }
 
 }  // namespace

@@ -30,9 +30,9 @@ struct Pass {
 class Loader {
  public:
   explicit Loader(const BenchConfig& c)
-      : micro_(c.batch.micro),
+      : micro_(c.micro_batch()),
         tokenizer_(ClipTokenizer::load(PipelineFolder::open(c.model.pipeline).component("tokenizer"), c.tokenizer)),
-        data_(make_data_plan(c.data.train, c.data, c.batch.micro)),
+        data_(make_data_plan(c.data.train, c.data, c.micro_batch())),
         source_(make_source(c.data.train, data_.manifest, c.transform.resolution, c.data.index)),
         loader_(c.data, c.transform, data_, {.tokenizer = &tokenizer_}),
         stripes_(data_.stripes.stripes),

@@ -39,11 +39,11 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
 
   const auto side = c.transform.resolution / vae.factor();
   const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
-  const auto moments = torch::randn({c.batch.micro, 2 * vae.latent_channels, side, side}).to(torch::kHalf);
-  const auto text = torch::randn({c.batch.micro, token_count, width}).to(torch::kHalf);
+  const auto moments = torch::randn({c.micro_batch(), 2 * vae.latent_channels, side, side}).to(torch::kHalf);
+  const auto text = torch::randn({c.micro_batch(), token_count, width}).to(torch::kHalf);
   const auto null_text = upload(text[0], device);
   std::vector<RngKey> keys;
-  for (int i = 0; i < c.batch.micro; ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
+  for (int i = 0; i < c.micro_batch(); ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
 
   // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's.
   const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
@@ -82,7 +82,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     StepSeconds seconds;  // of steps of their own, since each stage ends with waiting for the GPU
     for (int i = 0; i < c.bench.steps; ++i) run_stages(seconds);
     figures.add("steps", "steps/s", c.bench.steps / total);
-    figures.add("images", "images/s", c.bench.steps * c.batch.micro * group.size() / total);
+    figures.add("images", "images/s", c.bench.steps * c.micro_batch() * group.size() / total);
     figures.add("input", "ms", 1000 * seconds.input / c.bench.steps);
     figures.add("forward", "ms", 1000 * seconds.forward / c.bench.steps);
     figures.add("backward", "ms", 1000 * seconds.backward / c.bench.steps);

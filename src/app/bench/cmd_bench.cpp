@@ -29,6 +29,12 @@ void BenchConfig::Model::describe(config::Section& section) {
   section.ignore({"unet"});
 }
 
+int BenchConfig::micro_batch() const {
+  if (batch.micro.value) return *batch.micro.value;
+  throw Error(Exit::usage, "batch.micro=auto: a benchmark wants a number",
+              "batch.micro=N; the start of `millrace train`, and its --dry-run, say which N a run takes");
+}
+
 void BenchConfig::describe(config::Section& section) {
   section.key("threads", threads, "of this process").at_least(1);
   section.section("bench", bench, "how long to measure");

@@ -9,6 +9,8 @@
 namespace millrace {
 namespace {
 
+constexpr int micro_batch_of_auto = 8;  // forward alone, on whatever device this is
+
 // As many ranks as there are stripes to share; each reads for itself.
 Roles share_stripes(const Session& session, const TrainConfig& config) {
   auto data = config.data;
@@ -43,7 +45,7 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
   Validation::Options options;
   options.objective = config.objective;
   options.samples = std::int64_t{plan->batches} * plan->global_batch;
-  options.micro_batch = config.batch.micro.value_or(TrainBatchConfig().micro.value.value());
+  options.micro_batch = config.batch.micro.value_or(micro_batch_of_auto);
   if (plan->encoding.shape.has_tokens()) {
     const auto encode_dtype = parse_dtype(config.encode.dtype, session.device);
     options.text_encoder = TextEncoder(pipeline.load_text_encoder(session.device, encode_dtype), session.device,

@@ -9,20 +9,21 @@
 namespace millrace {
 namespace {
 
-// Images a second, where the line tells them or steps.
-std::optional<double> images_per_second(const nlohmann::json& line, int micro_batch) {
+// Images a second, where the line tells them, or steps of a known size.
+std::optional<double> images_per_second(const nlohmann::json& line, std::optional<int> micro_batch) {
   const auto unit = line.value("unit", "");
   const auto median = line.value("median", 0.0);
   if (unit == "images/s" || unit == "samples/s") return median;
-  if (unit == "steps/s") return median * micro_batch;
+  if (unit == "steps/s" && micro_batch) return median * *micro_batch;
   return std::nullopt;
 }
 
 }  // namespace
 
-BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch) {
+BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int> micro_batch) {
   std::istringstream in(read_file(file));
   BenchRates rates;
+  bool tells_steps = false;
   int number = 0;
   for (std::string text; std::getline(in, text);) {
     ++number;
@@ -30,6 +31,7 @@ BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch) 
     const auto line = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!line.is_object()) fail(Exit::io, "plan.rates: {}, line {}: not a JSON object", file.string(), number);
     try {
+      tells_steps |= line.value("unit", "") == "steps/s";
       const auto rate = images_per_second(line, micro_batch);
       if (!rate) continue;
       if (!(*rate > 0)) fail(Exit::io, "plan.rates: {}, line {}: the rate must be above 0", file.string(), number);
@@ -40,6 +42,11 @@ BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch) 
       fail(Exit::io, "plan.rates: {}, line {}: {}", file.string(), number, error.what());
     }
   }
+  if (!rates.train && tells_steps && !micro_batch)
+    throw Error(
+        Exit::usage,
+        fmt::format("plan.rates: {} tells steps, and batch.micro=auto not how many images these have", file.string()),
+        "give the batch.micro that `millrace bench step` had, or keep its line of images a second");
   if (!rates.train && !rates.encode)
     throw Error(Exit::usage, fmt::format("plan.rates: {} holds no rates", file.string()),
                 "it is to hold what `millrace bench step --json` and `millrace bench encode --json` print");

@@ -10,8 +10,8 @@ struct BenchRates {
 };
 
 // From lines of `millrace bench step --json` and `millrace bench encode --json`, in one file; the last of each counts.
-// `micro_batch`: images of a step, for files that tell steps alone. Error(io) naming the file and line; Error(usage)
-// when it holds neither.
-BenchRates read_bench_rates(const std::filesystem::path& file, int micro_batch);
+// `micro_batch`: images of a step, for files that tell steps alone; unknown with `auto`. Error(io) naming the file and
+// line; Error(usage) when it holds neither.
+BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int> micro_batch);
 
 }  // namespace millrace

@@ -145,7 +145,9 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
                         role.images_per_second, role.images_per_second / role.ranks, describe(role.source)));
     row("", fmt::format("  batch {}, {:.1f}{} GiB each{}{}", role.batch, role.memory_gib,
                         role.gpu->is_cpu() ? "" : fmt::format(" of {:.0f}", role.gpu->memory_gib),
-                        role.fitting_batch > role.batch ? fmt::format("; {} would fit", role.fitting_batch) : "",
+                        role.fitting_batch > role.batch && config.batch.micro.value
+                            ? fmt::format("; {} would fit", role.fitting_batch)
+                            : "",
                         describe_readers(role, config)));
   }
   row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, plan.micro_batch, plan.accumulation,

@@ -1,7 +1,5 @@
 #include "plan/run_plan.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,14 +9,15 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/encoder_cost.h"
 #include "millrace/models/unet_cost.h"
+#include "millrace/nn/device.h"
+#include "millrace/text/tokenizer.h"
 #include "run/micro_batch.h"
 
 namespace millrace {
 namespace {
 
 constexpr double gib = 1 << 30;
-constexpr double hours_of_day = 24, seconds_of_hour = 3600;
-constexpr std::int64_t tokens = 77;
+constexpr double seconds_of_hour = 3600;
 // Backward takes twice what forward takes.
 constexpr double training_factor = 3;
 
@@ -31,8 +30,8 @@ class RunCosts {
         vae_(AutoencoderKLConfig::from_json(shapes.vae)),
         text_(CLIPTextConfig::from_json(shapes.text_encoder)),
         device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
-        memory_(config, shapes, device_),
-        latent_side_(config.transform.resolution / vae_.factor()) {
+        latent_side_(config.transform.resolution / vae_.factor()),
+        memory_(config, shapes, encoding(), device_, static_cast<double>(peak_memory_bytes(torch::kCPU))) {
     if (config.transform.resolution % vae_.factor() != 0)
       fail(Exit::usage, "transform.resolution = {} must be a multiple of {}, the VAE's factor",
            config.transform.resolution, vae_.factor());
@@ -47,7 +46,7 @@ class RunCosts {
 
   // Images a second of the U-Net alone, and of VAE and text encoder together.
   double train_rate(const GpuModel& gpu) const {
-    const auto flops = training_factor * unet_forward_flops(unet_, latent_side_, latent_side_, tokens);
+    const auto flops = training_factor * unet_forward_flops(unet_, latent_side_, latent_side_, token_count);
     return gpu.train.at(config_.transform.resolution) * 1e12 / flops;
   }
   double encode_rate(const GpuModel& gpu) const {
@@ -57,18 +56,23 @@ class RunCosts {
   double text_share() const { return text_flops() / (vae_flops() + text_flops()); }
 
  private:
+  EncodingShape encoding() const {
+    EncodingShape shape{.moments = {2 * vae_.latent_channels, latent_side_, latent_side_}, .text = {token_count}};
+    if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
+    return shape;
+  }
   double vae_flops() const {
     return vae_encode_flops(vae_, config_.transform.resolution, config_.transform.resolution);
   }
-  double text_flops() const { return text_encode_flops(text_, tokens); }
+  double text_flops() const { return text_encode_flops(text_, token_count); }
 
   const TrainConfig& config_;
   const UNet2DConditionConfig unet_;
   const AutoencoderKLConfig vae_;
   const CLIPTextConfig text_;
   const torch::Device device_;
-  const RunMemory memory_;
   const std::int64_t latent_side_;
+  const RunMemory memory_;
 };
 
 // The cluster's GPUs rank by rank, as the job's start lists its nodes.
@@ -144,7 +148,7 @@ class RunPlanner {
         plan_config_(plan),
         costs_(cluster, config, shapes),
         ranks_(ranks_of(cluster)) {
-    if (plan.rates) measured_ = read_bench_rates(*plan.rates, measured_batch());
+    if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro.value);
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
     if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
     if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))
@@ -169,30 +173,18 @@ class RunPlanner {
   }
 
  private:
-  int measured_batch() const {
-    if (config_.batch.micro.is_auto())
-      throw Error(Exit::usage, "plan.rates and batch.micro=auto: the rates are those of one micro-batch",
-                  "give the batch.micro that `millrace bench step` had");
-    return *config_.batch.micro.value;
-  }
+  bool trainers_encode() const { return roles_.all_in_one && costs_.encodes(); }
 
-  // Of a trainer's GPU.
-  double trainer_bytes(int micro_batch) const {
-    const auto& memory = costs_.memory();
-    return memory.trainer(micro_batch, shards_) + memory.overhead() +
-           (roles_.all_in_one && costs_.encodes() ? memory.encoder() : 0);
-  }
-  int fitting_micro_batch(double limit) const {
-    return fitting_batch(limit, [&](int images) { return trainer_bytes(images); });
-  }
-
-  // As `train` will choose it there.
+  // As `train` will choose it there, or nearly: drivers report a little less memory than a GPU's name says.
   int micro_batch(const Routing& routing) const {
     if (config_.batch.micro.value) return *config_.batch.micro.value;
+    if (!costs_.on_gpus())
+      throw Error(Exit::usage, "batch.micro=auto: how much memory these CPUs have is not known here",
+                  "`millrace train --dry-run` there says what it stands for; the plan takes that number");
     double least = std::numeric_limits<double>::max();
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) least = std::min(least, gpu->memory_gib * gib);
-    const int fitting = fitting_micro_batch(usable_share(torch::kCUDA) * least);
-    return choose_micro_batch(routing, config_.batch.global, std::max(fitting, 1));
+    return choose_micro_batch(routing, config_.batch.global,
+                              costs_.memory().fitting_micro_batch(least, shards_, trainers_encode()));
   }
 
   // A step lasts as long as the trainer with the largest share takes.
@@ -201,10 +193,7 @@ class RunPlanner {
     const auto routing = plan_routing(roles_, stripes);
     plan_.micro_batch = micro_batch(routing);
     check_micro_batch(routing, config_.batch.global, plan_.micro_batch);
-    std::size_t most = 0;
-    for (int trainer = 0; trainer < routing.trainers(); ++trainer)
-      most = std::max(most, routing.stripes_of_trainer(trainer).size());
-    const int share = static_cast<int>(most) * (config_.batch.global / stripes);
+    const int share = routing.largest_share(config_.batch.global);
     plan_.accumulation = (share + plan_.micro_batch - 1) / plan_.micro_batch;
     evenness_ = config_.batch.global / (static_cast<double>(share) * routing.trainers());
   }
@@ -248,8 +237,9 @@ class RunPlanner {
 
   void fill_trainer(PlannedRole& role) const {
     role.batch = plan_.micro_batch;
-    role.memory_gib = trainer_bytes(role.batch) / gib;
-    if (costs_.on_gpus()) role.fitting_batch = fitting_micro_batch(role.gpu->memory_gib * gib);
+    const auto bytes = [&](int images) { return costs_.memory().trainer(images, shards_, trainers_encode()); };
+    role.memory_gib = bytes(role.batch) / gib;
+    if (costs_.on_gpus()) role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
   }
 
   void add_all_in_one() {
@@ -284,7 +274,7 @@ class RunPlanner {
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
       PlannedRole role{Kind::encoders, ranks, gpu};
       role.batch = config_.encode.batch_size;
-      role.memory_gib = (costs_.memory().encoder() + costs_.memory().overhead()) / gib;
+      role.memory_gib = costs_.memory().encoder() / gib;
       role.fitting_batch = role.batch;
       role.images_per_second = ranks * encode_rate(*gpu);
       role.source = source_of(measured_.encode, gpu->encode);

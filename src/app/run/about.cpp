@@ -22,7 +22,7 @@ std::string dump(const Json& json, int indent = -1) {
 
 }  // namespace
 
-std::string environment_of(const Session& session, const Roles& roles) {
+std::string environment_of(const Session& session, const Roles& roles, int micro_batch) {
   const auto& world = session.world;
   const Json mine = {{"rank", world.rank()},
                      {"host", world.host()},
@@ -34,6 +34,7 @@ std::string environment_of(const Session& session, const Roles& roles) {
   if (!session.is_root()) return "";
   Json json = {{"time", utc_now()}};
   for (const auto& [name, text] : describe_environment()) json[name] = text;
+  json["micro_batch"] = micro_batch;
   for (const auto& rank : ranks) json["ranks"].push_back(Json::parse(rank));
   return dump(json, 1) + "\n";
 }

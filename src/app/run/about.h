@@ -14,9 +14,9 @@ struct RunDescription {
   std::string base;         // template.yaml; empty where no --config was given
 };
 
-// environment.json: what `env` tells of rank 0, and host, role, device and threads of every rank. On rank 0;
-// collective.
-std::string environment_of(const Session& session, const Roles& roles);
+// environment.json: what `env` tells of rank 0, the micro-batch, and host, role, device and threads of every rank. On
+// rank 0; collective.
+std::string environment_of(const Session& session, const Roles& roles, int micro_batch);
 
 // template.yaml: what the files of --config say without what else was given, below a line with the name of each.
 template <class Config>
@@ -32,8 +32,8 @@ std::string template_of(const config::Inputs& inputs) {
 // Collective.
 template <class Config>
 RunDescription description_of(const Session& session, const Config& config, const config::Inputs& inputs,
-                              const Roles& roles) {
-  return {config::dump_yaml(config), environment_of(session, roles), template_of<Config>(inputs)};
+                              const Roles& roles, int micro_batch) {
+  return {config::dump_yaml(config), environment_of(session, roles, micro_batch), template_of<Config>(inputs)};
 }
 
 }  // namespace millrace

@@ -87,6 +87,12 @@ bool Routing::is_even() const {
   return trainer_of_stripe.empty() || trainer_of_stripe.size() % static_cast<std::size_t>(trainers()) == 0;
 }
 
+int Routing::largest_share(int global_batch) const {
+  const int stripes = static_cast<int>(trainer_of_stripe.size());
+  const int most = (stripes + trainers() - 1) / trainers();  // shares differ by one stripe at most
+  return most * (global_batch / stripes);
+}
+
 std::vector<std::uint32_t> Routing::stripes_of_trainer(int trainer) const {
   std::vector<std::uint32_t> stripes;
   for (std::uint32_t stripe = 0; stripe < trainer_of_stripe.size(); ++stripe)

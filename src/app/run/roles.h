@@ -35,6 +35,8 @@ struct Routing {
   std::vector<int> trainer_of_stripe, producer_of_stripe;  // positions in Roles
   int trainers() const;
   bool is_even() const;  // all trainers have equally many stripes
+  // Samples of a step that the trainer with most of them has.
+  int largest_share(int global_batch) const;
   std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
   std::vector<std::uint32_t> stripes_of_producer(int producer) const;
   // Positions of the trainers that a producer serves, and of the producers that serve a trainer.

@@ -4,10 +4,11 @@
 #include <utility>
 
 #include "millrace/checkpoint/writer.h"
+#include "millrace/core/error.h"
+#include "millrace/core/units.h"
 #include "millrace/models/encoder_cost.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
-#include "millrace/produce/encode_pipeline.h"
 #include "run/training_pass.h"
 
 namespace millrace {
@@ -16,14 +17,12 @@ namespace {
 constexpr double gib = 1 << 30;
 // Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
 constexpr double gpu_overhead_bytes = 1.5 * gib;
-// On a CPU the program itself counts: as it is now, and what MPI, readers and queues add to it; where checkpoints are
+// On a CPU the program itself counts, and what MPI, readers and queues add to it; where checkpoints are
 // written, the buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the
 // activations. All were measured on runs of small networks, with checkpoints and without; the same run takes up to 12 %
 // less or more on another processor, as oneDNN and MKL choose their code by it: this is the middle of what was seen.
 constexpr double cpu_overhead_bytes = 136 << 20, cpu_save_bytes = 24 << 20;
 constexpr double cpu_waste = 1.2;
-
-constexpr std::int64_t tokens = 77;
 
 template <class Module>
 std::int64_t parameters_of(const Module& network) {
@@ -40,41 +39,67 @@ std::vector<ParameterSpec> shapes_of(const UNet2DConditionModel& unet) {
 
 }  // namespace
 
-RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, torch::Device device)
+RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, EncodingShape encoding, torch::Device device,
+                     double program_bytes)
     : config_(config),
-      program_bytes_(static_cast<double>(peak_memory_bytes(torch::kCPU))),
+      encoding_(std::move(encoding)),
       device_(device),
+      program_bytes_(program_bytes),
       unet_(UNet2DConditionConfig::from_json(shapes.unet)),
-      vae_(AutoencoderKLConfig::from_json(shapes.vae)),
-      text_(CLIPTextConfig::from_json(shapes.text_encoder)),
       unet_parameters_(shapes_of(UNet2DConditionModel(unet_))),
-      vae_parameters_(parameters_of(AutoencoderKL(vae_))),
-      text_parameters_(parameters_of(CLIPTextModel(text_))),
       train_dtype_(parse_dtype(config.model.dtype, device_)),
-      encode_dtype_(parse_dtype(config.encode.dtype, device_)),
-      latent_side_(config.transform.resolution / vae_.factor()) {}
+      encode_dtype_(parse_dtype(config.encode.dtype, device_)) {
+  if (!shapes.vae.is_null()) {
+    vae_ = AutoencoderKLConfig::from_json(shapes.vae);
+    vae_parameters_ = parameters_of(AutoencoderKL(*vae_));
+  }
+  if (!shapes.text_encoder.is_null())
+    text_parameters_ = parameters_of(CLIPTextModel(CLIPTextConfig::from_json(shapes.text_encoder)));
+}
+
+double RunMemory::trainer(int micro_batch, const ShardPlan& shards, bool encodes) const {
+  return overhead() + training(micro_batch, shards) + (encodes ? encoders() : 0);
+}
+
+double RunMemory::encoder() const {
+  return overhead() + encoders();
+}
+
+int RunMemory::fitting_micro_batch(double total_bytes, const ShardPlan& shards, bool encodes) const {
+  const auto bytes = [&](int images) { return trainer(images, shards, encodes); };
+  const double usable = usable_share() * total_bytes;
+  const int fitting = fitting_batch(usable, bytes);
+  if (fitting > 0) return fitting;
+  const auto text = [](double number) { return format_bytes(static_cast<std::uint64_t>(number)); };
+  throw Error(Exit::usage,
+              fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
+                          text(total_bytes), text(usable)),
+              "model.gradient_checkpointing=true, parallel.strategy=full_shard over more trainers, or a smaller "
+              "encode.batch_size where ranks do both; batch.micro=1 tries it all the same");
+}
 
 double RunMemory::overhead() const {
   return on_gpus() ? gpu_overhead_bytes : cpu_overhead_bytes + program_bytes_;
 }
 
-double RunMemory::trainer(int micro_batch, const ShardPlan& shards) const {
-  const auto pass = training_pass(config_.model, micro_batch, latent_side_, latent_side_, device_);
+double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
+  const auto pass = training_pass(config_.model, micro_batch, encoding_.moments[1], encoding_.moments[2], device_);
   const auto waste = on_gpus() ? 1 : cpu_waste;
   const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
   const auto state = state_of(shards);
   auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
-  if (text_on_trainers()) bytes += text_encoder();
+  if (encoding_.has_tokens()) bytes += text_encoder();
   if (!on_gpus()) bytes += checkpoint(state, shards) + validation(shards);
   return bytes;
 }
 
-double RunMemory::encoder() const {
+double RunMemory::encoders() const {
+  ensure(vae_.has_value(), "the VAE of those who encode is known");
   const auto side = config_.transform.resolution;
   const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
   return static_cast<double>(vae_parameters_ * element +
-                             vae_encode_bytes(vae_, config_.encode.batch_size, side, side, element, device_.type())) +
-         (text_on_trainers() ? 0 : text_encoder());
+                             vae_encode_bytes(*vae_, config_.encode.batch_size, side, side, element, device_.type())) +
+         (encoding_.has_tokens() ? 0 : text_encoder());
 }
 
 double RunMemory::text_encoder() const {
@@ -90,15 +115,11 @@ double RunMemory::checkpoint(const StateMemory& state, const ShardPlan& shards) 
   return static_cast<double>(shard) * shards.shards / writers + cpu_save_bytes;
 }
 
-// What every trainer keeps of data.validation.
+// Each trainer's part of data.validation, which it keeps.
 double RunMemory::validation(const ShardPlan& shards) const {
   if (!config_.data.validation) return 0;
   const auto samples = static_cast<double>(config_.validation.batches) * config_.batch.global;
-  EncodingShape shape;
-  shape.moments = {2 * vae_.latent_channels, latent_side_, latent_side_};
-  shape.text = {tokens};
-  if (!text_on_trainers()) shape.text.push_back(text_.hidden_size);
-  return samples * static_cast<double>(encoding_bytes(shape)) / (shards.shards * shards.replicas);
+  return samples * static_cast<double>(encoding_bytes(encoding_)) / (shards.shards * shards.replicas);
 }
 
 StateMemory RunMemory::state_of(const ShardPlan& shards) const {

@@ -1,8 +1,12 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "app_config.h"
+#include "millrace/latents/latent_cache.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/models/clip_text.h"
 #include "millrace/models/unet_2d_condition.h"
@@ -10,46 +14,56 @@
 #include "millrace/parallel/shard_plan.h"
 #include "millrace/parallel/state_memory.h"
 
-// What a run needs of its devices' memory, by the networks' configurations: before there is a network, or a machine.
+// What a run needs of its devices' memory, by the networks' configurations: no weights are read, and there need be no
+// machine.
 namespace millrace {
 
-// config.json of the run's networks.
+// config.json of the run's networks; null where nobody has them.
 struct RunShapes {
   nlohmann::json unet, vae, text_encoder;
 };
 
 class RunMemory {
  public:
-  // `device`: a kind, as all ranks have it. Keeps `config`.
-  RunMemory(const TrainConfig& config, const RunShapes& shapes, torch::Device device);
+  // `encoding`: of the samples. `device`: the kind that trainers have. `program_bytes`: on a CPU, of the process
+  // without networks. Refers to `config`.
+  RunMemory(const TrainConfig& config, const RunShapes& shapes, EncodingShape encoding, torch::Device device,
+            double program_bytes);
 
-  // Bytes of a rank. What it has on its device beside the tensors of its roles:
-  double overhead() const;
-  // A trainer's tensors; on a CPU, where all memory is one, also what lies in the host's.
-  double trainer(int micro_batch, const ShardPlan& shards) const;
+  // Bytes on its device, on a CPU all of its memory, of a rank that trains, and has encoders as well where `encodes`.
+  double trainer(int micro_batch, const ShardPlan& shards, bool encodes) const;
+  // Of one that only encodes.
   double encoder() const;
 
+  // The share of a device's memory that the plan of it may fill: it knows tensors, not how allocators and cuDNN's
+  // workspaces cut memory up, and on a CPU the node has other uses for it.
+  double usable_share() const { return on_gpus() ? 0.85 : 0.5; }
+  // The largest micro-batch with which a trainer stays within that share of `total_bytes`. Error(usage) where not even
+  // one image does.
+  int fitting_micro_batch(double total_bytes, const ShardPlan& shards, bool encodes) const;
+
  private:
+  double overhead() const;
+  double training(int micro_batch, const ShardPlan& shards) const;
+  double encoders() const;
   double text_encoder() const;
   double checkpoint(const StateMemory& state, const ShardPlan& shards) const;
   double validation(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;
   bool on_gpus() const { return device_.is_cuda(); }
-  bool text_on_trainers() const { return config_.encode.text_on == EncodeConfig::TextOn::trainer; }
 
   const TrainConfig& config_;
-  const double program_bytes_;  // before any network is made
+  const EncodingShape encoding_;
   const torch::Device device_;
+  const double program_bytes_;
   const UNet2DConditionConfig unet_;
-  const AutoencoderKLConfig vae_;
-  const CLIPTextConfig text_;
   const std::vector<ParameterSpec> unet_parameters_;
-  const std::int64_t vae_parameters_, text_parameters_;
+  std::optional<AutoencoderKLConfig> vae_;
+  std::int64_t vae_parameters_ = 0, text_parameters_ = 0;
   const torch::Dtype train_dtype_, encode_dtype_;
-  const std::int64_t latent_side_;
 };
 
-// The most images for which `bytes` fits; 0 where not even one does.
+// The most images, 8,191 at most, for which `bytes` is within the limit; 0 where it is for none.
 int fitting_batch(double limit, const std::function<double(int)>& bytes);
 
 }  // namespace millrace

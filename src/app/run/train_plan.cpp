@@ -1,12 +1,19 @@
 #include "run/train_plan.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "millrace/comm/agree.h"
+#include "millrace/core/log.h"
+#include "millrace/core/node_memory.h"
 #include "millrace/core/startup.h"
 #include "millrace/diffusion/sampler.h"
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_identity.h"
 #include "run/micro_batch.h"
+#include "run/run_memory.h"
 
 namespace millrace {
 
@@ -86,6 +93,57 @@ void plan_roles(const Session& session, TrainPlan& plan) {
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);
   });
+}
+
+// What this rank may have of its device, if all who share it have as much.
+static std::int64_t own_memory(const Session& session) {
+  const auto& world = session.world.group();
+  struct Device {
+    std::string name;
+    std::uint64_t bytes;
+  };
+  const auto own = on_all(world, [&]() -> Device {
+    if (!session.device.is_cuda()) return {session.world.host(), node_memory_bytes()};
+    const auto gpu = gpu_identity(session.device);
+    return {gpu.uuid, gpu.total_bytes};
+  });
+  const auto names = world.all_gather_strings(own.name);
+  const auto sharing = static_cast<std::uint64_t>(std::ranges::count(names, own.name));
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(own.bytes, std::uint64_t{1} << 50) / sharing);
+}
+
+// On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
+// the same again.
+static int choose_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
+  constexpr double program_bytes = 256 << 20;
+  const auto& c = plan.config;
+  const bool encodes = plan.roles.all_in_one && c.data.train.type != SourceConfig::Type::latents;
+  RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}};
+  if (encodes) shapes.vae = plan.pipeline.config("vae");
+  if (encodes || plan.encoding.shape.has_tokens()) shapes.text_encoder = plan.pipeline.config("text_encoder");
+  const RunMemory memory(c, shapes, plan.encoding.shape, device, program_bytes);
+  const int fitting = memory.fitting_micro_batch(static_cast<double>(total_bytes), plan.shards, encodes);
+  const int micro = choose_micro_batch(plan.routing, c.batch.global, fitting);
+  const int share = plan.routing.largest_share(c.batch.global);
+  if (2 * micro < std::min(fitting, share))
+    log::warning("batch.micro=auto takes {} of {} images that would fit: a trainer's share of {} has no larger divisor",
+                 micro, fitting, share);
+  return micro;
+}
+
+// batch.micro, or what `auto` stands for. Collective.
+static int plan_micro_batch(const Session& session, const TrainPlan& plan) {
+  const auto& world = session.world.group();
+  if (plan.config.batch.micro.value) return *plan.config.batch.micro.value;
+  const bool trains = plan.roles.trains(world.rank());
+  const auto own = own_memory(session);
+  std::int64_t least[] = {trains ? own : std::numeric_limits<std::int64_t>::max()}, micro[] = {0};
+  world.all_reduce_min(std::span<std::int64_t>(least));
+  on_all(world, [&] {
+    if (world.rank() == plan.roles.trainers.front()) micro[0] = choose_micro_batch(plan, session.device, least[0]);
+  });
+  world.all_reduce_max(std::span<std::int64_t>(micro));
+  return static_cast<int>(micro[0]);
 }
 
 void plan_samples(const Session& session, TrainPlan& plan, config::Report& report) {

@@ -36,7 +36,7 @@ struct TrainPlan {
   EncodingPlan encoding = {};
   Routing routing = {};
   ShufflePlan shuffle = {};    // `train` alone measures rows for it
-  int micro_batch = 0;         // images: batch.micro, or what it stands for
+  int micro_batch = 0;         // images: batch.micro, or what `auto` stands for
   int samples_per_stripe = 1;  // and step
   TurnSize parcel = {};
   std::size_t parcel_bytes = 0;

@@ -106,8 +106,8 @@ Validation Trainer::make_validation() {
   return {unet_, schedule_, std::move(validation_batches_), options};
 }
 
-// Of the size that is trained; not more at once than a micro-batch holds, with
-// guidance twice as many rows as pictures.
+// Of the size that is trained; not more at once than a micro-batch holds, with guidance twice as many rows as pictures,
+// and no more than the VAE paints beside it.
 Samples Trainer::make_samples(LoadedNetworks& networks) const {
   const auto& c = plan_.config;
   Samples::Options options;
@@ -116,7 +116,7 @@ Samples Trainer::make_samples(LoadedNetworks& networks) const {
   for (const auto& sample : plan_.samples) options.prompts.push_back(sample.prompt);
   const auto side = c.transform.resolution / vae_.factor();
   options.latent_shape = {vae_.latent_channels, side, side};
-  options.batch_size = std::max(1, plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1));
+  options.batch_size = std::clamp(plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1), 1, 8);
   return {unet_, std::exchange(networks.samples_vae, nullptr), std::exchange(networks.samples_text, {}), options};
 }
 
