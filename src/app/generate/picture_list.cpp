@@ -21,9 +21,9 @@ std::string digest_of(const torch::Tensor& latent) {
 }  // namespace
 
 std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
-                                   const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
-                                   const std::string& model_digest,
-                                   const std::optional<torch::Tensor>& initial_latents) {
+                                         const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
+                                         const std::string& model_digest,
+                                         const std::optional<torch::Tensor>& initial_latents) {
   const auto shape = latent_shape(model, config);
   const auto factor = model.vae->config().factor();
   const auto scheduler = config.sampler ? model.scheduler.with_class(*config.sampler) : model.scheduler;

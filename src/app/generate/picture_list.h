@@ -25,9 +25,9 @@ struct ListedPicture {
 // One per request. `model_digest`: of all that the pipeline computes with. `initial_latents` (N, C, h, w) stand for the
 // seeds.
 std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests, const std::filesystem::path& out,
-                                   const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
-                                   const std::string& model_digest,
-                                   const std::optional<torch::Tensor>& initial_latents);
+                                         const ImageModel& model, const GenerateConfig& config, torch::Dtype dtype,
+                                         const std::string& model_digest,
+                                         const std::optional<torch::Tensor>& initial_latents);
 
 // Whether its file is there, whole, and made from the same.
 bool is_painted(const ListedPicture& picture);
