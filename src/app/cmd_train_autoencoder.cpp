@@ -79,7 +79,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   check_gpus(session, plan.roles.trainers);
   const auto identity =
       run_identity("vae", config::dump_yaml(c), plan.data, plan.pipeline.config("vae"), plan.pipeline.path());
-  plan.start = plan_start(world, c, identity, plan.data.manifest);
+  plan.start = plan_start(world, c, identity, plan.data.manifest, plan.roles.trainers);
   plan.is_finished = world.any(world.rank() == 0 && holds_the_end(c.run.dir.value) && plan.start.checkpoint &&
                                reached(c.duration, plan.start.state.point()));
   startup::done("checkpoint");

@@ -89,7 +89,8 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path) {
   return open(path, Group());
 }
 
-CheckpointReader CheckpointReader::open(const std::filesystem::path& path, const Group& group) {
+CheckpointReader CheckpointReader::open(const std::filesystem::path& path, const Group& group,
+                                        const std::vector<int>& verifiers) {
   std::string text;
   on_all_that_can_read(group, [&] {
     if (group.rank() == 0) text = CheckpointManifest::read(path);
@@ -98,9 +99,12 @@ CheckpointReader CheckpointReader::open(const std::filesystem::path& path, const
   std::optional<CheckpointReader> reader;
   on_all_that_can_read(group, [&] {
     reader.emplace(CheckpointReader(path, text));
-    const auto verifiers = verifiers_of(reader->files(), group.size());
-    for (std::size_t file = 0; file < verifiers.size(); ++file)
-      if (verifiers[file] == group.rank()) reader->verify(file);
+    const auto places =
+        verifiers_of(reader->files(), verifiers.empty() ? group.size() : static_cast<int>(verifiers.size()));
+    for (std::size_t file = 0; file < places.size(); ++file) {
+      const auto verifier = verifiers.empty() ? places[file] : verifiers[static_cast<std::size_t>(places[file])];
+      if (verifier == group.rank()) reader->verify(file);
+    }
   });
   return std::move(*reader);
 }

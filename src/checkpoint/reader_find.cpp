@@ -28,7 +28,7 @@ std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_di
 }
 
 std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group,
-                                                std::optional<std::int64_t> before) {
+                                                std::optional<std::int64_t> before, const std::vector<int>& verifiers) {
   std::vector<CheckpointName> candidates;
   on_root(group, [&] {
     candidates = list_checkpoints(run_dir);
@@ -41,7 +41,7 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
     const std::filesystem::path path =
         group.broadcast(is_root ? candidates[static_cast<std::size_t>(i)].path.string() : "");
     try {
-      return CheckpointReader::open(path, group);
+      return CheckpointReader::open(path, group, verifiers);
     } catch (const UnreadableCheckpoint&) {
       throw;
     } catch (const AgreedError& broken) {

@@ -47,6 +47,10 @@ void write_own(const Error& error) {
   if (error.exit() != Exit::timeout || is_to_blame) write(error);
 }
 
+bool is_this_rank_to_blame() {
+  return is_to_blame;
+}
+
 void blame_this_rank() {
   is_to_blame = true;
 }

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/files.h"
 #include "mpi_world.h"
 #include "preflight/checks.h"
@@ -100,6 +101,25 @@ TEST(Checks, GoOnAfterASuspect) {
   EXPECT_EQ(answers[0].facts, 7);
   EXPECT_EQ(answers[place.last].facts, place.last + 7);
   EXPECT_THAT(error_of([&] { checkup.finish(); }).what(), HasSubstr(place.suspect() + ": data: EIO"));
+}
+
+// As in a sum of gradients: one breaks off, and the others wait for it in vain. A GPU that fails has the exit code of
+// those who wait, and blames its own node.
+TEST(Checks, NameWhoBrokeOffNotWhoWaited) {
+  Place place;
+  if (place.world.size() == 1) GTEST_SKIP() << "one rank";
+  for (const bool is_gpu : {false, true}) {
+    Checkup checkup(place.world, place.hosts, place.deadline);
+    const auto error = error_of([&] {
+      checkup.demand("gradients", 10, [&]() -> nlohmann::json {
+        if (!place.apart) fail(Exit::timeout, "rank 0 has waited for the others");
+        if (is_gpu) fault::blame_this_rank();  // for good: this test is the last one
+        fail(is_gpu ? Exit::timeout : Exit::io, "it broke");
+      });
+    });
+    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_EQ(std::string(error.what()), place.suspect() + ": gradients: it broke");
+  }
 }
 
 }  // namespace

@@ -83,6 +83,24 @@ TEST(Clocks, ThatOfRankZeroMayBeTheWrongOne) {
   EXPECT_THAT(suspects[0].what, HasSubstr("behind"));
 }
 
+TEST(Sums, WhoHoldsAnotherIsNamed) {
+  const auto suspects = judge_sums(facts<std::int64_t>({0, 0, 7, 0}));
+  EXPECT_THAT(ranks_of(suspects), ElementsAre(2));
+  EXPECT_THAT(suspects[0].what, HasSubstr("wrong in 7 elements"));
+  EXPECT_THAT(judge_sums(facts<std::int64_t>({0, 0})), IsEmpty());
+}
+
+// One contribution was wrong, and all have added it.
+TEST(Sums, NobodyIsNamedWhereAllAreWrong) {
+  try {
+    judge_sums(facts<std::int64_t>({5, 5, 5}));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_THAT(error.what(), HasSubstr("wrong on all of them"));
+  }
+}
+
 TEST(FarBelow, IsLessThanAShareOfTheMedian) {
   EXPECT_THAT(slow(facts<double>({1, 1, 1, 0.4})), ElementsAre(3));
   EXPECT_THAT(slow(facts<double>({1, 1, 1, 0.6})), IsEmpty());

@@ -267,6 +267,35 @@ TEST_P(CheckpointOnDevice, IsReadOnceByTrainersThatShareAsItsWritersDid) {
   }
 }
 
+// The others, producers for one, read nothing: each of two trainers among four ranks sees its own file alone.
+TEST(Checkpoint, IsVerifiedByThoseWhoRestoreIt) {
+  if (test_world().size() != 4) GTEST_SKIP() << "needs four ranks";
+  const auto& world = test_world().group();
+  const std::vector<int> trainers = {1, 3};
+  const bool trains = world.rank() % 2 == 1;
+  const auto own = world.split(trains, world.rank());
+  RunFolder run;
+  std::optional<Training> training;
+  if (trains) {
+    training.emplace(own, 1);
+    training->step(1);
+    CheckpointWriter writer(run.path(), own, {}, {});
+    EXPECT_TRUE(save(writer, *training, 1));
+  }
+  world.barrier();
+  const test::TempDir sight;
+  const auto seen = sight.path() / run.checkpoint(1).filename();
+  std::filesystem::copy(run.checkpoint(1), seen);
+  for (int file = 0; file < 2; ++file)
+    if (!trains || file != own.rank())
+      std::filesystem::remove(seen / fmt::format("shard-{:05d}-of-00002.safetensors", file));
+  const auto reader = CheckpointReader::open(seen, world, trainers);
+  if (!trains) return;
+  Training again(own, 2 + own.rank());
+  restore(reader, again.optimizer);
+  EXPECT_TRUE(all_equal(again.weights(), training->weights()));
+}
+
 TEST(Checkpoint, IsVerifiedInEqualShares) {
   const auto verifiers = [](std::vector<std::string> names, int ranks) {
     std::vector<CheckpointFile> files;

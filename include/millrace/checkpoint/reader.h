@@ -27,9 +27,11 @@ class CheckpointReader {
  public:
   // Checks everything, see `verify`. Error(io) names what is wrong; UnreadableCheckpoint.
   static CheckpointReader open(const std::filesystem::path& path);
-  // The same on all ranks of a group: rank 0 reads the manifest, every rank verifies a share of the files, and all
-  // throw what one has found. Collective.
-  static CheckpointReader open(const std::filesystem::path& path, const Group& group);
+  // The same on all ranks of a group: rank 0 reads the manifest, each of `verifiers` (all where there are none)
+  // verifies a share of the files, and all throw what one has found. Verifiers that restore it afterwards, and share
+  // the state as its writers did, up to 64 of them, find their part still in their node's memory. Collective.
+  static CheckpointReader open(const std::filesystem::path& path, const Group& group,
+                               const std::vector<int>& verifiers = {});
 
   const std::filesystem::path& path() const { return path_; }
   const nlohmann::json& manifest() const { return manifest_.json; }
@@ -57,8 +59,7 @@ class CheckpointReader {
   CheckpointManifest manifest_;
 };
 
-// Which of so many ranks verifies each file, in order. Trainers that share the state as its writers did verify what
-// they restore from, which is still in their node's memory then.
+// Which of so many ranks verifies each file, in order: the files of tensors in equal runs.
 std::vector<int> verifiers_of(const std::vector<CheckpointFile>& files, int ranks);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
@@ -70,10 +71,11 @@ struct CheckpointName {
 };
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir);
 
-// The newest valid checkpoint of a run, of a step before `before` where that is given, verified by all ranks of a group
-// together; broken ones are reported and passed over. Nothing when the run has none; Error(io) when directories exist
-// and none is valid, UnreadableCheckpoint when storage is away. Collective.
+// The newest valid checkpoint of a run, of a step before `before` where that is given, verified as by `open`; broken
+// ones are reported and passed over. Nothing when the run has none; Error(io) when directories exist and none is valid,
+// UnreadableCheckpoint when storage is away. Collective.
 std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run_dir, const Group& group,
-                                                std::optional<std::int64_t> before = {});
+                                                std::optional<std::int64_t> before = {},
+                                                const std::vector<int>& verifiers = {});
 
 }  // namespace millrace

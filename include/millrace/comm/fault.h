@@ -27,6 +27,7 @@ void write_about(const Reporter& rank, const Error& error, const char* phase);
 
 // An error of Exit::timeout here is about this rank's own node, a GPU that failed for one.
 void blame_this_rank();
+bool is_this_rank_to_blame();
 
 // To be called in a catch block before anything unwinds: writes the exception that is being handled (write_own), unless
 // all ranks agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even

@@ -8,6 +8,7 @@
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/backoff.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/visible.h"
@@ -37,6 +38,7 @@ Answer answer_of(const Checkup::Work& work) {
     if (answer.facts.is_object()) answer.facts["seconds"] = watch.seconds();
   } catch (...) {
     answer.error = present_error();
+    answer.is_to_blame = fault::is_this_rank_to_blame();
   }
   if (stop::requested()) return {nullptr, Error(Exit::requeue, "told to stop; nothing was left behind")};
   return answer;
@@ -44,7 +46,7 @@ Answer answer_of(const Checkup::Work& work) {
 
 // Ranks that have only waited for others say so with Exit::timeout.
 bool waited(const Answer& answer) {
-  return answer.error && answer.error->exit() == Exit::timeout;
+  return answer.error && answer.error->exit() == Exit::timeout && !answer.is_to_blame;
 }
 
 bool failed(const Answer& answer) {
@@ -57,6 +59,7 @@ std::optional<Error> find_common_error(const Answers& answers) {
   const auto stopped = [](const Answer& answer) { return answer.error && answer.error->exit() == Exit::requeue; };
   if (const auto found = std::ranges::find_if(answers, stopped); found != answers.end()) return found->error;
   if (std::ranges::any_of(answers, could)) return std::nullopt;
+  if (std::ranges::any_of(answers, failed) && std::ranges::any_of(answers, waited)) return std::nullopt;  // named alone
   const auto suspects = failed_alone(answers);
   return suspects.empty() ? std::nullopt : answers[suspects[0].rank].error;
 }
@@ -91,12 +94,13 @@ void print_row(const char* check, const char* result, const std::string& detail)
 }  // namespace
 
 void to_json(json& json, const Answer& answer) {
-  json = {{"facts", answer.facts}};
+  json = {{"facts", answer.facts}, {"is_to_blame", answer.is_to_blame}};
   if (const auto& error = answer.error) json["error"] = {static_cast<int>(error->exit()), error->what(), error->hint()};
 }
 
 void from_json(const json& json, Answer& answer) {
   answer.facts = json.at("facts");
+  answer.is_to_blame = json.at("is_to_blame");
   if (!json.contains("error")) return;
   const auto& error = json.at("error");
   answer.error = Error(static_cast<Exit>(error[0].get<int>()), error[1].get<std::string>(), error[2]);

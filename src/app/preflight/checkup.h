@@ -18,6 +18,7 @@ namespace millrace::preflight {
 struct Answer {
   nlohmann::json facts = {};  // null: this rank had no part in it
   std::optional<Error> error = {};
+  bool is_to_blame = false;  // its own node broke (comm/fault.h): it has not only waited for others
 };
 using Answers = std::vector<Answer>;  // of all ranks
 void to_json(nlohmann::json& json, const Answer& answer);

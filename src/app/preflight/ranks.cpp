@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "median.h"
+#include "millrace/core/error.h"
 
 namespace millrace::preflight {
 
@@ -80,6 +81,19 @@ Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::st
     for (std::size_t i = least; i < ranks.size(); ++i)
       sharing.suspects.push_back({ranks[i], fmt::format("it uses the same GPU as rank {}", ranks[0])});
   return sharing;
+}
+
+std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong) {
+  if (const auto fewest = least(wrong).value; fewest > 0)
+    throw Error(
+        Exit::timeout,
+        fmt::format("the sum of the trainers' gradients is wrong on all of them, in {} elements at least", fewest),
+        "memory, GPU or network of one of them changes what it carries: try halves of the nodes");
+  std::vector<Suspicion> suspects;
+  for (const auto& [rank, elements] : wrong)
+    if (elements > 0)
+      suspects.push_back({rank, fmt::format("its sum of all trainers' gradients is wrong in {} elements", elements)});
+  return suspects;
 }
 
 std::vector<int> ring_over_hosts(const std::vector<std::string>& hosts) {

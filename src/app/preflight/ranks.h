@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,6 +72,10 @@ struct Sharing {
 };
 // `uuids`: empty where a rank has no GPU; `hosts`: of every rank.
 Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts);
+
+// Trainers whose sums of gradients over all of them have `wrong` elements. What all of them hold alike came from one of
+// them, or from a link, and nobody knows which: Error(timeout).
+std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong);
 
 // The order in which ranks are neighbours in a ring: by place on their host, so that messages between neighbours cross
 // hosts wherever there are several.

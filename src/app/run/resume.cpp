@@ -37,9 +37,9 @@ TrainConfig trained_config(const CheckpointReader& checkpoint) {
 }
 
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
-                                           const std::string& resume) {
-  if (resume == "auto") return find_checkpoint(run_dir, world);
-  if (resume != "never") return CheckpointReader::open(resume, world);
+                                           const std::string& resume, const std::vector<int>& trainers) {
+  if (resume == "auto") return find_checkpoint(run_dir, world, {}, trainers);
+  if (resume != "never") return CheckpointReader::open(resume, world, trainers);
   on_root(world, [&] {
     const auto there = list_checkpoints(run_dir);
     if (there.empty()) return;

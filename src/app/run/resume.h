@@ -27,10 +27,10 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 // The configuration that a checkpoint's run was started with.
 TrainConfig trained_config(const CheckpointReader& checkpoint);
 
-// The checkpoint that a run starts from, verified; nothing for step 0. `resume` is auto, never or a folder. Collective
-// over `world`; Error(usage) for `never` on a run that holds checkpoints.
+// The checkpoint that a run starts from, verified by the trainers; nothing for step 0. `resume` is auto, never or a
+// folder. Collective over `world`; Error(usage) for `never` on a run that holds checkpoints.
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
-                                           const std::string& resume);
+                                           const std::string& resume, const std::vector<int>& trainers);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
 // batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. What changed in the data is
@@ -49,8 +49,10 @@ RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& 
 // By checkpoint.resume; a checkpoint is verified, and checked against this run. `identity` as run_identity makes it.
 // Collective over `world`.
 template <class Config>
-Start plan_start(const Group& world, const Config& config, const nlohmann::json& identity, const Manifest& archives) {
-  Start start{.identity = identity, .checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume)};
+Start plan_start(const Group& world, const Config& config, const nlohmann::json& identity, const Manifest& archives,
+                 const std::vector<int>& trainers) {
+  Start start{.identity = identity,
+              .checkpoint = find_start(world, config.run.dir.value, config.checkpoint.resume, trainers)};
   if (!start.checkpoint) return start;
   on_root(world, [&] {
     const auto changes = config::diff(start.checkpoint->manifest().value("config", ""), config);

@@ -30,11 +30,11 @@ void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps
 }  // namespace
 
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
-                bool has_saved) {
+                bool has_saved, const std::vector<int>& trainers) {
   const bool was_bad_already = from.state.step >= bad.first;  // it stopped there, and saved
-  Start start{
-      .identity = from.identity,
-      .checkpoint = has_saved || was_bad_already ? find_checkpoint(run.path, world, bad.first) : from.checkpoint};
+  Start start{.identity = from.identity,
+              .checkpoint = has_saved || was_bad_already ? find_checkpoint(run.path, world, bad.first, trainers)
+                                                         : from.checkpoint};
   std::string used_up;
   on_root(world, [&] {
     if (!start.checkpoint)

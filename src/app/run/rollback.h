@@ -21,6 +21,6 @@ struct OwnedRunFolder {
 // Error(numerics) on all ranks where there is nothing to go back to, or where `from` had gone back to the same place
 // before; Error(requeue) where another instance has taken the folder. Collective over `world`.
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
-                bool has_saved);
+                bool has_saved, const std::vector<int>& trainers);
 
 }  // namespace millrace

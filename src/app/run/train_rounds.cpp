@@ -185,7 +185,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
     if (!end.bad) return end.exit;
     startup::begin();
     phase::current = phase::loading;
-    start = roll_back(world, {plan.config.run.dir.value, &lease}, start, *end.bad, end.has_saved);
+    start = roll_back(world, {plan.config.run.dir.value, &lease}, start, *end.bad, end.has_saved, plan.roles.trainers);
     if (told_to_stop(world)) return stopped(rounds, start);
     startup::done("checkpoint");
   }
