@@ -10,6 +10,7 @@
 // The sections of the configuration that belong to the training loop.
 namespace millrace {
 
+// Where trainers may choose their micro-batch, `micro` is what they have chosen.
 struct BatchConfig {
   int global = 2048;
   int micro = 32;

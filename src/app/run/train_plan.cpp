@@ -114,7 +114,7 @@ static std::int64_t own_memory(const Session& session) {
 
 // On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
 // the same again.
-static int choose_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
+static int fit_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
   constexpr double program_bytes = 256 << 20;
   const auto& c = plan.config;
   const bool encodes = plan.roles.all_in_one && c.data.train.type != SourceConfig::Type::latents;
@@ -137,13 +137,11 @@ static int plan_micro_batch(const Session& session, const TrainPlan& plan) {
   if (plan.config.batch.micro.value) return *plan.config.batch.micro.value;
   const bool trains = plan.roles.trains(world.rank());
   const auto own = own_memory(session);
-  std::int64_t least[] = {trains ? own : std::numeric_limits<std::int64_t>::max()}, micro[] = {0};
+  std::int64_t least[] = {trains ? own : std::numeric_limits<std::int64_t>::max()};
   world.all_reduce_min(std::span<std::int64_t>(least));
-  on_all(world, [&] {
-    if (world.rank() == plan.roles.trainers.front()) micro[0] = choose_micro_batch(plan, session.device, least[0]);
-  });
-  world.all_reduce_max(std::span<std::int64_t>(micro));
-  return static_cast<int>(micro[0]);
+  const bool decides = world.rank() == plan.roles.trainers.front();
+  const int micro = on_all(world, [&] { return decides ? fit_micro_batch(plan, session.device, least[0]) : 0; });
+  return static_cast<int>(world.largest(micro));
 }
 
 void plan_samples(const Session& session, TrainPlan& plan, config::Report& report) {
