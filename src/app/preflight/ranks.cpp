@@ -59,8 +59,8 @@ std::vector<Suspicion> judge_clocks(const Facts<double>& offsets, double limit_s
   std::vector<Suspicion> suspects;
   for (const auto& [rank, offset] : offsets)
     if (const double ahead = offset - usual; std::abs(ahead) > limit_seconds)
-      suspects.push_back({rank, fmt::format("its clock is {:.1f} s {} the others'", std::abs(ahead),
-                                            ahead > 0 ? "ahead of" : "behind")});
+      suspects.push_back({rank, ahead > 0 ? fmt::format("its clock is {:.1f} s ahead of the others'", ahead)
+                                          : fmt::format("its clock is {:.1f} s behind the others'", -ahead)});
   return suspects;
 }
 
