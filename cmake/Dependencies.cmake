@@ -80,6 +80,16 @@ if(MILLRACE_TORCH)
   add_library(Torch::torch INTERFACE IMPORTED)
   target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+  # Without OpenMP at::parallel_for, a template, calls its loop on one thread. Its library is that which LibTorch carries: a
+  # process must have but one.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(Torch::torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+    file(GLOB torch_openmp ${torch_dir}/lib/libgomp*.so*)
+    if(NOT torch_openmp)
+      set(torch_openmp -fopenmp)
+    endif()
+    list(APPEND torch_libs ${torch_openmp})
+  endif()
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.
   target_link_libraries(Torch::torch INTERFACE -Wl,--no-as-needed ${torch_libs} -Wl,--as-needed)
   if(MILLRACE_WITH_CUDA)

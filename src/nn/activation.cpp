@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/geglu.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
 
@@ -75,6 +76,7 @@ struct Geglu : torch::autograd::Function<Geglu> {
 
 torch::Tensor geglu(const torch::Tensor& x) {
   if (fused_kernels_on(x.device()) && x.is_contiguous()) return kernels::geglu(x);
+  if (cpu_kernels_are_on() && suits_geglu_kernel(x)) return geglu_in_one_pass(x);
   return Geglu::apply(x);
 }
 

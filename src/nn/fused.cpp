@@ -12,4 +12,8 @@ bool fused_kernels_on(torch::Device device) {
   return used == FusedKernels::everywhere || (used == FusedKernels::on_gpus && device.is_cuda());
 }
 
+bool cpu_kernels_are_on() {
+  return used == FusedKernels::on_gpus;
+}
+
 }  // namespace millrace::nn

@@ -1,5 +1,6 @@
 #include "millrace/nn/layers.h"
 
+#include "cpu/group_norm.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
 
@@ -22,23 +23,26 @@ GroupNormImpl::GroupNormImpl(std::int64_t groups, std::int64_t channels, double 
   bias = register_parameter("bias", torch::empty({channels}));
 }
 
-static bool fits_group_norm_kernel(const torch::Tensor& x) {
-  return fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast);
-}
-
 torch::Tensor GroupNormImpl::forward(const torch::Tensor& x) {
-  if (!fits_group_norm_kernel(x))
-    return with_parameters({weight}, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
-  return with_parameters({weight, bias}, [&] {  // the kernel's backward reads both
-    return kernels::group_norm_silu(x, /*time=*/{}, weight, bias, groups_, eps_, /*with_silu=*/false);
-  });
+  if (const auto y = in_one(x, {}, /*with_silu=*/false); y.defined()) return y;
+  return with_parameters({weight}, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
 }
 
 torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift) {
-  if (activation == Activation::silu && fits_group_norm_kernel(x))
-    return with_parameters({weight, bias},
-                           [&] { return kernels::group_norm_silu(x, shift, weight, bias, groups_, eps_); });
+  if (activation == Activation::silu)
+    if (const auto y = in_one(x, shift, /*with_silu=*/true); y.defined()) return y;
   return activate(activation, forward(shift.defined() ? x + shift.unsqueeze(-1).unsqueeze(-1) : x));
+}
+
+// By a kernel whose backward reads both parameters; undefined where none is made for x.
+torch::Tensor GroupNormImpl::in_one(const torch::Tensor& x, const torch::Tensor& shift, bool with_silu) {
+  if (fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast))
+    return with_parameters({weight, bias},
+                           [&] { return kernels::group_norm_silu(x, shift, weight, bias, groups_, eps_, with_silu); });
+  if (cpu_kernels_are_on() && suits_group_norm_kernel(x))
+    return with_parameters({weight, bias},
+                           [&] { return group_norm_of_pixels(x, shift, weight, bias, groups_, eps_, with_silu); });
+  return {};
 }
 
 LayerNormImpl::LayerNormImpl(std::int64_t channels, double eps) : eps_(eps) {

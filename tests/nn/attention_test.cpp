@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cpu/attention_small.h"
+#include "cpu/per_processor.h"
 #include "millrace/nn/attention.h"
 
 namespace millrace::nn {
@@ -192,7 +193,7 @@ TEST(Attention, PortableKernelGivesTheSame) {
                     const_rows(out_grad), scratch.mutable_data_ptr<float>(), rows(out[1]), rows(out[2]), rows(out[3]));
     return out;
   };
-  const auto portable = results(portable_attention_kernel()), best = results(best_attention_kernel());
+  const auto portable = results(portable_kernels().attention), best = results(best_kernels(8).attention);
   for (std::size_t i = 0; i < best.size(); ++i) EXPECT_TRUE(portable[i].allclose(best[i], 1e-4, 1e-5)) << i;
 }
 

@@ -59,13 +59,14 @@ TEST(Convolution, IsLibTorchs) {
        {Case{3, 64, 128, 2, 2, 3, 1, 1}, Case{2, 128, 64, 3, 1, 3, 1, 1}, Case{1, 64, 64, 1, 1, 3, 1, 1},
         Case{2, 96, 90, 4, 3, 3, 2, 1}, Case{2, 80, 128, 2, 2, 2, 1, 0}, Case{2, 160, 128, 3, 4, 3, 1, 1},
         Case{2, 3, 5, 9, 9, 3, 1, 1}, Case{2, 64, 64, 2, 2, 1, 1, 0}}) {
-    const auto x = torch::randn({c.batch, c.in, c.height, c.width}).requires_grad_();
-    const auto weight = torch::randn({c.out, c.in, c.kernel, c.kernel}).requires_grad_();
+    constexpr auto layout = torch::MemoryFormat::ChannelsLast;
+    const auto x = torch::randn({c.batch, c.in, c.height, c.width}).contiguous(layout).requires_grad_();
+    const auto weight = torch::randn({c.out, c.in, c.kernel, c.kernel}).contiguous(layout).requires_grad_();
     const auto bias = torch::randn({c.out}).requires_grad_();
     const auto expected = at::conv2d(x, weight, bias, c.stride, c.padding);
     const auto actual = conv2d(x, weight, bias, c.stride, c.padding);
     ASSERT_EQ(actual.sizes(), expected.sizes());
-    EXPECT_TRUE(actual.is_contiguous());
+    EXPECT_TRUE(actual.is_contiguous(layout));
     EXPECT_TRUE(torch::allclose(actual, expected, 1e-5, 1e-4)) << c.height << "x" << c.width;
     const auto output_grad = torch::randn_like(expected);
     const auto actual_grads = torch::autograd::grad({actual}, {x, weight, bias}, {output_grad});

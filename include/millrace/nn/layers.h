@@ -53,6 +53,8 @@ class GroupNormImpl : public Layer {
   torch::Tensor weight, bias;
 
  private:
+  torch::Tensor in_one(const torch::Tensor& x, const torch::Tensor& shift, bool with_silu);
+
   std::int64_t groups_;
   double eps_;
 };

@@ -2,8 +2,10 @@
 
 #include <torch/autograd.h>
 
+#include <numeric>
 #include <vector>
 
+#include "cpu/per_processor.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
 
@@ -45,6 +47,10 @@ void for_each_head(std::int64_t all_heads, const HeadShape& shape, const Work& w
   });
 }
 
+const AttentionKernel& kernel_of(const HeadShape& shape) {
+  return best_kernels(std::gcd(shape.tile(), shape.dim)).attention;
+}
+
 struct SmallAttention : torch::autograd::Function<SmallAttention> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& any_q,
                                const torch::Tensor& any_k, const torch::Tensor& any_v, std::int64_t heads) {
@@ -55,9 +61,9 @@ struct SmallAttention : torch::autograd::Function<SmallAttention> {
     const auto probabilities = at::empty({all_heads, shape.probabilities()}, q.options());
     const auto out = at::empty(q.sizes(), q.options());
     for_each_head(all_heads, shape, [&](std::int64_t i, float* scratch) {
-      best_attention_kernel().forward(shape, head_of(q, i, heads), head_of(k, i, heads), head_of(v, i, heads),
-                                      probabilities.mutable_data_ptr<float>() + i * shape.probabilities(), scratch,
-                                      mutable_head_of(out, i, heads));
+      kernel_of(shape).forward(shape, head_of(q, i, heads), head_of(k, i, heads), head_of(v, i, heads),
+                               probabilities.mutable_data_ptr<float>() + i * shape.probabilities(), scratch,
+                               mutable_head_of(out, i, heads));
     });
     context->save_for_backward({q, k, v, probabilities});
     context->saved_data["heads"] = heads;
@@ -76,10 +82,10 @@ struct SmallAttention : torch::autograd::Function<SmallAttention> {
     const auto q_grad = at::empty(q.sizes(), q.options());
     const auto k_grad = at::empty(k.sizes(), k.options()), v_grad = at::empty(v.sizes(), v.options());
     for_each_head(q.size(0) * heads, shape, [&](std::int64_t i, float* scratch) {
-      best_attention_kernel().backward(shape, head_of(q, i, heads), head_of(k, i, heads), head_of(v, i, heads),
-                                       probabilities.const_data_ptr<float>() + i * shape.probabilities(),
-                                       head_of(out_grad, i, heads), scratch, mutable_head_of(q_grad, i, heads),
-                                       mutable_head_of(k_grad, i, heads), mutable_head_of(v_grad, i, heads));
+      kernel_of(shape).backward(shape, head_of(q, i, heads), head_of(k, i, heads), head_of(v, i, heads),
+                                probabilities.const_data_ptr<float>() + i * shape.probabilities(),
+                                head_of(out_grad, i, heads), scratch, mutable_head_of(q_grad, i, heads),
+                                mutable_head_of(k_grad, i, heads), mutable_head_of(v_grad, i, heads));
     });
     return {q_grad, k_grad, v_grad, {}};
   }

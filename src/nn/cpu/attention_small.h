@@ -38,10 +38,6 @@ struct AttentionKernel {
                    ConstRows out_grad, float* scratch, MutableRows q_grad, MutableRows k_grad, MutableRows v_grad);
 };
 
-const AttentionKernel& portable_attention_kernel();
-// That of AVX2 when this processor has it, else the portable one.
-const AttentionKernel& best_attention_kernel();
-
 // As `attention`, without a causal mask: q (B, T, heads * d), k and v (B, S, heads * d), f32 on the CPU, d a multiple
 // of 8 -> (B, T, heads * d). Differentiable once.
 torch::Tensor small_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
