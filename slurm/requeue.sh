@@ -16,12 +16,16 @@ unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what thi
 unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
 
-# In front of srun: without the job's own numbers, which would contradict the options.
-own_numbers=(env)
+# In front of srun: without the job's own numbers, or those of the job this one was submitted from, which would contradict the options.
+own_memory=(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU -u SLURM_MEM_PER_NODE)
+own_numbers=("${own_memory[@]}")
 for number in NTASKS NPROCS NTASKS_PER_{NODE,GPU,SOCKET} TASKS_PER_NODE NNODES JOB_NUM_NODES GPUS GPUS_PER_{NODE,TASK,SOCKET} \
-  CPUS_PER_GPU TRES_PER_TASK; do
+  CPUS_PER_GPU CPUS_PER_TASK TRES_PER_TASK; do
   own_numbers+=(-u "SLURM_$number")
 done
+# A step on one node, beside the ranks: it takes none of the memory and GPUs that they need (before Slurm 22.05 --overlap shares
+# CPUs alone).
+small_step=("${own_numbers[@]}" srun --overlap --mem=0 --gres=none --mpi=none --nodes=1 --ntasks=1)
 
 die() { say "$2"; exit "$1"; }
 
@@ -36,6 +40,14 @@ patiently() {
     sleep 10
   done
   echo "$answer"
+}
+
+# Of a heterogeneous job that this one was submitted from.
+forget_foreign_components() {
+  local shown
+  if [[ -z ${SLURM_HET_SIZE:-} ]]; then return; fi
+  shown=$(patiently scontrol show job -o "$SLURM_JOB_ID") || die 1 "scontrol does not tell what job $SLURM_JOB_ID is"
+  if [[ $shown != *" HetJobId="* ]]; then unset SLURM_HET_SIZE; fi
 }
 
 # scontrol requeue, scancel and squeue take the id of one of an array's tasks for the whole array.
@@ -127,6 +139,8 @@ deal_tasks() {
 plan_tasks() {
   local found node gpus i=0 total=0 spread
   declare -gA tasks_on gpus_on
+  cpus_per_task=$(patiently job_field CPUs/Task) || die 1 "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
+  [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A
   found=$(patiently nodes_of_job) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
   nodes=()
   while read -r node gpus; do
@@ -160,7 +174,7 @@ nodes_in_state() {
 
 # What it says otherwise is in a file of the node's name.
 answers() {
-  "${own_numbers[@]}" timeout -k 5 60 srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$1" true &> "$scratch/answer.$1"
+  timeout -k 5 60 "${small_step[@]}" --nodelist="$1" true &> "$scratch/answer.$1"
 }
 
 # silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
@@ -198,12 +212,17 @@ suspect_node() {
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() dead suspect still
+  local node left=() dead suspect still quiet
   if ! still=$(patiently nodes_of_job); then
     say "Slurm's controller does not answer: nothing is known of the nodes"
     return
   fi
-  dead=$(nodes_in_state 'down|fail'; silent_nodes)  # a * means that an answer came late: they are asked
+  mapfile -t quiet < <(silent_nodes)
+  if ((${#quiet[@]} == ${#nodes[@]})); then
+    say "no step starts on any node: nothing is known of the nodes: $(tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null)"
+    quiet=()
+  fi
+  dead=$(nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}")  # a * means that an answer came late: they are asked
   suspect=$(suspect_node)
   for node in "${nodes[@]}"; do
     if grep -qxF "$node" <<< "$dead" || ! cut -d' ' -f1 <<< "$still" | grep -qxF "$node"; then
@@ -241,11 +260,12 @@ launch() {
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
     gpus=$((gpus + ${gpus_on[$node]:-0}))
   done
-  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --mpi="${MILLRACE_MPI:-pmix}")
+  # With --mem=0 a rank may use all that the job has on its node, which differs where nodes do.
+  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --mem=0 --mpi="${MILLRACE_MPI:-pmix}")
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then
     # Every component as its own directives say.
     options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
-    prefix=()
+    prefix=("${own_memory[@]}")
   else
     # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks.
     printf '%s\n' "${placed[@]}" > "$scratch/hosts"
@@ -258,9 +278,9 @@ launch() {
       options+=(--gpus="$gpus")
     fi
   fi
-  # With cpus-per-task each rank has cores of its own, without it the ranks of a node share out its cores themselves.
-  if [[ -n ${SLURM_CPUS_PER_TASK:-} ]]; then
-    options+=(--cpus-per-task="$SLURM_CPUS_PER_TASK" --cpu-bind=cores)
+  # With --cpus-per-task (the job's own: SLURM_CPUS_PER_TASK may be another's) each rank has cores of its own, without it the ranks of a node share out its cores themselves.
+  if ((cpus_per_task > 1)); then
+    options+=(--cpus-per-task="$cpus_per_task" --cpu-bind=cores)
   else
     options+=(--cpu-bind=none)
   fi
@@ -296,8 +316,7 @@ start_watch() {
   if [[ $last == "$SLURMD_NODENAME" || -n ${SLURM_HET_SIZE:-} ]] || { [[ -n $watch_pid ]] && kill -0 "$watch_pid" 2> /dev/null; }; then
     return
   fi
-  "${own_numbers[@]}" setsid srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist="$last" --job-name=watch \
-    bash -c "$watch" watch "$SLURMD_NODENAME" "${MILLRACE_WATCH:-30}" &> /dev/null &
+  setsid "${small_step[@]}" --nodelist="$last" --job-name=watch bash -c "$watch" watch "$SLURMD_NODENAME" "${MILLRACE_WATCH:-30}" &> /dev/null &
   watch_pid=$!
 }
 
@@ -397,4 +416,5 @@ for signal in TERM USR1 USR2; do
   trap "tell $signal" "$signal"
 done
 refuse_array
+forget_foreign_components
 if [[ -z ${MILLRACE:-} ]]; then find_program; fi
