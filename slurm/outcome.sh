@@ -114,7 +114,8 @@ exit_codes() {
   if wrote_state; then json_value "$run_dir/STATE" exit; fi
 }
 
-# Whether this job has ever got going: a 74 then means storage that went away, before that a path that was never there. Neither
+# Whether this job has ever got going: a 74 (or 126, 127: the program itself cannot be read) then means storage that went away, before
+# that a path that was never there. Neither
 # STATE nor the job's folder may be readable while storage is away, so what was seen once is kept.
 worked=0
 has_worked() {
@@ -129,7 +130,7 @@ verdict() {
   for code_of_rank in $(exit_codes "$code"); do
     case $code_of_rank in
       2 | 77 | 78) echo "person $code_of_rank"; return ;;
-      74) if has_worked; then restart=storage; fi ;;
+      74 | 126 | 127) if has_worked; then restart=storage; fi ;;
     esac
   done
   if wrote_state; then
@@ -175,7 +176,7 @@ judge() {
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
   if [[ $what == storage ]]; then count outage || true; fi
   seconds=$(pause)
-  if [[ $what == storage ]]; then say "74, storage is away or a file is missing; start $outages after it in $seconds s"; fi
+  if [[ $what == storage ]]; then say "storage is away or a file is missing; start $outages after it in $seconds s"; fi
   sleep "$seconds" &
   sleeper=$!
   if [[ -n $told ]]; then kill "$sleeper" 2> /dev/null; fi  # which came just before

@@ -172,9 +172,11 @@ nodes_in_state() {
   sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u || true
 }
 
-# What it says otherwise is in a file of the node's name.
+# A node may start a step and yet be without the file system. What it says otherwise is in a file of the node's name.
+# shellcheck disable=SC2016  # expanded where it runs
 answers() {
-  timeout -k 5 60 "${small_step[@]}" --nodelist="$1" true &> "$scratch/answer.$1"
+  timeout -k 5 60 "${small_step[@]}" --nodelist="$1" sh -c \
+    'command -v "$0" > /dev/null && test -d "$1" || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" &> "$scratch/answer.$1"
 }
 
 # silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
@@ -253,6 +255,7 @@ end_leaked_steps() {
 }
 
 # One launch on `nodes`; its code is in `code`.
+# shellcheck disable=SC2016  # expanded where it runs
 launch() {
   local node i gpus=0 options prefix=("${own_numbers[@]}" SLURM_HOSTFILE="$scratch/hosts")
   placed=()
@@ -290,7 +293,8 @@ launch() {
   before_launch
   start_watch
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
-  "${prefix[@]}" setsid srun "${options[@]}" "$MILLRACE" "$@" &
+  # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
+  "${prefix[@]}" setsid srun "${options[@]}" sh -c 'exec "$0" "$@"' "$MILLRACE" "$@" &
   step_pid=$!
   tell_ranks  # where the signal came just before
   await "$step_pid"
