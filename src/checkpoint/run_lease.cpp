@@ -59,9 +59,12 @@ struct Owner {
                : fmt::format("process {} on {}", process, host);
   }
 
-  // Slurm starts a job's next step or life only when the one before is over, as far as it knows.
-  bool precedes(const Owner& later) const {
-    return job != 0 && job == later.job && std::pair(restart, step) < std::pair(later.restart, later.step);
+  // Slurm starts a job again only when its life before is over, as far as it knows.
+  bool is_earlier_life(const Owner& later) const { return job != 0 && job == later.job && restart < later.restart; }
+
+  // Of the same life: slurm/requeue.sh starts a step when the one before has ended, a person may start two.
+  bool is_earlier_step(const Owner& later) const {
+    return job != 0 && job == later.job && restart == later.restart && step < later.step;
   }
 };
 
@@ -99,7 +102,8 @@ std::string nonce_of(const std::optional<Owner>& owner, const std::filesystem::p
 }
 
 // Returns when the folder is free, with the nonce of the owner that lost it, if any. What stays the same for
-// `stale_after` belongs to nobody: no clocks are compared, which differ between machines.
+// `stale_after`, or for two renewals of a step before, belongs to nobody: no clocks are compared, which differ between
+// machines.
 std::string wait_until_free(const std::filesystem::path& file, const Owner& self, const LeaseTimes& times) {
   const auto first = read_owner(file);
   if (!first) return nonce_of(first, file);
@@ -110,7 +114,7 @@ std::string wait_until_free(const std::filesystem::path& file, const Owner& self
       throw Error(Exit::requeue, fmt::format("run.dir: {}, which had it, has just ended", first->describe()),
                   "start again: there may be a newer checkpoint now");
     if (process_is_gone(owner->process)) return owner->nonce;
-    if (owner->precedes(self)) {
+    if (owner->is_earlier_life(self)) {
       log::warning("run.dir: taking it over from an earlier start of this job, {}", owner->describe());
       return owner->nonce;
     }
@@ -118,7 +122,8 @@ std::string wait_until_free(const std::filesystem::path& file, const Owner& self
       throw Error(Exit::usage,
                   fmt::format("run.dir: {} is in use by {}", file.parent_path().string(), owner->describe()),
                   "stop that one first, or choose another run.dir");
-    if (watch.seconds() > times.stale_after) {
+    const double stale_after = owner->is_earlier_step(self) ? 2.5 * times.renewed_every : times.stale_after;
+    if (watch.seconds() > stale_after) {
       log::warning("run.dir: taking it over from {}, which has not been heard of for {:.0f} s", owner->describe(),
                    watch.seconds());
       return owner->nonce;
@@ -126,7 +131,7 @@ std::string wait_until_free(const std::filesystem::path& file, const Owner& self
     if (stop::requested()) throw Error(Exit::requeue, "told to stop while waiting for run.dir; nothing was written");
     if (!told)
       log::info("run.dir: {} was in use by {}; waiting up to {:.0f} s to see whether it still is",
-                file.parent_path().string(), owner->describe(), times.stale_after);
+                file.parent_path().string(), owner->describe(), stale_after);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 }

@@ -145,6 +145,24 @@ TEST(RunLease, ARestartOfTheSameJobTakesOverAtOnceAndAnEarlierOneDoesNot) {
   ::unsetenv("SLURM_JOB_ID");
 }
 
+// The same command twice in one allocation, and a step that slurm/requeue.sh starts after one that was killed.
+TEST(RunLease, ALaterStepTakesOverFromOneThatHasEndedSoonAndNotFromALivingOne) {
+  const TempDir folder;
+  ::setenv("SLURM_JOB_ID", "41", 1);
+  ::setenv("SLURM_STEP_ID", "1", 1);
+  write_foreign(folder.path(), 0);
+  {
+    const Neighbour neighbour(folder.path());  // step 0
+    EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), {.stale_after = 30}); }).exit(),
+              Exit::usage);
+  }
+  const Stopwatch watch;
+  EXPECT_NO_THROW(RunLease::acquire(Group(), folder.path(), {.renewed_every = 0.2, .stale_after = 30}));
+  EXPECT_LT(watch.seconds(), 10);
+  ::unsetenv("SLURM_STEP_ID");
+  ::unsetenv("SLURM_JOB_ID");
+}
+
 TEST(RunLease, WhoLosesItKnowsAndDoesNotTakeItBack) {
   const TempDir folder;
   {

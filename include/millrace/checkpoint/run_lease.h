@@ -19,8 +19,8 @@ struct LeaseTimes {
 // whether the first one is alive.
 class RunLease {
  public:
-  // Takes the folder, which must exist. One that nobody renews any more, whose process is gone, or that an earlier
-  // start of the same Slurm job holds, is taken over. Error(usage) naming the owner when it lives, Error(requeue) when
+  // Takes the folder, which must exist. One that nobody renews any more, whose process is gone, or that the same Slurm
+  // job held before it was requeued, is taken over. Error(usage) naming the owner when it lives, Error(requeue) when
   // it ends meanwhile. Collective; all ranks throw.
   static RunLease acquire(const Group& world, const std::filesystem::path& run_dir, LeaseTimes times = {});
   RunLease(RunLease&&) noexcept;
