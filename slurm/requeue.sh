@@ -94,7 +94,25 @@ find_program() {
 
 # Signals go to the steps by Slurm: srun itself would answer TERM by killing all tasks.
 tell_ranks() {
-  if [[ -n $told && -n $step_pid ]]; then keep_telling "$step_pid" scancel --signal=USR1 "$SLURM_JOB_ID"; fi
+  if [[ -z $told || -z $step_pid ]]; then return; fi
+  keep_telling "$step_pid" scancel --signal=USR1 "$SLURM_JOB_ID"
+  mind_the_clock &
+}
+
+# Whatever the ranks hang in, a save or the queue for their step: the job goes back before Slurm ends it for good. Nothing is read or
+# written for that, since storage may be what they hang in.
+mind_the_clock() {
+  local left last
+  export_end_time
+  if [[ -z ${MILLRACE_END_TIME:-} ]]; then return; fi
+  left=$((MILLRACE_END_TIME - $(date +%s)))
+  last=$((MILLRACE_END_TIME - (left > 90 ? 45 : left / 2)))
+  while (($(date +%s) < last)); do
+    kill -0 "$step_pid" 2> /dev/null || return
+    sleep 5
+  done
+  say "back to the queue: the ranks do not leave"
+  give_back requeue
 }
 
 # The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
@@ -264,7 +282,8 @@ launch() {
     gpus=$((gpus + ${gpus_on[$node]:-0}))
   done
   # With --mem=0 a rank may use all that the job has on its node, which differs where nodes do.
-  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --mem=0 --mpi="${MILLRACE_MPI:-pmix}")
+  # A step that does not get what it asks for within --immediate seconds is tried again, without the nodes that hold it up.
+  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --immediate=600 --mem=0 --mpi="${MILLRACE_MPI:-pmix}")
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then
     # Every component as its own directives say.
     options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
@@ -290,6 +309,7 @@ launch() {
   # shellcheck disable=SC2206  # words are meant
   options+=(${MILLRACE_SRUN:-})
   say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it: srun ${options[*]}"
+  export_end_time
   before_launch
   start_watch
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
@@ -329,33 +349,66 @@ clean_up() {
   if [[ -n $watch_pid ]]; then kill "$watch_pid" 2> /dev/null; fi  # to srun, which ends the step at once
 }
 
-# Gives the job back to the queue and never returns. A job that Slurm is ending for another reason (a person's scancel, its time
-# limit) must stay ended: requeueing would revive it.
-requeue_job() {
+# still_ours: that the job runs; false where Slurm's controller does not answer. A job that Slurm is ending for another reason (a
+# person's scancel, its time limit) must stay ended: requeueing would revive it.
+still_ours() {
   local state
-  state=$(patiently job_field JobState)
+  state=$(job_field JobState)
   case $state in
     RUNNING) ;;
+    '') return 1 ;;
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
-    *) die 75 "the job is not given back to the queue: it is ${state:-unknown}" ;;
+    *) die 75 "the job is not given back to the queue: it is $state" ;;
   esac
+}
+
+# give_back requeue | requeuehold: returns once Slurm has heard of it. While its controller is away, which may be long, the nodes are
+# of use to nobody else anyway.
+give_back() {
+  local answer="its controller does not answer" refused=0 end=${MILLRACE_END_TIME:-$(($(date +%s) + 86400))}
+  while :; do
+    if still_ours; then
+      if answer=$(scontrol "$1" "$SLURM_JOB_ID" 2>&1); then return; fi
+      refused=$((refused + 1))
+    fi
+    if [[ $answer == *disabled* ]] || ((refused > 12 || $(date +%s) > end)); then
+      die 75 "no scontrol $1 of job $SLURM_JOB_ID ($answer); submit it again to go on"
+    fi
+    sleep 10
+  done
+}
+
+# The end of this script, which never returns.
+leave() {
+  trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
+  give_back "$1"
+  rm -rf "$scratch"
+  exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
+}
+
+requeue_job() {
+  still_ours || true  # first: what is cancelled is not counted
   # Who is preempted often has not asked for too little time.
   if [[ $(job_field PreemptTime) =~ ^(None)?$ ]] && ! may_requeue requeues; then
     say "hint: --time has to leave room for the start, some steps and the lead of --signal"
     die 1 "not given back to the queue: $1"
   fi
   say "back to the queue: $1"
-  trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
-  scontrol requeue "$SLURM_JOB_ID" || die 75 "scontrol cannot requeue job $SLURM_JOB_ID; submit it again to go on"
-  rm -rf "$scratch"
-  exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
+  leave requeue
 }
 
-# Nodes that wait for storage are of more use to others. Where the count of requeues is on that storage, the job stays: it would
-# never be given up.
+# For what a person has to see to, while nodes are of more use to others.
+hold_job() {
+  say "held in the queue: $1"
+  say "hint: scontrol release $SLURM_JOB_ID once that is over"
+  leave requeuehold
+}
+
+# Nodes that wait for storage are of more use to others. Where the count of requeues is on that storage, the job stays for some more
+# pauses: in the queue it would go to and fro.
 wait_for_storage() {
   if count nothing; then requeue_job "storage stays away"; fi
-  begin_pauses_anew || exit 1
+  begin_pauses_anew || hold_job "storage stays away"
 }
 
 # For each launch anew: the limit of a running job can be changed. Where Slurm does not say, which is last midnight to `date`, what
@@ -398,7 +451,6 @@ supervise() {
   plan_tasks
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
-    export_end_time
     mapfile -t again < <(resume_again "$SLURM_JOB_ID")
     launch "$@" "${again[@]}"
     if runs_once "$@"; then die "$code" "$1 ended with code $code: what only tries something is started once"; fi
