@@ -3,7 +3,8 @@
 # Exit codes alone do not tell: srun and mpirun give the largest of all ranks, or their own.
 
 max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}
-read -ra storage_pauses <<< "${MILLRACE_STORAGE_PAUSES:-30 120 480}"
+# No here-document anywhere: before bash 5.1 that is a file in /tmp, which may be full.
+read -ra storage_pauses < <(echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}")
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
@@ -28,20 +29,18 @@ runs_once() {
 # find_folders PROGRAM COMMAND ARGUMENT...: asks the program itself where it will write; its complaint and code if it refuses.
 find_folders() {
   local config code=0
-  config=$(mktemp)
-  "$@" --print-config=json > "$config" || code=$?
+  config=$("$@" --print-config=json) || code=$?
   if ((code == 0)); then
-    run_dir=$(json_value "$config" dir)
-    pipeline_dir=$(json_value "$config" pipeline)
-    resume_key=$(json_value "$config" resume)
+    run_dir=$(json_value <(echo "$config") dir)
+    pipeline_dir=$(json_value <(echo "$config") pipeline)
+    resume_key=$(json_value <(echo "$config") resume)
     first_stamp=$(state_stamp)
     out_dir=$run_dir
     case $2 in
-      download) out_dir=$(json_value "$config" out) ;;
-      preprocess) out_dir=$(json_value "$config" cache) ;;
+      download) out_dir=$(json_value <(echo "$config") out) ;;
+      preprocess) out_dir=$(json_value <(echo "$config") cache) ;;
     esac
   fi
-  rm -f "$config"
   return "$code"
 }
 
@@ -172,7 +171,7 @@ judge() {
   local folders=("$run_dir" "$run_dir/fault") seconds seen_first
   ls "${folders[@]}" &> /dev/null
   has_worked || true  # for both verdicts, which are subshells
-  read -r what person_code <<< "$(verdict "$1")"
+  read -r what person_code < <(verdict "$1")
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
   if [[ $what == storage ]]; then count outage || true; fi
   seconds=$(pause)
@@ -184,7 +183,7 @@ judge() {
   sleeper=""
   seen_first=$what
   ls "${folders[@]}" &> /dev/null
-  read -r what person_code <<< "$(verdict "$1")"
+  read -r what person_code < <(verdict "$1")
   if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
 }
 

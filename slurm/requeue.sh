@@ -166,7 +166,7 @@ plan_tasks() {
     if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
     gpus_on[$node]=$gpus tasks_on[$node]=0
     total=$((total + gpus))
-  done <<< "$found"
+  done < <(echo "$found")
   min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
   if ((total > 0 && ${SLURM_NTASKS:-$total} <= total)); then
@@ -224,7 +224,7 @@ suspect_node() {
     host=$(json_value "$file" host) rank=$(json_value "$file" rank)
     if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
   done | sort -u)
-  if (($(wc -w <<< "$suspects") == 1)); then echo "$suspects"; fi
+  if (($(echo "$suspects" | wc -w) == 1)); then echo "$suspects"; fi
 }
 
 # Takes the nodes that are gone, broken or suspect out of `nodes`.
@@ -245,7 +245,7 @@ drop_nodes() {
   dead=$(nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}")  # a * means that an answer came late: they are asked
   suspect=$(suspect_node)
   for node in "${nodes[@]}"; do
-    if grep -qxF "$node" <<< "$dead" || ! cut -d' ' -f1 <<< "$still" | grep -qxF "$node"; then
+    if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
       say "going on without node $node, which does not answer: $(tail -n 1 "$scratch/answer.$node" 2> /dev/null)"
       reduced=1 node_died=1
     elif [[ $node == "$suspect" ]]; then
@@ -441,14 +441,22 @@ follow_verdict() {
   end_leaked_steps
 }
 
+# For small files. /tmp of this node may be full, or not there.
+make_scratch() { scratch=$(mktemp -d || mktemp -d -p "$PWD"); }
+
+# Of every start, once it is known where results go.
+begin() {
+  make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
+  plan_tasks
+}
+
 supervise() {
   local what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
   code=0 reduced=0 node_died=0
-  scratch=$(mktemp -d)
   find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
   say "$MILLRACE $1, results in $out_dir"
-  plan_tasks
+  begin
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
     mapfile -t again < <(resume_again "$SLURM_JOB_ID")
