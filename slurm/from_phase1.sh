@@ -1,14 +1,13 @@
 # shellcheck shell=bash
 # Phase 2's start, sourced by phase2_512.sbatch: a pipeline folder of phase 1's final U-Net and everything else of model.pipeline.
 
+# Leaves the subshell that start_from_phase1 is.
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
 
-# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: sets `start`, a folder in RUN_DIR. It is made once; a requeue finds it there, and
-# its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here. Once phase 2
+# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: makes RUN_DIR/phase1, once; a requeue finds it there, and its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here. Once phase 2
 # has checkpoints of its own, nothing of phase 1 matters to it any more: that may train on, or be gone.
-start_from_phase1() {
-  local phase1=$1 run=$2 pipeline=$3 checkpoint digest made entry
-  start=$run/phase1
+start_from_phase1() (
+  local phase1=$1 run=$2 pipeline=$3 start=$2/phase1 checkpoint digest made entry
   if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
   if [[ -e $start/FROM ]] && compgen -G "$run/checkpoints/step-*" > /dev/null; then
     say "phase 2 goes on from its own checkpoints; it began with $start, made from $(cut -d' ' -f2- "$start/FROM")"
@@ -40,4 +39,4 @@ start_from_phase1() {
   { echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   say "the U-Net starts from $checkpoint, everything else from $pipeline"
-}
+)

@@ -165,6 +165,15 @@ pause() {
 # All pauses are used up.
 storage_stays_away() { ((outages > ${#storage_pauses[@]})); }
 
+# rest SECONDS: a pause that a signal ends.
+rest() {
+  sleep "$1" &
+  sleeper=$!
+  if [[ -n $told ]]; then kill "$sleeper" 2> /dev/null; fi  # which came just before
+  await "$sleeper"
+  sleeper=""
+}
+
 # judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
@@ -176,11 +185,7 @@ judge() {
   if [[ $what == storage ]]; then count outage || true; fi
   seconds=$(pause)
   if [[ $what == storage ]]; then say "storage is away or a file is missing; start $outages after it in $seconds s"; fi
-  sleep "$seconds" &
-  sleeper=$!
-  if [[ -n $told ]]; then kill "$sleeper" 2> /dev/null; fi  # which came just before
-  await "$sleeper"
-  sleeper=""
+  rest "$seconds"
   seen_first=$what
   ls "${folders[@]}" &> /dev/null
   read -r what person_code < <(verdict "$1")

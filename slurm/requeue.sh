@@ -441,12 +441,27 @@ follow_verdict() {
   end_leaked_steps
 }
 
+# after_outages COMMAND...: its code. A job that was requeued had all that its start needs. Where that fails now, storage is away, which is
+# waited for as after 74; then the job is held. A 2 means that somebody has changed the settings.
+after_outages() {
+  local code seconds
+  for seconds in "${storage_pauses[@]}" never; do
+    code=0
+    "$@" || code=$?
+    if ((code == 0 || code == 2 || ${SLURM_RESTART_COUNT:-0} == 0)); then return "$code"; fi
+    if [[ $seconds == never ]]; then hold_job "what it began with is not there, or its storage stays away"; fi
+    say "storage is away or a file is missing; another look in $seconds s"
+    rest "$seconds"
+    if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
+  done
+}
+
 # For small files. /tmp of this node may be full, or not there.
 make_scratch() { scratch=$(mktemp -d || mktemp -d -p "$PWD"); }
 
 # Of every start, once it is known where results go.
 begin() {
-  make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
+  after_outages make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
   plan_tasks
 }
 
@@ -454,7 +469,7 @@ supervise() {
   local what person_code again
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
   code=0 reduced=0 node_died=0
-  find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
+  after_outages find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
   say "$MILLRACE $1, results in $out_dir"
   begin
   while :; do
