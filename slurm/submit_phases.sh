@@ -38,7 +38,7 @@ phase1 $phase1
 phase2 $phase2
 
 follow     squeue -j $phase1,$phase2;  tail -F $PHASE1_DIR/log/rank-00000.log;  cat $PHASE1_DIR/STATE
-stop       scancel $phase2 $phase1          both stay ended; what was reached is saved
 save now   scancel --batch --signal=USR1 $phase1    saves, goes back to the queue and continues
+stop       scancel $phase2 $phase1    both stay ended, at the last checkpoint; to keep all steps first 'save now', until $phase1 is PENDING
 resubmit   the same command: each phase continues where its folder stands, and a finished phase 1 ends at once
 HINTS
