@@ -213,15 +213,16 @@ describe_end() {
 }
 
 # What was tried since the newest checkpoint. Restarts after failures and requeues are kept in a file beside the results, because a
-# requeued job begins anew, and here, because that file may be what cannot be written. Starts after 74 (outages) count here alone.
-counted_at="" failures=0 requeues=0 outages=0
+# requeued job begins anew, and here, because that file may be what cannot be written. It holds for one job; the next one begins anew.
+# Starts after 74 (outages) count here alone. known_start: the start of the job (SLURM_RESTART_COUNT) up to which requeues are counted.
+counted_at="" failures=0 requeues=0 outages=0 known_start=0
 
 # count failure | requeue | outage | nothing: false where the file cannot be written.
 count() {
-  local file="$out_dir/restarts" reached
+  local file="$out_dir/restarts" reached job=${SLURM_JOB_ID:-none}
   reached=$(progress)
-  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)(\ ([0-9]+))?$ ]]; then
-    counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[4]:-0}
+  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
+    counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[3]} known_start=${BASH_REMATCH[4]}
   fi
   if ((reached > ${counted_at:--1})); then failures=0 requeues=0 outages=0; fi
   # 0 is also what a folder shows that cannot be read now.
@@ -231,12 +232,12 @@ count() {
     requeue) requeues=$((requeues + 1)) ;;
     outage) outages=$((outages + 1)) ;;
   esac
-  { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues" > "$file"; } 2> /dev/null
+  { mkdir -p "$out_dir" && echo "$counted_at $failures $requeues $job $known_start" > "$file"; } 2> /dev/null
 }
 
 give_up() {
   say "no progress in $1, still at $counted_at: giving up"
-  say "hint: $out_dir/restarts counts them; remove it to try again once the cause is gone"
+  say "hint: once the cause is gone, submit the job again${SLURM_JOB_ID-, after removing $out_dir/restarts, which counts them}"
 }
 
 # may_restart: false when there were enough of them.

@@ -103,6 +103,10 @@ tell_ranks() {
 # written for that, since storage may be what they hang in.
 mind_the_clock() {
   local left last
+  if taken; then
+    forgive_next_start
+    return
+  fi
   export_end_time
   if [[ -z ${MILLRACE_END_TIME:-} ]]; then return; fi
   left=$((MILLRACE_END_TIME - $(date +%s)))
@@ -130,8 +134,8 @@ nodes_of_job() {
 
 # SLURM_TASKS_PER_NODE, 3,1(x2), as numbers.
 tasks_per_node() {
-  local item
-  for item in ${SLURM_TASKS_PER_NODE//,/ }; do
+  local item spread=${SLURM_TASKS_PER_NODE:-1}
+  for item in ${spread//,/ }; do
     if [[ $item =~ ^([0-9]+)\(x([0-9]+)\)$ ]]; then
       yes "${BASH_REMATCH[1]}" | head -n "${BASH_REMATCH[2]}"
     else
@@ -155,7 +159,7 @@ deal_tasks() {
 # Decides once how many tasks each node gets: one per GPU if the job asked for no number, or for fewer than there are GPUs; else as
 # Slurm would spread them, else one.
 plan_tasks() {
-  local found node gpus i=0 total=0 spread
+  local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
   declare -gA tasks_on gpus_on
   cpus_per_task=$(patiently job_field CPUs/Task) || die 1 "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
   [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A
@@ -169,17 +173,20 @@ plan_tasks() {
   done < <(echo "$found")
   min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
-  if ((total > 0 && ${SLURM_NTASKS:-$total} <= total)); then
-    deal_tasks "${SLURM_NTASKS:-$total}"
+  mapfile -t spread < <(tasks_per_node)
+  # Some Slurms (23.02.0 to .4) do not tell their number where --ntasks-per-node does.
+  if [[ -z $tasks && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then for i in "${spread[@]}"; do tasks=$((tasks + i)); done; fi
+  if ((total > 0 && ${tasks:-$total} <= total)); then
+    deal_tasks "${tasks:-$total}"
   else
-    mapfile -t spread < <(tasks_per_node)
+    i=0
     for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
-      if [[ -n ${SLURM_NTASKS:-} ]]; then tasks_on[$node]=${spread[i]}; else tasks_on[$node]=1; fi
+      if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]}; else tasks_on[$node]=1; fi
       i=$((i + 1))
     done
   fi
-  if ((total > 0 && ${SLURM_NTASKS:-$total} != total)); then say "$SLURM_NTASKS tasks as asked for, though the job has $total GPUs"; fi
-  if ((total > 0 && ${SLURM_NTASKS:-$total} > total)); then
+  if ((total > 0 && ${tasks:-$total} != total)); then say "$tasks tasks as asked for, though the job has $total GPUs"; fi
+  if ((total > 0 && ${tasks:-$total} > total)); then
     say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"
   fi
 }
@@ -386,12 +393,32 @@ leave() {
   exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
 }
 
+# Whether Slurm itself is sending the job back, or ending it. PreemptTime shows while a preempted job has time to end (GraceTime);
+# some Slurms may show that of an earlier start.
+taken() {
+  local state at
+  state=$(job_field JobState)
+  if [[ -n $state && $state != RUNNING ]]; then return 0; fi  # in a trap, a bare return is that of what it interrupted
+  at=$(job_field PreemptTime)
+  [[ $at == [0-9]* && ! $at < $(job_field StartTime) ]]
+}
+
+# The next start is none to count: who is preempted often has not asked for too little time.
+forgive_next_start() {
+  known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
+  count nothing || true
+}
+
 requeue_job() {
-  still_ours || true  # first: what is cancelled is not counted
-  # Who is preempted often has not asked for too little time.
-  if [[ $(job_field PreemptTime) =~ ^(None)?$ ]] && ! may_requeue requeues; then
-    say "hint: --time has to leave room for the start, some steps and the lead of --signal"
-    die 1 "not given back to the queue: $1"
+  if taken; then
+    forgive_next_start
+    still_ours || true  # ends here, unless Slurm leaves it to us
+  else
+    known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
+    if ! may_requeue requeues; then
+      say "hint: --time has to leave room for the start, some steps and the lead of --signal"
+      die 1 "not given back to the queue: $1"
+    fi
   fi
   say "back to the queue: $1"
   leave requeue
@@ -462,7 +489,22 @@ make_scratch() { scratch=$(mktemp -d || mktemp -d -p "$PWD"); }
 # Of every start, once it is known where results go.
 begin() {
   after_outages make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
+  if [[ $(job_field Requeue) == 0 ]]; then
+    say "warning: Slurm will not requeue this job (--no-requeue, or the site's JobRequeue=0): its time limit ends it for good"
+    say "hint: scontrol update JobId=$SLURM_JOB_ID Requeue=1"
+  fi
+  count_this_start
   plan_tasks
+}
+
+# A start that nobody has counted or forgiven: the node of this script died, or the ranks did not leave in time. A job that comes back
+# so for ever without progress has to end, too.
+count_this_start() {
+  if ((${SLURM_RESTART_COUNT:-0} == 0)); then return; fi
+  count nothing || true  # reads what is known
+  if ((SLURM_RESTART_COUNT <= known_start)); then return; fi
+  known_start=$SLURM_RESTART_COUNT
+  may_requeue requeues || die 1 "the job does not start again"
 }
 
 supervise() {
