@@ -42,12 +42,13 @@ patiently() {
   echo "$answer"
 }
 
-# Of a heterogeneous job that this one was submitted from.
-forget_foreign_components() {
+# What the job has left that this one was submitted from: components of a heterogeneous job, a count of restarts.
+forget_foreign_numbers() {
   local shown
-  if [[ -z ${SLURM_HET_SIZE:-} ]]; then return; fi
-  shown=$(patiently scontrol show job -o "$SLURM_JOB_ID") || die 1 "scontrol does not tell what job $SLURM_JOB_ID is"
+  if [[ -z ${SLURM_HET_SIZE:-}${SLURM_RESTART_COUNT:-} ]]; then return; fi
+  shown=$(patiently scontrol show job -o "$SLURM_JOB_ID") || return
   if [[ $shown != *" HetJobId="* ]]; then unset SLURM_HET_SIZE; fi
+  if [[ $shown == *" Restarts=0 "* ]]; then unset SLURM_RESTART_COUNT; fi
 }
 
 # scontrol requeue, scancel and squeue take the id of one of an array's tasks for the whole array.
@@ -537,5 +538,5 @@ for signal in TERM USR1 USR2; do
   trap "tell $signal" "$signal"
 done
 refuse_array
-forget_foreign_components
+forget_foreign_numbers
 if [[ -z ${MILLRACE:-} ]]; then find_program; fi
