@@ -35,6 +35,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    check_tag(mark, tag);
     const bool is_text = tag == "!" || tag == "tag:yaml.org,2002:str";
     add(at(mark, is_text ? Node::string(value) : Node::scalar(value)), anchor);
   }
@@ -49,12 +50,14 @@ class TreeBuilder final : public YAML::EventHandler {
     add(known->second, YAML::NullAnchor);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
     open_.push_back({at(mark, Node::list()), anchor, {}});
   }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
     open_.push_back({at(mark, Node::map()), anchor, {}});
   }
   void OnSequenceEnd() override { close(); }
@@ -66,6 +69,14 @@ class TreeBuilder final : public YAML::EventHandler {
     YAML::anchor_t anchor;
     std::optional<Node> key;  // of a map: waits for its value
   };
+
+  // `!= A` without quotes is the value A with the tag `!=`: what stands before A must not be lost.
+  void check_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (tag.empty() || tag == "?" || tag == "!" || tag.starts_with("tag:yaml.org,2002:")) return;
+    problems_.push_back({origin(mark), fmt::format("'{}' is a YAML tag of no meaning here; put quotes around it and "
+                                                   "what belongs to it",
+                                                   tag)});
+  }
 
   std::string origin(const YAML::Mark& mark) const {
     return with_lines_ ? fmt::format("{}:{}", source_, mark.line + 1) : source_;
