@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "millrace/core/error.h"
@@ -22,10 +23,8 @@ class RecordParser {
   // The next record that is not an empty line; false at the end of the file.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
-    bytes_ = 0;
-    line_ = text_.line();
-    int byte = get();
-    while (byte == '\n' || byte == '\r') byte = get();
+    int byte = first_byte();
+    while (byte == '\n' || byte == '\r') byte = first_byte();
     if (byte == TextFile::end) return false;
     while (true) {
       byte = read_field(byte, fields.emplace_back());
@@ -34,16 +33,35 @@ class RecordParser {
     }
   }
 
+  // FILE:LINE where the record begins.
+  std::string place() const { return text_.place(line_); }
+
  private:
+  int first_byte() {
+    bytes_ = 0;
+    line_ = next_line_;
+    return get();
+  }
+
   int get() {
-    if (++bytes_ > max_row_bytes)
-      throw Error(Exit::io, fmt::format("{}: a row of more than 64 MiB", text_.place(line_)), "is a quote not closed?");
-    return text_.get();
+    if (++bytes_ > max_row_bytes) fail(Exit::io, "{}: a row of more than 64 MiB", place());
+    const int byte = next_held_ < held_.size() ? static_cast<unsigned char>(held_[next_held_++]) : get_from_text();
+    next_line_ += byte == '\n';
+    return byte;
+  }
+
+  int get_from_text() {
+    const int byte = text_.get();
+    if (holds_ && byte != TextFile::end) {
+      held_ += static_cast<char>(byte);
+      ++next_held_;
+    }
+    return byte;
   }
 
   // Takes the field that starts with `byte` and returns what ended it: the delimiter, a line end or the file's end.
   int read_field(int byte, std::string& field) {
-    if (byte == '"') byte = read_quoted(field);
+    if (byte == '"') byte = read_quoted_or_go_back(field);
     while (byte != delimiter_ && byte != '\n' && byte != TextFile::end) {
       if (byte == '\r') {
         byte = get();
@@ -57,20 +75,49 @@ class RecordParser {
     return byte;
   }
 
-  // Takes the field behind an opening quote and returns the byte behind the closing one.
-  int read_quoted(std::string& field) {
-    while (true) {
+  // NOTE [Quotes that are none]: files written without quoting (pandas' QUOTE_NONE, most TSVs of captions) hold fields
+  // that begin with a quote. Taken for an opening one it would swallow rows up to the next quote of the file, or all of
+  // them. So a field over several lines has to end right behind its closing quote; else its first quote is text.
+  int read_quoted_or_go_back(std::string& field) {
+    if (next_held_ > held_.size() / 2) {  // not each time: that would move the rest again and again
+      held_.erase(0, next_held_);
+      next_held_ = 0;
+    }
+    const auto bytes = bytes_, line = next_line_;
+    const std::size_t start = next_held_;
+    holds_ = true;
+    const auto after = read_quoted(field);
+    holds_ = false;
+    if (after) return *after;
+    bytes_ = bytes;
+    next_line_ = line;
+    next_held_ = start;
+    field = '"';
+    return get();
+  }
+
+  // Takes the field behind an opening quote and returns the byte behind the closing one; nothing when there is none.
+  std::optional<int> read_quoted(std::string& field) {
+    const auto first_line = next_line_;
+    while (bytes_ + 1 < max_row_bytes) {
       int byte = get();
-      if (byte == '"' && (byte = get()) != '"') return byte;
-      if (byte == TextFile::end) fail(Exit::io, "{}: a quote that is never closed", text_.place(line_));
+      if (byte == '"' && (byte = get()) != '"') {
+        const bool ends = byte == delimiter_ || byte == '\n' || byte == '\r' || byte == TextFile::end;
+        return ends || next_line_ == first_line ? std::optional(byte) : std::nullopt;
+      }
+      if (byte == TextFile::end) break;
       field += static_cast<char>(byte);
     }
+    return std::nullopt;
   }
 
   TextFile& text_;
   const int delimiter_;
-  std::size_t bytes_ = 0;   // of the record at hand
-  std::uint64_t line_ = 1;  // that it starts in
+  std::uint64_t bytes_ = 0;                 // of the record at hand
+  std::uint64_t line_ = 1, next_line_ = 1;  // that the record starts in, that the next byte is in
+  std::string held_;                        // bytes that may be read again, or will be
+  std::size_t next_held_ = 0;
+  bool holds_ = false;  // what comes from the file is kept in held_
 };
 
 Cell cell_of(const nlohmann::json& value) {
@@ -95,7 +142,7 @@ Cell cell_of(const nlohmann::json& value) {
 
 // One row before columns are chosen.
 struct Row {
-  bool damaged = false;
+  std::string damage;               // why it cannot be used; empty = it can
   std::vector<std::string> fields;  // of CSV, TSV and TXT
   nlohmann::json object;            // of JSONL
 };
@@ -114,20 +161,25 @@ std::optional<ListFormat> list_format(std::string_view path) {
 class ListReader::Impl {
  public:
   Impl(const fs::path& path, std::vector<std::string> columns)
-      : format_(format_of(path)), text_(path), records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
-    read_schema();
-    chosen_ = columns.empty() ? schema_ : std::move(columns);
+      : path_(path), format_(format_of(path)), text_(path), records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
+    if (format_ == ListFormat::txt) schema_ = {"url"};
+    if (format_ == ListFormat::csv || format_ == ListFormat::tsv) records_.next(schema_);
+    chosen_ = columns.empty() ? schema() : std::move(columns);
     if (format_ == ListFormat::jsonl) return;
     for (const std::string& name : chosen_) positions_.push_back(position_of(name, path));
   }
 
-  const std::vector<std::string>& schema() const { return schema_; }
+  const std::vector<std::string>& schema() {
+    if (format_ == ListFormat::jsonl && schema_.empty()) schema_ = first_keys();
+    return schema_;
+  }
+  const std::string& damage() const { return row_.damage; }
   std::uint64_t damaged_rows() const { return damaged_rows_; }
 
   std::optional<std::vector<Cell>> next() {
     if (!read_row()) return std::nullopt;
     std::vector<Cell> cells(chosen_.size());
-    for (std::size_t i = 0; i < cells.size() && !row_.damaged; ++i) {
+    for (std::size_t i = 0; i < cells.size() && row_.damage.empty(); ++i) {
       if (format_ != ListFormat::jsonl) {
         cells[i] = row_.fields[positions_[i]];
       } else if (const auto found = row_.object.find(chosen_[i]); found != row_.object.end()) {
@@ -150,17 +202,16 @@ class ListReader::Impl {
                 "lists are .csv, .tsv, .jsonl, .txt, or these with .gz");
   }
 
-  void read_schema() {
-    if (format_ == ListFormat::txt) {
-      schema_ = {"url"};
-    } else if (format_ == ListFormat::jsonl) {
-      has_peeked_ = read_row();
-      if (has_peeked_ && !row_.damaged) {
-        for (const auto& [name, value] : row_.object.items()) schema_.push_back(name);
-      }
-    } else {
-      records_.next(schema_);
+  // A key that a row lacks may be in the next one.
+  std::vector<std::string> first_keys() const {
+    constexpr int rows = 1000;
+    Impl other(path_, {"any"});
+    std::set<std::string> keys;
+    for (int row = 0; row < rows && other.read_row(); ++row) {
+      if (!other.row_.damage.empty()) continue;
+      for (const auto& [name, value] : other.row_.object.items()) keys.insert(name);
     }
+    return {keys.begin(), keys.end()};
   }
 
   std::size_t position_of(const std::string& name, const fs::path& path) const {
@@ -172,18 +223,20 @@ class ListReader::Impl {
 
   // Makes row_ the next row; false at the end of the file.
   bool read_row() {
-    if (std::exchange(has_peeked_, false)) return true;
+    row_.damage.clear();
     const bool found = format_ == ListFormat::jsonl ? read_object()
                        : format_ == ListFormat::txt ? read_url()
                                                     : read_record();
-    damaged_rows_ += found && row_.damaged;
+    damaged_rows_ += found && !row_.damage.empty();
     return found;
   }
 
   bool read_record() {
-    const bool found = records_.next(row_.fields);
-    row_.damaged = row_.fields.size() != schema_.size();
-    return found;
+    if (!records_.next(row_.fields)) return false;
+    const std::size_t fields = row_.fields.size();
+    if (fields != schema_.size())
+      row_.damage = fmt::format("{}: {} fields instead of {}", records_.place(), fields, schema_.size());
+    return true;
   }
 
   bool read_url() {
@@ -192,7 +245,7 @@ class ListReader::Impl {
   }
 
   bool read_line(std::string& line) {
-    while (text_.get_line(line)) {
+    for (line_number_ = text_.line(); text_.get_line(line); line_number_ = text_.line()) {
       if (line.find_first_not_of(" \t") != std::string::npos) return true;
     }
     return false;
@@ -200,15 +253,17 @@ class ListReader::Impl {
 
   bool read_object() {
     if (!read_line(line_)) return false;
+    const std::string place = text_.place(line_number_);
     try {
-      row_.object = parse_json(line_, text_.place(text_.line()));
-      row_.damaged = !row_.object.is_object();
-    } catch (const Error&) {
-      row_.damaged = true;
+      row_.object = parse_python_json(line_, place);
+      if (!row_.object.is_object()) row_.damage = place + " does not hold a JSON object";
+    } catch (const Error& error) {
+      row_.damage = error.what();
     }
     return true;
   }
 
+  const fs::path path_;
   const ListFormat format_;
   TextFile text_;
   RecordParser records_;
@@ -216,7 +271,7 @@ class ListReader::Impl {
   std::vector<std::size_t> positions_;  // chosen column -> field
   Row row_;
   std::string line_;
-  bool has_peeked_ = false;  // row_ is the first row, read for its keys
+  std::uint64_t line_number_ = 1;
   std::uint64_t damaged_rows_ = 0;
 };
 
@@ -236,6 +291,10 @@ std::optional<std::vector<Cell>> ListReader::next() {
 
 std::uint64_t ListReader::skip(std::uint64_t rows) {
   return impl_->skip(rows);
+}
+
+const std::string& ListReader::damage() const {
+  return impl_->damage();
 }
 
 std::uint64_t ListReader::damaged_rows() const {

@@ -9,7 +9,8 @@
 #include "millrace/core/files.h"
 #include "millrace/io/parquet.h"
 
-// Rows of text files: CSV and TSV with a header (quotes as in RFC 4180), JSON lines, plain lines; each also gzipped.
+// Rows of text files: CSV and TSV with a header (quotes as in RFC 4180), JSON lines (as Python's json reads them),
+// plain lines; each also gzipped.
 namespace millrace {
 
 // What a file's name says: .csv, .tsv, .jsonl or .ndjson, .txt, each also with .gz behind it; nothing for others.
@@ -22,6 +23,8 @@ std::optional<ListFormat> list_format(std::string_view path);
 //   JSONL     cells are null, booleans, numbers, texts; a list or a map is its JSON text. A key that a row lacks: null.
 //   TXT       one text column `url`.
 // A damaged row (too few or too many fields, a line that is no JSON object) brings nulls alone and is counted.
+// A quote that opens a field of CSV or TSV has to be closed: at the end of a field where that lies in another line,
+// else it is a character like any other, as in files that were written without quoting.
 class ListReader {
  public:
   // `columns` = the columns that rows bring, in that order; empty = all of schema(). Error(io) when CSV, TSV or TXT
@@ -31,12 +34,14 @@ class ListReader {
   ListReader(ListReader&&) noexcept;
   ListReader& operator=(ListReader&&) noexcept;
 
-  // Every column: the header's names; of JSONL the keys of the first row.
+  // Every column: the header's names; of JSONL the keys of the first 1000 rows, for which the file is read once more.
   const std::vector<std::string>& schema() const;
   // The next row's cells, one per chosen column; nothing at the end.
   std::optional<std::vector<Cell>> next();
   // Passes over up to `rows` rows and returns how many there were.
   std::uint64_t skip(std::uint64_t rows);
+  // Why the row that next() gave last is damaged; empty when it is not.
+  const std::string& damage() const;
   // Damaged rows among those read or skipped so far.
   std::uint64_t damaged_rows() const;
 
