@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "millrace/core/error.h"
 #include "millrace/core/visible.h"
+#include "millrace/io/json.h"
 
 namespace millrace {
 
@@ -185,35 +185,6 @@ std::string shorten(std::string_view utf8) {
   return visible(utf8.substr(0, static_cast<std::size_t>(end))) + "...";
 }
 
-// img2dataset writes bare NaN and Infinity, which are no JSON: NaN becomes null, Infinity the largest number.
-std::string replace_non_finite(std::string_view text) {
-  static constexpr std::pair<std::string_view, std::string_view> words[] = {
-      {"NaN", "null"}, {"-Infinity", "-1.7976931348623157e308"}, {"Infinity", "1.7976931348623157e308"}};
-  std::string out;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size();) {
-    std::string_view copied = text.substr(i, 1);
-    std::size_t used = 1;
-    if (in_string) {
-      if (text[i] == '\\') used = std::min<std::size_t>(2, text.size() - i);
-      copied = text.substr(i, used);
-      in_string = text[i] != '"';
-    } else if (text[i] == '"') {
-      in_string = true;
-    } else {
-      for (const auto& [word, replacement] : words) {
-        if (!text.substr(i).starts_with(word)) continue;
-        copied = replacement;
-        used = word.size();
-        break;
-      }
-    }
-    out += copied;
-    i += used;
-  }
-  return out;
-}
-
 }  // namespace
 
 bool Filter::Term::holds(const Value& value) const {
@@ -245,10 +216,10 @@ bool Filter::Condition::holds(const std::optional<Value>& value) const {
   return value && std::all_of(terms.begin(), terms.end(), [&](const Term& term) { return term.holds(*value); });
 }
 
-// A sample's metadata, parsed.
+// A sample's metadata, parsed. img2dataset writes bare NaN and Infinity, as Python does.
 class Filter::Metadata {
  public:
-  explicit Metadata(std::string_view text) : object_(json::parse(replace_non_finite(text), nullptr, false)) {}
+  explicit Metadata(std::string_view text) : object_(json::parse(from_python_json(text), nullptr, false)) {}
 
   bool is_object() const { return object_.is_object(); }
 

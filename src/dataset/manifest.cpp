@@ -108,7 +108,9 @@ void check_columns(const Manifest& manifest, const SourceConfig& source) {
   for (const Archive& archive : manifest.archives) {
     if (!is_table(archive.path)) return;
     try {
-      choose_columns(table_columns(archive.path), source, archive.path);
+      const std::vector<TableColumn> table = table_columns(archive.path);
+      if (table.empty()) continue;
+      choose_columns(table, source, archive.path);
       return;
     } catch (const AccessError&) {
       throw;

@@ -31,6 +31,7 @@ class ListTable final : public Table {
     row_ += cells.has_value();
     return cells;
   }
+  std::string damage() const override { return reader_.damage(); }
   std::uint64_t skip(std::uint64_t rows) override {
     const std::uint64_t start = row_;
     while (row_ - start < rows && reader_.skip(1)) ++row_;

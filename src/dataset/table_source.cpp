@@ -67,7 +67,11 @@ class TableReader final : public SplitReader {
     auto row = split_.next();
     if (!row) return std::nullopt;
     if (auto* rejected = std::get_if<Rejected>(&*row)) return std::move(*rejected);
-    auto& [number, cells] = std::get<TableSplitReader::Row>(*row);
+    auto& [number, cells, damage] = std::get<TableSplitReader::Row>(*row);
+    if (!damage.empty()) {
+      const auto reason = split_.is_untyped() ? RejectReason::missing_image : RejectReason::bad_json;
+      return Rejected{name_row(archive_, fmt::to_string(number)), reason, std::move(damage)};
+    }
     return to_row(std::move(cells), number);
   }
 
@@ -148,7 +152,12 @@ std::unique_ptr<SplitReader> TableSource::open(const Split& split, std::uint64_t
 
 std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uint64_t first_row) const {
   const Archive& archive = manifest_.archives.at(split.archive);
-  const SampleColumns columns = choose_columns(table_columns(archive.path), config_, archive.path);
+  const std::vector<TableColumn> table = table_columns(archive.path);
+  if (table.empty()) {
+    if (count_table_rows(archive.path, 1) == 0) return make_empty_reader();
+    fail(Exit::io, "{}: none of its first rows can be read", archive.path);
+  }
+  const SampleColumns columns = choose_columns(table, config_, archive.path);
   warn_of_missing_fields(columns, archive.path);
   return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
                                        split, first_row);

@@ -33,7 +33,8 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
   if (ended_ || (archive_.limit && next_ >= *archive_.limit)) return std::nullopt;
   try {
     table_->skip(next_ - table_->row());
-    if (auto cells = table_->next()) return Row{std::exchange(next_, next_ + stride_), std::move(*cells)};
+    if (auto cells = table_->next())
+      return Row{std::exchange(next_, next_ + stride_), std::move(*cells), table_->damage()};
     ended_ = true;
     return std::nullopt;
   } catch (const AccessError&) {
@@ -43,6 +44,10 @@ std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::n
     if (table_->row() != next_) return std::nullopt;
     return broken_archive(archive_, error.what());
   }
+}
+
+std::unique_ptr<SplitReader> make_empty_reader() {
+  return std::make_unique<BrokenReader>(std::nullopt);
 }
 
 std::unique_ptr<SplitReader> make_broken_reader(const Archive& archive, const Split& split, std::uint64_t first_row,

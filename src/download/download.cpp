@@ -142,6 +142,8 @@ class Downloader {
 
   void settle(Arrival arrival) {
     Shard& shard = *arrival.shard;
+    if (const std::string& damage = shard.row(arrival.index).damage; !damage.empty())
+      arrival.result = Failure{FailureKind::bad_url, damage};
     auto* const body = std::get_if<std::string>(&arrival.result);
     auto image = body ? prepare_image(std::move(*body), shard.row(arrival.index).hash, config_)
                       : std::variant<StoredImage, Failure>(std::get<Failure>(std::move(arrival.result)));

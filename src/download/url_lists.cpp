@@ -107,6 +107,10 @@ UrlLists::UrlLists(const DownloadConfig& config) : config_(config), files_(expan
 UrlLists::Source UrlLists::open(const fs::path& path) const {
   const Schema schema = schema_of(path);
   const DownloadConfig::Columns& wanted = config_.columns;
+  if (schema.names.empty() && !is_table(path.string())) {
+    ListReader list(path);
+    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false};
+  }
   const bool is_plain = !is_table(path.string()) && list_format(path.string()) == ListFormat::txt;
 
   std::vector<std::string> columns = {is_plain ? "url" : get_column(schema.names, wanted.url, "url", path)};
@@ -191,6 +195,7 @@ bool UrlLists::skip() {
 
 ListRow UrlLists::make_row(std::vector<Cell> cells) const {
   ListRow row;
+  if (const auto* const list = std::get_if<ListReader>(&source_->reader)) row.damage = list->damage();
   row.url = std::visit(ToText(), cells[0]);
   if (source_->hash) row.hash = std::visit(ToText(), cells[*source_->hash]);
   if (source_->caption && !std::holds_alternative<std::monostate>(cells[*source_->caption]))

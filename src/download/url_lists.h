@@ -21,6 +21,7 @@ struct ListRow {
   std::string url, hash;
   std::optional<std::string> caption;
   std::vector<Cell> others;
+  std::string damage;  // why nothing else is here; empty = it is
 };
 
 // Some rows of one list, which become one archive. Texts are UTF-8.

@@ -85,7 +85,7 @@ class LatentTableReader final : public SplitReader {
     auto row = split_.next();
     if (!row) return std::nullopt;
     if (auto* rejected = std::get_if<Rejected>(&*row)) return std::move(*rejected);
-    const auto& [number, cells] = std::get<TableSplitReader::Row>(*row);
+    const auto& [number, cells, damage] = std::get<TableSplitReader::Row>(*row);
     return to_row(name_row(archive_, fmt::to_string(number)), cells[0], cells[1]);
   }
 

@@ -188,6 +188,43 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
 }
 
+TEST(ListSource, ADamagedRowIsAloneAndSaysWhy) {
+  TempFolder folder;
+  folder.write("a.csv", "path,caption\n0.jpg,zero\n1.jpg\n2.jpg,\"two\n3.jpg,three\n");
+  folder.write("b.jsonl",
+               "{\"path\": \"0.jpg\"\n"
+               "{\"path\": \"1.jpg\"}\n"
+               "{\"path\": \"2.jpg\", \"caption\": \"two\", \"punsafe\": NaN}\n"
+               "{\"path\": \"3.jpg\", \"caption\": \"three\", \"punsafe\": 0.1}\n");
+  SourceConfig config = config_of(Type::csv, folder.path(""));
+  const Manifest manifest = manifest_of(config);
+  config.filters = {{"punsafe", "<0.5"}};
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/0=zero", "a/1:missing_image", "a/2=\"two", "a/3=three"));
+  EXPECT_THAT(rows_of(*source, {1, 0, 1}), ElementsAre("b/0:bad_json", "b/1:missing_caption", "b/2=two", "b/3=three"));
+  const auto detail_of = [&](std::uint32_t archive, std::uint64_t row) {
+    return std::get<Rejected>(*source->open({archive, 0, 1}, row)->next()).detail;
+  };
+  EXPECT_EQ(detail_of(0, 1), folder.path("a.csv:3: 1 fields instead of 2"));
+  EXPECT_THAT(detail_of(1, 0), HasSubstr("b.jsonl:1 is not valid JSON"));
+  const auto reader = source->open({1, 0, 1}, 3);
+  EXPECT_EQ(std::get<RawSample>(*reader->next()).json, R"({"punsafe":0.1})") << "which the first row does not have";
+}
+
+// Spark writes a list without a byte for a part without rows.
+TEST(ListSource, AListWithoutRowsHasNoneAndNoColumns) {
+  TempFolder folder;
+  for (const char* name : {"a.csv", "b.jsonl"}) folder.write(name, "");
+  folder.write("c.csv", "path,caption\n0.jpg,zero\n");
+  SourceConfig config = config_of(Type::csv, folder.path(""));
+  config.columns.key = "path";
+  const Manifest manifest = manifest_of(config);
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre());
+  EXPECT_THAT(rows_of(*source, {1, 0, 1}), ElementsAre());
+  EXPECT_THAT(rows_of(*source, {2, 0, 1}), ElementsAre("c/0.jpg=zero"));
+}
+
 TEST(ListSource, LanesResumeAndLimit) {
   TempFolder folder;
   std::string text = "url\tcaption\n";

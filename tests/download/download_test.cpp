@@ -213,6 +213,18 @@ TEST(Download, HashesAndOptOutsAreCounted) {
   EXPECT_EQ(run_download(config, Group(), 1).counts.successes, 2);
 }
 
+TEST(Download, ADamagedRowFailsWithItsReason) {
+  const TempDir dir;
+  TestServer server(serve_images);
+  const fs::path list = dir.write("list.jsonl", "{\"url\":\"" + server.url("/rgb.png") + "\",\"p\":NaN}\n[1]\n");
+  DownloadConfig config = local_config(list, dir / "out");
+  config.columns.caption.reset();
+  EXPECT_EQ(run_download(config, Group(), 1).counts.successes, 1);
+  const json stats = json::parse(read_file(dir / "out" / "00000_stats.json"));
+  EXPECT_EQ(stats["status_dict"],
+            (json{{"success", 1}, {"bad URL: " + list.string() + ":2 does not hold a JSON object", 1}}));
+}
+
 TEST(Download, AFullOrForbiddenDiskIsAnErrorThatNamesIt) {
   const TempDir dir;
   TestServer server(serve_images);

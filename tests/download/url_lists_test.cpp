@@ -42,6 +42,27 @@ TEST(UrlLists, EachFileIsCutByItself) {
   EXPECT_EQ(shards_of(config_of({(dir / "{d,a}.txt").string()}, 10)), "0:e f|1:a b c");
 }
 
+TEST(UrlLists, AListWithoutRowsHasNoneAndNoColumns) {
+  const TempDir dir;
+  dir.write("a.csv", "");
+  dir.write("b.csv", "url\na\n");
+  dir.write("c.jsonl", "");
+  const DownloadConfig config = config_of({dir.path().string()});
+  EXPECT_EQ(shards_of(config), "0:a");
+  UrlLists lists(config);
+  EXPECT_TRUE(lists.skip());
+  EXPECT_FALSE(lists.skip());
+}
+
+TEST(UrlLists, ADamagedRowSaysWhy) {
+  const TempDir dir;
+  dir.write("a.jsonl", "{{\n{\"url\":\"u\",\"p\":NaN}\n");
+  const auto rows = UrlLists(config_of({dir.path().string()})).read().rows;
+  EXPECT_NE(rows.at(0).damage.find("a.jsonl:1 is not valid JSON"), std::string::npos) << rows.at(0).damage;
+  EXPECT_EQ(rows.at(1).damage, "");
+  EXPECT_EQ(rows.at(1).url, "u");
+}
+
 TEST(UrlLists, WhatIsSkippedIsNumberedTheSame) {
   const TempDir dir;
   dir.write("a.txt", "a\nb\nc\nd\ne\n");

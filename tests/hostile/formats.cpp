@@ -66,15 +66,15 @@ void add_parquets(std::vector<File>& files) {
 }
 
 void add_lists(std::vector<File>& files) {
-  files.push_back({"empty.csv", "", "error"});
-  files.push_back({"never_closed.csv", "image,caption\n\"" + std::string(1 << 20, 'x'), "archive_error"});
+  files.push_back({"empty.csv", "", "nothing"});
+  files.push_back({"never_closed.csv", "image,caption\n\"" + std::string(1 << 20, 'x'), "missing_image"});
   files.push_back({"too_few_fields.csv", "image,caption\nx.jpg\n", "missing_image"});
   files.push_back({"commands.csv", "image,caption\n|id,a\npipe:id,b\n$(id),c\n", "missing_image"});
   files.push_back({"goes_up.csv", "image,caption\n../../../../../etc/passwd,a\n", "not_an_image"});
   files.push_back({"device.csv", "image,caption\n/dev/zero,a\n/dev/stdin,b\n/proc/self/mem,c\n", "missing_image"});
   files.push_back({"nul.csv", "image,caption\nx\0y.jpg,a\n"s, "missing_image"});
-  files.push_back({"not_json.jsonl", "{\"image\":\"x\",\"caption\":\"c\"}\n{{{\n", "missing_image"});
-  files.push_back({"deep.jsonl", "{\"image\":" + repeat("[", 100000) + "\n", "error"});
+  files.push_back({"not_json.jsonl", "{\"image\":\"x\",\"caption\":\"c\"}\n{{{\n", "bad_json missing_image"});
+  files.push_back({"deep.jsonl", "{\"image\":" + repeat("[", 100000) + "\n", "archive_error"});
 }
 
 }  // namespace

@@ -260,8 +260,8 @@ std::vector<File> tars_with_metadata() {
   files.push_back({"json_long_number.tar", with_json(R"({"w":)" + std::string(500000, '9') + "}"), "bad_json"});
   files.push_back({"json_infinity.tar", with_json(R"({"w":-Infinity})"), "filtered"});
   files.push_back({"json_nul.tar", with_json(std::string("{\"w\":\0 1}", 9)), "bad_json"});
-  files.push_back({"json_not_utf8.tar", with_json("{\"w\":\"\xFF\xC0\x80\"}"), "bad_json"});
-  files.push_back({"json_lone_surrogate.tar", with_json(R"({"w":"\ud800"})"), "bad_json"});
+  files.push_back({"json_not_utf8.tar", with_json("{\"w\":\"\xFF\xC0\x80\"}"), "filtered"});
+  files.push_back({"json_lone_surrogate.tar", with_json(R"({"w":"\ud800"})"), "filtered"});
   files.push_back({"json_two_keys.tar", with_json(R"({"w":9,"w":1})"), "filtered"});
   files.push_back({"json_list.tar", with_json("[1,2]"), "bad_json"});
   files.push_back({"json_empty.tar", with_json(""), "bad_json"});

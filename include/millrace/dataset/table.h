@@ -22,6 +22,8 @@ class Table {
   virtual ~Table() = default;
   // The next row's cells, one per chosen column; nothing at the end.
   virtual std::optional<std::vector<Cell>> next() = 0;
+  // Why the row that next() gave last has nulls alone: it is damaged. Empty when it is not.
+  virtual std::string damage() const { return {}; }
   // Passes over up to `rows` rows and returns how many there were.
   virtual std::uint64_t skip(std::uint64_t rows) = 0;
   // Number of the row that next() gives; after an Error, of the first one that cannot be read.
@@ -33,6 +35,7 @@ class Table {
 // By its suffix: .parquet, .csv, .tsv, .jsonl, and the lists with .gz behind it.
 bool is_table(std::string_view path);
 
+// None of a list without a row, or without one that can be read among its first.
 std::vector<TableColumn> table_columns(const std::string& path);
 std::unique_ptr<Table> open_table(const std::string& path, const std::vector<std::string>& columns,
                                   ParquetLists lists = ParquetLists::text);

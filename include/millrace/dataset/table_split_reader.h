@@ -18,6 +18,7 @@ class TableSplitReader {
   struct Row {
     std::uint64_t number;  // of the archive
     std::vector<Cell> cells;
+    std::string damage;  // why they are all null, see Table
   };
 
   // `archive` must outlive the split.
@@ -34,6 +35,8 @@ class TableSplitReader {
   bool ended_ = false;
 };
 
+// Stands for a table without rows.
+std::unique_ptr<SplitReader> make_empty_reader();
 // Stands for a table of which nothing can be read: its first row is Rejected.
 std::unique_ptr<SplitReader> make_broken_reader(const Archive& archive, const Split& split, std::uint64_t first_row,
                                                 const std::string& why);
