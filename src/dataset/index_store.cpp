@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int format = 1;
+constexpr int format = 2;  // 1 called archives with a sparse member compressed
 
 // What an index is only valid for.
 struct Stamp {

@@ -15,7 +15,7 @@ struct TarIndex {
     bool operator==(const Extent&) const = default;
   };
   std::vector<Extent> samples;
-  bool plain = true;                      // else the file is compressed, or sparse, and extents are unknown
+  bool plain = true;                      // else the file is compressed, and extents are unknown
   std::map<std::uint64_t, int> repeated;  // position in `samples` -> 2 for a key's second sample, 3...
   std::optional<std::string> broken;      // why the archive could not be read to its end
   bool operator==(const TarIndex&) const = default;

@@ -8,6 +8,8 @@
 #include "archive_handle.h"
 #include "archive_input.h"
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "tar_names.h"
 #include "utf8_locale.h"
@@ -28,6 +30,10 @@ struct Member {
 // libarchive's warnings are about attributes that nobody reads here; a header to be "retried" is a damaged one.
 bool is_usable(int result) {
   return result == ARCHIVE_OK || result == ARCHIVE_WARN;
+}
+
+std::uint64_t end_of_block(std::uint64_t byte) {
+  return (byte + block_bytes - 1) / block_bytes * block_bytes;
 }
 
 bool has_field(const TarSample& sample, const std::string& field) {
@@ -83,6 +89,7 @@ class TarReader::Impl {
   }
 
   const std::optional<BrokenArchive>& error() const { return error_; }
+  std::uint64_t unread_bytes() const { return unread_bytes_; }
 
  private:
   Impl(std::string name, TarOptions options, std::nullptr_t)
@@ -142,15 +149,14 @@ class TarReader::Impl {
 
   // Reads the member at hand into `bytes` or passes over it; false when it is not all there.
   bool consume(bool want_bytes, std::string& bytes) {
-    const bool can_seek = file_bytes_ != std::numeric_limits<std::uint64_t>::max() && stored_as_is_;
     member_end_ = 0;
-    if (can_seek) {
+    if (is_plain_file() && stored_as_is_) {
       const auto start = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0));
       if (entry_bytes_ > file_bytes_ || start > file_bytes_ - entry_bytes_) {
         set_broken("cut short within a member");
         return false;
       }
-      member_end_ = start + (entry_bytes_ + block_bytes - 1) / block_bytes * block_bytes;
+      member_end_ = end_of_block(start + entry_bytes_);
       if (!want_bytes) return true;
     }
     const void* block = nullptr;
@@ -172,6 +178,8 @@ class TarReader::Impl {
     // Cut within the zeros that fill up the last block: the archive is broken, this member is whole.
     const bool whole = result == ARCHIVE_EOF || received == entry_bytes_;
     if (want_bytes && whole) bytes.resize(entry_bytes_, '\0');
+    if (is_plain_file() && whole && member_end_ == 0)  // of a sparse member, whose size says nothing about it
+      member_end_ = end_of_block(static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0)));
     return whole;
   }
 
@@ -196,8 +204,23 @@ class TarReader::Impl {
     input_->finish();
     input_->check_storage();
     if (input_->failure()) error_ = BrokenArchive{fmt::format("{}, after the end of the archive", *input_->failure())};
+    look_behind_end();
     return nullptr;
   }
+
+  // Archives put together by cat: only the first is one. Some tars end in more zeros than the mark has.
+  void look_behind_end() {
+    constexpr std::uint64_t look = 1 << 20;
+    const auto end = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0));
+    if (!is_plain_file() || end + look >= file_bytes_) return;
+    std::vector<std::byte> bytes(look);
+    bytes.resize(InputFile(local_path(name_)).read_at(end, bytes));
+    if (std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; })) return;
+    unread_bytes_ = file_bytes_ - end;
+    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
+  }
+
+  bool is_plain_file() const { return file_bytes_ != std::numeric_limits<std::uint64_t>::max(); }
 
   std::nullptr_t set_broken(const char* why) {
     input_->check_storage();
@@ -217,9 +240,10 @@ class TarReader::Impl {
   std::optional<Member> pending_;  // header read, bytes not yet
   bool in_member_ = false;         // libarchive stands within a member
   std::uint64_t entry_begin_ = 0, entry_bytes_ = 0;
-  std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown
+  std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown, as in a stream
   bool stored_as_is_ = true;      // not sparse
   bool at_end_ = false, has_end_mark_ = false;
+  std::uint64_t unread_bytes_ = 0;
   std::vector<std::string> fields_before_;  // of the last complete sample
   std::optional<BrokenArchive> error_;
 };
@@ -244,6 +268,10 @@ std::uint64_t TarReader::skip(std::uint64_t samples) {
 
 const std::optional<BrokenArchive>& TarReader::error() const {
   return impl_->error();
+}
+
+std::uint64_t TarReader::unread_bytes() const {
+  return impl_->unread_bytes();
 }
 
 std::uint64_t count_rows(const std::string& url) {

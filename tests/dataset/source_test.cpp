@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "io/tar_bytes.h"
 #include "millrace/core/error.h"
 #include "millrace/dataset/source.h"
 #include "millrace/loader/sources.h"
@@ -139,6 +140,38 @@ INSTANTIATE_TEST_SUITE_P(Archives, LanesAndResume,
                            std::replace(name.begin(), name.end(), ' ', '_');
                            return name;
                          });
+
+// GNU tar --sparse: 512 zeros that are not there, then 512 bytes.
+std::string sparse_member(const std::string& name) {
+  std::string header = test::tar_header(name, 512, 'S');
+  const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  put(257, std::string("ustar  \0", 8));
+  put(386, "00000001000 00000001000 ");
+  put(483, "00000002000 ");
+  put(148, "        ");
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  put(148, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  return header + std::string(512, 'x');
+}
+
+TEST(WebDataset, AnArchiveWithASparseMemberIsReadInSplits) {
+  TempFolder folder;
+  std::string tar;
+  for (const char* key : {"0", "1", "2", "3"}) {
+    const std::string name = key;
+    tar += name == "1" || name == "3" ? sparse_member(name + ".jpg") : test::tar_member(name + ".jpg", "J");
+    tar += test::tar_member(name + ".txt", "t" + name);
+  }
+  folder.write("a.tar", tar + test::tar_end());
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/0=t0", "a/1=t1", "a/2=t2", "a/3=t3"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 2}), ElementsAre("a/0=t0", "a/2=t2"));
+  EXPECT_THAT(rows_of(*source, {0, 1, 2}), ElementsAre("a/1=t1", "a/3=t3"));
+  EXPECT_EQ(std::get<RawSample>(*source->open({0, 1, 2}, 1)->next()).image,
+            std::string(512, '\0') + std::string(512, 'x'));
+}
 
 TEST(WebDataset, StreamsResumeByReadingOn) {
   TempFolder folder;

@@ -126,6 +126,15 @@ TEST(TarDamage, ARepeatedFieldStartsANewSample) {
 TEST(TarDamage, MembersAfterTheEndMarkDoNotCount) {
   const ScratchDirectory scratch;
   EXPECT_EQ(read(scratch.write("two.tar", three_samples() + three_samples())).keys, keys_up_to(3));
+  const auto unread_bytes = [&](const std::string& bytes) {
+    TarReader reader(scratch.write("a.tar", bytes).string());
+    EXPECT_EQ(reader.skip(10), 3u);
+    return reader.unread_bytes();
+  };
+  const std::string large = tar_member("003.jpg", std::string(2 << 20, 'x')) + tar_end();
+  EXPECT_EQ(unread_bytes(three_samples() + std::string(10240, '\0') + large) / 1000, (10240 + large.size()) / 1000);
+  EXPECT_EQ(unread_bytes(three_samples() + std::string(2 << 20, '\0')), 0u) << "nothing but zeros";
+  EXPECT_EQ(unread_bytes(three_samples()), 0u);
 }
 
 TEST(TarDamage, ClaimsOfHugeSizesAllocateNothing) {

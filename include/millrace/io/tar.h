@@ -51,6 +51,9 @@ class TarReader {
   std::uint64_t skip(std::uint64_t samples);
   // Set once the readable part has ended before the archive's end mark, or the command behind it has failed.
   const std::optional<BrokenArchive>& error() const;
+  // Of a plain file, behind the end mark where that was reached; 0 when it is little, or zeros. A warning tells of
+  // them.
+  std::uint64_t unread_bytes() const;
 
  private:
   class Impl;

@@ -94,6 +94,8 @@ json inspect_archive(const stdfs::path& path, const InspectOptions& options) {
     survey(*sample, samples);
   }
   if (reader.error()) report["problems"].push_back(reader.error()->message);
+  if (const auto unread = reader.unread_bytes())
+    report["problems"].push_back(fmt::format("{} bytes behind the end mark, which nothing reads", unread));
   report["rows"] = rows;
   report["fields"] = fields;
   samples.finish(report, path);
