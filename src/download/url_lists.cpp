@@ -21,7 +21,8 @@ bool is_table(const std::string& name) {
 std::vector<fs::path> lists_in(const fs::path& directory) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().string();
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.')) continue;  // of another program: macOS writes ._NAME beside NAME
     if (entry.is_regular_file() && (is_table(name) || list_format(name))) files.push_back(entry.path());
   }
   if (files.empty()) {

@@ -32,6 +32,7 @@ TEST(UrlLists, EachFileIsCutByItself) {
   dir.write("a.txt", "a\nb\nc\n");
   dir.write("b.txt", "d\n");
   dir.write("c.txt", "");
+  dir.write("._a.txt", "Mac OS X");
   dir.write("d.txt", "e\nf\n");
   DownloadConfig config = config_of({dir.path().string()});
   EXPECT_EQ(shards_of(config), "0:a b|1:c|2:d|3:e f");

@@ -53,11 +53,13 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
-// The archives among the files of a directory, sorted by bytes.
+// The archives among the files of a directory, sorted by bytes. Hidden ones are something else: macOS writes ._NAME
+// beside NAME.
 std::vector<std::string> choose_archives(const std::vector<std::string>& names, Archives archives,
                                          const std::string& directory) {
   std::set<std::string> tars, tables, lists, stems;
   for (const std::string& name : names) {
+    if (name.starts_with('.')) continue;
     if (ends_with_any(name, tar_suffixes)) {
       tars.insert(name);
       stems.insert(stem_of(name));

@@ -44,7 +44,7 @@ TEST(Urls, NamesEveryMissingFile) {
 TEST(Urls, ADirectoryStandsForItsArchives) {
   const ScratchDirectory scratch;
   for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar", "00000.parquet", "00000_stats.json",
-                           "rows.parquet", "x.txt", "l.csv", "m.jsonl.gz"}) {
+                           "rows.parquet", "x.txt", "l.csv", "m.jsonl.gz", "._a.tar.gz", ".l.csv", "._rows.parquet"}) {
     scratch.write(name, "x");
   }
   scratch.write("below/d.tar", "x");
