@@ -5,6 +5,22 @@
 
 namespace millrace {
 
+namespace {
+
+// As a browser sends it: `a b.jpg` is a%20b.jpg. What is no URL stays as it is, and curl says so.
+std::string encoded(const std::string& url) {
+  CURLU* const parts = curl_url();
+  char* text = nullptr;
+  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE) == CURLUE_OK &&
+                      curl_url_get(parts, CURLUPART_URL, &text, 0) == CURLUE_OK;
+  const std::string encoded = is_url ? text : url;
+  curl_free(text);
+  curl_url_cleanup(parts);
+  return encoded;
+}
+
+}  // namespace
+
 CURLM* open_transfers() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
@@ -13,7 +29,7 @@ CURLM* open_transfers() {
 
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit) {
   CURL* const easy = curl_easy_init();
-  curl_easy_setopt(easy, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(easy, CURLOPT_URL, encoded(url).c_str());
   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(easy, CURLOPT_USERAGENT, user_agent.c_str());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, std::max(1L, static_cast<long>(connect_limit.count())));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/net/http.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds max_wait{16'000};
+constexpr milliseconds max_wait{16'000}, max_asked_wait{120'000};
 constexpr std::uint64_t recovered_bytes = 1 << 20;
 constexpr int poll_ms = 200;
 constexpr std::chrono::seconds connect_limit{30};
@@ -41,6 +42,8 @@ void HttpBody::wait_for_bytes() {
   if (options_.time_limit && Clock::now() - begun_ > *options_.time_limit)
     give_up_for_now(fmt::format("not all there after {} s", options_.time_limit->count()));
   if (const auto rest = std::chrono::ceil<milliseconds>(next_attempt_ - Clock::now()); !easy_ && rest.count() > 0) {
+    // What has a time limit, as an image of a list, ends soon by itself, and would be lost.
+    if (stop::requested() && !options_.time_limit) give_up_for_now("the run is asked to stop");
     curl_multi_poll(multi_, nullptr, 0, static_cast<int>(std::min<std::int64_t>(rest.count(), poll_ms)), nullptr);
     return;
   }
@@ -114,7 +117,7 @@ void HttpBody::retry_or_fail(CURLcode result) {
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_, CURLINFO_RETRY_AFTER, &asked_to_wait);
   stop();
-  if (result == CURLE_WRITE_ERROR) give_up("the file behind it was changed while it was read");
+  if (result == CURLE_WRITE_ERROR) give_up_for_now("the file behind it was changed while it was read");
   const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
   if (status == 401 || status == 403 || status == 407) give_up_refused(why);
   if (status == 404 || status == 410 || result == CURLE_URL_MALFORMAT) give_up(why);
@@ -122,9 +125,11 @@ void HttpBody::retry_or_fail(CURLcode result) {
   if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
   received_at_failure_ = received_;
   if (++failures_ > options_.retries) give_up_for_now(fmt::format("{} (attempt {})", why, failures_));
-  const milliseconds doubled = options_.first_wait * (1 << std::min(failures_ - 1, 10));
-  const milliseconds wished = std::max<milliseconds>(doubled, std::chrono::seconds(asked_to_wait));
-  next_attempt_ = Clock::now() + std::min(wished, max_wait);
+  const milliseconds doubled = std::min(options_.first_wait * (1 << std::min(failures_ - 1, 10)), max_wait);
+  const milliseconds asked = std::min<milliseconds>(std::chrono::seconds(asked_to_wait), max_asked_wait);
+  next_attempt_ = Clock::now() + std::max(doubled, asked);
+  if (options_.time_limit && next_attempt_ - begun_ > *options_.time_limit)
+    give_up_for_now(fmt::format("{} (to be asked again after {} s)", why, asked_to_wait));
 }
 
 void HttpBody::give_up(const std::string& why) const {

@@ -21,7 +21,8 @@ class ByteStream {
 };
 
 // How patient a transfer is. With HTTP, a failure is a refused or broken connection, a stall, or status 408, 429 or
-// 5xx; the transfer then continues where it stopped. 1 MiB more of the body makes up for the failures before.
+// 5xx; the transfer then continues where it stopped, not before Retry-After (up to 2 min) has passed. 1 MiB more of the
+// body makes up for the failures before.
 struct TransferOptions {
   int retries = 5;                            // failures in a row that are made up for
   std::chrono::milliseconds first_wait{500};  // before the first retry; doubled from one to the next, up to 16 s
