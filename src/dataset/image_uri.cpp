@@ -9,6 +9,7 @@
 
 #include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/io/net/urls.h"
@@ -58,17 +59,20 @@ std::variant<std::string, LoadFailure> load_address(const std::string& address, 
 }  // namespace
 
 std::string resolve_uri(std::string_view uri, const std::string& list) {
-  if (is_address(uri)) return std::string(uri);
+  if (is_address(trim(uri))) return std::string(trim(uri));
   if (uri.starts_with("file:")) uri = uri.substr(uri.starts_with("file://") ? 7 : 5);
   if (uri.starts_with('/')) return std::string(uri);
   // As text, since a list may lie behind an address.
-  return list.substr(0, list.rfind('/') + 1).append(uri);
+  const std::string path = local_path(list), &base = path.empty() ? list : path;
+  return base.substr(0, base.rfind('/') + 1).append(uri);
 }
 
 std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::uint64_t max_bytes) try {
   // Anything else is a path: what a list says must not be run as a command.
   return is_address(uri) ? load_address(uri, max_bytes) : load_file(uri, max_bytes);
 } catch (const RefusedError& error) {
+  // A file may be closed to this user; a ticket that has run out closes all of them, and is renewed.
+  if (!is_address(uri) && error.why() != "EACCES" && error.why() != "EPERM") throw;
   return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const StorageError& error) {
   // A list of the web names hosts that are gone for good, each of which would end the run.

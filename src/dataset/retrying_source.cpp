@@ -21,7 +21,7 @@ class RetryingReader final : public SplitReader {
       : source_(source), retry_(retry), split_(split), next_(first_row) {}
 
   std::optional<RawRow> next() override {
-    failures_here_ = 0;
+    failures_here_ = failures_to_open_ = 0;
     auto row = retry_.run([&] { return try_next(); });
     ++next_;
     return row;
@@ -30,7 +30,7 @@ class RetryingReader final : public SplitReader {
  private:
   std::optional<RawRow> try_next() {
     try {
-      if (!reader_) reader_ = source_.open(split_, next_);
+      if (!reader_) reader_ = open();
       return next_of_reader();
     } catch (const StorageError&) {
       reader_.reset();
@@ -38,6 +38,22 @@ class RetryingReader final : public SplitReader {
     } catch (const AccessError& error) {
       throw Error(Exit::io, error.what(), error.hint_and(without_it));
     }
+  }
+
+  // The failure of a command may itself be the row before, as a checkpoint has it.
+  std::unique_ptr<SplitReader> open() {
+    try {
+      return source_.open(split_, next_);
+    } catch (const CommandFailed&) {
+      if (next_ < 2 || ++failures_to_open_ < same_failures) throw;
+    }
+    auto reader = source_.open(split_, next_ - 1);
+    try {
+      reader->next();
+    } catch (const CommandFailed&) {
+      reader->next();
+    }
+    return reader;
   }
 
   std::optional<RawRow> next_of_reader() {
@@ -53,7 +69,7 @@ class RetryingReader final : public SplitReader {
   StorageRetry& retry_;
   const Split split_;
   std::uint64_t next_;  // row of the split
-  int failures_here_ = 0;
+  int failures_here_ = 0, failures_to_open_ = 0;
   std::unique_ptr<SplitReader> reader_;
 };
 

@@ -3,6 +3,7 @@
 #include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/dataset/image_uri.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sources.h"
@@ -170,6 +171,9 @@ TEST(ListSource, PathsAreRelativeToTheListOrAbsoluteOrAddresses) {
   EXPECT_EQ(sample.caption, "");
   EXPECT_EQ(sample.json, R"({"width":null})");
   EXPECT_EQ(std::get<RawSample>(*reader->next()).image_uri, "https://h/2.jpg");
+  EXPECT_EQ(resolve_uri("0.jpg", "file://" + folder.path("list.csv")), folder.path("0.jpg"));
+  EXPECT_EQ(resolve_uri("0.jpg", "s3://b/set/list.parquet"), "s3://b/set/0.jpg");
+  EXPECT_EQ(resolve_uri(" https://h/a b.jpg\r", "x.csv"), "https://h/a b.jpg");
   EXPECT_EQ(test::show(*reader->next()), "list/3:missing_image");
   EXPECT_EQ(test::show(*reader->next()), "list/4:missing_image") << "a row with too few fields";
   EXPECT_FALSE(reader->next());

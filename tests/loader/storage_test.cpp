@@ -10,6 +10,8 @@
 #include "dataset/temp_archives.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/storage_error.h"
+#include "millrace/dataset/image_uri.h"
 #include "millrace/dataset/retrying_source.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar.h"
@@ -237,6 +239,26 @@ TEST_F(Storage, ACommandThatAlwaysFailsAtOnePlaceIsABrokenArchive) {
   ASSERT_GT(found.size(), 3u);
   EXPECT_THAT(found.back(), HasSubstr(":archive_error"));
   EXPECT_THAT(found[found.size() - 2], testing::Not(HasSubstr(":archive_error")));
+  // A checkpoint may lie anywhere, behind the failure too.
+  for (const std::size_t first : {found.size() - 1, found.size()})
+    EXPECT_EQ(rows_of(RetryingSource(*source, retry), {0, 0, 1}, first),
+              std::vector<std::string>(found.begin() + static_cast<std::ptrdiff_t>(first), found.end()));
+  StorageRetry impatient(Seconds(1));
+  EXPECT_THROW(rows_of(RetryingSource(*source, impatient), {0, 0, 1}, found.size() + 1), Error)
+      << "it fails before the rows that were there";
+}
+
+// Of the images that a list names some may be closed for good; a ticket that has run out closes all of them.
+TEST_F(Storage, AnImageIsMissingWhereItIsClosedNotWhereATicketHasRunOut) {
+  folder.write("x.jpg", "J");
+  const std::string path = folder.path("x.jpg");
+  inject({.parts = path, .code = EACCES, .at_open = true, .calls = 1});
+  EXPECT_EQ(std::get<LoadFailure>(load_image(path, 100)).reason, RejectReason::missing_image);
+  for (const int code : {EKEYEXPIRED, ENOKEY}) {
+    inject({.parts = path, .code = code, .at_open = true, .calls = 1});
+    EXPECT_THROW(load_image(path, 100), RefusedError);
+  }
+  EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
 }
 
 TEST_F(Storage, WhatStaysAwayForTooLongEndsTheRunAndIsNamed) {
