@@ -196,6 +196,7 @@ def make_safetensors():
 
 def make_parquet():
     import datetime
+    from decimal import Decimal
 
     n = 150
     some = lambda values: [None if i % 7 == 3 else v for i, v in enumerate(values)]
@@ -222,6 +223,14 @@ def make_parquet():
     pyarrow.parquet.write_table(table, path, row_group_size=40, compression="zstd")
     empty = pyarrow.table({"jpg": pyarrow.array([], pyarrow.binary()), "caption": pyarrow.array([], pyarrow.string())})
     pyarrow.parquet.write_table(empty, OUT / "parquet" / "empty.parquet")
+
+    other = pyarrow.table({
+        "jpg": pyarrow.array([b"J\xff", None, b"x" * 40], pyarrow.binary_view()),
+        "caption": pyarrow.array(["short", "a caption of more than twelve bytes", None], pyarrow.string_view()),
+        "score": pyarrow.array([Decimal("0.25"), None, Decimal("-7.5")], pyarrow.decimal128(10, 4)),
+        "wide": pyarrow.array([Decimal("1.5"), Decimal("1e40"), None], pyarrow.decimal256(50, 4)),
+    })
+    pyarrow.parquet.write_table(other, OUT / "parquet" / "views_decimals.parquet")
 
     def plain(name, value):
         if name == "image" and value is not None:

@@ -52,7 +52,7 @@ bool is_parquet(std::string_view path) {
 
 TableColumn to_table_column(const ParquetColumn& column) {
   using Holds = TableColumn::Holds;
-  const bool text = column.type == "string" || column.type == "large_string";
+  const bool text = column.type == "string" || column.type == "large_string" || column.type == "string_view";
   if (text) return {column.name, Holds::text};
   return {column.name, column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other};
 }

@@ -32,7 +32,8 @@ T check(arrow::Result<T> result, const std::string& path) {
 }
 
 bool is_bytes(const arrow::DataType& type) {
-  return arrow::is_base_binary_like(type.id()) || type.id() == arrow::Type::FIXED_SIZE_BINARY;
+  return arrow::is_base_binary_like(type.id()) || arrow::is_binary_view_like(type.id()) ||
+         type.id() == arrow::Type::FIXED_SIZE_BINARY;
 }
 
 // The same values with text seen as bytes, which may be any.
@@ -44,6 +45,9 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
       break;
     case arrow::Type::LARGE_STRING:
       data->type = arrow::large_binary();
+      break;
+    case arrow::Type::STRING_VIEW:
+      data->type = arrow::binary_view();
       break;
     case arrow::Type::DICTIONARY: {
       const auto& type = static_cast<const arrow::DictionaryType&>(*array->type());
@@ -90,6 +94,12 @@ Cell text_of(const arrow::Array& array, std::int64_t row) {
   return scalar.ok() ? (*scalar)->ToString() : std::string();
 }
 
+template <class Array, class Decimal>
+double decimal_at(const arrow::Array& array, std::int64_t row) {
+  const auto scale = static_cast<const arrow::DecimalType&>(*array.type()).scale();
+  return Decimal(static_cast<const Array&>(array).GetValue(row)).ToDouble(scale);
+}
+
 Cell cell_at(const arrow::Array& array, std::int64_t row) {
   if (array.IsNull(row)) return std::monostate();
   switch (array.type_id()) {
@@ -118,6 +128,13 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       return double{value_of<arrow::FloatArray>(array, row)};
     case arrow::Type::DOUBLE:
       return value_of<arrow::DoubleArray>(array, row);
+    case arrow::Type::DECIMAL128:
+      return decimal_at<arrow::Decimal128Array, arrow::Decimal128>(array, row);
+    case arrow::Type::DECIMAL256:
+      return decimal_at<arrow::Decimal256Array, arrow::Decimal256>(array, row);
+    case arrow::Type::STRING_VIEW:
+    case arrow::Type::BINARY_VIEW:
+      return std::string(static_cast<const arrow::BinaryViewArray&>(array).GetView(row));
     case arrow::Type::STRING:
     case arrow::Type::BINARY:
       return std::string(static_cast<const arrow::BinaryArray&>(array).GetView(row));

@@ -51,6 +51,16 @@ TEST(ParquetSource, BringsTheBytesAndWhatFiltersAskFor) {
   EXPECT_EQ(Filter(Expressions{{"width", ">=200 and <201"}}).judge(sample.json), Filter::Verdict::keep);
 }
 
+TEST(ParquetSource, ViewsAreImagesAndCaptionsAndDecimalsNumbersToFilters) {
+  SourceConfig config =
+      config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/views_decimals.parquet");
+  config.filters = {{"score", ">0"}};
+  const RawSample sample = first_sample(config);
+  EXPECT_EQ(sample.image, "J\xff");
+  EXPECT_EQ(sample.caption, "short");
+  EXPECT_EQ(sample.json, R"({"score":0.25})");
+}
+
 TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
   SourceConfig config = config_of(Type::parquet, golden + "00007.parquet");
   config.columns.caption = "status";

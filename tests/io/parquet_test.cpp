@@ -52,6 +52,17 @@ TEST(Parquet, OtherTypesComeAsText) {
   EXPECT_NE(std::get<std::string>(cells->at(1)).find("0,"), std::string::npos);
 }
 
+TEST(Parquet, ViewsAreBytesAndTextAndDecimalsAreNumbers) {
+  ParquetReader reader(golden("parquet/views_decimals.parquet"));
+  EXPECT_EQ(reader.schema()[0].type, "binary_view");
+  EXPECT_EQ(reader.schema()[1].type, "string_view");
+  EXPECT_TRUE(reader.schema()[0].holds_bytes && reader.schema()[1].holds_bytes);
+  using Row = std::vector<Cell>;
+  EXPECT_EQ(reader.next(), (Row{std::string("J\xff"), std::string("short"), 0.25, 1.5}));
+  EXPECT_EQ(reader.next(), (Row{Cell(), std::string("a caption of more than twelve bytes"), Cell(), 1e40}));
+  EXPECT_EQ(reader.next(), (Row{std::string(40, 'x'), Cell(), -7.5, Cell()}));
+}
+
 TEST(Parquet, BringsTheChosenColumnsInTheOrderAskedFor) {
   ParquetReader reader(golden("parquet/rows.parquet"), {"width", "image", "caption", "width"});
   EXPECT_EQ(reader.skip(100), 100u);
