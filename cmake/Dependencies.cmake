@@ -81,9 +81,9 @@ if(MILLRACE_TORCH)
   target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
   # Without OpenMP at::parallel_for, a template, calls its loop on one thread. Its library is that which LibTorch carries: a
-  # process must have but one.
+  # process must have but one. For targets with WITH_OPENMP: it is a part of the precompiled header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(Torch::torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+    target_compile_options(Torch::torch INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:$<TARGET_PROPERTY:WITH_OPENMP>>>:-fopenmp>)
     file(GLOB torch_openmp ${torch_dir}/lib/libgomp*.so*)
     if(NOT torch_openmp)
       set(torch_openmp -fopenmp)

@@ -33,6 +33,7 @@ endfunction()
 
 function(millrace_use_torch target)
   target_link_libraries(${target} PUBLIC Torch::torch)
+  set_target_properties(${target} PROPERTIES WITH_OPENMP ON)
   millrace_use_header(${target} torch_header)
 endfunction()
 
@@ -40,6 +41,7 @@ millrace_precompile(plain_header)
 if(MILLRACE_TORCH)
   millrace_precompile(torch_header LINK Torch::torch
     HEADERS <torch/types.h> <torch/autograd.h> <torch/utils.h> <torch/nn/module.h> <torch/nn/pimpl.h>)
+  set_target_properties(torch_header PROPERTIES WITH_OPENMP ON)
 endif()
 if(MILLRACE_TESTS)
   millrace_precompile(test_header LINK GTest::gmock HEADERS <gtest/gtest.h> <gmock/gmock.h>)

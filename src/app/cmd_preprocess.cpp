@@ -140,7 +140,7 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);
   if (session.is_root()) print_start(session, plan);
-  on_root(group, [&] { pipeline->begin_cache(pipeline->null_text()); });
+  on_root(group, [&] { begin_cache(plan.encoding, pipeline->null_text()); });
 
   std::vector<std::uint32_t> stripes;
   const auto own = static_cast<std::uint32_t>(session.world.rank());

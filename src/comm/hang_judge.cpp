@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "millrace/core/phase.h"
 
@@ -123,21 +124,28 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   return phase::slow_factor * limit_;
 }
 
+std::optional<Standstill> HangJudge::judge(int rank, double now, double learned) const {
+  const Known& known = ranks_.at(static_cast<std::size_t>(rank));
+  // Trainers notice a silent producer by themselves, and save first.
+  if (!known.was_heard || known.last.leaves || known.last.phase == phase::producing) return std::nullopt;
+  if (rank != self_)
+    if (const auto silent = overlong_silence(rank, now, learned)) return Standstill{rank, true, *silent};
+  if (self_ != 0 || !known.last.awaited.empty()) return std::nullopt;
+  const double still = known.last.still_seconds;  // who is silent may have moved since
+  if (const double limit = still_limit(known, learned); still > limit && now - moved_ > limit)
+    return Standstill{rank, false, still};
+  return std::nullopt;
+}
+
 std::optional<Standstill> HangJudge::find(double now) const {
   const double learned = step_limit();
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const Known& known = ranks_[i];
-    const int rank = static_cast<int>(i);
-    // Trainers notice a silent producer by themselves, and save first.
-    if (!known.was_heard || known.last.leaves || known.last.phase == phase::producing) continue;
-    if (rank != self_)
-      if (const auto silent = overlong_silence(rank, now, learned)) return Standstill{rank, true, *silent};
-    if (self_ != 0 || !known.last.awaited.empty()) continue;
-    const double still = known.last.still_seconds;  // who is silent may have moved since
-    if (const double limit = still_limit(known, learned); still > limit && now - moved_ > limit)
-      return Standstill{rank, false, still};
+  std::optional<Standstill> worst;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    const auto found = judge(rank, now, learned);
+    if (found && (!worst || std::pair(found->is_silent, found->seconds) > std::pair(worst->is_silent, worst->seconds)))
+      worst = found;
   }
-  return std::nullopt;
+  return worst;
 }
 
 }  // namespace millrace

@@ -49,7 +49,11 @@ class HangJudge {
   // Nobody was silent, or stood still, before `now`: this rank itself was not running.
   void restart(double now);
 
+  // Of several, one that is silent, since the others may wait for it outside of collectives; of those, the one for
+  // longest.
   std::optional<Standstill> find(double now) const;
+  // Of this rank alone.
+  std::optional<Standstill> judge(int rank, double now) const { return judge(rank, now, step_limit()); }
 
   double slow_step_seconds() const;      // of all ranks that were heard of
   std::vector<int> never_heard() const;  // ranks of whom nothing has come so far: nobody can judge them
@@ -67,6 +71,7 @@ class HangJudge {
     return hosts_[static_cast<std::size_t>(rank)] == hosts_[static_cast<std::size_t>(self_)];
   }
   double step_limit() const;
+  std::optional<Standstill> judge(int rank, double now, double learned) const;
   std::optional<double> overlong_silence(int rank, double now, double learned) const;
   double still_limit(const Known& known, double learned) const;
 

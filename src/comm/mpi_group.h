@@ -37,7 +37,4 @@ class MpiGroup final : public GroupBackend {
   std::shared_ptr<double> limit_seconds_;  // one for all that were split or duplicated from one another
 };
 
-// Largest message: counts are ints.
-inline constexpr std::size_t message_bytes = std::size_t{1} << 30;
-
 }  // namespace millrace

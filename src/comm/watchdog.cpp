@@ -152,12 +152,12 @@ struct Watchdog::Impl {
         warn_of_mute_ranks();
       if (!suspect && since_judged.seconds() >= judge_seconds) {
         since_judged = Stopwatch();
-        suspect = find_suspect();
+        suspect = to_suspect(judge->find(clock.seconds()));
         if (!suspect) continue;
         since_suspect = Stopwatch();
         its_stacks = want_stacks();
       } else if (suspect && (stacks_everywhere >= its_stacks || since_suspect.seconds() > stacks_seconds)) {
-        const auto now = find_suspect();
+        const auto now = to_suspect(judge->judge(suspect->rank, clock.seconds()));
         if (now) {
           tell_that_this_rank_leaves();
           on_hang(*now);
@@ -285,8 +285,7 @@ struct Watchdog::Impl {
     }
   }
 
-  std::optional<Suspect> find_suspect() const {
-    const auto found = judge->find(clock.seconds());
+  std::optional<Suspect> to_suspect(const std::optional<Standstill>& found) const {
     if (!found) return std::nullopt;
     const Sign& sign = *judge->sign_of(found->rank);
     const auto& host = hosts[found->rank];

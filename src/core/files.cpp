@@ -116,7 +116,9 @@ void fsync_directory(const fs::path& path) {
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name) {
   const Descriptor file(temporary, O_RDONLY);
   if (::fsync(file.get()) != 0) fail_errno("cannot write", temporary);
-  const AtomicFile::Written written{fs::file_size(temporary), hash_file(temporary)};
+  struct stat is {};
+  if (::fstat(file.get(), &is) != 0) fail_errno("cannot look at", temporary);
+  const AtomicFile::Written written{static_cast<std::uint64_t>(is.st_size), hash_file(temporary)};
   rename_durably(temporary, final_name);
   return written;
 }

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "millrace/core/error.h"
+#include "millrace/core/open_files.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +22,9 @@ CacheWriter::CacheWriter(const fs::path& cache, const Manifest& manifest, int ro
       manifest_(manifest),
       rows_per_file_(static_cast<std::size_t>(rows_per_file)),
       max_open_(max_open),
-      description_(read_cache_description(cache)) {}
+      description_(read_cache_description(cache)) {
+  allow_open_files(3 * max_open);
+}
 
 void CacheWriter::add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite) {
   ensure(batch.moments.is_contiguous() && batch.text.is_contiguous(), "a cache takes dense rows");

@@ -76,6 +76,7 @@ CheckedBatch CachedEncoder::collect(StartedEncoding started) {
 }
 
 void CachedEncoder::reject(const std::vector<RejectedRow>& rows) {
+  if (rows.empty()) return;  // who sends parcels shall not wait for files that are being published
   write_cache([&] {
     for (const auto& [archive, row, reason] : rows)
       if (use_ == CacheUse::whole || !may_be_gone(reason)) cache_->reject(archive, row, reason);

@@ -1,5 +1,10 @@
 #include "millrace/handoff/parcel_sender.h"
 
+#include <exception>
+
+#include "millrace/comm/agree.h"
+#include "millrace/core/log.h"
+
 namespace millrace {
 
 bool ParcelSender::send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes,
@@ -20,6 +25,20 @@ bool ParcelSender::all_stopped() const {
     if (!stopped(trainer)) return false;
   }
   return true;
+}
+
+void tell_errors_of(ParcelSender& sender, const std::function<void()>& produce) {
+  try {
+    produce();
+  } catch (...) {
+    const auto cause = std::current_exception();
+    try {
+      sender.finish(present_error());
+    } catch (const Error& late) {
+      log::warning("{}", late.what());
+    }
+    std::rethrow_exception(cause);
+  }
 }
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/handoff/parcel.h"
 
 namespace millrace {
 
@@ -17,6 +18,7 @@ struct alignas(64) ParcelHeader {
   std::uint64_t bytes;
   std::uint32_t stripe;
 };
+static_assert(sizeof(ParcelHeader) + max_parcel_bytes == message_bytes);
 
 // Equal slots in one piece of memory, each a header and a parcel. Pages that nobody writes cost nothing: a pair that
 // never exchanges a parcel takes only address space.

@@ -38,6 +38,13 @@ std::vector<std::int64_t> read_shape(const json& shape, std::size_t rank, const 
   return sides;
 }
 
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  const bool there = fs::is_regular_file(path, error);
+  check_storage(error, path);
+  return there;
+}
+
 void check_format(const json& document, const fs::path& path) {
   if (document.at("format") != 1)
     throw Error(Exit::io, fmt::format("{}: a latent cache of format {}", path.string(), document.at("format").dump()),
@@ -57,8 +64,7 @@ std::size_t encoding_bytes(const EncodingShape& shape) {
 }
 
 bool is_latent_cache(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / description_name, ignored);
+  return is_file(folder / description_name);
 }
 
 // `entry`: what CACHE.json says of it.
@@ -78,7 +84,7 @@ static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const j
 
 // Returns its entry in CACHE.json.
 static json write_null_text(const fs::path& folder, const CacheDescription& description) {
-  const fs::path temporary = folder / (std::string(null_text_name) + ".tmp");
+  const fs::path temporary = folder / fmt::format("{}.tmp-{}", null_text_name, process_name());
   Hdf5Writer file(temporary);
   file.create("text", DType::f16, {description.shape.text[1]});
   file.append("text", std::as_bytes(std::span(description.null_text)));
@@ -123,10 +129,7 @@ void write_cache_description(const fs::path& folder, const CacheDescription& des
 
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
   const fs::path path = folder / manifest_name;
-  std::error_code error;
-  const bool there = fs::is_regular_file(path, error);
-  check_storage(error, path);
-  if (!there) return std::nullopt;
+  if (!is_file(path)) return std::nullopt;
   try {
     const json document = read_json(path);
     check_format(document, path);
@@ -223,11 +226,11 @@ bool is_abandoned(const fs::directory_entry& file) {
 void clear_latent_scratch(const fs::path& cache) {
   std::error_code error;
   std::vector<fs::path> abandoned;
-  for (const auto& file : fs::directory_iterator(cache, error))
-    if (is_abandoned(file)) abandoned.push_back(file.path());
-  for (const auto& scratch : fs::directory_iterator(latent_scratch(cache), error)) {
-    const auto name = scratch.path().stem().string();
-    if (is_abandoned_by(name.substr(name.find('-') + 1), scratch)) abandoned.push_back(scratch.path());
+  for (fs::directory_iterator file(cache, error), end; !error && file != end; file.increment(error))
+    if (is_abandoned(*file)) abandoned.push_back(file->path());
+  for (fs::directory_iterator file(latent_scratch(cache), error), end; !error && file != end; file.increment(error)) {
+    const auto name = file->path().stem().string();
+    if (is_abandoned_by(name.substr(name.find('-') + 1), *file)) abandoned.push_back(file->path());
   }
   for (const auto& path : abandoned) fs::remove(path, error);
 }

@@ -16,8 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::size_t buffered_bytes = 8 << 20;
-constexpr std::uint64_t max_rows = 1 << 24;  // of one file
+constexpr std::size_t buffered_bytes = 1 << 20;  // a producer may have hundreds of files open
+constexpr std::uint64_t max_rows = 1 << 24;      // of one file
 
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
@@ -180,7 +180,8 @@ void LatentFileWriter::publish() {
   file_.reset();
   info_.bytes = written.bytes;
   info_.digest = written.digest;
-  write_file_atomically(fs::path(info_.path).replace_extension(".json"), to_json(info_).dump() + "\n");
+  write_file_atomically(fs::path(info_.path).replace_extension(".json"),
+                        to_json(info_).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 // Reader -----------------------------------------------------------------------------------------------------------

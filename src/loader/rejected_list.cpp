@@ -65,7 +65,7 @@ void RejectedList::add(const Rejected& row) {
     if (lines_ < max_lines_) return;
     closed_ = true;
     append(to_line({{"cut", true}, {"rows", lines_}, {"note", "no more rows are listed; ledger.json counts all"}}));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // memory may run out
     closed_ = true;
     log::warning("{}; rejected rows are no longer listed, only counted", error.what());
   }
@@ -77,7 +77,7 @@ void RejectedList::open() {
   if (error) fail(Exit::io, "cannot make {}: {}", folder_.string(), error.message());
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_errno("cannot create", path_);
-  if (!fs::is_regular_file(path_)) fail(Exit::io, "{} is no file", path_.string());
+  if (!fs::is_regular_file(path_, error)) fail(Exit::io, "{} is no file", path_.string());
   const std::string content = read_file(path_);
   const std::size_t whole = content.rfind('\n') + 1;  // what stands behind it was left by a killed process
   if (whole < content.size() && ::ftruncate(fd_, static_cast<off_t>(whole)) != 0) fail_errno("cannot write", path_);

@@ -41,7 +41,9 @@ class UNetWalk {
   FeatureMap activate(const FeatureMap& x) { return pointwise(x); }
 
   // nn::GroupNorm::activated.
-  bool norm_and_activation_are_one() const { return pass_.fused_kernels && config_.act_fn == nn::Activation::silu; }
+  bool norm_and_activation_are_one() const {
+    return pass_.fused_kernels && pass_.channels_last && config_.act_fn == nn::Activation::silu;
+  }
   FeatureMap norm_and_activate(const FeatureMap& x) {
     return norm_and_activation_are_one() ? pointwise(x) : activate(norm(x));
   }

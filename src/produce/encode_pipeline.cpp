@@ -220,15 +220,21 @@ torch::Tensor EncodePipeline::null_text() {
   return text;
 }
 
-void EncodePipeline::begin_cache(const torch::Tensor& null_text) {
-  if (!encoding_.encodes || !encoding_.cache) return;
-  clear_latent_scratch(*encoding_.cache);
-  CacheDescription description{encoding_.fingerprint, encoding_.shape, {}};
+// Another job may have begun it since the plan was made.
+static void check_cache(const EncodingPlan& plan) {
+  check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
+}
+
+void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text) {
+  if (!plan.encodes || !plan.cache) return;
+  clear_latent_scratch(*plan.cache);
+  CacheDescription description{plan.fingerprint, plan.shape, {}};
   if (null_text.defined()) {
     const auto* values = static_cast<const std::uint16_t*>(null_text.const_data_ptr());
     description.null_text.assign(values, values + null_text.numel());
   }
-  write_cache_description(*encoding_.cache, description);
+  write_cache_description(*plan.cache, description);
+  check_cache(plan);
 }
 
 // By a text encoder that is let go at once: all other text embeddings are read. The shape is Encoder's, so are the
@@ -257,9 +263,11 @@ StripeStream EncodePipeline::start_stream(const StreamOptions& options, CachedVa
 
 CachedEncoder EncodePipeline::make_encoder(CacheUse use, std::size_t stripes) {
   std::unique_ptr<CacheWriter> writer;
-  if (encoding_.encodes && encoding_.cache)
+  if (encoding_.encodes && encoding_.cache) {
+    check_cache(encoding_);
     writer = std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
                                            stripes + open_files_beside_stripes);
+  }
   return {encoder_ ? &*encoder_ : nullptr, std::move(writer), use, encoding_.shape, config_.encode.batch_size};
 }
 

@@ -1,5 +1,7 @@
 #include "encoding_thread.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "millrace/core/error.h"
@@ -9,8 +11,15 @@
 namespace millrace {
 namespace {
 
-// More of them in the place of one encoder batch are the encoder's fault, not single images'.
-constexpr std::size_t max_dropped = 1000;
+constexpr std::size_t max_dropped = 1000;  // in the place of one encoder batch
+
+// Too many to be one broken archive's, which data.max_bad_share judges: of several, or of one that was met again.
+bool are_of_many(const std::vector<SampleRef>& dropped) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> counts;  // of an archive in an epoch
+  std::size_t most = 0;
+  for (const auto& ref : dropped) most = std::max(most, ++counts[{ref.archive, ref.epoch}]);
+  return dropped.size() - most > max_dropped;
+}
 
 [[noreturn]] void give_up(const std::vector<SampleRef>& dropped) {
   throw Error(
@@ -43,6 +52,7 @@ EncodingThread::EncodingThread(StripeStream& stream, CachedEncoder& encoder, con
     : stream_(stream),
       encoder_(encoder),
       samples_(stream, stripes, parcel, 2 * encoder.batch_size()),
+      images_before_(encoder.images()),
       gpu_(gpu_uuid(encoder.device())) {
   thread_ = std::jthread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // a thread starts with the library's default
@@ -124,7 +134,9 @@ void EncodingThread::collect() {
     collected_.dropped.push_back(std::move(ref));
   }
   pieces_.push_back(std::move(checked.batch));
-  if (collected_.dropped.size() > max_dropped) give_up(collected_.dropped);
+  was_finite_ |= !pieces_.back().refs.empty();
+  const auto& dropped = collected_.dropped;
+  if (dropped.size() > max_dropped && (!was_finite_ || are_of_many(dropped))) give_up(dropped);
 }
 
 // When nothing else has been begun.
@@ -159,7 +171,7 @@ std::vector<TransformedSample> EncodingThread::take_replacements() {
 ProducerReport EncodingThread::report() {
   const auto reading = stream_.statistics();
   ProducerReport report;
-  report.images = static_cast<double>(encoder_.images());
+  report.images = static_cast<double>(encoder_.images() - images_before_);
   report.seconds = since_start_.seconds();
   report.reader_seconds = reading.threads * reading.seconds;
   report.readers = reading.busy;

@@ -51,12 +51,14 @@ class EncodingThread {
   StripeStream& stream_;
   CachedEncoder& encoder_;
   InterleavedReader samples_;
+  const std::int64_t images_before_;  // by an earlier round
   const Stopwatch since_start_{};
   double encode_seconds_ = 0;
   std::optional<StartedEncoding> running_;
   std::vector<EncodedBatch> pieces_;   // finite, not handed on yet
   EncoderOutput collected_;            // what else is to be said of them
   std::deque<std::uint32_t> missing_;  // stripes that lack a sample in them
+  bool was_finite_ = false;            // something, so far
   GpuWatch gpu_;
   std::exception_ptr failure_;  // set before the queue is closed
   BoundedQueue<EncoderOutput> ready_{1};

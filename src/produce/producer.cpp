@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "encoding_thread.h"
-#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/parcels/parcel_bytes.h"
 
@@ -168,19 +168,17 @@ std::size_t plan_parcel_bytes(int parcel_samples, const EncodingShape& shape) {
   return parcel_capacity_bytes(parcel_samples, shape, max_id_bytes, ledger_bytes);
 }
 
+void check_parcel_bytes(std::size_t bytes, int parcel_samples) {
+  if (bytes <= max_parcel_bytes) return;
+  throw Error(Exit::usage,
+              fmt::format("batch.global: the {} samples of one stripe in a step are {}; at most {} travel at once",
+                          parcel_samples, format_bytes(bytes), format_bytes(max_parcel_bytes)),
+              "lower batch.global, or raise data.stripes, for which more archives may be needed");
+}
+
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan) {
-  try {
-    Producer(stream, encoder, sender, data, plan).run();
-  } catch (...) {
-    const auto cause = std::current_exception();
-    try {
-      sender.finish(present_error());
-    } catch (const Error& late) {
-      log::warning("{}", late.what());
-    }
-    std::rethrow_exception(cause);
-  }
+  Producer(stream, encoder, sender, data, plan).run();
   sender.finish();
 }
 

@@ -10,14 +10,18 @@ void describe_dtype(config::Section& section, std::string& dtype) {
 }
 
 void describe_channels_last(config::Section& section, config::Auto<bool>& channels_last) {
-  section.key("channels_last", channels_last,
-              "images of the trained model lie in memory pixel by pixel, as tensor cores want them; auto = on CUDA");
+  section.key(
+      "channels_last", channels_last,
+      "images of the trained model lie in memory pixel by pixel, as tensor cores and the program's own kernels want "
+      "them; auto = true");
 }
 
 void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels) {
-  section.key("fused_kernels", fused_kernels,
-              "norms, GEGLU and the optimizer's step by kernels of the program's own in place of LibTorch's; auto = on "
-              "CUDA (on CPUs they are slow, and good for comparisons)");
+  section.key(
+      "fused_kernels", fused_kernels,
+      "norms, GEGLU and the optimizer's step by kernels of the program's own in place of LibTorch's; auto = on "
+      "CUDA, and others made for CPUs there; true = those of CUDA on CPUs too, where they are slow and good for "
+      "comparisons");
 }
 
 void RunConfig::describe(config::Section& section) {

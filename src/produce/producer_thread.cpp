@@ -16,11 +16,9 @@ ProducerThread::ProducerThread(const HandoffConfig& size, int threads, std::stri
       std::jthread([threads, what = std::move(what), produce = std::move(produce), sender = std::move(ends.sender)] {
         try {
           at::set_num_threads(threads);  // a thread starts with the library's default
-          produce(*sender);
-        } catch (...) {
-          const Error error = present_error();
-          sender->finish(error);  // the trainer gets it from there
-          log::debug("{}: {}", what, error.what());
+          tell_errors_of(*sender, [&] { produce(*sender); });
+        } catch (...) {  // the trainer has it
+          log::debug("{}: {}", what, present_error().what());
         }
       });
 }

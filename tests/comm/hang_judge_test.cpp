@@ -106,6 +106,33 @@ TEST(HangJudge, NamesARankThatTrainsWithoutMoving) {
   expect_found(run.pass(4000), 1, false, 60);
 }
 
+TEST(HangJudge, OfSeveralThatStandStillItNamesTheOneThatHasForLongest) {
+  Ranks run({"a", "b", "b"});
+  run.take_usual_steps();
+  run.of(2).still_seconds += 5;
+  expect_found(run.pass(4000), 2, false, 66);
+}
+
+// It may wait for the silent one where no collective shows it.
+TEST(HangJudge, ARankThatIsSilentIsNamedBeforeOneThatStandsStill) {
+  Ranks run({"a", "b", "b"});
+  run.take_usual_steps();
+  run.of(0).awaited = "all_reduce";
+  run.pass(1);
+  run.silence(2);
+  run.of(1).still_seconds = 0;  // both are over the limit at the same look
+  expect_found(run.pass(4000), 2, true, 60);
+}
+
+TEST(HangJudge, JudgesOneRankForItself) {
+  HangJudge judge(0, {"a", "b", "b"}, limit);
+  judge.hear(0, {phase::accounting, "all_reduce", false, 30, 0, 0}, 1000);
+  for (const int rank : {1, 2}) judge.hear(rank, {phase::accounting, "", false, 30, rank * 2.0 * limit, 0}, 1000);
+  EXPECT_EQ(judge.find(4000)->rank, 2);
+  EXPECT_EQ(judge.judge(1, 4000)->rank, 1) << "the first suspect stays the one, whoever joins it";
+  EXPECT_FALSE(judge.judge(0, 4000));
+}
+
 TEST(HangJudge, NamesItsOwnRankToo) {
   Ranks run({"a", "b"});
   run.take_usual_steps();

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -141,6 +142,20 @@ TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
   encoder.finish();
   EXPECT_EQ(files("a"), 2u);
   EXPECT_EQ(files("c"), 1u);
+}
+
+// Of 512 stripes: the files that are written, the archives, and the files that are read.
+TEST_F(CacheTest, AsManyFilesMayBeOpenAsItTakes) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit usual = before;
+  usual.rlim_cur = std::min<rlim_t>(before.rlim_max, 1024);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  const CacheWriter writer(folder, manifest, 100, /*max_open=*/520);
+  rlimit now{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_GE(now.rlim_cur, std::min<rlim_t>(before.rlim_max, 3 * 520));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(CacheTest, RejectedRowsAreRememberedUnlessTheyMayFareBetterAnotherTime) {

@@ -3,6 +3,7 @@
 #include <latch>
 #include <thread>
 
+#include "error_of.h"
 #include "handoff/parcels.h"
 #include "millrace/handoff/parcel_receiver.h"
 
@@ -84,6 +85,16 @@ TEST(InProcessHandoff, ErrorOfTheProducerComesAfterItsParcels) {
     EXPECT_EQ(error.hint(), "look at the ledger");
   }
   EXPECT_TRUE(ends.receiver->finished());
+}
+
+// A producer that has not even begun, too.
+TEST(InProcessHandoff, TrainersAreToldWhatAProducerThrows) {
+  auto ends = make_in_process_handoff({longest, 2});
+  const auto produce = [] { fail(Exit::io, "/node/cache/CACHE.json: no such file"); };
+  EXPECT_STREQ(test::error_of([&] { tell_errors_of(*ends.sender, produce); }).what(),
+               "/node/cache/CACHE.json: no such file");
+  EXPECT_STREQ(test::error_of([&] { ends.receiver->receive(20); }).what(), "/node/cache/CACHE.json: no such file");
+  tell_errors_of(*ends.sender, [] {});
 }
 
 TEST(InProcessHandoff, ParcelsOutliveBothEnds) {

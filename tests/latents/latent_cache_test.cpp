@@ -311,6 +311,15 @@ TEST_F(LatentCache, LeftValuesTellWhatIsThere) {
   EXPECT_EQ(std::get<RawSample>(*reader->next()).ref.id, "000/3");
 }
 
+TEST_F(LatentCache, AKeyThatIsNotUtf8IsToldAsNearlyAsCanBe) {
+  LatentFileWriter writer(cache, source.manifest().archives[0], description());
+  const auto encoding = encoding_of("x");
+  writer.add({0, "000/caf\xe9", "", encoding.moments, encoding.text, /*finite=*/false});
+  writer.publish();
+  EXPECT_EQ(read_latent_file_info(only_file(".json")).non_finite,
+            (std::map<std::uint64_t, std::string>{{0, "000/caf\ufffd"}}));
+}
+
 // An image or an archive that was away when the cache was filled may be there now; what it is made of will not change.
 TEST_F(LatentCache, WhatMayHaveComeBackIsAskedForByWhoFillsIt) {
   LatentFileWriter writer(cache, source.manifest().archives[0], description());

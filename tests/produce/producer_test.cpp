@@ -7,10 +7,13 @@
 #include <thread>
 
 #include "dataset/fake_source.h"
+#include "dataset/temp_archives.h"
 #include "encoding_thread.h"
+#include "error_of.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/parcels/parcel_bytes.h"
+#include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/producer.h"
 #include "millrace/train/stages.h"
 
@@ -74,7 +77,9 @@ class SlowEncoder final : public CachedEncoder {
     steps += fmt::format("collect {}, ", collected_++);
     return CachedEncoder::collect(std::move(started));
   }
+  std::int64_t images() const override { return earlier_images + 5 * started_; }
 
+  static constexpr std::int64_t earlier_images = 1'000'000;  // of the round before a rollback
   std::string steps;
 
  private:
@@ -133,6 +138,8 @@ TEST_P(ProducerWithSlowEncoder, SendsParcelsInTheirOrderWithoutWhatIsNotFinite) 
   Ledger ledger(plan);
   ledger.merge(delta);
   EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], broken.size());
+  EXPECT_GT(report.images, 0);
+  EXPECT_LT(report.images, SlowEncoder::earlier_images);
   EXPECT_GT(report.readers.read, 0);
   EXPECT_GT(report.encode_seconds, 0);
   EXPECT_LE(report.encode_seconds + report.encode_wait_seconds, report.seconds);
@@ -180,6 +187,30 @@ TEST(Producer, EndsWhenNothingIsFinite) {
   }
 }
 
+// data.max_bad_share judges it.
+TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
+  const FakeSource rows({test::Rows(1500), test::Rows(30)});
+  const EncodedRows source(rows, [](const std::string& id) { return id.starts_with("000/"); });
+  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+  const EpochOrder order(5, plan.stripes);
+  ASSERT_EQ(PlainStripe(order, rows, 0, 4, {}).next().id.substr(0, 4), "001/") << "the good one is to come first";
+  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
+  stream.add(0, {});
+  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
+  std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}}); });
+  Ledger ledger(plan);
+  for (int parcels = 0; parcels < 10; ++parcels) {
+    const auto parcel = ends.receiver->receive(20);
+    ASSERT_TRUE(parcel.has_value());
+    const auto content = unpack_parcel(parcel->bytes());
+    for (const auto& ref : content.batch.refs) EXPECT_EQ(ref.archive, 1u);
+    if (!content.ledger_delta.empty()) ledger.merge(LedgerDelta::from_bytes(content.ledger_delta));
+  }
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 1500u);
+  ends.receiver->finish(20);
+}
+
 TEST(Producer, AFailedReaderEndsItWithItsError) {
   const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
   const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
@@ -188,7 +219,11 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
   stream.add(0, {});
   CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
-  EXPECT_THROW(run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}}), Error);
+  EXPECT_THROW(tell_errors_of(*ends.sender,
+                              [&] {
+                                run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}});
+                              }),
+               Error);
   EXPECT_THROW(ends.receiver->receive(20), Error);
 }
 
@@ -234,6 +269,33 @@ TEST(PlanParcelBytes, IsTheLargestParcelOfThatManySamples) {
 
   content.batch.text = torch::zeros({samples, 77}, torch::kInt32);
   EXPECT_EQ(pack_parcel(content).size(), plan_parcel_bytes(samples, {{8, 4, 4}, {77}}));
+}
+
+// It may have been begun since the plan was made.
+TEST(BeginCache, RefusesTheCacheOfAnotherJob) {
+  const test::TempFolder folder;
+  EncodingPlan plan;
+  plan.shape = {{8, 4, 4}, {token_count}};
+  plan.cache = folder.path("cache");
+  plan.fingerprint = {{"encode.dtype", "float32"}};
+  begin_cache(plan, {});
+  EXPECT_NO_THROW(begin_cache(plan, {})) << "the same again";
+  plan.fingerprint = {{"encode.dtype", "bfloat16"}};
+  const auto error = test::error_of([&] { begin_cache(plan, {}); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_NE(std::string(error.what()).find("encode.dtype: \"float32\" -> \"bfloat16\""), std::string::npos)
+      << error.what();
+}
+
+// One stripe, which a pipe makes, with a batch for many trainers.
+TEST(CheckParcelBytes, NamesTheKeysWhenAMessageCannotHoldIt) {
+  const EncodingShape shape{{8, 64, 64}, {77, 1024}};
+  EXPECT_NO_THROW(check_parcel_bytes(plan_parcel_bytes(4096, shape), 4096));
+  const auto error = test::error_of([&] { check_parcel_bytes(plan_parcel_bytes(8192, shape), 8192); });
+  EXPECT_EQ(error.exit(), Exit::usage);
+  EXPECT_STREQ(error.what(),
+               "batch.global: the 8192 samples of one stripe in a step are 1.7 GiB; at most 1.0 GiB travel at once");
+  EXPECT_NE(error.hint().find("data.stripes"), std::string::npos) << error.hint();
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace millrace {
 // Error(io).
 class CacheWriter {
  public:
-  // The cache has its description; `manifest` must outlive the writer.
+  // The cache has its description; `manifest` must outlive the writer. Allows as many open files, and for each of them
+  // an archive and a latent file that samples are read from.
   CacheWriter(const fs::path& cache, const Manifest& manifest, int rows_per_file, std::size_t max_open);
 
   // Row `row` of `batch` is the encoding of `sample`.

@@ -37,7 +37,7 @@ class CachedEncoder {
   CheckedBatch encode(std::vector<TransformedSample> samples) { return collect(start(std::move(samples))); }
 
   // The same in two parts, as Encoder has it. Batches are collected in the order in which they were started. Virtual
-  // for tests that decide when a batch is there.
+  // for tests that decide when a batch is there, and how many images there were.
   virtual StartedEncoding start(std::vector<TransformedSample> samples);
   virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
   virtual CheckedBatch collect(StartedEncoding started);
@@ -48,7 +48,7 @@ class CachedEncoder {
 
   int batch_size() const { return batch_size_; }
   torch::Device device() const { return encoder_ ? encoder_->device() : torch::kCPU; }
-  std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
+  virtual std::int64_t images() const { return encoder_ ? encoder_->images() : 0; }
 
  private:
   template <class Write>

@@ -50,6 +50,9 @@ class ParcelSender {
   int trainers_;
 };
 
+// Runs `produce`; the trainers are told what it throws before it goes on from here.
+void tell_errors_of(ParcelSender& sender, const std::function<void()>& produce);
+
 // Producers and trainers are ranks of `group`; every rank of it must make its sender or its receiver at the same time.
 std::unique_ptr<ParcelSender> make_mpi_sender(const Group& group, std::vector<int> trainer_ranks, HandoffConfig config);
 

@@ -15,7 +15,7 @@ struct UNetPass {
   bool gradient_checkpointing = false;
   std::int64_t tokens = 77;
   torch::DeviceType device = torch::kCPU;
-  bool channels_last = false, fused_kernels = false;
+  bool channels_last = false, fused_kernels = false;  // fused: norms, GEGLU; on CPUs by nn/cpu
 };
 
 // The most bytes that tensors of such a pass hold at once, beside the parameters and the buckets of their gradients.

@@ -32,6 +32,10 @@ struct EncodingPlan {
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype);
 
+// Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
+// Error(usage) naming the differences when another job has made it in another way meanwhile.
+void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text);
+
 // The frozen networks, loaded once in a process: copies share the weights.
 struct EncoderNetworks {
   AutoencoderKL vae{nullptr};
@@ -61,8 +65,6 @@ class EncodePipeline {
   const EncoderNetworks& networks() const { return networks_; }
   // The text embeddings of the empty caption, f16 (77, C); undefined where trainers make them.
   torch::Tensor null_text();
-  // Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
-  void begin_cache(const torch::Tensor& null_text);
 
   // Begins to read `stripes`, each from its cursor or from the start. One stream at a time.
   StripeStream start_stream(const StreamOptions& options, CachedValues values,

@@ -27,9 +27,12 @@ TurnSize plan_parcel_size(int samples_per_step);
 // Upper bound of a parcel's bytes for encodings of this shape.
 std::size_t plan_parcel_bytes(int parcel_samples, const EncodingShape& shape);
 
+// Error(usage) when it is more than travels between processes at once.
+void check_parcel_bytes(std::size_t bytes, int parcel_samples);
+
 // The producer's life: read, transform, encode, hand off, until every trainer has said stop. All of it runs at the
 // same time: the stream's threads read ahead, a thread encodes, the calling thread sends. What is needed first is made
-// and sent first (TurnOrder).
+// and sent first (TurnOrder). Its caller tells the trainers of errors (tell_errors_of).
 void run_producer(StripeStream& stream, CachedEncoder& encoder, ParcelSender& sender, const DataPlan& data,
                   const ProducerPlan& plan);
 

@@ -162,6 +162,9 @@ void plan_samples(const Session& session, TrainPlan& plan, config::Report& repor
   plan.samples_per_stripe = c.batch.global / stripes;
   plan.parcel = plan_parcel_size(plan.samples_per_stripe);
   plan.parcel_bytes = plan_parcel_bytes(plan.parcel.samples(), shape);
+  on_all(world, [&] {
+    if (!plan.roles.all_in_one) check_parcel_bytes(plan.parcel_bytes, plan.parcel.samples());
+  });
   plan.validation = plan_validation(session, c, plan.pipeline, plan.roles, shape);
   startup::done("plan");
 }

@@ -69,9 +69,9 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
   const auto sender = make_mpi_sender(rounds.handoff, trainers, plan.handoff());
   phase::current = phase::producing;
   try {
-    produce(rounds, start, *sender);
+    tell_errors_of(*sender, [&] { produce(rounds, start, *sender); });
   } catch (...) {
-    // The trainers have been told. They save what they have trained, print this and end all ranks, unless they have
+    // The trainers save what they have trained, print this and end all ranks, unless they have
     // ended in order meanwhile.
     const Error error = present_error();
     fault::write_own(error);
@@ -172,7 +172,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   const int maker = plan.roles.producers.front();
   if (world.rank() == maker) {
     null_text = networks.encode_pipeline->null_text();
-    networks.encode_pipeline->begin_cache(null_text);
+    begin_cache(plan.encoding, null_text);
   }
   null_text = broadcast_tensor(world, null_text, torch::kHalf, maker);  // behind it the cache is there for all
   if (!null_text.defined()) null_text = networks.null_text;

@@ -6,14 +6,15 @@ namespace millrace {
 
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device) {
+  const auto dtype = parse_dtype(model.dtype, device);
   return {.batch = micro_batch,
           .height = height,
           .width = width,
-          .dtype = parse_dtype(model.dtype, device),
+          .dtype = dtype,
           .gradient_checkpointing = model.gradient_checkpointing,
           .device = device.type(),
-          .channels_last = model.channels_last.value_or(device.is_cuda()),
-          .fused_kernels = model.fused_kernels.value_or(device.is_cuda())};
+          .channels_last = model.channels_last.value_or(true),
+          .fused_kernels = model.fused_kernels.value_or(device.is_cuda() || dtype == torch::kFloat32)};
 }
 
 }  // namespace millrace

@@ -99,13 +99,14 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
         throw Error(Exit::usage, "its encodings have another shape than those trained on",
                     "a latent cache fits where transform.resolution and model.pipeline are the same");
       plan.routing = plan_routing(roles, static_cast<int>(plan.data.stripes.stripes));
+      plan.parcel = plan_parcel_size(plan.samples_per_stripe());
+      if (!roles.all_in_one) check_parcel_bytes(plan.parcel_bytes(), plan.parcel.samples());
     });
   } catch (const AgreedError& error) {
     if (std::string_view(error.what()).starts_with(plan.config.data.train.section)) throw;
     throw AgreedError({error.exit(), fmt::format("{}: {}", plan.config.data.train.section, error.what()), error.hint()},
                       error.group());
   }
-  plan.parcel = plan_parcel_size(plan.samples_per_stripe());
   return plan;
 }
 
@@ -121,7 +122,8 @@ static void produce_for_trainers(const Session& session, const ValidationPlan& p
   const int self = position_in(roles.producers, session.world.rank());
   const auto trainers = pick(roles.trainers, plan.routing.trainers_served_by(self));
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
-  produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender);
+  tell_errors_of(*sender,
+                 [&] { produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender); });
 }
 
 static std::vector<EncodedBatch> collect_from_producers(const Session& session, const ValidationPlan& plan,
