@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int max_hops = 5;
 constexpr double max_retry_after_seconds = 10;
 constexpr std::size_t max_robots_bytes = 500 << 10;  // RFC 9309, 2.5
+constexpr int max_silent = 5;
+constexpr std::chrono::minutes shut_for{5};
 
 // One URL on its way: through redirects and attempts, to a body or a failure.
 struct Job {
@@ -41,6 +43,7 @@ using JobPtr = std::unique_ptr<Job>;
 // Transfers from one origin, and those that wait for one of them to end.
 struct Host {
   int active = 0;
+  int silent = 0;  // the last so many ended without an answer
   std::deque<JobPtr> waiting;
 };
 
@@ -145,6 +148,7 @@ class Fetcher::Impl {
 
   void enqueue(JobPtr job) {
     const std::string origin = job->url.origin;
+    if (is_shut(origin)) return give_up(std::move(job), silence_);
     hosts_[origin].waiting.push_back(std::move(job));
     ready_.push_back(origin);
   }
@@ -183,15 +187,35 @@ class Fetcher::Impl {
     }
   }
 
+  // NOTE [Hosts that hang]: rows that wait for their host count as pending, and no more are read while enough are. One
+  // host that never answers, and has many rows, would hold up all the others: its rows fail for a while without asking.
+  void listen_to_host(const std::string& origin, const std::variant<std::string, HttpGet::Redirect, Failure>& result) {
+    const auto* const failure = std::get_if<Failure>(&result);
+    const bool silent = failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
+    Host& host = hosts_.at(origin);
+    host.silent = silent ? host.silent + 1 : 0;
+    if (host.silent < max_silent) return;
+    shut_[origin] = Clock::now() + shut_for;
+    for (JobPtr& job : std::exchange(host.waiting, {})) give_up(std::move(job), silence_);
+  }
+
+  bool is_shut(const std::string& origin) {
+    const auto found = shut_.find(origin);
+    if (found == shut_.end()) return false;
+    if (Clock::now() < found->second) return true;
+    shut_.erase(found);
+    return false;
+  }
+
   void finish(CURL* handle, CURLcode code) {
     const auto place = active_.find(handle);
     JobPtr job = std::move(place->second);
     active_.erase(place);
     curl_multi_remove_handle(multi_, handle);
-    leave_host(job->url.origin);
-
     const std::unique_ptr<HttpGet> get = std::move(job->get);
     auto result = get->take_result(code);
+    listen_to_host(job->url.origin, result);
+    leave_host(job->url.origin);
     job->seconds_left -= get->seconds();
     if (auto* const body = std::get_if<std::string>(&result)) {
       done(std::move(job), std::move(*body));
@@ -247,11 +271,13 @@ class Fetcher::Impl {
     for (JobPtr& job : waiting.mapped()) obey(*robots_.find(origin, Clock::now()), std::move(job));
   }
 
+  const Failure silence_{FailureKind::connection, "the host does not answer"};
   const FetchOptions options_;
   CURLM* const multi_;
   std::unordered_map<CURL*, JobPtr> active_;
-  std::unordered_map<std::string, Host> hosts_;  // by origin
-  std::deque<std::string> ready_;                // origins with a waiting job; some may have no place free
+  std::unordered_map<std::string, Host> hosts_;              // by origin
+  std::unordered_map<std::string, Clock::time_point> shut_;  // origins that are not asked until then
+  std::deque<std::string> ready_;                            // origins with a waiting job; some may have no place free
   std::multimap<Clock::time_point, JobPtr> delayed_;
   std::unordered_map<std::string, std::vector<JobPtr>> waiting_for_robots_;
   RobotsCache robots_;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "millrace/download/fetcher.h"
@@ -197,6 +198,28 @@ TEST(Fetcher, ASlowBodyIsCutAtTheDeadline) {
     EXPECT_EQ(outcome(fetch(server.url(path))), "timeout") << path;
     EXPECT_LT(Clock::now() - start, 5s) << path;
   }
+}
+
+TEST(Fetcher, AHostThatNeverAnswersIsNotAskedForEveryRow) {
+  std::atomic<int> asked = 0;
+  TestServer hangs([&](const std::string&, Client& client) {
+    ++asked;
+    client.pause(20s);
+  });
+  TestServer answers(hello);
+  FetchOptions how = options();
+  how.timeout_seconds = 0.2;
+  how.retries = 1;
+  std::vector<std::string> urls(60, hangs.url("/x"));
+  urls.push_back(answers.url("/y"));
+  Fetcher fetcher(how);
+  const auto begun = Clock::now();
+  const auto results = fetch_all(fetcher, urls);
+  EXPECT_LT(Clock::now() - begun, 4s) << "60 rows, two at a time";
+  EXPECT_LE(asked, 8);
+  EXPECT_EQ(outcome(results.at(60)), "body: hello");
+  for (int row = 0; row < 60; ++row) EXPECT_TRUE(is_retryable(std::get<Failure>(results.at(row)))) << row;
+  EXPECT_EQ(outcome(results.at(59)), "connection: the host does not answer");
 }
 
 TEST(Fetcher, TheDeadlineCoversAllRedirects) {
