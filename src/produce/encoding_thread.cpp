@@ -13,12 +13,17 @@ namespace {
 
 constexpr std::size_t max_dropped = 1000;  // in the place of one encoder batch
 
-// Too many to be one broken archive's, which data.max_bad_share judges: of several, or of one that was met again.
+// Too many to be one broken archive's, which data.max_bad_share judges: of several, or all that a stripe has.
 bool are_of_many(const std::vector<SampleRef>& dropped) {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> counts;  // of an archive in an epoch
+  std::map<std::uint32_t, std::size_t> of_archive;
+  std::map<std::uint32_t, std::uint32_t> first_epoch;  // of a stripe
   std::size_t most = 0;
-  for (const auto& ref : dropped) most = std::max(most, ++counts[{ref.archive, ref.epoch}]);
-  return dropped.size() - most > max_dropped;
+  bool is_whole_epoch = false;
+  for (const auto& ref : dropped) {
+    most = std::max(most, ++of_archive[ref.archive]);
+    is_whole_epoch |= ref.epoch > first_epoch.try_emplace(ref.stripe, ref.epoch).first->second + 1;
+  }
+  return is_whole_epoch || dropped.size() - most > max_dropped;
 }
 
 [[noreturn]] void give_up(const std::vector<SampleRef>& dropped) {

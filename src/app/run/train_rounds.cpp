@@ -71,8 +71,8 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
   try {
     tell_errors_of(*sender, [&] { produce(rounds, start, *sender); });
   } catch (...) {
-    // The trainers save what they have trained, print this and end all ranks, unless they have
-    // ended in order meanwhile.
+    // The trainers save what they have trained, print this and end all ranks, unless they have ended in order
+    // meanwhile.
     const Error error = present_error();
     fault::write_own(error);
     log::error("{}", error.what());
