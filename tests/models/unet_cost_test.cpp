@@ -77,7 +77,9 @@ TEST_P(UNetMemory, IsWhatTensorsOfAPassHold) {
     if (dtype == torch::kBFloat16 && !at::cpu::is_avx512_vnni_supported()) continue;
     for (const bool checkpointing : {false, true}) {
       const UNetPass pass{c.batch, c.height, c.width, dtype, checkpointing};
+      nn::use_fused_kernels(nn::FusedKernels::nowhere);
       const auto measured = static_cast<double>(measured_bytes(config, pass));
+      nn::use_fused_kernels(nn::FusedKernels::on_gpus);
       const auto predicted = static_cast<double>(unet_activation_bytes(config, pass));
       // Kernels need some for themselves, small statistics are not counted.
       EXPECT_NEAR(predicted / mib, measured / mib, 0.01 * measured / mib + 1)

@@ -107,8 +107,8 @@ List<Holder> make_list() {
   return std::make_shared<ListImpl<Holder>>();
 }
 
-// Moves a network to where it computes. `channels_last`, also as nothing: convolution weights in NHWC, the layout of
-// the tensor cores and of our own kernels, for inputs that lie so too.
+// Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores
+// and of our own kernels, for inputs that lie so too; as nothing, on a GPU, and in float32 on a CPU.
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,
            std::optional<bool> channels_last = std::nullopt);
 

@@ -78,7 +78,8 @@ class LayerBench {
  public:
   LayerBench(const BenchConfig& config, torch::Device device)
       : device_(device), dtype_(parse_dtype(config.model.dtype, device)) {
-    if (config.model.channels_last.value.value_or(true)) table_.own = Layout::channels_last;
+    if (config.model.channels_last.value.value_or(device.is_cuda() || dtype_ == torch::kFloat32))
+      table_.own = Layout::channels_last;
   }
 
   void add(const LayerShape& shape, int calls) {

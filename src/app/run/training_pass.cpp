@@ -7,14 +7,15 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device) {
   const auto dtype = parse_dtype(model.dtype, device);
+  const bool has_kernels = device.is_cuda() || dtype == torch::kFloat32;
   return {.batch = micro_batch,
           .height = height,
           .width = width,
           .dtype = dtype,
           .gradient_checkpointing = model.gradient_checkpointing,
           .device = device.type(),
-          .channels_last = model.channels_last.value_or(true),
-          .fused_kernels = model.fused_kernels.value_or(device.is_cuda() || dtype == torch::kFloat32)};
+          .channels_last = model.channels_last.value_or(has_kernels),
+          .fused_kernels = model.fused_kernels.value_or(has_kernels)};
 }
 
 }  // namespace millrace
