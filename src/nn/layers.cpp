@@ -77,7 +77,7 @@ EmbeddingImpl::EmbeddingImpl(std::int64_t rows, std::int64_t channels) {
 
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype, std::optional<bool> channels_last) {
   module.to(device, dtype);
-  if (!channels_last.value_or(device.is_cuda() || dtype == torch::kFloat32)) return;
+  if (!channels_last.value_or(has_own_kernels(device, dtype))) return;
   for (auto& parameter : module.parameters()) {
     if (parameter.dim() == 4) parameter.set_data(parameter.data().contiguous(at::MemoryFormat::ChannelsLast));
   }

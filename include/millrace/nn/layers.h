@@ -107,8 +107,14 @@ List<Holder> make_list() {
   return std::make_shared<ListImpl<Holder>>();
 }
 
+// Where there are kernels of our own for norms and GEGLU, which want channels-last images: on GPUs, and in float32 on
+// CPUs.
+inline bool has_own_kernels(torch::Device device, torch::Dtype dtype) {
+  return device.is_cuda() || dtype == torch::kFloat32;
+}
+
 // Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores
-// and of our own kernels, for inputs that lie so too; as nothing, on a GPU, and in float32 on a CPU.
+// and of our own kernels, for inputs that lie so too; as nothing, where there are such kernels.
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,
            std::optional<bool> channels_last = std::nullopt);
 

@@ -78,7 +78,7 @@ class LayerBench {
  public:
   LayerBench(const BenchConfig& config, torch::Device device)
       : device_(device), dtype_(parse_dtype(config.model.dtype, device)) {
-    if (config.model.channels_last.value.value_or(device.is_cuda() || dtype_ == torch::kFloat32))
+    if (config.model.channels_last.value.value_or(nn::has_own_kernels(device, dtype_)))
       table_.own = Layout::channels_last;
   }
 

@@ -1,13 +1,14 @@
 #include "run/training_pass.h"
 
 #include "millrace/nn/device.h"
+#include "millrace/nn/layers.h"
 
 namespace millrace {
 
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device) {
   const auto dtype = parse_dtype(model.dtype, device);
-  const bool has_kernels = device.is_cuda() || dtype == torch::kFloat32;
+  const bool has_kernels = nn::has_own_kernels(device, dtype);
   return {.batch = micro_batch,
           .height = height,
           .width = width,
