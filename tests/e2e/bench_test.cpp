@@ -191,7 +191,7 @@ TEST(Bench, LayersAsATable) {
       shell(millrace + " bench layers bench.runs=1 run.device=cpu batch.micro=1 transform.resolution=32 " +
             "model.pipeline=" + (workshop() / "tiny").string());
   ASSERT_EQ(text.exit_code, 0) << text.output;
-  for (const char* part : {"NCHW *", "channels-last", "convolution", "matrix product", "attention", "forward",
+  for (const char* part : {"NCHW", "channels-last *", "convolution", "matrix product", "attention", "forward",
                            "input gradient", "weight gradient", "gradients"})
     EXPECT_NE(text.output.find(part), std::string::npos) << part << text.output;
 }
