@@ -1,20 +1,23 @@
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2006,SC2034,SC2207
 # What became of a launch of millrace, and whether another one makes sense. Sourced by slurm/requeue.sh and scripts/supervise.
 # Exit codes alone do not tell: srun and mpirun give the largest of all ranks, or their own.
+# NOTE [Backquotes] bash parses the text of $(...) and <(...) each time it gets there. Where a signal has come by then (during an earlier
+# substitution of the same command), bash 5.2 reads the trap as a part of that text: "unexpected EOF", the signal is lost and the script
+# may end. So whatever a shell runs that has traps holds backquotes, which only the subshell parses; scripts/check looks for others.
 
 max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}
 # No here-document anywhere: before bash 5.1 that is a file in /tmp, which may be full.
-read -ra storage_pauses < <(echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}")
+storage_pauses=(`echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}"`)
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
 
-say() { printf '[%s %s] %s\n' "${supervisor:-supervise}" "$(date +%H:%M:%S)" "$*"; }
+say() { printf '[%s %(%H:%M:%S)T] %s\n' "${supervisor:-supervise}" -1 "$*"; }
 
-# json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none, or null.
+# json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none, or null. - reads what it is given.
 json_value() {
   local pair="\"$2\": *(\"(([^\"\\]|\\\\.)*)\"|-?[0-9][-+.0-9eE]*|true|false|null)"
-  if [[ $(cat "$1" 2> /dev/null) =~ $pair && ${BASH_REMATCH[1]} != null ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
+  if [[ `cat "$1" 2> /dev/null` =~ $pair && ${BASH_REMATCH[1]} != null ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
 # runs_once COMMAND ARGUMENT...: whether it only tries or tells something: there is nothing to go on with.
@@ -29,16 +32,16 @@ runs_once() {
 # find_folders PROGRAM COMMAND ARGUMENT...: asks the program itself where it will write; its complaint and code if it refuses.
 find_folders() {
   local config code=0
-  config=$("$@" --print-config=json) || code=$?
+  config=`"$@" --print-config=json` || code=$?
   if ((code == 0)); then
-    run_dir=$(json_value <(echo "$config") dir)
-    pipeline_dir=$(json_value <(echo "$config") pipeline)
-    resume_key=$(json_value <(echo "$config") resume)
-    first_stamp=$(state_stamp)
+    run_dir=`echo "$config" | json_value - dir`
+    pipeline_dir=`echo "$config" | json_value - pipeline`
+    resume_key=`echo "$config" | json_value - resume`
+    first_stamp=`state_stamp`
     out_dir=$run_dir
     case $2 in
-      download) out_dir=$(json_value <(echo "$config") out) ;;
-      preprocess) out_dir=$(json_value <(echo "$config") cache) ;;
+      download) out_dir=`echo "$config" | json_value - out` ;;
+      preprocess) out_dir=`echo "$config" | json_value - cache` ;;
     esac
   fi
   return "$code"
@@ -84,8 +87,8 @@ progress() {
   local newest
   if [[ -n $run_dir && $out_dir == "$run_dir" ]]; then
     # Not step-N.tmp-*, .abandoned-*, .damaged.
-    newest=$(find "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
-      sed 's/.*step-0*//' | sort -n | tail -n 1)
+    newest=`find "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
+      sed 's/.*step-0*//' | sort -n | tail -n 1`
     echo "${newest:-0}"
   else
     find "$out_dir" -type f -name '*.json' 2> /dev/null | wc -l
@@ -98,12 +101,12 @@ state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 # The same of the fault files, a line each.
 fault_stamps() { find "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
-before_launch() { stamp_before=$(state_stamp) faults_before=$(fault_stamps) launched_at=$SECONDS; }
+before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS; }
 
-wrote_state() { [[ -n $run_dir && $(state_stamp) != "$stamp_before" ]]; }
+wrote_state() { [[ -n $run_dir && `state_stamp` != "$stamp_before" ]]; }
 
 # Those of this launch. Older ones may be a living run's, which refuses it; the program removes them once the folder is its own.
-fault_files() { comm -13 <(echo "$faults_before") <(fault_stamps) | cut -d' ' -f3- | sort; }
+fault_files() { { echo "$faults_before"; echo "$faults_before"; fault_stamps; } | sort | uniq -u | cut -d' ' -f3- | sort; }
 
 # exit_codes CODE: the launcher's, and what the ranks have written down: where they abort, srun says 137.
 exit_codes() {
@@ -126,14 +129,14 @@ has_worked() {
 # it is back); restart.
 verdict() {
   local code=$1 code_of_rank state exit="" restart=restart
-  for code_of_rank in $(exit_codes "$code"); do
+  for code_of_rank in `exit_codes "$code"`; do
     case $code_of_rank in
       2 | 77 | 78) echo "person $code_of_rank"; return ;;
       74 | 126 | 127) if has_worked; then restart=storage; fi ;;
     esac
   done
   if wrote_state; then
-    state=$(json_value "$run_dir/STATE" state) exit=$(json_value "$run_dir/STATE" exit)
+    state=`json_value "$run_dir/STATE" state` exit=`json_value "$run_dir/STATE" exit`
   else
     # There was nothing to do, it was stopped before it began, or it died.
     case $code in
@@ -147,7 +150,7 @@ verdict() {
     requeue)
       # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
       # the others to stop; these are failures all the same.
-      if [[ $exit =~ ^(75)?$ && -z $(fault_files) ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
+      if [[ $exit =~ ^(75)?$ && -z `fault_files` ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
       ;;
     *) echo "$restart" ;;
   esac
@@ -177,18 +180,20 @@ rest() {
 # judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
-  local folders=("$run_dir" "$run_dir/fault") seconds seen_first
+  local folders=("$run_dir" "$run_dir/fault") seconds seen_first words
   ls "${folders[@]}" &> /dev/null
   has_worked || true  # for both verdicts, which are subshells
-  read -r what person_code < <(verdict "$1")
+  words=(`verdict "$1"`)
+  what=${words[0]} person_code=${words[1]:-}
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
   if [[ $what == storage ]]; then count outage || true; fi
-  seconds=$(pause)
+  seconds=`pause`
   if [[ $what == storage ]]; then say "storage is away or a file is missing; start $outages after it in $seconds s"; fi
   rest "$seconds"
   seen_first=$what
   ls "${folders[@]}" &> /dev/null
-  read -r what person_code < <(verdict "$1")
+  words=(`verdict "$1"`)
+  what=${words[0]} person_code=${words[1]:-}
   if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
 }
 
@@ -197,18 +202,18 @@ judge() {
 resume_again() {
   local saved
   if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
-  if [[ $(state_stamp) == "$first_stamp" && $(json_value "$run_dir/STATE" job) != "$1" ]]; then return; fi
-  saved=$(json_value "$run_dir/STATE" checkpoint)
-  if [[ -z $saved || $(realpath -m "$saved") == $(realpath -m "$resume_key") ]]; then return; fi
+  if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$1" ]]; then return; fi
+  saved=`json_value "$run_dir/STATE" checkpoint`
+  if [[ -z $saved || `realpath -m "$saved"` == `realpath -m "$resume_key"` ]]; then return; fi
   echo checkpoint.resume=auto
 }
 
 # For people: the code, and what the ranks that left have said.
 describe_end() {
   local file
-  say "ended with code $1, STATE says $(json_value "$run_dir/STATE" state || true), $(progress) reached"
+  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, `progress` reached"
   fault_files | while read -r file; do
-    say "  rank $(json_value "$file" rank) on $(json_value "$file" host), $(json_value "$file" phase): $(json_value "$file" reason)"
+    say "  rank `json_value "$file" rank` on `json_value "$file" host`, `json_value "$file" phase`: `json_value "$file" reason`"
   done
 }
 
@@ -220,8 +225,8 @@ counted_at="" failures=0 requeues=0 outages=0 known_start=0
 # count failure | requeue | outage | nothing: false where the file cannot be written.
 count() {
   local file="$out_dir/restarts" reached job=${SLURM_JOB_ID:-none}
-  reached=$(progress)
-  if [[ -z $counted_at && $(cat "$file" 2> /dev/null) =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
+  reached=`progress`
+  if [[ -z $counted_at && `cat "$file" 2> /dev/null` =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
     counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[3]} known_start=${BASH_REMATCH[4]}
   fi
   if ((reached > ${counted_at:--1})); then failures=0 requeues=0 outages=0; fi

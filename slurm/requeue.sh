@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2006,SC2154,SC2207
 # The supervisor of one run, sourced by the batch scripts: supervise COMMAND ARGUMENT... starts `millrace COMMAND` on the
 # nodes of the job, starts it again when it fails, gives the job back to the queue when it was told to stop, and exits.
 # docs/slurm.md has the table of its decisions.
@@ -8,7 +8,7 @@
 # MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
-here=$(dirname "${BASH_SOURCE[0]}")
+here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
 # shellcheck source=slurm/outcome.sh
 source "$here/outcome.sh"
 step_pid="" watch_pid="" scratch=""
@@ -35,7 +35,7 @@ job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[
 # patiently COMMAND...: its first answer that is not empty, for two minutes: a controller may be away for a while.
 patiently() {
   local answer tries=0
-  until answer=$("$@") && [[ -n $answer ]]; do
+  until answer=`"$@"` && [[ -n $answer ]]; do
     if ((++tries > 12)); then return 1; fi
     sleep 10
   done
@@ -46,14 +46,14 @@ patiently() {
 forget_foreign_numbers() {
   local shown
   if [[ -z ${SLURM_HET_SIZE:-}${SLURM_RESTART_COUNT:-} ]]; then return; fi
-  shown=$(patiently scontrol show job -o "$SLURM_JOB_ID") || return
+  shown=`patiently scontrol show job -o "$SLURM_JOB_ID"` || return
   if [[ $shown != *" HetJobId="* ]]; then unset SLURM_HET_SIZE; fi
   if [[ $shown == *" Restarts=0 "* ]]; then unset SLURM_RESTART_COUNT; fi
 }
 
 # scontrol requeue, scancel and squeue take the id of one of an array's tasks for the whole array.
 refuse_array() {
-  if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n $(job_field ArrayJobId) ]]; then
+  if [[ -n ${SLURM_ARRAY_JOB_ID:-} && -n `job_field ArrayJobId` ]]; then
     die 2 "a job array cannot be requeued task by task: submit a job for each run"
   fi
 }
@@ -70,7 +70,7 @@ job_constraints() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' Features=[
 add_cluster_roles() {
   local constraints  # of each component, where there are several
   if [[ -n ${MILLRACE_CONFIG:-} ]]; then return; fi
-  constraints=$(patiently job_constraints) || die 1 "scontrol does not tell the constraint of job $SLURM_JOB_ID"
+  constraints=`patiently job_constraints` || die 1 "scontrol does not tell the constraint of job $SLURM_JOB_ID"
   constraints=${constraints,,}
   if job_has_gpus && [[ $constraints == *a10g* && $constraints == *a100* && $constraints != *'|'* ]]; then
     config+=(--config "$home/configs/cluster_a10g_a100.yaml")
@@ -84,12 +84,12 @@ find_program() {
   local build builds=(release cuda)
   if job_has_gpus; then builds=(cuda release); fi
   for build in "${builds[@]}"; do
-    MILLRACE=$(realpath -m "$here/../build/$build/bin/millrace")
+    MILLRACE=`realpath -m "$here/../build/$build/bin/millrace"`
     if [[ -x $MILLRACE ]]; then break; fi
   done
   build=$MILLRACE
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(realpath -m "$here/../../../bin/millrace"); fi  # PREFIX/share/millrace/slurm
-  if [[ ! -x $MILLRACE ]]; then MILLRACE=$(command -v millrace || echo "$build"); fi
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=`realpath -m "$here/../../../bin/millrace"`; fi  # PREFIX/share/millrace/slurm
+  if [[ ! -x $MILLRACE ]]; then MILLRACE=`command -v millrace || echo "$build"`; fi
   if job_has_gpus && [[ $MILLRACE == */build/release/* ]]; then say "the job has GPUs, but there is no build/cuda: they stay idle"; fi
 }
 
@@ -110,9 +110,9 @@ mind_the_clock() {
   fi
   export_end_time
   if [[ -z ${MILLRACE_END_TIME:-} ]]; then return; fi
-  left=$((MILLRACE_END_TIME - $(date +%s)))
+  left=$((MILLRACE_END_TIME - `date +%s`))
   last=$((MILLRACE_END_TIME - (left > 90 ? 45 : left / 2)))
-  while (($(date +%s) < last)); do
+  while ((`date +%s` < last)); do
     kill -0 "$step_pid" 2> /dev/null || return
     sleep 5
   done
@@ -129,7 +129,7 @@ nodes_of_job() {
       for item in ${gres//,/ }; do
         if [[ $item == gpu:* ]]; then count=$((count + ${item##*:})); fi
       done
-      for node in $(scontrol show hostnames "$list"); do echo "$node $count"; done
+      for node in `scontrol show hostnames "$list"`; do echo "$node $count"; done
     done
 }
 
@@ -162,26 +162,27 @@ deal_tasks() {
 plan_tasks() {
   local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
   declare -gA tasks_on gpus_on
-  cpus_per_task=$(patiently job_field CPUs/Task) || die 1 "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
+  cpus_per_task=`patiently job_field CPUs/Task` || die 1 "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
   [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A
-  found=$(patiently nodes_of_job) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
+  found=(`patiently nodes_of_job`) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
   nodes=()
-  while read -r node gpus; do
+  for ((i = 0; i < ${#found[@]}; i += 2)); do
+    node=${found[i]} gpus=${found[i + 1]}
     nodes+=("$node")
     if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
     gpus_on[$node]=$gpus tasks_on[$node]=0
     total=$((total + gpus))
-  done < <(echo "$found")
+  done
   min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
-  mapfile -t spread < <(tasks_per_node)
+  spread=(`tasks_per_node`)
   # Some Slurms (23.02.0 to .4) do not tell their number where --ntasks-per-node does.
   if [[ -z $tasks && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then for i in "${spread[@]}"; do tasks=$((tasks + i)); done; fi
   if ((total > 0 && ${tasks:-$total} <= total)); then
     deal_tasks "${tasks:-$total}"
   else
     i=0
-    for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    for node in `scontrol show hostnames "$SLURM_JOB_NODELIST"`; do
       if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]}; else tasks_on[$node]=1; fi
       i=$((i + 1))
     done
@@ -219,20 +220,18 @@ silent() {
 # Twice, for the same reason; and a signal to the job's steps may have ended the first.
 silent_nodes() {
   local once
-  mapfile -t once < <(silent "${nodes[@]}")
+  once=(`silent "${nodes[@]}"`)
   silent "${once[@]}"
 }
 
-# The node of the ranks that ended with 76; the ranks' order is that of `placed`. Where several nodes are named, some of them
-# only waited for the culprit, and nothing is known.
-suspect_node() {
-  local file rank host suspects
-  suspects=$(fault_files | while read -r file; do
-    if [[ $(json_value "$file" exit) != 76 ]]; then continue; fi
-    host=$(json_value "$file" host) rank=$(json_value "$file" rank)
+# NODE for each rank that ended with 76; the ranks' order is that of `placed`.
+suspect_nodes() {
+  local file rank host
+  fault_files | while read -r file; do
+    if [[ `json_value "$file" exit` != 76 ]]; then continue; fi
+    host=`json_value "$file" host` rank=`json_value "$file" rank`
     if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
-  done | sort -u)
-  if (($(echo "$suspects" | wc -w) == 1)); then echo "$suspects"; fi
+  done | sort -u
 }
 
 # Takes the nodes that are gone, broken or suspect out of `nodes`.
@@ -240,23 +239,25 @@ suspect_node() {
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() dead suspect still quiet
-  if ! still=$(patiently nodes_of_job); then
+  local node left=() dead suspects still quiet
+  if ! still=`patiently nodes_of_job`; then
     say "Slurm's controller does not answer: nothing is known of the nodes"
     return
   fi
-  mapfile -t quiet < <(silent_nodes)
+  quiet=(`silent_nodes`)
   if ((${#quiet[@]} == ${#nodes[@]})); then
-    say "no step starts on any node: nothing is known of the nodes: $(tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null)"
+    say "no step starts on any node: nothing is known of the nodes: `tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null`"
     quiet=()
   fi
-  dead=$(nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}")  # a * means that an answer came late: they are asked
-  suspect=$(suspect_node)
+  dead=`nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}"`  # a * means that an answer came late: they are asked
+  # Where several nodes are named, some of them only waited for the culprit, and nothing is known.
+  suspects=(`suspect_nodes`)
+  if ((${#suspects[@]} > 1)); then suspects=(); fi
   for node in "${nodes[@]}"; do
     if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
-      say "going on without node $node, which does not answer: $(tail -n 1 "$scratch/answer.$node" 2> /dev/null)"
+      say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
       reduced=1 node_died=1
-    elif [[ $node == "$suspect" ]]; then
+    elif [[ $node == "${suspects[*]}" ]]; then
       say "going on without node $node, which a rank that ended with 76 ran on"
       reduced=1
     else
@@ -264,7 +265,7 @@ drop_nodes() {
     fi
   done
   nodes=("${left[@]}")
-  if ((node_died)) && (($(for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l) > 1)); then
+  if ((node_died)) && ((`for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l` > 1)); then
     requeue_job "no step over nodes of several kinds can start beside a dead node"
   fi
 }
@@ -273,7 +274,7 @@ drop_nodes() {
 end_leaked_steps() {
   local step deadline=$((SECONDS + 60))
   while :; do
-    mapfile -t leaked < <(squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | sed -n 's/ ranks$//p')
+    leaked=(`squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2> /dev/null | sed -n 's/ ranks$//p'`)
     if ((${#leaked[@]} == 0)) || ((SECONDS > deadline)); then return; fi
     for step in "${leaked[@]}"; do scancel --signal=KILL "$step" 2> /dev/null || true; done
     sleep 1
@@ -337,7 +338,7 @@ launch() {
 watch='
   trap "" USR1 USR2
   while sleep "$2"; do
-    job=$(scontrol show job -o "$SLURM_JOB_ID") || continue
+    job=`scontrol show job -o "$SLURM_JOB_ID"` || continue
     [[ $job == *" JobState=RUNNING "* ]] || exit 0
     list=${job##* NodeList=}
     scontrol show hostnames "${list%% *}" | grep -qxF "$1" || scontrol requeue "$SLURM_JOB_ID"
@@ -361,7 +362,7 @@ clean_up() {
 # person's scancel, its time limit) must stay ended: requeueing would revive it.
 still_ours() {
   local state
-  state=$(job_field JobState)
+  state=`job_field JobState`
   case $state in
     RUNNING) ;;
     '') return 1 ;;
@@ -373,13 +374,13 @@ still_ours() {
 # give_back requeue | requeuehold: returns once Slurm has heard of it. While its controller is away, which may be long, the nodes are
 # of use to nobody else anyway.
 give_back() {
-  local answer="its controller does not answer" refused=0 end=${MILLRACE_END_TIME:-$(($(date +%s) + 86400))}
+  local answer="its controller does not answer" refused=0 end=${MILLRACE_END_TIME:-$((`date +%s` + 86400))}
   while :; do
     if still_ours; then
-      if answer=$(scontrol "$1" "$SLURM_JOB_ID" 2>&1); then return; fi
+      if answer=`scontrol "$1" "$SLURM_JOB_ID" 2>&1`; then return; fi
       refused=$((refused + 1))
     fi
-    if [[ $answer == *disabled* ]] || ((refused > 12 || $(date +%s) > end)); then
+    if [[ $answer == *disabled* ]] || ((refused > 12 || `date +%s` > end)); then
       die 75 "no scontrol $1 of job $SLURM_JOB_ID ($answer); submit it again to go on"
     fi
     sleep 10
@@ -398,10 +399,10 @@ leave() {
 # some Slurms may show that of an earlier start.
 taken() {
   local state at
-  state=$(job_field JobState)
+  state=`job_field JobState`
   if [[ -n $state && $state != RUNNING ]]; then return 0; fi  # in a trap, a bare return is that of what it interrupted
-  at=$(job_field PreemptTime)
-  [[ $at == [0-9]* && ! $at < $(job_field StartTime) ]]
+  at=`job_field PreemptTime`
+  [[ $at == [0-9]* && ! $at < `job_field StartTime` ]]
 }
 
 # The next start is none to count: who is preempted often has not asked for too little time.
@@ -443,7 +444,8 @@ wait_for_storage() {
 # it said before holds.
 export_end_time() {
   local end
-  if end=$(date -d "$(job_field EndTime)" +%s 2> /dev/null) && ((end > $(date +%s))); then export MILLRACE_END_TIME=$end; fi
+  end=`job_field EndTime`
+  if end=`date -d "$end" +%s 2> /dev/null` && ((end > `date +%s`)); then export MILLRACE_END_TIME=$end; fi
 }
 
 # Does what `judge` has found, and comes back where there is to be another start.
@@ -485,12 +487,12 @@ after_outages() {
 }
 
 # For small files. /tmp of this node may be full, or not there.
-make_scratch() { scratch=$(mktemp -d || mktemp -d -p "$PWD"); }
+make_scratch() { scratch=`mktemp -d || mktemp -d -p "$PWD"`; }
 
 # Of every start, once it is known where results go.
 begin() {
   after_outages make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
-  if [[ $(job_field Requeue) == 0 ]]; then
+  if [[ `job_field Requeue` == 0 ]]; then
     say "warning: Slurm will not requeue this job (--no-requeue, or the site's JobRequeue=0): its time limit ends it for good"
     say "hint: scontrol update JobId=$SLURM_JOB_ID Requeue=1"
   fi
@@ -517,14 +519,14 @@ supervise() {
   begin
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
-    mapfile -t again < <(resume_again "$SLURM_JOB_ID")
+    again=(`resume_again "$SLURM_JOB_ID"`)
     launch "$@" "${again[@]}"
     if runs_once "$@"; then die "$code" "$1 ended with code $code: what only tries something is started once"; fi
     judge "$code"
     describe_end "$code"
     follow_verdict
     if [[ -n ${SLURM_HET_SIZE:-} ]]; then
-      if [[ -n $(nodes_in_state 'down|fail|.*\*$') ]]; then requeue_job "a node is down"; fi  # nobody is asked
+      if [[ -n `nodes_in_state 'down|fail|.*\*$'` ]]; then requeue_job "a node is down"; fi  # nobody is asked
     else
       drop_nodes
     fi
