@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/backoff.h"
 #include "millrace/comm/collectives.h"
 #include "millrace/comm/fault.h"
 #include "wait_for_others.h"
@@ -159,23 +160,28 @@ class NcclCollectives final : public Collectives {
     const auto count = static_cast<std::ptrdiff_t>(mark - joined_);
     const CurrentGpu current(device_);
     check(cudaStreamWaitEvent(static_cast<cudaStream_t>(compute_stream_(device_)), marked_.at(mark - joined_ - 1), 0));
-    spare_events_.insert(spare_events_.end(), marked_.begin(), marked_.begin() + count);
+    if (joined_event_) spare_events_.push_back(joined_event_);
+    joined_event_ = marked_.at(static_cast<std::size_t>(count) - 1);
+    spare_events_.insert(spare_events_.end(), marked_.begin(), marked_.begin() + count - 1);
     marked_.erase(marked_.begin(), marked_.begin() + count);
     joined_ = mark;
   }
 
-  // Device synchronisation would wait for ever for a rank that hangs, and nobody would know what for.
+  // Device synchronisation would wait for ever for a rank that hangs, and nobody would know what for. As long as this
+  // rank's own GPU computes, the others wait for it, not it for them: the watchdog has to know that.
   void wait() override {
     constexpr auto what = "NCCL transfers";
     const CurrentGpu current(device_);
+    check(cudaEventRecord(own_work_, static_cast<cudaStream_t>(compute_stream_(device_))));
     check(cudaEventRecord(event_, stream_));
     const auto done = [&] {
       poll(what);
-      const auto state = cudaEventQuery(event_);
-      if (state != cudaErrorNotReady) check(state);
-      return state == cudaSuccess;
+      return is_over(event_);
     };
-    wait_for_others(done, group_.time_limit(), what, rank());
+    while (!done()) {
+      finish_own_work(what);
+      wait_for_others([&] { return done() || computes(); }, group_.time_limit(), what, rank());
+    }
   }
 
  private:
@@ -184,6 +190,7 @@ class NcclCollectives final : public Collectives {
     const CurrentGpu current(device_);
     stream_ = transfer_stream(device_);
     event_ = make_event();
+    own_work_ = make_event();
     return place_of_gpu(device_);
   }
 
@@ -191,6 +198,26 @@ class NcclCollectives final : public Collectives {
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return event;
+  }
+
+  static bool is_over(cudaEvent_t event) {
+    const auto state = cudaEventQuery(event);
+    if (state != cudaErrorNotReady) check(state);
+    return state == cudaSuccess;
+  }
+
+  // Whether the compute stream has work that waits for no transfer.
+  bool computes() const { return !is_over(own_work_) && (!joined_event_ || is_over(joined_event_)); }
+
+  void finish_own_work(const char* what) {
+    for (Backoff backoff; computes(); backoff.pause()) {
+      poll(what);
+      if (backoff.awake_seconds() <= group_.time_limit()) continue;
+      fault::blame_this_rank();
+      throw Error(Exit::timeout,
+                  fmt::format("rank {}: its GPU has computed for {:.0f} s without end", rank(), group_.time_limit()),
+                  "a GPU that hangs: the kernel's log may tell of it");
+    }
   }
 
   void connect() {
@@ -236,7 +263,8 @@ class NcclCollectives final : public Collectives {
   int device_;
   void* (*compute_stream_)(int device);
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t event_ = nullptr;
+  cudaEvent_t event_ = nullptr, own_work_ = nullptr;
+  cudaEvent_t joined_event_ = nullptr;  // what the compute stream was told to wait for last
   ncclComm_t comm_ = nullptr;
   std::vector<cudaEvent_t> marked_, spare_events_;  // marked_: of the marks behind `joined_`, in order
   Mark joined_ = 0;

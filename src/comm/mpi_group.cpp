@@ -91,7 +91,7 @@ std::shared_ptr<GroupBackend> MpiGroup::duplicate() const {
 void MpiGroup::barrier() const {
   MPI_Request request;
   call_mpi([&] { return MPI_Ibarrier(comm_, &request); });
-  wait(request, "barrier");
+  wait_barrier(request, limit_seconds(), "barrier", rank_);
 }
 
 void MpiGroup::broadcast(std::span<std::byte> bytes, int root) const {

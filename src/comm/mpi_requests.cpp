@@ -1,11 +1,23 @@
 #include "mpi_requests.h"
 
+#include <atomic>
 #include <string>
 
 #include "millrace/core/error.h"
 #include "wait_for_others.h"
 
 namespace millrace {
+namespace {
+
+std::atomic<bool> given_up = false;
+
+bool all_done(std::span<MPI_Request> requests) {
+  int done = 0;
+  call_mpi([&] { return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE); });
+  return done != 0;
+}
+
+}  // namespace
 
 std::mutex& mpi_turn() {
   static std::mutex turn;
@@ -21,14 +33,28 @@ void check_mpi(int code, const char* file, int line) {
               "look for the first failing rank in the other logs");
 }
 
+bool mpi_is_given_up() {
+  return given_up;
+}
+
+void check_not_given_up() {
+  if (!given_up) return;
+  throw Error(Exit::timeout, "MPI is not called any more, since a wait for other ranks was given up",
+              "the log says which wait that was");
+}
+
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank) {
-  const auto complete = [&] {
-    int done = 0;
-    call_mpi(
-        [&] { return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE); });
-    return done != 0;
-  };
-  wait_for_others(complete, limit_seconds, what, rank);
+  try {
+    wait_for_others([&] { return all_done(requests); }, limit_seconds, what, rank);
+  } catch (...) {
+    const std::lock_guard turn(mpi_turn());
+    given_up = true;
+    throw;
+  }
+}
+
+void wait_barrier(MPI_Request request, double limit_seconds, const char* what, int rank) {
+  wait_for_others([&] { return all_done(std::span(&request, 1)); }, limit_seconds, what, rank);
 }
 
 }  // namespace millrace

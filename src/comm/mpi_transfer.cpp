@@ -24,6 +24,7 @@ bool mpi_has_ended() {
 bool give_up(MPI_Request& request) {
   constexpr double limit_seconds = 2;
   const std::lock_guard turn(mpi_turn());
+  if (mpi_is_given_up()) return false;
   int done = 0;
   if (MPI_Cancel(&request) != MPI_SUCCESS) return false;
   for (Backoff backoff; !done && backoff.seconds() < limit_seconds; backoff.pause())
