@@ -48,7 +48,9 @@ std::vector<std::string> gather_in_pieces(const MpiGroup& group, const std::stri
   std::vector<std::string> texts(arrive_here ? text_bytes.size() : 0);
   for (std::int64_t begin = 0; begin < std::ranges::max(text_bytes); begin += at_once) {
     Pieces pieces(text_bytes, begin, at_once);
-    if (arrive_here) pieces.all.resize(static_cast<std::size_t>(pieces.offsets.back() + pieces.lengths.back()));
+    if (arrive_here)
+      pieces.all.resize(static_cast<std::size_t>(pieces.offsets.back()) +
+                        static_cast<std::size_t>(pieces.lengths.back()));
     MPI_Request request;
     const auto* const piece = mine.data() + std::min(begin, text_bytes[rank]);
     call_mpi([&] { return exchange(piece, pieces.lengths[rank], pieces, &request); });
