@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "millrace/core/error.h"
 
@@ -49,6 +50,14 @@ void expected(std::string_view what, const Node& found) {
 const std::string& scalar_text(const Node& node, std::string_view what) {
   if (node.kind != Node::Kind::scalar) expected(what, node);
   return node.text;
+}
+
+std::string text_value(const Node& node, std::string_view what) {
+  const std::string& text = scalar_text(node, what);
+  if (!text.starts_with("~/")) return text;
+  const char* home = std::getenv("HOME");
+  if (!home) throw BadValue{fmt::format("{} needs HOME, which is not set", text)};
+  return home + text.substr(1);
 }
 
 void Format<bool>::read(const Node& node, bool& out) const {

@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "config/config_fixture.h"
 
 namespace millrace::test {
@@ -94,6 +96,15 @@ TEST_F(ConfigValue, AnOptionalSectionCanBeTakenBack) {
   EXPECT_FALSE(good({"data: {validation: {path: v.tar}}"}, {"data.validation=null"}).data.validation);
   EXPECT_EQ(good({}, {"data.validation.path=v.tar", "data.validation.limit=3"}).data.validation->limit, 3);
   EXPECT_EQ(good({}, {"data.validation={path: v.tar, limit: 4}"}).data.validation->limit, 4);
+}
+
+TEST_F(ConfigValue, TextMayBeginWithTheHomeFolder) {
+  const std::string home = std::getenv("HOME");
+  const auto path_of = [&](const std::string& text) { return good({}, {"data.train.path=" + text}).data.train.path; };
+  EXPECT_THAT(path_of("~/a.tar"), ElementsAre(home + "/a.tar"));
+  EXPECT_THAT(path_of("[~/a.tar,'~/{0..9}.tar',~b/c,d/~/e]"),
+              ElementsAre(home + "/a.tar", home + "/{0..9}.tar", "~b/c", "d/~/e"));
+  EXPECT_EQ(good({"run: {note: ~/x}"}).run.note, home + "/x");
 }
 
 TEST_F(ConfigValue, OverridesOfTextAreVerbatim) {

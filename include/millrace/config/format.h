@@ -53,6 +53,9 @@ struct BadValue {
 // Plain text of a scalar, or BadValue naming what was expected.
 const std::string& scalar_text(const Node& node, std::string_view what);
 
+// The value of a text key: ~/ in front is the home folder ($HOME), which a shell leaves as it is behind `key=`.
+std::string text_value(const Node& node, std::string_view what);
+
 template <class T>
 struct Format;
 
@@ -96,7 +99,7 @@ struct Format<std::string> {
   static constexpr bool verbatim = true;
   static constexpr bool list = false;
   std::string type() const { return "text"; }
-  void read(const Node& node, std::string& out) const { out = scalar_text(node, type()); }
+  void read(const Node& node, std::string& out) const { out = text_value(node, type()); }
   Node write(const std::string& value) const { return Node::string(value); }
   std::vector<double> numbers(const std::string&) const { return {}; }
 };
@@ -107,7 +110,7 @@ struct Format<Required> {
   static constexpr bool list = false;
   std::string type() const { return "text"; }
   void read(const Node& node, Required& out) const {
-    out = {scalar_text(node, type()), true};
+    out = {text_value(node, type()), true};
     if (out.value.empty()) expected(type(), node);
   }
   Node write(const Required& value) const { return value.set ? Node::string(value.value) : Node::scalar("???"); }
