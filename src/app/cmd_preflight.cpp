@@ -16,7 +16,7 @@ namespace millrace {
 namespace preflight {
 namespace {
 
-constexpr double join_seconds = 300;    // for all ranks to load LibTorch from one file server, and to find each other
+constexpr double usual_join_seconds = 300;
 constexpr double silent_seconds = 20;   // of a rank that is stopped
 constexpr double leaving_seconds = 20;  // run.dir may be what hangs
 constexpr double retry_seconds = 5;     // a run is patient with its storage, a check is not
@@ -85,8 +85,9 @@ int check_allocation(World& world, const CommandLine& line, Deadline& deadline) 
 }
 
 int run_preflight(const CommandLine& line) {
-  Deadline deadline(join_seconds,
-                    fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
+  const double seconds = join_seconds(usual_join_seconds);
+  Deadline deadline(seconds,
+                    fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), seconds));
   return run_ranks([&](World& world) { return check_allocation(world, line, deadline); });
 }
 

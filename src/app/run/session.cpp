@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -23,7 +25,7 @@
 namespace millrace {
 namespace {
 
-constexpr double join_seconds = 600;  // for all ranks to load LibTorch from one file server, and to find each other
+constexpr double usual_join_seconds = 600;  // all ranks load LibTorch, often from one file server
 constexpr double last_words_seconds = 10;
 
 // By all ranks of `world`, so that none of them waits for another.
@@ -69,8 +71,19 @@ int leave(const World& world, Exit exit, bool in_order) {
 // MPI_Init knows no limit.
 static std::optional<Deadline> limit_joining() {
   if (!World::launched()) return std::nullopt;
+  const double seconds = join_seconds(usual_join_seconds);
   return std::make_optional<Deadline>(
-      join_seconds, fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), join_seconds));
+      seconds, fmt::format("{} has waited {:.0f} s for the other ranks to start", this_process(), seconds));
+}
+
+double join_seconds(double usual) {
+  const char* text = std::getenv("MILLRACE_JOIN_SECONDS");
+  if (!text) return usual;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end == '\0' && seconds > 0 && std::isfinite(seconds)) return seconds;
+  throw Error(Exit::usage, fmt::format("MILLRACE_JOIN_SECONDS is no number of seconds above 0: {}", text),
+              "write seconds, such as 1800, or unset it");
 }
 
 int run_ranks(const std::function<int(World&)>& command) {

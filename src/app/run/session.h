@@ -24,6 +24,10 @@ namespace millrace {
 // the rest, since they wait for it.
 int run_ranks(const std::function<int(World&)>& command);
 
+// How long a rank waits for all ranks to start: MILLRACE_JOIN_SECONDS, else `usual`. No setting, since none has been
+// read by then.
+double join_seconds(double usual);
+
 // Whether a setting says how a rank uses its own node, and may differ from rank to rank.
 bool is_of_the_node(const std::string& key);
 
