@@ -1,6 +1,6 @@
 #include "millrace/parallel/sharded_model.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -16,7 +16,6 @@
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
-#include "millrace/parallel/outvoted.h"
 #include "millrace/parallel/storage_order.h"
 #include "tensor_digest.h"
 #include "transient_memory.h"
@@ -147,12 +146,7 @@ void ShardedModel::share_weights_of_rank_0(int bucket) {
   const auto host = parameters_[bucket].cpu();  // the same memory where it is the host's
   trainers_.broadcast({static_cast<std::byte*>(host.data_ptr()), host.nbytes()});
   if (!parameters_[bucket].is_cpu()) parameters_[bucket].copy_(host);
-  const auto differing = outvoted(trainers_.all_gather_strings(digest_of(std::span(&parameters_[bucket], 1))));
-  if (differing.trainers.empty()) return;
-  throw Error(Exit::timeout,
-              fmt::format("the weights of trainer 0 did not arrive as they were; trainers that differ: {}",
-                          fmt::join(differing.trainers, ", ")),
-              "memory or network of a node is damaged");
+  check_arrival(trainers_, std::span(&parameters_[bucket], 1));
 }
 
 void ShardedModel::split_bucket(int bucket) {

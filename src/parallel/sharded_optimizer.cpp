@@ -95,22 +95,35 @@ void ShardedAdamW::set_updates(std::int64_t updates, std::int64_t ema_updates) {
 
 void ShardedAdamW::start_from(std::map<std::string, torch::Tensor> originals) {
   if (!has_separate_masters()) return;
+  take_from_rank_0(originals);
   copy_shards("weights", originals);
   if (has_ema()) copy_shards("ema", originals);
 }
 
 void ShardedAdamW::start_ema_from(std::map<std::string, torch::Tensor> weights) {
   ensure(has_ema(), "an EMA that is to start from weights of its own");
+  take_from_rank_0(weights);
   copy_shards("ema", weights);
   ema_updates_ = ema_updates_of_given_weights;
 }
 
-void ShardedAdamW::copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors) {
+// Every rank has read a file of its own, and nothing says that these are equal. Puts the elements into storage order.
+void ShardedAdamW::take_from_rank_0(std::map<std::string, torch::Tensor>& tensors) const {
   const torch::NoGradGuard no_grad;
-  for (const auto& slice : slices_of_shard(model_.layout(), model_.shard())) {
-    const auto flat = in_storage_order(tensors.at(slice.name), slice.channels_last);
-    shard_of(kind, slice).copy_(flat.slice(0, slice.begin, slice.end));
+  std::vector<torch::Tensor> arrived;
+  for (const auto& spec : model_.layout().parameters) {
+    auto& tensor = tensors.at(spec.name);
+    tensor = in_storage_order(tensor, spec.channels_last);
+    model_.trainers().broadcast({static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+    arrived.push_back(tensor);
   }
+  check_arrival(model_.trainers(), arrived);
+}
+
+void ShardedAdamW::copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& flat) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& slice : slices_of_shard(model_.layout(), model_.shard()))
+    shard_of(kind, slice).copy_(flat.at(slice.name).slice(0, slice.begin, slice.end));
 }
 
 torch::Tensor ShardedAdamW::shard_of(const std::string& kind, const Slice& slice) const {

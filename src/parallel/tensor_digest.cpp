@@ -1,5 +1,6 @@
 #include "tensor_digest.h"
 
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/kernels/op_scope.h"
+#include "millrace/parallel/outvoted.h"
 
 namespace millrace {
 
@@ -44,6 +46,15 @@ std::string digest_of(std::span<const torch::Tensor> tensors) {
     hasher.update(host.data_ptr(), host.nbytes());
   }
   return hasher.digest().hex();
+}
+
+void check_arrival(const Group& trainers, std::span<const torch::Tensor> weights) {
+  const auto differing = outvoted(trainers.all_gather_strings(digest_of(weights)));
+  if (differing.trainers.empty()) return;
+  throw Error(Exit::timeout,
+              fmt::format("the weights of trainer 0 did not arrive as they were; trainers that differ: {}",
+                          fmt::join(differing.trainers, ", ")),
+              "memory or network of a node is damaged");
 }
 
 }  // namespace millrace

@@ -4,6 +4,8 @@
 #include <span>
 #include <string>
 
+#include "millrace/comm/group.h"
+
 namespace millrace {
 
 // A hash of all elements' bits, in order. On a GPU a checksum that is computed there: any one element that differs
@@ -12,5 +14,7 @@ std::string digest_of(std::span<const torch::Tensor> tensors);
 // Sum of word i times 2 i + 1, modulo 2^64: odd factors, so that no single change is lost. Of a flat tensor, on its
 // device: ().
 torch::Tensor checksum_of(const torch::Tensor& flat);
+// After rank 0 has sent these weights: Error(timeout) on all ranks where any of them holds others now. Collective.
+void check_arrival(const Group& trainers, std::span<const torch::Tensor> weights);
 
 }  // namespace millrace

@@ -32,11 +32,12 @@ class ShardedAdamW {
   std::int64_t ema_updates() const { return ema_updates_; }
   void set_updates(std::int64_t updates, std::int64_t ema_updates);
 
-  // Starts the masters and the EMA from the float32 weights that the model had before it was cast, by name and equal on
-  // all ranks; lets go of them.
+  // Starts the masters and the EMA from the float32 weights that rank 0's model had before it was cast. `originals`: by
+  // name, contiguous memory on the host with nothing of the model's in it, which rank 0's overwrite on the other ranks;
+  // lets go of them. Collective; Error(timeout) on all ranks when they do not arrive as they were.
   void start_from(std::map<std::string, torch::Tensor> originals);
-  // Starts the EMA from other weights than the model's, likewise. They are an average already: it goes on as after
-  // `ema_updates_of_given_weights` updates, behind any warm-up.
+  // Starts the EMA from other weights than the model's, those of rank 0 likewise. They are an average already: it goes
+  // on as after `ema_updates_of_given_weights` updates, behind any warm-up.
   static constexpr std::int64_t ema_updates_of_given_weights = std::int64_t{1} << 40;
   void start_ema_from(std::map<std::string, torch::Tensor> weights);
   // Puts the elements of a slice (flat_layout.h), float32, into host memory.
@@ -72,7 +73,8 @@ class ShardedAdamW {
   // What is held of a slice, a view.
   torch::Tensor shard_of(const std::string& kind, const Slice& slice) const;
   void share_part(const std::string& kind, std::span<const Slice> part, int from_replica);
-  void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& tensors);
+  void take_from_rank_0(std::map<std::string, torch::Tensor>& tensors) const;
+  void copy_shards(const std::string& kind, const std::map<std::string, torch::Tensor>& flat);
   void show_ema();
   void hide_ema();
   void swap_weights_and_ema();
