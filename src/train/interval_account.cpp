@@ -17,7 +17,7 @@ void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seco
     grad_norm_ += grad_norm;
   }
   step_seconds_ += seconds.step;
-  wait_seconds_ += seconds.waited_samples;
+  wait_seconds_ += seconds.samples.longest;
   const auto taken = taken_++;
   if (taken > 0) {
     ++own_steps_;
@@ -29,7 +29,7 @@ void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seco
   }
   ++all_steps_;
   all_step_seconds_ += seconds.step;
-  all_wait_seconds_ += seconds.waited_samples;
+  all_wait_seconds_ += seconds.samples.longest;
 }
 
 Metrics IntervalAccount::take(const RunState& state, double lr) {
@@ -37,8 +37,6 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   producers_.account(steps_, m, totals_);
   double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
   context_.trainers.all_reduce_max(std::span(&memory, 1));
-  double waits[] = {wait_seconds_ / context_.trainers.size(), all_wait_seconds_ / context_.trainers.size()};
-  context_.trainers.all_reduce_sum(std::span<double>(waits));
   const auto own = own_seconds();
   const auto slowest = find_slowest(own);
   if (context_.trainers.rank() == 0) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
@@ -52,7 +50,7 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.lr = lr;
   m.images_per_second = steps * context_.config.batch.global / step_seconds_;
   m.step_ms = 1000 * step_seconds_ / steps;
-  m.data_wait_ms = 1000 * waits[0] / steps;
+  m.data_wait_ms = 1000 * wait_seconds_ / steps;
   m.straggler = slowest.ratio;
   m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
   m.validation = std::exchange(validation_, std::nullopt);
@@ -64,7 +62,6 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   totals_.grad_norm = m.grad_norm;
   totals_.lr = m.lr;
   totals_.memory_gib = memory;
-  all_trainers_wait_ = waits[1];
   steps_ = finite_steps_ = own_steps_ = 0;
   loss_ = grad_norm_ = step_seconds_ = wait_seconds_ = own_seconds_ = 0;
   return m;
@@ -80,7 +77,7 @@ Metrics IntervalAccount::totals(const RunState& state) const {
     const auto steps = static_cast<double>(all_steps_);
     totals.images_per_second = steps * context_.config.batch.global / all_step_seconds_;
     totals.step_ms = 1000 * all_step_seconds_ / steps;
-    totals.data_wait_ms = 1000 * all_trainers_wait_ / steps;
+    totals.data_wait_ms = 1000 * all_wait_seconds_ / steps;
   }
   return totals;
 }

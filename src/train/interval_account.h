@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "leaving.h"
 #include "millrace/nn/gpu_watch.h"
 #include "producer_account.h"
 #include "straggler.h"
@@ -12,11 +13,11 @@ namespace millrace {
 
 // What a step was like on this trainer, in seconds.
 struct StepSeconds {
-  double step = 0;            // all of it
-  double waited_samples = 0;  // of it
-  double waited_others = 0;   // of it, in collectives
+  double step = 0;           // all of it
+  SampleWait samples;        // of it
+  double waited_others = 0;  // of it, in collectives
 
-  double own() const { return step - waited_samples - waited_others; }
+  double own() const { return step - samples.own - waited_others; }
 };
 
 // The means of metrics.jsonl: over the steps since its last line, and over all steps of this process.
@@ -53,10 +54,9 @@ class IntervalAccount {
   std::optional<ValidationLosses> validation_;
 
   std::int64_t taken_ = 0;  // by this process
-  // Over all its steps but the first, which also waits for the first samples, unless there is no other; this trainer's.
+  // Over all its steps but the first, which also waits for the first samples, unless there is no other.
   std::int64_t all_steps_ = 0;
   double all_step_seconds_ = 0, all_wait_seconds_ = 0;
-  double all_trainers_wait_ = 0;  // mean over the trainers, up to the last line
   Metrics totals_;
 };
 

@@ -32,7 +32,7 @@ std::string describe_wish(int wish) {
 
 Leaving::Leaving(const TrainerContext& context) : context_(context), job_end_(slurm::job_end()) {}
 
-std::optional<double> Leaving::wait_for_batches(double save_seconds) {
+std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
   double waited = 0;
   for (bool there = false;;) {
@@ -40,14 +40,15 @@ std::optional<double> Leaving::wait_for_batches(double save_seconds) {
     if (!there) there = next_batch(round_seconds, waited);
     ++phase::moves;
     waited += awake_seconds(round.seconds());
-    std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1};
+    const auto waited_us = static_cast<std::int64_t>(1e6 * waited);
+    std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us};
     context_.trainers.all_reduce_max(wishes);
-    const auto [wish, failed, waiting] = wishes;
+    const auto [wish, failed, waiting, longest_us] = wishes;
     if (wish || failed) {
       reason_ = failed ? "a producer" : describe_wish(static_cast<int>(wish));
       return std::nullopt;
     }
-    if (!waiting) return waited;
+    if (!waiting) return SampleWait{waited, 1e-6 * static_cast<double>(longest_us)};
   }
 }
 

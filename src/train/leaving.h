@@ -6,6 +6,12 @@
 
 namespace millrace {
 
+// For the samples of a step, in seconds.
+struct SampleWait {
+  double own = 0;      // until this trainer had its batch
+  double longest = 0;  // of all trainers: so long the step was held up
+};
+
 // NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
 // other about once a second while one of them waits for samples. So a trainer that is told to stop, one whose producer
 // has died, and the end of the job's time take all others with them at a step's border, where the state is whole and
@@ -14,9 +20,9 @@ class Leaving {
  public:
   explicit Leaving(const TrainerContext& context);
 
-  // Waits for the batches of the next step; the seconds that this trainer waited for its own. Nothing when all leave
-  // instead. `save_seconds`: what a save takes, which must fit before the job's end. Collective.
-  std::optional<double> wait_for_batches(double save_seconds);
+  // Waits for the batches of the next step. Nothing when all leave instead. `save_seconds`: what a save takes, which
+  // must fit before the job's end. Collective.
+  std::optional<SampleWait> wait_for_batches(double save_seconds);
   // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave. The
   // next wait_for_batches then says why. Collective.
   bool is_wanted(double save_seconds) const;

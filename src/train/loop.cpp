@@ -124,7 +124,7 @@ class Loop {
     const StepTotals totals = is_passed_over ? pass_over() : train();
     if (bad_) return false;
     advance(totals);
-    if (is_first) tell_start(*wait);
+    if (is_first) tell_start(wait->longest);
     account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
 
     phase::current = phase::accounting;
@@ -133,7 +133,7 @@ class Loop {
     if (validated || is_due(context_.config.log.every)) write_metrics();
     paint_samples_if_due();
     saves_.after_step(totals.writing > 0, is_save_due(totals), seconds());
-    leaving_.step_took(watch.seconds() - *wait);
+    leaving_.step_took(watch.seconds() - wait->longest);
     steady(context_);
     return true;
   }

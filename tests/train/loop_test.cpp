@@ -50,6 +50,7 @@ class Regression final : public Task {
     int damaged_at = 0;               // rank 1's weights are, in this step
     int signal_at = 0;                // a producer is stopped before this step
     int slow_rank = -1;               // takes longer for the same
+    int slow_reader = -1;             // a rank whose batches come 100 ms late
     int fails_at = 0;                 // the last rank finds no batch for this step
     Exit failure = Exit::timeout;     // which is why
   };
@@ -59,6 +60,7 @@ class Regression final : public Task {
   bool next_batch(double) override {
     if (step_ + 1 == script_.fails_at && test_world().rank() == test_world().size() - 1)
       throw Error(script_.failure, "no batch");
+    if (test_world().rank() == script_.slow_reader) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ++step_;
     torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
     inputs_ = torch::randn({global_batch, 5});
@@ -252,6 +254,18 @@ TEST(Straggler, MetricsNameTheTrainerThatTakesLongest) {
     EXPECT_GT(line["straggler"], 1.33) << line;
     EXPECT_EQ(line["slowest_rank"], 1) << line;
   }
+}
+
+// The others have their samples and wait for it all the same.
+TEST(DataWait, IsThatOfTheTrainerWhoWaitsLongest) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(4));
+  config.log.every = Duration::steps(4);
+  const auto outcome = run(config, {.batches = {1, 2, 3, 4}, .slow_reader = test_world().size() - 1});
+  EXPECT_GE(outcome.result.totals.data_wait_ms, 100);
+  if (test_world().rank() != 0) return;
+  const auto line = folder.lines("metrics.jsonl").at(0);
+  EXPECT_GE(line["data_wait_ms"], 100) << line;
 }
 
 TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {

@@ -16,7 +16,7 @@ struct Crew {
 // How trainers and producers got on with each other for a while.
 struct Balance {
   double images_per_second = 0;         // trained, waits included
-  double trainers_wait = 0;             // share of the trainers' time without samples, 0..1
+  double trainers_wait = 0;             // share of a step in which samples of a trainer are missing, 0..1
   double encode_images_per_second = 0;  // of all producers, in the time in which they encode; 0 = nothing was encoded
   StageShares stages{};                 // of the producers
 };
