@@ -11,6 +11,7 @@ namespace millrace {
 
 void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seconds) {
   ++steps_;
+  ++trained_steps_;
   if (std::isfinite(loss) && std::isfinite(grad_norm)) {
     ++finite_steps_;
     loss_ += loss;
@@ -41,16 +42,18 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   const auto slowest = find_slowest(own);
   if (context_.trainers.rank() == 0) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
 
-  const auto steps = static_cast<double>(steps_);
   m.step = state.step;
   m.samples = state.samples;
   m.skipped = state.skipped;
   m.loss = finite_steps_ ? loss_ / static_cast<double>(finite_steps_) : std::nan("");
   m.grad_norm = finite_steps_ ? grad_norm_ / static_cast<double>(finite_steps_) : std::nan("");
   m.lr = lr;
-  m.images_per_second = steps * context_.config.batch.global / step_seconds_;
-  m.step_ms = 1000 * step_seconds_ / steps;
-  m.data_wait_ms = 1000 * wait_seconds_ / steps;
+  if (trained_steps_ > 0) {
+    const auto steps = static_cast<double>(trained_steps_);
+    m.images_per_second = steps * context_.config.batch.global / step_seconds_;
+    m.step_ms = 1000 * step_seconds_ / steps;
+    m.data_wait_ms = 1000 * wait_seconds_ / steps;
+  }
   m.straggler = slowest.ratio;
   m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
   m.validation = std::exchange(validation_, std::nullopt);
@@ -62,7 +65,7 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   totals_.grad_norm = m.grad_norm;
   totals_.lr = m.lr;
   totals_.memory_gib = memory;
-  steps_ = finite_steps_ = own_steps_ = 0;
+  steps_ = trained_steps_ = finite_steps_ = own_steps_ = 0;
   loss_ = grad_norm_ = step_seconds_ = wait_seconds_ = own_seconds_ = 0;
   return m;
 }

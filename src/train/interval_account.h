@@ -28,6 +28,8 @@ class IntervalAccount {
 
   // `loss` and `grad_norm` over the global batch; a step where one is not finite is left out of their means.
   void add(double loss, double grad_norm, const StepSeconds& seconds);
+  // A step that was left out: nothing was trained, so it is in no mean and no rate.
+  void pass_over() { ++steps_; }
   void add_validation(ValidationLosses losses) { validation_ = std::move(losses); }
   bool has_steps() const { return steps_ > 0; }
 
@@ -47,13 +49,13 @@ class IntervalAccount {
   GpuUse gpu_before_;  // this trainer's, at the last line
   GpuUse gpu_;         // of all trainers, in the last interval in which something was seen
 
-  std::int64_t steps_ = 0, finite_steps_ = 0;
+  std::int64_t steps_ = 0, trained_steps_ = 0, finite_steps_ = 0;
   double loss_ = 0, grad_norm_ = 0, step_seconds_ = 0, wait_seconds_ = 0;
   std::int64_t own_steps_ = 0;  // all but the first one of this process, which may compile and tune
   double own_seconds_ = 0;      // in these
   std::optional<ValidationLosses> validation_;
 
-  std::int64_t taken_ = 0;  // by this process
+  std::int64_t taken_ = 0;  // by this process, of those that were trained
   // Over all its steps but the first, which also waits for the first samples, unless there is no other.
   std::int64_t all_steps_ = 0;
   double all_step_seconds_ = 0, all_wait_seconds_ = 0;

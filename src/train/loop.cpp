@@ -125,7 +125,10 @@ class Loop {
     if (bad_) return false;
     advance(totals);
     if (is_first) tell_start(wait->longest);
-    account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
+    if (is_passed_over)
+      account_.pass_over();
+    else
+      account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
 
     phase::current = phase::accounting;
     write_ids();

@@ -12,12 +12,13 @@ namespace {
 
 constexpr MetricField fields[] = {
     {"step", "train", "The optimizer step."},
-    {"samples", "train", "Samples trained on, since the run began.", true},
+    {"samples", "train", "Samples used since the run began, also by steps whose update was left out.", true},
     {"loss", "train", "Training loss, mean over the steps since the last line."},
     {"grad_norm", "train", "Norm of the gradient before clipping, mean over the steps since the last line."},
     {"lr", "train", "Learning rate of the step."},
-    {"images_per_second", "speed", "Images trained on a second, all trainers together."},
-    {"step_ms", "speed", "Milliseconds a step took, waits included."},
+    {"images_per_second", "speed", "Images a second of all trainers together, in the time of step_ms."},
+    {"step_ms", "speed",
+     "Milliseconds from a step's wait for samples to its update, without what comes between steps."},
     {"data_wait_ms", "speed",
      "Milliseconds of a step that trainers waited for samples: the one that waited longest, and the others for it."},
     {"encode_images_per_second", "speed", "Images a second of all producers together while they encode."},

@@ -146,7 +146,8 @@ DataPlan make_data() {
 
 // A run from the beginning or, with `resume`, from its last checkpoint.
 Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2,
-            const ParallelConfig& parallel = {}, const std::string& gpu = "") {
+            const ParallelConfig& parallel = {}, const std::string& gpu = "",
+            const std::vector<UsedUpSteps>& used_up = {}) {
   torch::manual_seed(1);
   SmallNet net;
   const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
@@ -161,6 +162,7 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
     restore(checkpoint, optimizer);
     start = checkpoint.state();
   }
+  if (!used_up.empty()) start.used_up = used_up;
   Regression task(net, script, start.step);
   Outcome outcome;
   outcome.result = run_loop({.task = task,
@@ -266,6 +268,24 @@ TEST(DataWait, IsThatOfTheTrainerWhoWaitsLongest) {
   if (test_world().rank() != 0) return;
   const auto line = folder.lines("metrics.jsonl").at(0);
   EXPECT_GE(line["data_wait_ms"], 100) << line;
+}
+
+// A step takes 20 ms for each micro-batch of rank 0, and those that are passed over take none and train nothing.
+TEST(Guard, StepsThatArePassedOverAreInNoRate) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(6));
+  config.log.every = Duration::steps(3);
+  const double shortest_ms = 20.0 * global_batch / test_world().size() / config.batch.micro;
+  const auto outcome = run(config, {.batches = {1, 2, 3, 4, 5, 6}, .slow_rank = 0}, false, 1e-2, {}, "", {{2, 6, 0}});
+  EXPECT_EQ(outcome.result.state.skipped, 5);
+  EXPECT_GE(outcome.result.totals.step_ms, shortest_ms);
+  if (test_world().rank() != 0) return;
+  const auto lines = folder.lines("metrics.jsonl");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_GE(lines[0]["step_ms"], shortest_ms) << lines[0];
+  EXPECT_LE(lines[0]["images_per_second"], 1000 * global_batch / shortest_ms) << lines[0];
+  for (const char* key : {"images_per_second", "step_ms", "data_wait_ms"}) EXPECT_EQ(lines[1][key], 0) << lines[1];
+  EXPECT_EQ(lines[1]["samples"], 6 * global_batch) << "used, all the same";
 }
 
 TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {

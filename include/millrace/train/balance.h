@@ -15,7 +15,7 @@ struct Crew {
 
 // How trainers and producers got on with each other for a while.
 struct Balance {
-  double images_per_second = 0;         // trained, waits included
+  double images_per_second = 0;         // trained, waits for samples included
   double trainers_wait = 0;             // share of a step in which samples of a trainer are missing, 0..1
   double encode_images_per_second = 0;  // of all producers, in the time in which they encode; 0 = nothing was encoded
   StageShares stages{};                 // of the producers
