@@ -79,8 +79,10 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
     log::flush();
   }
   phase::current = phase::ending;
+  const double usual_seconds = rounds.handoff.time_limit();
   rounds.handoff.set_time_limit(save_seconds);
   rounds.handoff.barrier();
+  rounds.handoff.set_time_limit(usual_seconds);  // trainers may go back to a checkpoint: another round follows
   return {};
 }
 
