@@ -8,7 +8,8 @@ namespace {
 
 template <class Config, class... Sections>
 LoopConfig loop_of(const Config& c, int micro_batch, const Sections&... of_losses) {
-  const auto settings = (config::dump_yaml(of_losses) + ...);
+  // Means of more samples vary less.
+  const auto settings = (config::dump_yaml(of_losses) + ...) + std::to_string(c.batch.global);
   return {c.run.dir, c.duration, {c.batch.global, micro_batch}, c.checkpoint, c.log,
           c.record,  c.guard,    hash128(settings).hex()};
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "app_config.h"
 #include "command.h"
 
 namespace millrace {
@@ -21,6 +22,19 @@ TEST(Sections, EveryCommandKnowsThoseOfTheOthers) {
     }
     EXPECT_FALSE(root.find("optimiser") || root.ignores("optimiser")) << reader.name;  // no command has it
   }
+}
+
+// After a restart with other settings the guard learns anew what is usual, where these decide it.
+TEST(UsualLosses, AreThoseOfTheirSettings) {
+  const auto losses_of = [](const auto& change) {
+    TrainConfig config;
+    change(config);
+    return config.loop(1).losses_of;
+  };
+  const auto usual = losses_of([](auto&) {});
+  EXPECT_EQ(losses_of([](auto& c) { c.optim.lr = 1; }), usual);
+  EXPECT_NE(losses_of([](auto& c) { c.batch.global = 16; }), usual) << "a mean of fewer losses varies more";
+  EXPECT_NE(losses_of([](auto& c) { c.transform.resolution = 16; }), usual);
 }
 
 }  // namespace
