@@ -24,6 +24,7 @@
 #include "run/run_folder.h"
 #include "run/session.h"
 #include "run/sharded_training.h"
+#include "run/start_table.h"
 
 namespace millrace {
 namespace {
@@ -94,6 +95,8 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
   if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
   if (const auto missing = find_missing_part(plan.pipeline))
     log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
+  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
+    log::warning("{}", *complaint);
 }
 
 int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {

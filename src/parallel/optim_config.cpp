@@ -43,7 +43,8 @@ void OptimConfig::describe(config::Section& section) {
   section.key("schedule", schedule,
               {{"constant", Schedule::constant}, {"linear", Schedule::linear}, {"cosine", Schedule::cosine}},
               "learning rate from the end of the warm-up to the end of the run; linear and cosine fall to 0");
-  section.key("warmup", warmup, "the learning rate rises linearly this long; 0 steps = none");
+  section.key("warmup", warmup,
+              "the learning rate rises linearly this long, in a shorter run to its end; 0 steps = none");
 }
 
 void EmaConfig::describe(config::Section& section) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/start_command.h"
+#include "run/start_table.h"
 
 // What a plan says about its start, without running it: tests/e2e/plan_test.cpp does that.
 namespace millrace {
@@ -25,6 +26,19 @@ TrainConfig open_config() {
   config.model.pipeline = {unset_pipeline, true};
   config.data.train.path = {unset_archives};
   return config;
+}
+
+// In a run of 2000 steps the default of 10000 never gets beyond a fifth of the rate.
+TEST(StartTable, ComplainsOfAWarmupThatIsLongerThanTheRun) {
+  const OptimConfig usual;
+  const auto complaint = complaint_about_warmup(usual, Duration::steps(2000), 64);
+  ASSERT_TRUE(complaint);
+  EXPECT_THAT(*complaint, testing::HasSubstr("20% of optim.lr"));
+  EXPECT_TRUE(complaint_about_warmup(usual, {64 * 9999.0, Duration::Unit::samples}, 64));
+  EXPECT_FALSE(complaint_about_warmup(usual, {64 * 10000.0, Duration::Unit::samples}, 64));
+  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(10000), 64));
+  EXPECT_FALSE(complaint_about_warmup({.warmup = Duration::steps(0)}, Duration::steps(1), 64));
+  EXPECT_FALSE(complaint_about_warmup(usual, Duration::seconds(1), 64)) << "nobody knows";
 }
 
 // For each pair of kinds, and each of them as trainers: the name that a plan gives makes `train` choose the same ranks.

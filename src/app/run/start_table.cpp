@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "millrace/checkpoint/cadence.h"
 #include "millrace/core/log.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
@@ -34,6 +35,14 @@ static std::string describe_samples(const TrainPlan& plan) {
 
 void print_start_row(const char* name, const std::string& text) {
   log::info("  {:<12} {}", name, text);
+}
+
+std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
+                                                  std::int64_t global_batch) {
+  const double steps = steps_of(duration, global_batch), warmup = steps_of(optim.warmup, global_batch);
+  if (steps == 0 || warmup <= steps) return std::nullopt;
+  return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
+                     to_string(optim.warmup), 100 * steps / warmup);
 }
 
 void print_start_table(const Session& session, const TrainPlan& plan) {
@@ -69,6 +78,8 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
+  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
+    log::warning("{}", *complaint);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 
