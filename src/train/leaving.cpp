@@ -52,8 +52,8 @@ std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   }
 }
 
-bool Leaving::is_wanted(double save_seconds) const {
-  return context_.trainers.any(wish_to_stop(save_seconds) != 0);
+bool Leaving::is_wanted(double save_seconds, bool mine) const {
+  return context_.trainers.any(mine || wish_to_stop(save_seconds) != 0);
 }
 
 void Leaving::step_took(double seconds) {

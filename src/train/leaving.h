@@ -23,9 +23,9 @@ class Leaving {
   // Waits for the batches of the next step. Nothing when all leave instead. `save_seconds`: what a save takes, which
   // must fit before the job's end. Collective.
   std::optional<SampleWait> wait_for_batches(double save_seconds);
-  // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave. The
-  // next wait_for_batches then says why. Collective.
-  bool is_wanted(double save_seconds) const;
+  // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave, or
+  // wants to end it (`mine`). The next wait_for_batches then says why they leave. Collective.
+  bool is_wanted(double save_seconds, bool mine = false) const;
   // Without waiting for samples.
   void step_took(double seconds);
 

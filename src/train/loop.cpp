@@ -341,7 +341,7 @@ class Loop {
     enter_slow(context_, phase::painting);
     const Stopwatch watch;
     torch::Tensor latents;
-    const auto paint = [&] { latents = context_.samples->paint(context_.trainers, is_leaving()); };
+    const auto paint = [&] { latents = painted_latents(); };
     if (context_.optimizer.has_ema())
       context_.optimizer.with_ema(paint);
     else
@@ -350,6 +350,15 @@ class Loop {
     context_.trainers.barrier();  // the first one decodes alone
     painting_seconds_ += watch.seconds();
     phase::current = phase::accounting;
+  }
+
+  // Pictures are no reason to end a run, as long as all trainers know that there are none. Collective.
+  torch::Tensor painted_latents() try {
+    return context_.samples->paint(context_.trainers,
+                                   [this](bool mine) { return leaving_.is_wanted(saves_.seconds_needed(), mine); });
+  } catch (const AgreedError& error) {
+    if (is_root()) log::warning("pictures of step {}: {}", state_.step, error.what());
+    return {};
   }
 
   // Collective.
@@ -364,7 +373,7 @@ class Loop {
     return is_over;
   }
 
-  // Pictures are no reason to end a run.
+  // Nor is what becomes of them.
   void show_samples(const torch::Tensor& latents, const Stopwatch& watch) try {
     const auto images = context_.samples->decode(latents);
     const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));

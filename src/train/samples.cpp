@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "eval_mode.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
 
@@ -24,9 +25,40 @@ Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor tex
   ensure(text_.size(0) == (options_.sampling.is_guided() ? 2 : 1) * pictures, "embeddings of every prompt");
 }
 
-// Where forward is collective every trainer must call it equally often: all have shares of one size, and those at the
-// end repeat the last picture.
-torch::Tensor Samples::paint(const Group& trainers, const std::function<bool()>& gives_up) {
+// A trainer that fails between two questions asks the next one with all others, then all hear of its error.
+torch::Tensor Samples::paint(const Group& trainers, const std::function<bool(bool)>& gives_up) {
+  bool is_asking = false, is_over = false;
+  const auto ask = [&](bool has_failed) {
+    is_asking = true;
+    is_over = gives_up(has_failed);
+    is_asking = false;
+    return is_over;
+  };
+  std::string mine;
+  std::optional<Error> error;
+  try {
+    mine = own_latents(trainers, [&] { return ask(false); });
+  } catch (...) {
+    if (is_asking || options_.forward_is_collective) throw;
+    error = present_error();
+  }
+  if (!is_over) ask(error.has_value());
+  agree(trainers, error);
+  if (is_over) return {};
+  std::string all;
+  for (const auto& part : trainers.gather_strings(mine)) all += part;
+  if (trainers.rank() != 0) return {};
+  std::vector<std::int64_t> shape = options_.latent_shape;
+  shape.insert(shape.begin(), std::ssize(options_.prompts));
+  const auto latents = torch::empty(shape, torch::kFloat32);
+  ensure(all.size() == latents.nbytes(), "the latents of every picture");
+  std::memcpy(latents.data_ptr(), all.data(), all.size());
+  return latents;
+}
+
+// Of this trainer's share. Where forward is collective every trainer must call it equally often: all have shares of one
+// size, and those at the end repeat the last picture.
+std::string Samples::own_latents(const Group& trainers, const std::function<bool()>& gives_up) {
   const EvalMode eval_mode(*unet_);
   const auto pictures = std::ssize(options_.prompts), ranks = std::int64_t{trainers.size()};
   const auto share = (pictures + ranks - 1) / ranks;
@@ -46,15 +78,7 @@ torch::Tensor Samples::paint(const Group& trainers, const std::function<bool()>&
                                                 std::int64_t{1}, std::multiplies<>()));
   mine.resize(bytes_of_one * static_cast<std::size_t>(std::clamp<std::int64_t>(pictures - share * trainers.rank(), 0,
                                                                                share)));  // without what was repeated
-  std::string all;
-  for (const auto& part : trainers.gather_strings(mine)) all += part;
-  if (trainers.rank() != 0) return {};
-  std::vector<std::int64_t> shape = options_.latent_shape;
-  shape.insert(shape.begin(), pictures);
-  const auto latents = torch::empty(shape, torch::kFloat32);
-  ensure(all.size() == latents.nbytes(), "the latents of every picture");
-  std::memcpy(latents.data_ptr(), all.data(), all.size());
-  return latents;
+  return mine;
 }
 
 torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up) {

@@ -25,6 +25,7 @@ class Samples {
     std::vector<std::string> prompts;        // of each picture; picture i begins with the noise of seed i
     std::vector<std::int64_t> latent_shape;  // (C, h, w)
     int batch_size = 1;                      // pictures that are made together
+    bool forward_is_collective = false;      // of the U-Net: no trainer can go on when one has failed in it
   };
   // `text` (2 N, 77, D), those of the negative prompts first; without guidance (N, 77, D). `vae`: of the first trainer.
   Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options);
@@ -32,13 +33,15 @@ class Samples {
   const Duration& every() const { return options_.every; }
   const std::vector<std::string>& prompts() const { return options_.prompts; }
   // With the weights that the U-Net has: f32 latents (N, C, h, w) on the host of the first trainer, undefined
-  // elsewhere, and when all give up: `gives_up` is asked before each step of the sampler and must have the same answer
-  // on all trainers. Collective.
-  torch::Tensor paint(const Group& trainers, const std::function<bool()>& gives_up);
+  // elsewhere, and when all give up: `gives_up` is asked before each step of the sampler and once behind them, and must
+  // say yes on all trainers when it is asked with `true` on one. AgreedError when a trainer fails at its share.
+  // Collective.
+  torch::Tensor paint(const Group& trainers, const std::function<bool(bool)>& gives_up);
   // On the first trainer.
   std::vector<Image> decode(const torch::Tensor& latents);
 
  private:
+  std::string own_latents(const Group& trainers, const std::function<bool()>& gives_up);
   torch::Tensor denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up);
 
   UNet2DConditionModel unet_;

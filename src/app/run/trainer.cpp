@@ -117,6 +117,7 @@ Samples Trainer::make_samples(LoadedNetworks& networks) const {
   const auto side = c.transform.resolution / vae_.factor();
   options.latent_shape = {vae_.latent_channels, side, side};
   options.batch_size = std::clamp(plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1), 1, 8);
+  options.forward_is_collective = plan_.shards.splits_parameters();
   return {unet_, std::exchange(networks.samples_vae, nullptr), std::exchange(networks.samples_text, {}), options};
 }
 
