@@ -63,8 +63,10 @@ bool holds_the_end(const fs::path& run_dir) {
 AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
   const auto& world = session.world.group();
   AutoencoderPlan plan{.config = c, .pipeline = open_pipeline(world, c.model.pipeline.value)};
+  std::int64_t images_of_one_pass = 0;
   on_all(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+    images_of_one_pass = vae.images_of_one_pass(c.transform.resolution);
     if (c.transform.resolution % vae.factor() != 0)
       fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
            vae.factor());
@@ -76,6 +78,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
     plan.routing = plan_routing(plan.roles, plan.stripes());
     check_micro_batch(plan.routing, c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
+    check_passes(plan.routing, plan.shards, c.batch.micro, images_of_one_pass);
   });
   check_gpus(session, plan.roles.trainers);
   const auto identity =

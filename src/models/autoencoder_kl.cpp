@@ -71,12 +71,31 @@ AutoencoderKLImpl::AutoencoderKLImpl(const AutoencoderKLConfig& c)
   }
 }
 
-// Kernels number the elements of a feature map with 32 bits: a batch whose largest map, of `elements` an image, would
-// have more goes through `network` in equal parts, whose size never changes.
+// Kernels number the elements of a feature map with 32 bits. So many images fit whose largest map has `elements` each.
+static std::int64_t images_of(std::int64_t elements) {
+  return std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
+}
+
+// The largest maps are those of the first level, which lie one pixel wider for the first downsampling: 63 images of 512
+// pixels.
+static std::int64_t images_to_encode(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width) {
+  return images_of(config.coder.channels.front() * (height + 1) * (width + 1));
+}
+
+// The largest maps are as large as the image and have the channels of the second level: 31 images of 512 pixels.
+static std::int64_t images_to_decode(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width) {
+  const auto& channels = config.coder.channels;
+  return images_of(channels.at(std::min<std::size_t>(1, channels.size() - 1)) * height * width);
+}
+
+std::int64_t AutoencoderKLConfig::images_of_one_pass(std::int64_t side) const {
+  return std::min(images_to_encode(*this, side, side), images_to_decode(*this, side, side));
+}
+
+// A batch of more than `limit` goes through `network` in equal parts, whose size never changes.
 template <class Network>
-static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t elements, const Network& network) {
+static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t limit, const Network& network) {
   const auto rows = batch.size(0);
-  const auto limit = std::max<std::int64_t>(1, std::numeric_limits<std::int32_t>::max() / elements);
   const auto parts = (rows + limit - 1) / limit;
   if (parts <= 1) return network(batch);
   std::vector<torch::Tensor> outputs;
@@ -84,22 +103,16 @@ static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t elements,
   return torch::cat(outputs);
 }
 
-// The largest maps are those of the first level, which lie one pixel wider for the first downsampling: 63 images of 512
-// pixels.
 torch::Tensor AutoencoderKLImpl::encode(const torch::Tensor& image) {
-  const auto elements = config_.coder.channels.front() * (image.size(2) + 1) * (image.size(3) + 1);
-  return in_parts(image, elements, [&](const torch::Tensor& part) {
+  return in_parts(image, images_to_encode(config_, image.size(2), image.size(3)), [&](const torch::Tensor& part) {
     const auto moments = encoder(part);
     return quant_conv ? quant_conv(moments) : moments;
   });
 }
 
-// The largest maps are as large as the image and have the channels of the second level: 31 images of 512 pixels.
 torch::Tensor AutoencoderKLImpl::decode(const torch::Tensor& latent) {
-  const auto& channels = config_.coder.channels;
-  const auto pixels = latent.size(2) * latent.size(3) * config_.factor() * config_.factor();
-  const auto elements = pixels * channels.at(std::min<std::size_t>(1, channels.size() - 1));
-  return in_parts(latent, elements,
+  const auto factor = config_.factor();
+  return in_parts(latent, images_to_decode(config_, factor * latent.size(2), factor * latent.size(3)),
                   [&](const torch::Tensor& part) { return decoder(post_quant_conv ? post_quant_conv(part) : part); });
 }
 

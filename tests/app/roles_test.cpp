@@ -228,6 +228,17 @@ TEST(MicroBatch, UnequalSharesNeedNoWholeOnes) {
   usage_error([] { check_micro_batch(plan_routing(roles_of(2, 1), 8), 8, 3); });
 }
 
+// Of 24, 24 and 16 images with 20 at once, a trainer with 24 makes 2 passes of a micro-batch of 24, one with 16
+// makes 1.
+TEST(MicroBatch, UnequalSharesNeedEquallyManyPassesWhereTheseAreCollective) {
+  const auto unequal = plan_routing(roles_of(3, 1), 8);
+  const ShardPlan split{Strategy::full_shard, 3};
+  EXPECT_THAT(usage_error([&] { check_passes(unequal, split, 24, 20); }), HasSubstr("more than 20 images"));
+  check_passes(unequal, split, 20, 20);
+  check_passes(unequal, {Strategy::shard_grad_op, 3}, 24, 20);
+  check_passes(plan_routing(roles_of(2, 1), 8), {Strategy::full_shard, 2}, 24, 20);
+}
+
 TEST(MicroBatch, TheLargestThatFitsIsChosen) {
   const auto choose = [](int trainers, int stripes, int global_batch, int fitting) {
     return choose_micro_batch(plan_routing(roles_of(trainers, 1), stripes), global_batch, fitting);

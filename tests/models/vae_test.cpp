@@ -54,6 +54,9 @@ TEST(Vae, HasTheStateDictOfStableDiffusion) {
   const auto parsed = AutoencoderKLConfig::from_json(config);
   EXPECT_EQ(parsed.factor(), 8);
   EXPECT_EQ(parsed.scaling_factor, 0.18215);
+  // The decoder's maps have 256 channels at the size of the image, and kernels count to 2^31 - 1.
+  EXPECT_EQ(parsed.images_of_one_pass(512), 31);
+  EXPECT_EQ(parsed.images_of_one_pass(256), 127);
   AutoencoderKL vae(parsed);
   Json actual;
   for (const auto& item : vae->named_parameters()) actual[item.key()] = item.value().sizes().vec();

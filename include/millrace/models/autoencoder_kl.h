@@ -25,6 +25,9 @@ struct AutoencoderKLConfig {
   // Image pixels per latent pixel, each way.
   std::int64_t factor() const { return std::int64_t{1} << (coder.channels.size() - 1); }
 
+  // Images of side x side pixels that go through encoder and decoder in one pass each; of more each takes several.
+  std::int64_t images_of_one_pass(std::int64_t side) const;
+
   LatentScale latent_scale() const { return {scaling_factor, shift_factor.value_or(0)}; }
 
   std::int64_t in_channels, out_channels, latent_channels;

@@ -17,6 +17,17 @@ void check_micro_batch(const Routing& routing, int global_batch, int micro_batch
                 fmt::format("batch.micro must divide {}", global_batch / trainers));
 }
 
+void check_passes(const Routing& routing, const ShardPlan& shards, int micro_batch, std::int64_t images_of_one_pass) {
+  if (routing.is_even() || !shards.splits_parameters() || micro_batch <= images_of_one_pass) return;
+  throw Error(
+      Exit::usage,
+      fmt::format("batch.micro = {}: the VAE takes more than {} images of this size in several passes, of which "
+                  "trainers with unequal shares may need different numbers; with full_shard all take part in each",
+                  micro_batch, images_of_one_pass),
+      fmt::format("a batch.micro of at most {}, another strategy, or as many trainers as divide the stripes",
+                  images_of_one_pass));
+}
+
 int choose_micro_batch(const Routing& routing, int global_batch, int fitting) {
   ensure(fitting > 0, "a micro-batch has an image");
   const int share = routing.largest_share(global_batch), whole = routing.is_even() ? share : global_batch;

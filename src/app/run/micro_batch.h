@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+
+#include "millrace/parallel/shard_plan.h"
 #include "run/roles.h"
 
 // How trainers cut their share of a step into micro-batches.
@@ -8,6 +11,11 @@ namespace millrace {
 // which numbers would do. Where shares differ, a trainer's last micro-batch may be smaller, and some have one more of
 // them.
 void check_micro_batch(const Routing& routing, int global_batch, int micro_batch);
+
+// For train-autoencoder, whose VAE makes several passes of a micro-batch of more than `images_of_one_pass`.
+// Error(usage) where that may be another number of them on trainers with a smaller last micro-batch, and passes are
+// collective.
+void check_passes(const Routing& routing, const ShardPlan& shards, int micro_batch, std::int64_t images_of_one_pass);
 
 // The largest micro-batch of at most `fitting` images, at least 1, that batch.micro may be: with equal shares it
 // divides them, else the global batch.
