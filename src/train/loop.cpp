@@ -27,8 +27,8 @@
 namespace millrace {
 namespace {
 
-// What all ranks must know about a step before they decide what to do with it: summed over trainers in one small
-// message.
+// What all ranks must know about a step before they decide what to do with it: summed over trainers, and sent to all by
+// the first, so that they decide by the same bits.
 struct StepTotals {
   double loss = 0;        // mean over the global batch
   double square_sum = 0;  // of the gradient
