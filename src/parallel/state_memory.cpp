@@ -11,8 +11,8 @@ std::int64_t StateMemory::peak(std::int64_t activations) const {
   return lasting() + whole_buckets + activations;
 }
 
-StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema,
-                              bool overlaps) {
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, const ParallelConfig& config,
+                              torch::Dtype dtype, bool has_ema, bool overlaps) {
   std::vector<std::int64_t> buckets;  // elements, the largest first
   for (const auto& bucket : layout.buckets) buckets.push_back(bucket.elements);
   std::ranges::sort(buckets, std::greater<>());
@@ -27,12 +27,15 @@ StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, t
   memory.masters = dtype == torch::kFloat32 ? 0 : float_bytes * shard;
   memory.moments = 2 * float_bytes * shard;
   memory.ema = has_ema ? float_bytes * shard : 0;
+  const auto largest = [&](std::size_t count) {
+    const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(std::min(count, buckets.size()));
+    return std::accumulate(buckets.begin(), end, std::int64_t{0});
+  };
   if (plan.splits_parameters()) {
-    const auto largest = [&](std::size_t count) {
-      const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(std::min(count, buckets.size()));
-      return std::accumulate(buckets.begin(), end, std::int64_t{0});
-    };
     memory.whole_buckets = parameter_bytes * largest(overlaps ? 3 : 2) + float_bytes * largest(overlaps ? 2 : 1);
+  } else if (config.reduce_dtype.value == ReduceDtype::bfloat16 && plan.shards * plan.replicas > 1) {
+    constexpr std::int64_t bfloat16_bytes = 2;
+    memory.whole_buckets = bfloat16_bytes * largest(2);
   }
   return memory;
 }

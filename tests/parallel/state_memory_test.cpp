@@ -27,10 +27,13 @@ UNet2DConditionConfig unet_config() {
 }
 
 struct Trainer {
-  Trainer(Strategy strategy, const UNetPass& pass, bool overlaps = false)
+  Trainer(Strategy strategy, const UNetPass& pass, bool overlaps = false, ReduceDtype travels = ReduceDtype::float32)
       : pass(pass),
         overlaps(overlaps),
-        parallel{.strategy = strategy, .shard_size = {std::min(2, test_world().size())}, .bucket_mb = 0.5},
+        parallel{.strategy = strategy,
+                 .shard_size = {std::min(2, test_world().size())},
+                 .reduce_dtype = {travels},
+                 .bucket_mb = 0.5},
         plan(plan_shards(parallel, test_world().hosts())),
         unet(make_unet()),
         model(*unet, execution_order(*unet), plan, parallel, test_world().group(), ShardedModel::Start::of_rank_0,
@@ -56,7 +59,9 @@ struct Trainer {
     optimizer.step(1e-4);
   }
 
-  StateMemory state() const { return plan_state_memory(model.layout(), plan, pass.dtype, /*has_ema=*/true, overlaps); }
+  StateMemory state() const {
+    return plan_state_memory(model.layout(), plan, parallel, pass.dtype, /*has_ema=*/true, overlaps);
+  }
 
   const UNet2DConditionConfig config = unet_config();
   const UNetPass pass;
@@ -98,6 +103,33 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(by_own_kernels({1, 8, 8}), UNetPass{1, 8, 8, torch::kBFloat16},
                                      by_own_kernels({2, 24, 24}), by_own_kernels({2, 24, 24, torch::kFloat32, true})),
                      testing::Bool()));
+
+struct Peak {
+  std::int64_t planned, measured;
+};
+
+Peak peak_of_step(Strategy strategy, bool overlaps, ReduceDtype travels) {
+  const UNetPass pass{1, 8, 8, torch::kBFloat16};
+  test::LiveMemory memory;
+  Trainer trainer(strategy, pass, overlaps, travels);
+  memory.forget_peak();
+  trainer.step();
+  return {trainer.state().peak(unet_activation_bytes(trainer.config, pass)), memory.peak()};
+}
+
+// Their copies come beside the buckets, except with full_shard, where a bucket makes room for its copy.
+TEST(TrainerMemoryOfGradients, ThatTravelInBfloat16IsPlanned) {
+  for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op, Strategy::full_shard, Strategy::hybrid})
+    for (const bool overlaps : {false, true}) {
+      SCOPED_TRACE(to_string(strategy));
+      const auto usual = peak_of_step(strategy, overlaps, ReduceDtype::float32),
+                 copied = peak_of_step(strategy, overlaps, ReduceDtype::bfloat16);
+      EXPECT_LE(copied.measured - usual.measured, copied.planned - usual.planned);
+      if (test_world().size() > 1 && strategy != Strategy::full_shard) {
+        EXPECT_GT(copied.measured, usual.measured);
+      }
+    }
+}
 
 std::int64_t bytes_of_state(const ShardedAdamW& optimizer) {
   std::int64_t bytes = 0;

@@ -16,8 +16,8 @@ struct StateMemory {
   std::int64_t masters;  // 0 where the parameters are float32 themselves
   std::int64_t moments;
   std::int64_t ema;
-  // Beside the activations, where parameters are split: two buckets of parameters and one of gradients, and one more of
-  // each where they travel beside arithmetic.
+  // Beside the activations. Where parameters are split: two buckets of parameters and one of gradients, and one more of
+  // each where they travel beside arithmetic. Else, where gradients travel in bfloat16: their copies, two at once.
   std::int64_t whole_buckets;
 
   std::int64_t lasting() const { return parameters + gradients + masters + moments + ema; }
@@ -25,9 +25,8 @@ struct StateMemory {
   std::int64_t peak(std::int64_t activations) const;
 };
 
-// Of each trainer, from shapes alone; gradients travel in float32. `overlaps`: transfers run beside arithmetic, as on
-// GPUs.
-StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, torch::Dtype dtype, bool has_ema,
-                              bool overlaps);
+// Of each trainer, from shapes alone. `overlaps`: transfers run beside arithmetic, as on GPUs.
+StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, const ParallelConfig& config,
+                              torch::Dtype dtype, bool has_ema, bool overlaps);
 
 }  // namespace millrace

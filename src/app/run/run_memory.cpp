@@ -124,8 +124,8 @@ double RunMemory::validation(const ShardPlan& shards) const {
 
 StateMemory RunMemory::state_of(const ShardPlan& shards) const {
   const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
-  return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, train_dtype_,
-                           config_.ema.enabled, /*overlaps=*/on_gpus());
+  return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, config_.parallel,
+                           train_dtype_, config_.ema.enabled, /*overlaps=*/on_gpus());
 }
 
 int fitting_batch(double limit, const std::function<double(int)>& bytes) {
