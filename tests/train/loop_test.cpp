@@ -312,17 +312,32 @@ Error numerics_error(const LoopConfig& config, const Regression::Script& script,
   return Error(Exit::done, "");
 }
 
+// The save of step 6 is under way then: it is from before, and is brought to its end.
 TEST(Guard, MoreSkipsInARowThanAllowedEndTheRunWithoutACheckpoint) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(8));
   config.guard.max_skips = 2;
-  config.checkpoint.every = each(Duration::steps(4));
+  config.checkpoint.every = each(Duration::steps(2));
   Regression::Script script{{1, 2, 3, 4, 5, 6, 7, 8}, {2, 3, 5, 6, 7}};
   const std::string message = numerics_error(config, script).what();
   EXPECT_NE(message.find("step 7"), std::string::npos) << message;
   EXPECT_NE(message.find("stripe-0/12"), std::string::npos) << message;
   test_world().group().barrier();
-  for (const auto step : folder.checkpoints()) EXPECT_LE(step, 4);
+  EXPECT_EQ(folder.checkpoints(), (Steps{2, 4, 6}));
+}
+
+// So it is where training goes back to it.
+TEST(Guard, TheSaveBeforeABadStepIsThereToGoBackTo) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(8));
+  config.guard.max_skips = 0;
+  config.guard.on_repeat = GuardConfig::OnRepeat::rollback;
+  config.checkpoint.every = each(Duration::steps(2));
+  const auto result = run(config, {{1, 2, 3, 4, 5, 6, 7, 8}, {5}}).result;
+  EXPECT_EQ(result.bad, (UsedUpSteps{5, 5, 0}));
+  EXPECT_EQ(result.checkpoint, folder.checkpoint(4).string());
+  test_world().group().barrier();
+  EXPECT_EQ(folder.checkpoints(), (Steps{2, 4}));
 }
 
 TEST(Guard, SkipsThatAreNotInARowDoNotAddUp) {
