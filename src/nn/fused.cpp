@@ -16,4 +16,8 @@ bool cpu_kernels_are_on() {
   return used == FusedKernels::on_gpus;
 }
 
+bool own_kernels_are_on() {
+  return used != FusedKernels::nowhere;
+}
+
 }  // namespace millrace::nn

@@ -13,7 +13,7 @@ void describe_channels_last(config::Section& section, config::Auto<bool>& channe
   section.key(
       "channels_last", channels_last,
       "images of the trained model lie in memory pixel by pixel, as tensor cores and the program's own kernels want "
-      "them; auto = on CUDA, and in float32 on CPUs");
+      "them; auto = on CUDA, and in float32 on CPUs unless fused_kernels=false");
 }
 
 void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels) {

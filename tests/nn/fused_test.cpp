@@ -83,5 +83,24 @@ TEST(FusedKernels, LeaveTheRestToLibTorch) {
   use_fused_kernels(FusedKernels::on_gpus);
 }
 
+// LibTorch's group norm is slow on such images on CPUs. GPUs' tensor cores want them whoever computes norms.
+TEST(FusedKernels, DecideOnCpusWhetherImagesLieChannelsLast) {
+  const auto is_channels_last = [](FusedKernels where, torch::Dtype dtype, std::optional<bool> setting) {
+    use_fused_kernels(where);
+    Conv2d layer(8, 8, 3);
+    place(*layer, torch::kCPU, dtype, setting);
+    use_fused_kernels(FusedKernels::on_gpus);
+    return layer->weight.is_contiguous(channels_last);
+  };
+  using enum FusedKernels;
+  EXPECT_TRUE(is_channels_last(on_gpus, torch::kFloat32, std::nullopt));
+  EXPECT_TRUE(is_channels_last(everywhere, torch::kFloat32, std::nullopt));
+  EXPECT_FALSE(is_channels_last(nowhere, torch::kFloat32, std::nullopt));
+  EXPECT_FALSE(is_channels_last(on_gpus, torch::kBFloat16, std::nullopt));
+  EXPECT_TRUE(is_channels_last(nowhere, torch::kFloat32, true));
+  EXPECT_FALSE(is_channels_last(on_gpus, torch::kFloat32, false));
+  EXPECT_TRUE(has_own_kernels(torch::kCUDA, torch::kFloat32, /*kernels_are_on=*/false));
+}
+
 }  // namespace
 }  // namespace millrace::nn

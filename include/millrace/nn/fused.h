@@ -12,5 +12,7 @@ enum class FusedKernels { nowhere, on_gpus, everywhere };
 void use_fused_kernels(FusedKernels where);
 bool fused_kernels_on(torch::Device device);
 bool cpu_kernels_are_on();
+// Those of some device, that is unless FusedKernels::nowhere.
+bool own_kernels_are_on();
 
 }  // namespace millrace::nn

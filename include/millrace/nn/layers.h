@@ -9,6 +9,7 @@
 
 #include "millrace/nn/activation.h"
 #include "millrace/nn/convolution.h"
+#include "millrace/nn/fused.h"
 #include "millrace/nn/parameter_source.h"
 
 // The five layers that own parameters. Unlike torch::nn's they leave their parameters uninitialised: a model that loads
@@ -107,14 +108,15 @@ List<Holder> make_list() {
   return std::make_shared<ListImpl<Holder>>();
 }
 
-// Where there are kernels of our own for norms and GEGLU, which want channels-last images: on GPUs, and in float32 on
-// CPUs.
-inline bool has_own_kernels(torch::Device device, torch::Dtype dtype) {
-  return device.is_cuda() || dtype == torch::kFloat32;
+// Where images lie channels-last unless told otherwise, as our own kernels for norms and GEGLU want: on GPUs, where
+// tensor cores want the same, and in float32 on CPUs while the kernels are on. (LibTorch's group norm takes five times
+// as long on this layout there.)
+inline bool has_own_kernels(torch::Device device, torch::Dtype dtype, bool kernels_are_on = own_kernels_are_on()) {
+  return device.is_cuda() || (kernels_are_on && dtype == torch::kFloat32);
 }
 
 // Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores
-// and of our own kernels, for inputs that lie so too; as nothing, where there are such kernels.
+// and of our own kernels, for inputs that lie so too; as nothing, by `has_own_kernels`.
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,
            std::optional<bool> channels_last = std::nullopt);
 

@@ -8,7 +8,7 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device) {
   const auto dtype = parse_dtype(model.dtype, device);
-  const bool has_kernels = nn::has_own_kernels(device, dtype);
+  const bool has_kernels = nn::has_own_kernels(device, dtype, model.fused_kernels.value_or(true));
   return {.batch = micro_batch,
           .height = height,
           .width = width,
