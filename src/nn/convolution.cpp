@@ -14,18 +14,30 @@ namespace {
 // nor for 1x1.
 constexpr std::int64_t min_channel_pairs_per_pixel = 2048;
 
-bool runs_better_by_columns(const torch::Tensor& x, const torch::Tensor& weight, std::int64_t stride) {
-  if (!x.is_cpu() || x.scalar_type() != torch::kFloat32 || weight.size(2) == 1) return false;
-  const std::int64_t out_pixels = x.size(2) * x.size(3) / (stride * stride);
-  return weight.size(0) * weight.size(1) >= min_channel_pairs_per_pixel * out_pixels;
+// Pixels of an output's side, 0 where the kernel does not fit.
+std::int64_t out_side(std::int64_t side, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return side + 2 * padding < kernel ? 0 : (side + 2 * padding - kernel) / stride + 1;
+}
+
+// Only what is sure to be a convolution: whatever else there is to say about its arguments LibTorch says.
+bool runs_better_by_columns(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                            std::int64_t stride, std::int64_t padding) {
+  if (!x.is_cpu() || x.scalar_type() != torch::kFloat32 || x.dim() != 4 || x.numel() == 0 || !bias.defined())
+    return false;
+  const std::int64_t kernel = weight.size(2);
+  if (kernel == 1) return false;
+  const std::int64_t out_pixels =
+      out_side(x.size(2), kernel, stride, padding) * out_side(x.size(3), kernel, stride, padding);
+  return out_pixels > 0 && weight.size(0) * weight.size(1) >= min_channel_pairs_per_pixel * out_pixels;
 }
 
 }  // namespace
 
 torch::Tensor conv2d(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      std::int64_t stride, std::int64_t padding) {
-  return runs_better_by_columns(x, weight, stride) ? convolution_by_columns(x, weight, bias, stride, padding)
-                                                   : at::conv2d(x, weight, bias, stride, padding);
+  if (runs_better_by_columns(x, weight, bias, stride, padding))
+    return convolution_by_columns(x, weight, bias, stride, padding);
+  return at::conv2d(x, weight, bias, stride, padding);
 }
 
 }  // namespace millrace::nn

@@ -76,6 +76,18 @@ TEST(Convolution, IsLibTorchs) {
   }
 }
 
+// An empty batch, no bias, and strides beyond the image are LibTorch's where it takes them; a kernel that does not fit
+// is refused.
+TEST(Convolution, IsLibTorchsAtItsLimits) {
+  torch::manual_seed(8);
+  const auto weight = torch::randn({128, 128, 3, 3}), bias = torch::randn({128});
+  EXPECT_EQ(conv2d(torch::randn({0, 128, 2, 2}), weight, bias, 1, 1).sizes(), (at::IntArrayRef{0, 128, 2, 2}));
+  const auto x = torch::randn({2, 128, 2, 2});
+  EXPECT_TRUE(torch::allclose(conv2d(x, weight, {}, 1, 1), at::conv2d(x, weight, {}, 1, 1), 1e-5, 1e-4));
+  EXPECT_TRUE(torch::allclose(conv2d(x, weight, bias, 5, 1), at::conv2d(x, weight, bias, 5, 1), 1e-5, 1e-4));
+  EXPECT_ANY_THROW(conv2d(x, weight, bias, 1, 0));
+}
+
 TEST(Geglu, HasTheGradientOfItsParts) {
   torch::manual_seed(2);
   auto x = torch::randn({3, 5, 14}).requires_grad_();
