@@ -39,16 +39,18 @@ class StripSums {
   StripSums(const NormedImages& images, std::int64_t kinds)
       : images_(images), kinds_(kinds), sums_(at::empty({images.batch, images.strips(), kinds, images.channels})) {}
 
-  // Those of a strip, all 0.
+  // (kinds, C) of a strip.
+  float* of(std::int64_t image, std::int64_t strip) { return sums_.mutable_data_ptr<float>() + place(image, strip); }
+  // The same, all 0.
   float* start(std::int64_t image, std::int64_t strip) {
-    float* const first = sums_.mutable_data_ptr<float>() + place(image, strip);
-    std::fill_n(first, kinds_ * images_.channels, 0.0f);
-    return first;
+    return std::fill_n(of(image, strip), kinds_ * images_.channels, 0.0f) - kinds_ * images_.channels;
+  }
+  float at(std::int64_t kind, std::int64_t image, std::int64_t strip, std::int64_t channel) const {
+    return sums_.const_data_ptr<float>()[place(image, strip) + kind * images_.channels + channel];
   }
   double over_image(std::int64_t kind, std::int64_t image, std::int64_t channel) const {
-    const float* const first = sums_.const_data_ptr<float>() + kind * images_.channels + channel;
     double sum = 0;
-    for (std::int64_t strip = 0; strip < images_.strips(); ++strip) sum += first[place(image, strip)];
+    for (std::int64_t strip = 0; strip < images_.strips(); ++strip) sum += at(kind, image, strip, channel);
     return sum;
   }
 
@@ -60,6 +62,26 @@ class StripSums {
   std::int64_t kinds_;
   torch::Tensor sums_;
 };
+
+// Of all pixels of a channel: their mean, and the squares of what they are away from it.
+struct Moments {
+  double mean, squares;
+};
+
+// `strips`: the three kinds that GroupNormKernel::find_moments makes. First all of them get the origin of the first.
+Moments moments_of(const NormedImages& images, const StripSums& strips, std::int64_t image, std::int64_t channel) {
+  const double origin = strips.at(0, image, 0, channel);
+  double sum = 0, squares = 0;
+  for (std::int64_t strip = 0; strip < images.strips(); ++strip) {
+    const double pixels = static_cast<double>(images.strip(strip).pixels);
+    const double shift = strips.at(0, image, strip, channel) - origin;
+    const double strip_sum = strips.at(1, image, strip, channel), all_shifted = pixels * shift;
+    sum += strip_sum + all_shifted;
+    squares += strips.at(2, image, strip, channel) + shift * (2 * strip_sum + all_shifted);
+  }
+  const double mean = sum / static_cast<double>(images.pixels);
+  return {origin + mean, squares - sum * mean};
+}
 
 // first(image, strip) for all strips of an image, fold(image), second(image, strip): image by image, while it lies in
 // the caches, or strip by strip where the images do not divide among the threads. Each strip and each fold is computed
@@ -98,7 +120,7 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
     const auto shift = at::empty({images.batch, images.channels}), scale = at::empty_like(shift);
     const auto rstd = at::empty({images.batch, groups});
     const auto shift_by = time ? time->contiguous() : at::zeros_like(shift);
-    StripSums sums(images, 2);
+    StripSums sums(images, 3);
 
     const auto* const in = x.const_data_ptr<float>();
     const auto *const added = shift_by.const_data_ptr<float>(), *const gamma = weight.const_data_ptr<float>(),
@@ -106,26 +128,25 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
     auto *const out = y.mutable_data_ptr<float>(), *const shifts = shift.mutable_data_ptr<float>(),
                 *const scales = scale.mutable_data_ptr<float>(), *const rstds = rstd.mutable_data_ptr<float>();
 
-    const auto add_moments = [&](std::int64_t image, std::int64_t strip) {
-      kernel.add_moments(images.strip(strip), in + images.offset(image, strip), in + images.offset(image, 0),
-                         sums.start(image, strip));
+    const auto find_moments = [&](std::int64_t image, std::int64_t strip) {
+      kernel.find_moments(images.strip(strip), in + images.offset(image, strip), sums.of(image, strip));
     };
     const auto find_norm = [&](std::int64_t image) {
-      const auto count = static_cast<double>(images.pixels);
-      const auto deviation = [&](std::int64_t channel) { return sums.over_image(0, image, channel) / count; };
-      const auto mean_of = [&](std::int64_t channel) {
-        return in[images.offset(image, 0) + channel] + deviation(channel) + added[images.at(image, channel)];
-      };
+      std::vector<Moments> channels(images.channels_per_group());
       for (std::int64_t group = 0; group < groups; ++group) {
         const std::int64_t first = group * images.channels_per_group(), end = first + images.channels_per_group();
         double mean = 0, squares = 0;
-        for (std::int64_t c = first; c < end; ++c) mean += mean_of(c);
-        mean /= static_cast<double>(images.channels_per_group());
         for (std::int64_t c = first; c < end; ++c) {
-          const double own = deviation(c), from_mean = mean_of(c) - mean;
-          squares += sums.over_image(1, image, c) + count * (from_mean * from_mean - own * own);
+          channels[c - first] = moments_of(images, sums, image, c);
+          channels[c - first].mean += added[images.at(image, c)];
+          mean += channels[c - first].mean;
         }
-        if (squares < 0) squares = 0;  // NaN stays
+        mean /= static_cast<double>(images.channels_per_group());
+        for (const auto& channel : channels) {
+          const double from_mean = channel.mean - mean;
+          squares += channel.squares + static_cast<double>(images.pixels) * from_mean * from_mean;
+        }
+        if (squares < 0) squares = 0;  // by rounding; NaN stays
         const double r = 1 / std::sqrt(squares / images.group_elements() + eps);
         rstds[image * groups + group] = static_cast<float>(r);
         for (std::int64_t c = first; c < end; ++c) {
@@ -139,7 +160,7 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
                        {shifts + images.at(image, 0), scales + images.at(image, 0), beta}, with_silu,
                        out + images.offset(image, strip));
     };
-    in_two_passes(images, add_moments, find_norm, normalize);
+    in_two_passes(images, find_moments, find_norm, normalize);
 
     context->save_for_backward({x, bias, shift, scale, rstd});
     context->saved_data["with_time"] = time.has_value();

@@ -19,7 +19,7 @@ struct ChannelNorm {
 
 // The passes over a strip, as group_norm_strip.h describes them.
 struct GroupNormKernel {
-  void (*add_moments)(const PixelStrip& strip, const float* x, const float* origin, float* sums);
+  void (*find_moments)(const PixelStrip& strip, const float* x, float* moments);
   void (*normalize)(const PixelStrip& strip, const float* x, const ChannelNorm& norm, bool with_silu, float* y);
   void (*add_gradient_sums)(const PixelStrip& strip, const float* x, const float* y_grad, const ChannelNorm& norm,
                             bool with_silu, float* v_grad, float* sums);

@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace millrace::nn {
 
 namespace {
 
-#define MILLRACE_KERNELS                                                                             \
-  {                                                                                                  \
-    simd_width, {forward, backward}, {add_moments, normalize, add_gradient_sums, finish_gradient}, { \
-      geglu, geglu_backward                                                                          \
-    }                                                                                                \
+#define MILLRACE_KERNELS                                                                              \
+  {                                                                                                   \
+    simd_width, {forward, backward}, {find_moments, normalize, add_gradient_sums, finish_gradient}, { \
+      geglu, geglu_backward                                                                           \
+    }                                                                                                 \
   }
 
 namespace portable {
