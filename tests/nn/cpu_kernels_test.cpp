@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -179,6 +180,59 @@ TEST(GegluInOnePass, NaNStaysInItsPlace) {
   const auto broken = geglu_in_one_pass(x).isnan();
   EXPECT_TRUE(broken[1][3].item<bool>());
   EXPECT_EQ(broken.sum().item<int>(), 1);
+}
+
+bool has_denormals(const torch::Tensor& x) {
+  return ((x != 0) & (x.abs() < std::numeric_limits<float>::min())).any().item<bool>();
+}
+
+// Where the exponential ends it still is what it should be, and nothing that is computed with it becomes denormal.
+TEST(CpuKernels, HaveNoDenormalsWhereExponentialsEnd) {
+  const auto far = torch::linspace(-110, 0, 4096);
+  {
+    // The density's exponent is half the gate's square.
+    const auto gate = -(-2 * far).sqrt();
+    const auto x = torch::cat({torch::full({4096}, 0.1f), gate}).unsqueeze(0).requires_grad_();
+    const auto output_grad = torch::full({1, 4096}, 1e-6);
+    const auto definition = [](const Tensors& in) { return in[0].chunk(2, -1)[0] * at::gelu(in[0].chunk(2, -1)[1]); };
+    const auto own = output_and_gradients([](const Tensors& in) { return geglu_in_one_pass(in[0]); }, {x}, output_grad);
+    expect_close(own, output_and_gradients(definition, as_doubles({x}), output_grad), 1e-6, "geglu");
+    for (const auto& tensor : own) EXPECT_FALSE(has_denormals(tensor));
+  }
+  {
+    // A norm that leaves x as it is: SiLU of it.
+    const PixelStrip strip{512, 8};
+    const auto zeros = torch::zeros({8}), ones = torch::ones({8}), y_grad = torch::full({4096}, 1e-6f);
+    const auto y = torch::empty({4096}), x_grad = torch::empty({4096}), sums = torch::zeros({3, 8});
+    const auto in = [](const torch::Tensor& tensor) { return tensor.const_data_ptr<float>(); };
+    const ChannelNorm norm{in(zeros), in(ones), in(zeros)};
+    const auto& kernel = best_kernels(8).group_norm;
+    kernel.normalize(strip, in(far), norm, true, y.mutable_data_ptr<float>());
+    kernel.add_gradient_sums(strip, in(far), in(y_grad), norm, true, x_grad.mutable_data_ptr<float>(),
+                             sums.mutable_data_ptr<float>());
+    const auto silu = [](const Tensors& in) { return at::silu(in[0]); };
+    auto x = far.detach().requires_grad_();
+    expect_close({y, x_grad}, output_and_gradients(silu, as_doubles({x}), y_grad), 1e-6, "SiLU");
+    EXPECT_TRUE(torch::allclose(y.narrow(0, 2048, 2048).to(torch::kDouble),
+                                at::silu(far.narrow(0, 2048, 2048).to(torch::kDouble)), 1e-5, 0))
+        << "to relative precision down to e^-55";
+    for (const auto& tensor : {y, x_grad}) EXPECT_FALSE(has_denormals(tensor));
+  }
+  {
+    // One query, whose scores are as far apart; sqrt(8) is what attention divides them by.
+    const HeadShape shape{1, 4096, 8};
+    auto q = torch::zeros({1, 8}), k = torch::zeros({4096, 8});
+    q[0][0] = std::sqrt(8.0);
+    k.select(1, 0).copy_(far);
+    const auto v = torch::full({4096, 8}, 0.1f), out = torch::empty({1, 8});
+    const auto probabilities = torch::zeros({4096, shape.tile()}), scratch = torch::empty(shape.scratch());
+    const auto const_rows = [&](const torch::Tensor& x) { return ConstRows{x.const_data_ptr<float>(), 8}; };
+    best_kernels(8).attention.forward(shape, const_rows(q), const_rows(k), const_rows(v),
+                                      probabilities.mutable_data_ptr<float>(), scratch.mutable_data_ptr<float>(),
+                                      {out.mutable_data_ptr<float>(), 8});
+    expect_close({probabilities.select(1, 0)}, {far.to(torch::kDouble).softmax(0)}, 1e-6, "softmax");
+    EXPECT_FALSE(has_denormals(probabilities) || has_denormals(probabilities * 1e-6));
+  }
 }
 
 // The code for any processor and that for this one.

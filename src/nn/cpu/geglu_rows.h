@@ -6,9 +6,8 @@ struct Normal {
   Floats below, density;
 };
 MILLRACE_INLINE Normal normal_at(Floats x) {
-  const Floats magnitude = x < 0.0f ? -x : x;
   const Floats density = 0.398942280f * exp_of_negative(-0.5f * x * x);
-  const Floats t = 1.0f / (1.0f + 0.2316419f * magnitude);
+  const Floats t = 1.0f / (1.0f - 0.2316419f * negative_magnitude(x));
   Floats series = t * 1.330274429f - 1.821255978f;
   series = series * t + 1.781477937f;
   series = series * t - 0.356563782f;
