@@ -8,8 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "cpu/attention_small.h"
-#include "cpu/per_processor.h"
 #include "millrace/nn/attention.h"
 
 namespace millrace::nn {
@@ -173,28 +171,6 @@ TEST(Attention, EachCaseIsAskedForItsKernelOnce) {
   EXPECT_EQ(asked(random_inputs({2, 2, 5, 6, 7})), first);  // another batch is another case
   EXPECT_NE(attention_kernels().find("LibTorch"), std::string::npos);
   EXPECT_EQ(attention_kernels(), attention_kernels());
-}
-
-// One head, by the code for any processor and by that for this one.
-TEST(Attention, PortableKernelGivesTheSame) {
-  const HeadShape shape{21, 13, 24};
-  torch::manual_seed(5);
-  const auto q = torch::randn({shape.queries, shape.dim}), out_grad = torch::randn({shape.queries, shape.dim});
-  const auto k = torch::randn({shape.keys, shape.dim}), v = torch::randn({shape.keys, shape.dim});
-  const auto rows = [&](const torch::Tensor& x) { return MutableRows{x.mutable_data_ptr<float>(), shape.dim}; };
-  const auto const_rows = [&](const torch::Tensor& x) { return ConstRows{x.const_data_ptr<float>(), shape.dim}; };
-  const auto results = [&](const AttentionKernel& kernel) {
-    const auto probabilities = torch::empty(shape.probabilities()), scratch = torch::empty(shape.scratch());
-    std::vector<torch::Tensor> out{torch::empty_like(q), torch::empty_like(q), torch::empty_like(k),
-                                   torch::empty_like(v)};
-    kernel.forward(shape, const_rows(q), const_rows(k), const_rows(v), probabilities.mutable_data_ptr<float>(),
-                   scratch.mutable_data_ptr<float>(), rows(out[0]));
-    kernel.backward(shape, const_rows(q), const_rows(k), const_rows(v), probabilities.const_data_ptr<float>(),
-                    const_rows(out_grad), scratch.mutable_data_ptr<float>(), rows(out[1]), rows(out[2]), rows(out[3]));
-    return out;
-  };
-  const auto portable = results(portable_kernels().attention), best = results(best_kernels(8).attention);
-  for (std::size_t i = 0; i < best.size(); ++i) EXPECT_TRUE(portable[i].allclose(best[i], 1e-4, 1e-5)) << i;
 }
 
 }  // namespace

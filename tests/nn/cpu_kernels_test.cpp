@@ -1,3 +1,4 @@
+#include <ATen/Version.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/utils.h>
@@ -235,38 +236,55 @@ TEST(CpuKernels, HaveNoDenormalsWhereExponentialsEnd) {
   }
 }
 
-// The code for any processor and that for this one.
-TEST(CpuKernels, PortableOnesGiveTheSame) {
+// All kernels' outputs on the same random inputs: (21 pixels or rows, 48 channels), and a head of attention.
+Tensors outputs_of(const CpuKernels& kernels) {
   torch::manual_seed(16);
   const PixelStrip strip{21, 48};
   const auto x = torch::randn({21, 48}), y_grad = torch::randn({21, 48}), rows = torch::randn({21, 96});
   const auto shift = torch::randn({48}), scale = torch::randn({48}), beta = torch::randn({48});
-  const auto results = [&](const CpuKernels& kernels) {
-    Tensors out{torch::zeros({3, 48}),  torch::empty({21, 48}), torch::zeros({3, 48}),
-                torch::empty({21, 48}), torch::empty({21, 48}), torch::empty({21, 96})};
-    const auto in = [](const torch::Tensor& tensor) { return tensor.const_data_ptr<float>(); };
-    const auto to = [&](int i) { return out[i].mutable_data_ptr<float>(); };
-    const ChannelNorm norm{in(shift), in(scale), in(beta)};
-    kernels.group_norm.find_moments(strip, in(x), to(0));
-    kernels.group_norm.normalize(strip, in(x), norm, true, to(1));
-    kernels.group_norm.add_gradient_sums(strip, in(x), in(y_grad), norm, true, to(3), to(2));
-    kernels.group_norm.finish_gradient(strip, in(x), norm, in(beta), in(scale), to(3));
-    kernels.geglu.forward({21, 48}, in(rows), to(4));
-    kernels.geglu.backward({21, 48}, in(rows), in(y_grad), to(5));
-    return out;
-  };
-  const auto portable = results(portable_kernels());
-  for (const std::int64_t size : {8, 16}) expect_close(results(best_kernels(size)), portable, 1e-5, c10::str(size));
+  const HeadShape head{21, 13, 48};
+  const auto k = torch::randn({13, 48}), v = torch::randn({13, 48});
+  const auto probabilities = torch::zeros(head.probabilities()), scratch = torch::empty(head.scratch());
+  Tensors out{torch::zeros({3, 48}),  torch::empty({21, 48}), torch::zeros({3, 48}),  torch::empty({21, 48}),
+              torch::empty({21, 48}), torch::empty({21, 96}), torch::empty({21, 48}), torch::empty({21, 48}),
+              torch::empty({13, 48}), torch::empty({13, 48})};
+  const auto in = [](const torch::Tensor& tensor) { return tensor.const_data_ptr<float>(); };
+  const auto in_rows = [&](const torch::Tensor& tensor) { return ConstRows{in(tensor), 48}; };
+  const auto to = [&](int i) { return out[i].mutable_data_ptr<float>(); };
+  const auto to_rows = [&](int i) { return MutableRows{to(i), 48}; };
+  const ChannelNorm norm{in(shift), in(scale), in(beta)};
+  kernels.group_norm.find_moments(strip, in(x), to(0));
+  kernels.group_norm.normalize(strip, in(x), norm, true, to(1));
+  kernels.group_norm.add_gradient_sums(strip, in(x), in(y_grad), norm, true, to(3), to(2));
+  kernels.group_norm.finish_gradient(strip, in(x), norm, in(beta), in(scale), to(3));
+  kernels.geglu.forward({21, 48}, in(rows), to(4));
+  kernels.geglu.backward({21, 48}, in(rows), in(y_grad), to(5));
+  kernels.attention.forward(head, in_rows(x), in_rows(k), in_rows(v), probabilities.mutable_data_ptr<float>(),
+                            scratch.mutable_data_ptr<float>(), to_rows(6));
+  kernels.attention.backward(head, in_rows(x), in_rows(k), in_rows(v), in(probabilities), in_rows(y_grad),
+                             scratch.mutable_data_ptr<float>(), to_rows(7), to_rows(8), to_rows(9));
+  return out;
+}
+
+// The code for any processor and that for this one.
+TEST(CpuKernels, PortableOnesGiveTheSame) {
+  const auto portable = outputs_of(portable_kernels());
+  for (const std::int64_t size : {8, 16}) expect_close(outputs_of(best_kernels(size)), portable, 1e-5, c10::str(size));
 }
 
 // Registers of 8 and of 16 floats: what is computed does not depend on the processor, if it has the one or the other.
 TEST(CpuKernels, WiderRegistersGiveTheSameBits) {
-  if (best_kernels(16).width == best_kernels(8).width) GTEST_SKIP() << "this processor has no registers of 16 floats";
-  torch::manual_seed(17);
-  const auto rows = torch::randn({21, 96}), a = torch::empty({21, 48}), b = torch::empty({21, 48});
-  best_kernels(8).geglu.forward({21, 48}, rows.const_data_ptr<float>(), a.mutable_data_ptr<float>());
-  best_kernels(16).geglu.forward({21, 48}, rows.const_data_ptr<float>(), b.mutable_data_ptr<float>());
-  EXPECT_TRUE(a.equal(b));
+  if (best_kernels(16).width == best_kernels(8).width) GTEST_SKIP() << "no registers of 16 floats";
+  const auto narrow = outputs_of(best_kernels(8)), wide = outputs_of(best_kernels(16));
+  for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_TRUE(narrow[i].equal(wide[i])) << i;
+}
+
+// scripts/test_processors has them tested with each.
+TEST(CpuKernels, AreThoseThatLibTorchWouldTake) {
+  const auto capability = at::get_cpu_capability();
+  const std::int64_t width = capability == "AVX512" ? 16 : capability == "AVX2" ? 8 : 4;
+  EXPECT_EQ(best_kernels(16).width, width);
+  EXPECT_EQ(best_kernels(8).width, std::min<std::int64_t>(width, 8));
 }
 
 }  // namespace

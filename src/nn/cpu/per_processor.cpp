@@ -1,9 +1,12 @@
 #include "cpu/per_processor.h"
 
+#include <ATen/Version.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 
 namespace millrace::nn {
 
@@ -62,8 +65,10 @@ const CpuKernels& portable_kernels() {
 
 const CpuKernels& best_kernels(std::int64_t size) {
 #if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  static const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f");
+  static const std::string libtorchs = at::get_cpu_capability();  // "AVX512", "AVX2" or another
+  static const bool has_avx2 =
+      (libtorchs == "AVX2" || libtorchs == "AVX512") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool has_avx512 = has_avx2 && libtorchs == "AVX512" && __builtin_cpu_supports("avx512f");
   if (has_avx512 && size % avx512::simd_width == 0) return avx512::kernels;
   if (has_avx2) return avx2::kernels;
 #endif
