@@ -5,9 +5,15 @@
 
 #include <cmath>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
+#include "cpu/attention_small.h"
+#include "live_memory.h"
 #include "millrace/nn/attention.h"
 
 namespace millrace::nn {
@@ -131,6 +137,47 @@ TEST(Attention, DoesNotDependOnTheNumberOfThreads) {
     EXPECT_TRUE(results[0][i].equal(results[1][i])) << i;
     EXPECT_TRUE(results[0][i].equal(results[2][i])) << i;
   }
+}
+
+// The threads that make tensors while it lives.
+class Threads {
+ public:
+  Threads() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes({at::RecordScope::FUNCTION}))) {
+    seen_.clear();
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  ~Threads() { at::removeCallback(handle_); }
+  static std::size_t count() { return seen_.size(); }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    if (std::string_view(function.name()) != "aten::empty") return nullptr;
+    const std::lock_guard lock(mutex_);
+    seen_.insert(std::this_thread::get_id());
+    return nullptr;
+  }
+  static inline std::mutex mutex_;
+  static inline std::set<std::thread::id> seen_;
+  at::CallbackHandle handle_;
+};
+
+// Loops in the library itself, not only those in LibTorch: each thread makes room for the heads that it computes.
+TEST(Attention, HeadsAreDealtToAllThreads) {
+#if defined(__clang__)
+  GTEST_SKIP() << "this compiler's OpenMP is not LibTorch's: loops of our own run on one thread";
+#endif
+  const auto inputs = random_inputs({8, 4, 64, 64, 77});
+  const int threads_before = at::get_num_threads();
+  std::vector<std::size_t> counts;
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    const Threads watched;
+    attention(inputs[0], inputs[1], inputs[2], 4);
+    counts.push_back(watched.count());
+  }
+  at::set_num_threads(threads_before);
+  EXPECT_EQ(counts, (std::vector<std::size_t>{1, 2}));
 }
 
 TEST(Attention, RefusesASecondDerivative) {
