@@ -37,16 +37,19 @@ struct NormedImages {
 class StripSums {
  public:
   StripSums(const NormedImages& images, std::int64_t kinds)
-      : images_(images), kinds_(kinds), sums_(at::empty({images.batch, images.strips(), kinds, images.channels})) {}
+      : images_(images),
+        kinds_(kinds),
+        memory_(at::empty({images.batch, images.strips(), kinds, images.channels})),
+        sums_(memory_.mutable_data_ptr<float>()) {}
 
   // (kinds, C) of a strip.
-  float* of(std::int64_t image, std::int64_t strip) { return sums_.mutable_data_ptr<float>() + place(image, strip); }
+  float* of(std::int64_t image, std::int64_t strip) { return sums_ + place(image, strip); }
   // The same, all 0.
   float* start(std::int64_t image, std::int64_t strip) {
     return std::fill_n(of(image, strip), kinds_ * images_.channels, 0.0f) - kinds_ * images_.channels;
   }
   float at(std::int64_t kind, std::int64_t image, std::int64_t strip, std::int64_t channel) const {
-    return sums_.const_data_ptr<float>()[place(image, strip) + kind * images_.channels + channel];
+    return sums_[place(image, strip) + kind * images_.channels + channel];
   }
   double over_image(std::int64_t kind, std::int64_t image, std::int64_t channel) const {
     double sum = 0;
@@ -60,7 +63,8 @@ class StripSums {
   }
   NormedImages images_;
   std::int64_t kinds_;
-  torch::Tensor sums_;
+  torch::Tensor memory_;
+  float* sums_;
 };
 
 // Of all pixels of a channel: their mean, and the squares of what they are away from it.
@@ -83,9 +87,9 @@ Moments moments_of(const NormedImages& images, const StripSums& strips, std::int
   return {origin + mean, squares - sum * mean};
 }
 
-// first(image, strip) for all strips of an image, fold(image), second(image, strip): image by image, while it lies in
-// the caches, or strip by strip where the images do not divide among the threads. Each strip and each fold is computed
-// by one thread alone, so the result does not depend on their number.
+// first(image, strip) for all strips of an image, fold(image, group) for all groups, second(image, strip): image by
+// image, while it lies in the caches, or strip by strip where the images do not divide among the threads. Each strip
+// and each group is computed by one thread alone, so the result does not depend on their number.
 template <class First, class Fold, class Second>
 void in_two_passes(const NormedImages& images, const First& first, const Fold& fold, const Second& second) {
   const std::int64_t strips = images.strips();
@@ -93,20 +97,21 @@ void in_two_passes(const NormedImages& images, const First& first, const Fold& f
     at::parallel_for(0, images.batch, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t image = begin; image < end; ++image) {
         for (std::int64_t strip = 0; strip < strips; ++strip) first(image, strip);
-        fold(image);
+        for (std::int64_t group = 0; group < images.groups; ++group) fold(image, group);
         for (std::int64_t strip = 0; strip < strips; ++strip) second(image, strip);
       }
     });
     return;
   }
-  const auto over_strips = [&](const auto& pass) {
-    at::parallel_for(0, images.batch * strips, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) pass(i / strips, i % strips);
+  // Of all images, so many at least on one thread.
+  const auto over_parts = [&](std::int64_t parts, std::int64_t at_least, const auto& work) {
+    at::parallel_for(0, images.batch * parts, at_least, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) work(i / parts, i % parts);
     });
   };
-  over_strips(first);
-  for (std::int64_t image = 0; image < images.batch; ++image) fold(image);
-  over_strips(second);
+  over_parts(strips, 1, first);
+  over_parts(images.groups, at::internal::GRAIN_SIZE / (strips * images.channels_per_group()) + 1, fold);
+  over_parts(strips, 1, second);
 }
 
 struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
@@ -131,28 +136,26 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
     const auto find_moments = [&](std::int64_t image, std::int64_t strip) {
       kernel.find_moments(images.strip(strip), in + images.offset(image, strip), sums.of(image, strip));
     };
-    const auto find_norm = [&](std::int64_t image) {
+    const auto find_norm = [&](std::int64_t image, std::int64_t group) {
       std::vector<Moments> channels(images.channels_per_group());
-      for (std::int64_t group = 0; group < groups; ++group) {
-        const std::int64_t first = group * images.channels_per_group(), end = first + images.channels_per_group();
-        double mean = 0, squares = 0;
-        for (std::int64_t c = first; c < end; ++c) {
-          channels[c - first] = moments_of(images, sums, image, c);
-          channels[c - first].mean += added[images.at(image, c)];
-          mean += channels[c - first].mean;
-        }
-        mean /= static_cast<double>(images.channels_per_group());
-        for (const auto& channel : channels) {
-          const double from_mean = channel.mean - mean;
-          squares += channel.squares + static_cast<double>(images.pixels) * from_mean * from_mean;
-        }
-        if (squares < 0) squares = 0;  // by rounding; NaN stays
-        const double r = 1 / std::sqrt(squares / images.group_elements() + eps);
-        rstds[image * groups + group] = static_cast<float>(r);
-        for (std::int64_t c = first; c < end; ++c) {
-          shifts[images.at(image, c)] = static_cast<float>(mean - added[images.at(image, c)]);
-          scales[images.at(image, c)] = static_cast<float>(r * gamma[c]);
-        }
+      const std::int64_t first = group * images.channels_per_group(), end = first + images.channels_per_group();
+      double mean = 0, squares = 0;
+      for (std::int64_t c = first; c < end; ++c) {
+        channels[c - first] = moments_of(images, sums, image, c);
+        channels[c - first].mean += added[images.at(image, c)];
+        mean += channels[c - first].mean;
+      }
+      mean /= static_cast<double>(images.channels_per_group());
+      for (const auto& channel : channels) {
+        const double from_mean = channel.mean - mean;
+        squares += channel.squares + static_cast<double>(images.pixels) * from_mean * from_mean;
+      }
+      if (squares < 0) squares = 0;  // by rounding; NaN stays
+      const double r = 1 / std::sqrt(squares / images.group_elements() + eps);
+      rstds[image * groups + group] = static_cast<float>(r);
+      for (std::int64_t c = first; c < end; ++c) {
+        shifts[images.at(image, c)] = static_cast<float>(mean - added[images.at(image, c)]);
+        scales[images.at(image, c)] = static_cast<float>(r * gamma[c]);
       }
     };
     const auto normalize = [&](std::int64_t image, std::int64_t strip) {
@@ -204,27 +207,25 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
       kernel.add_gradient_sums(images.strip(strip), in + at, out_grad + at, norm_of(image), with_silu, grad + at,
                                sums.start(image, strip));
     };
-    const auto find_factors = [&](std::int64_t image) {
-      for (std::int64_t group = 0; group < groups; ++group) {
-        const std::int64_t first = group * images.channels_per_group(), end = first + images.channels_per_group();
-        const double r = rstds[image * groups + group];
-        double sum = 0, product = 0;  // of gamma rstd dv, and of that times x - shift
-        for (std::int64_t c = first; c < end; ++c) {
-          const double v_sum = sums.over_image(0, image, c), v_product = sums.over_image(1, image, c);
-          sum += scales[images.at(image, c)] * v_sum;
-          product += scales[images.at(image, c)] * v_product;
-          bias_sums[images.at(image, c)] = static_cast<float>(v_sum);
-          weight_sums[images.at(image, c)] = static_cast<float>(r * v_product);
-        }
-        const double all_offset = -sum / images.group_elements();
-        const double all_factor = -r * r * product / images.group_elements();
-        for (std::int64_t c = first; c < end; ++c) {
-          offsets[images.at(image, c)] = static_cast<float>(all_offset);
-          x_factors[images.at(image, c)] = static_cast<float>(all_factor);
-          time_sums[images.at(image, c)] = static_cast<float>(
-              scales[images.at(image, c)] * sums.over_image(0, image, c) + all_factor * sums.over_image(2, image, c) +
-              all_offset * static_cast<double>(images.pixels));
-        }
+    const auto find_factors = [&](std::int64_t image, std::int64_t group) {
+      const std::int64_t first = group * images.channels_per_group(), end = first + images.channels_per_group();
+      const double r = rstds[image * groups + group];
+      double sum = 0, product = 0;  // of gamma rstd dv, and of that times x - shift
+      for (std::int64_t c = first; c < end; ++c) {
+        const double v_sum = sums.over_image(0, image, c), v_product = sums.over_image(1, image, c);
+        sum += scales[images.at(image, c)] * v_sum;
+        product += scales[images.at(image, c)] * v_product;
+        bias_sums[images.at(image, c)] = static_cast<float>(v_sum);
+        weight_sums[images.at(image, c)] = static_cast<float>(r * v_product);
+      }
+      const double all_offset = -sum / images.group_elements();
+      const double all_factor = -r * r * product / images.group_elements();
+      for (std::int64_t c = first; c < end; ++c) {
+        offsets[images.at(image, c)] = static_cast<float>(all_offset);
+        x_factors[images.at(image, c)] = static_cast<float>(all_factor);
+        time_sums[images.at(image, c)] = static_cast<float>(scales[images.at(image, c)] * sums.over_image(0, image, c) +
+                                                            all_factor * sums.over_image(2, image, c) +
+                                                            all_offset * static_cast<double>(images.pixels));
       }
     };
     const auto finish = [&](std::int64_t image, std::int64_t strip) {
