@@ -73,6 +73,8 @@ void note_kernel(const torch::Tensor& q, const torch::Tensor& k, const torch::Te
 
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal) {
+  TORCH_CHECK(heads > 0 && q.size(2) % heads == 0, "heads is ", heads, ", which does not divide ", q.size(2),
+              " channels");
   if (!causal && suits_small_attention(q, k, heads)) {
     note_own_kernel();
     return small_attention(q, k, v, heads);

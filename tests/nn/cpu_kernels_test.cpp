@@ -143,6 +143,18 @@ TEST(GroupNormOfPixels, DoesNotDependOnTheNumberOfThreads) {
     for (std::size_t j = 0; j < results[0].size(); ++j) EXPECT_TRUE(results[0][j].equal(results[i][j])) << i << j;
 }
 
+TEST(GroupNormOfPixels, RefusesSizesThatDoNotFit) {
+  const auto x = torch::randn({2, 16, 3, 3}).contiguous(pixel_by_pixel), ones = torch::ones({16});
+  const auto call = [&](const torch::Tensor& time, const torch::Tensor& weight, const torch::Tensor& bias,
+                        std::int64_t groups) { group_norm_of_pixels(x, time, weight, bias, groups, 1e-5, true); };
+  EXPECT_NO_THROW(call(torch::zeros({2, 16}), ones, ones, 4));
+  EXPECT_ANY_THROW(call({}, ones, ones, 5));
+  EXPECT_ANY_THROW(call({}, ones, ones, 0));
+  EXPECT_ANY_THROW(call(torch::zeros({1, 16}), ones, ones, 4));
+  EXPECT_ANY_THROW(call({}, torch::ones({8}), ones, 4));
+  EXPECT_ANY_THROW(call({}, ones, torch::ones({32}).slice(0, 0, 32, 2), 4));
+}
+
 TEST(GroupNormOfPixels, RefusesASecondDerivative) {
   const NormCase c{1, 8, 2, 3, 3, false, true};
   const auto inputs = c.inputs();

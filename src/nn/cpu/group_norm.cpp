@@ -249,6 +249,14 @@ bool suits_group_norm_kernel(const torch::Tensor& x) {
 
 torch::Tensor group_norm_of_pixels(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
                                    const torch::Tensor& bias, std::int64_t groups, double eps, bool with_silu) {
+  const std::int64_t channels = x.size(1);
+  TORCH_CHECK(groups > 0 && channels % groups == 0, "groups is ", groups, ", which does not divide ", channels,
+              " channels");
+  TORCH_CHECK(!time.defined() || time.sizes() == at::IntArrayRef({x.size(0), channels}), "time has shape ",
+              time.sizes(), ", x ", x.sizes());
+  for (const auto& parameter : {weight, bias})
+    TORCH_CHECK(parameter.dim() == 1 && parameter.size(0) == channels && parameter.is_contiguous(),
+                "weight and bias are not one number for each of ", channels, " channels: ", parameter.sizes());
   return GroupNormOfPixels::apply(x, time.defined() ? std::optional(time) : std::nullopt, weight, bias, groups, eps,
                                   with_silu);
 }
