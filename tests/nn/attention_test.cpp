@@ -113,6 +113,29 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   }
 }
 
+// Encoders and samplers have no backward, for which probabilities would be kept.
+TEST(Attention, KeepsNothingWithoutABackward) {
+  const auto inputs = random_inputs({16, 4, 16, 64, 77});
+  const auto own = attention(inputs[0], inputs[1], inputs[2], 4);
+  const torch::NoGradGuard no_grad;
+  const int threads_before = at::get_num_threads();
+  at::set_num_threads(1);
+  {
+    const test::LiveMemory memory;
+    EXPECT_TRUE(attention(inputs[0], inputs[1], inputs[2], 4).equal(own));
+    const std::int64_t head = HeadShape{64, 77, 16}.probabilities() + HeadShape{64, 77, 16}.scratch();
+    EXPECT_LT(memory.peak(), static_cast<std::int64_t>(sizeof(float)) * (own.numel() + head) + 1024);
+  }
+  at::set_num_threads(threads_before);
+}
+
+TEST(Attention, RefusesHeadsThatDoNotDivide) {
+  const auto x = torch::randn({1, 6, 24});
+  EXPECT_ANY_THROW(attention(x, x, x, 5));
+  EXPECT_ANY_THROW(small_attention(x, x, x, 2));
+  EXPECT_ANY_THROW(small_attention(x, x, torch::randn({1, 5, 24}), 3));
+}
+
 TEST(Attention, NaNStaysInItsRow) {
   const auto inputs = random_inputs({1, 1, 16, 20, 5});
   const torch::NoGradGuard no_grad;
