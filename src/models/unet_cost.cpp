@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "memory_tape.h"
+#include "millrace/nn/attention.h"
+#include "millrace/nn/layers.h"
 
 namespace millrace {
 
@@ -41,14 +43,15 @@ class UNetWalk {
   FeatureMap activate(const FeatureMap& x) { return pointwise(x); }
 
   // nn::GroupNorm::activated.
-  bool norm_and_activation_are_one() const {
-    return pass_.fused_kernels && pass_.channels_last && config_.act_fn == nn::Activation::silu;
+  bool norm_and_activation_are_one(const FeatureMap& x) const {
+    return pass_.fused_kernels && pass_.channels_last && config_.act_fn == nn::Activation::silu &&
+           nn::own_group_norm_takes(pass_.device, x.channels);
   }
   FeatureMap norm_and_activate(const FeatureMap& x) {
-    return norm_and_activation_are_one() ? pointwise(x) : activate(norm(x));
+    return norm_and_activation_are_one(x) ? pointwise(x) : activate(norm(x));
   }
   FeatureMap shift_norm_and_activate(const FeatureMap& x) {
-    return norm_and_activate(norm_and_activation_are_one() ? x : add_vector(x));
+    return norm_and_activate(norm_and_activation_are_one(x) ? x : add_vector(x));
   }
 
   // Scratch: the gradient of the weights, which leaves for its bucket at once.
@@ -79,15 +82,11 @@ class UNetWalk {
   // nn::attention. It keeps its output, too, as the layer behind it does anyway.
   FeatureMap attention(const FeatureMap& q, const FeatureMap& k, const FeatureMap& v, std::int64_t heads) {
     count(2 * q.channels * tokens(k), q.size);
-    const auto scores = tape_.allocate(pass_.batch * heads * scores_kept(tokens(q), tokens(k), q.channels / heads) *
-                                       static_cast<std::int64_t>(sizeof(float)));
+    const auto scores =
+        tape_.allocate(pass_.batch * heads *
+                       nn::attention_floats_kept(pass_.device, pass_.dtype, tokens(q), tokens(k), q.channels / heads) *
+                       static_cast<std::int64_t>(sizeof(float)));
     return tape_.apply(q.channels, q.size, {q, k, v}, {q.memory, k.memory, v.memory, scores});
-  }
-  // Floats of a head: the logarithm of each row's sum or, by NOTE [Attention on the CPU] in nn/attention.cpp, all
-  // probabilities.
-  std::int64_t scores_kept(std::int64_t queries, std::int64_t keys, std::int64_t dim) const {
-    const bool is_small = pass_.dtype == torch::kFloat32 && dim % 8 == 0 && queries * keys * dim <= 1 << 21;
-    return pass_.device == torch::kCPU && is_small ? queries * keys : queries;
   }
   void count(std::int64_t multiplications, Extent outputs) {
     flops_ += 2.0 * static_cast<double>(multiplications) * static_cast<double>(outputs.height * outputs.width);
@@ -96,7 +95,8 @@ class UNetWalk {
 
   // nn::geglu. Scratch: the gradient of gelu(gate).
   FeatureMap geglu(const FeatureMap& x) {
-    if (pass_.fused_kernels) return tape_.apply(x.channels / 2, x.size, {x}, {x.memory});
+    if (pass_.fused_kernels && nn::own_geglu_takes(pass_.device, x.channels / 2))
+      return tape_.apply(x.channels / 2, x.size, {x}, {x.memory});
     const auto gate = tape_.allocate(*x.memory / 2);
     return tape_.apply(x.channels / 2, x.size, {x}, {x.memory, gate}, *gate);
   }

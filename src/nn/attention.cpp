@@ -24,10 +24,14 @@ namespace {
 // takes 0.7 to 0.9, at twenty times as many 1.3, because it keeps the probabilities for backward and LibTorch does not.
 constexpr std::int64_t max_products_of_small = 1 << 21;
 
+bool suits_small_attention(torch::DeviceType device, torch::Dtype dtype, const HeadShape& head) {
+  return device == torch::kCPU && dtype == torch::kFloat32 && head.dim % 8 == 0 &&
+         head.queries * head.keys * head.dim <= max_products_of_small;
+}
+
 bool suits_small_attention(const torch::Tensor& q, const torch::Tensor& k, std::int64_t heads) {
-  const std::int64_t head_dim = q.size(2) / heads;
-  return q.is_cpu() && q.scalar_type() == torch::kFloat32 && q.numel() > 0 && k.numel() > 0 && head_dim % 8 == 0 &&
-         q.size(1) * k.size(1) * head_dim <= max_products_of_small;
+  return q.numel() > 0 && k.numel() > 0 &&
+         suits_small_attention(q.device().type(), q.scalar_type(), {q.size(1), k.size(1), q.size(2) / heads});
 }
 
 // (B, T, heads * d) -> (B, heads, T, d), a view.
@@ -82,6 +86,12 @@ torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const to
   const auto queries = split_heads(q, heads), keys = split_heads(k, heads), values = split_heads(v, heads);
   if (!causal) note_kernel(queries, keys, values);  // causal ones are a text encoder's
   return merge_heads(at::scaled_dot_product_attention(queries, keys, values, {}, 0.0, causal));
+}
+
+std::int64_t attention_floats_kept(torch::DeviceType device, torch::Dtype dtype, std::int64_t queries,
+                                   std::int64_t keys, std::int64_t head_dim) {
+  const HeadShape head{queries, keys, head_dim};
+  return suits_small_attention(device, dtype, head) ? head.probabilities() : queries;
 }
 
 std::string attention_kernels() {

@@ -133,8 +133,10 @@ void ask_for_huge_pages() {
 }
 
 void keep_mkl_exact() {
+#if defined(__x86_64__)
   const bool runs_avx2_code = __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
   if (runs_avx2_code) setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/0);
+#endif
 }
 
 std::uint64_t peak_memory_bytes(torch::Device device) {

@@ -2,18 +2,18 @@
 
 namespace millrace::nn {
 
-static FusedKernels used = FusedKernels::on_gpus;
+static FusedKernels used = FusedKernels::by_device;
 
 void use_fused_kernels(FusedKernels where) {
   used = where;
 }
 
 bool fused_kernels_on(torch::Device device) {
-  return used == FusedKernels::everywhere || (used == FusedKernels::on_gpus && device.is_cuda());
+  return used == FusedKernels::everywhere || (used == FusedKernels::by_device && device.is_cuda());
 }
 
 bool cpu_kernels_are_on() {
-  return used == FusedKernels::on_gpus;
+  return used == FusedKernels::by_device;
 }
 
 bool own_kernels_are_on() {

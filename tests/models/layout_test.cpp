@@ -94,7 +94,7 @@ class LayoutWatch {
 class Layout : public testing::TestWithParam<nn::FusedKernels> {
  protected:
   void SetUp() override { nn::use_fused_kernels(GetParam()); }
-  void TearDown() override { nn::use_fused_kernels(nn::FusedKernels::on_gpus); }
+  void TearDown() override { nn::use_fused_kernels(nn::FusedKernels::by_device); }
 
   template <class Forward>
   static void expect_channels_last(torch::nn::Module& network, Forward&& forward) {

@@ -20,7 +20,7 @@ std::vector<torch::Tensor> results(FusedKernels where, const Compute& compute,
   const auto output = compute();
   auto all = torch::autograd::grad({output.square().sum()}, inputs);
   all.push_back(output.detach());
-  use_fused_kernels(FusedKernels::on_gpus);
+  use_fused_kernels(FusedKernels::by_device);
   return all;
 }
 
@@ -80,7 +80,7 @@ TEST(FusedKernels, LeaveTheRestToLibTorch) {
   EXPECT_TRUE(fused.is_contiguous(channels_last));
   EXPECT_TRUE(torch::allclose(fused, norm->activated(Activation::silu, image), 1e-5, 1e-6));
   EXPECT_TRUE(torch::allclose(norm->activated(Activation::relu, pixelwise), at::relu(norm(image)), 1e-5, 1e-6));
-  use_fused_kernels(FusedKernels::on_gpus);
+  use_fused_kernels(FusedKernels::by_device);
 }
 
 // LibTorch's group norm is slow on such images on CPUs. GPUs' tensor cores want them whoever computes norms.
@@ -89,16 +89,16 @@ TEST(FusedKernels, DecideOnCpusWhetherImagesLieChannelsLast) {
     use_fused_kernels(where);
     Conv2d layer(8, 8, 3);
     place(*layer, torch::kCPU, dtype, setting);
-    use_fused_kernels(FusedKernels::on_gpus);
+    use_fused_kernels(FusedKernels::by_device);
     return layer->weight.is_contiguous(channels_last);
   };
   using enum FusedKernels;
-  EXPECT_TRUE(is_channels_last(on_gpus, torch::kFloat32, std::nullopt));
+  EXPECT_TRUE(is_channels_last(by_device, torch::kFloat32, std::nullopt));
   EXPECT_TRUE(is_channels_last(everywhere, torch::kFloat32, std::nullopt));
   EXPECT_FALSE(is_channels_last(nowhere, torch::kFloat32, std::nullopt));
-  EXPECT_FALSE(is_channels_last(on_gpus, torch::kBFloat16, std::nullopt));
+  EXPECT_FALSE(is_channels_last(by_device, torch::kBFloat16, std::nullopt));
   EXPECT_TRUE(is_channels_last(nowhere, torch::kFloat32, true));
-  EXPECT_FALSE(is_channels_last(on_gpus, torch::kFloat32, false));
+  EXPECT_FALSE(is_channels_last(by_device, torch::kFloat32, false));
   EXPECT_TRUE(has_own_kernels(torch::kCUDA, torch::kFloat32, /*kernels_are_on=*/false));
 }
 

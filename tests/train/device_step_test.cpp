@@ -200,7 +200,7 @@ class DeviceStep : public testing::Test {
     at::set_num_threads(1);
   }
   ~DeviceStep() override {
-    nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+    nn::use_fused_kernels(nn::FusedKernels::by_device);
     at::removeCallback(handle_);
   }
   const at::CallbackHandle handle_ = at::addGlobalCallback(at::RecordFunctionCallback(look_at).needsInputs(true));

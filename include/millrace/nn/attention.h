@@ -11,6 +11,11 @@ namespace millrace::nn {
 torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, std::int64_t heads,
                         bool causal = false);
 
+// Floats of a head that it keeps for backward: the logarithm of each query's sum or, where the kernel for small images
+// on CPUs does it, all probabilities.
+std::int64_t attention_floats_kept(torch::DeviceType device, torch::Dtype dtype, std::int64_t queries,
+                                   std::int64_t keys, std::int64_t head_dim);
+
 // The kernels that have done it in this process so far, as "LibTorch flash, small images by our own". Empty: there was
 // no attention. A text encoder's, which are causal, do not count.
 std::string attention_kernels();

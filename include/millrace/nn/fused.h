@@ -3,16 +3,17 @@
 
 namespace millrace::nn {
 
-// Who computes norms, GEGLU and the optimizer's step: the program's own kernels (src/kernels), each of which does in
-// one pass over memory what LibTorch does in several, or LibTorch. on_gpus: on CPUs there are others, made for them
-// (nn/cpu). `everywhere` is for tests: on CPUs the kernels' twins are slow.
-enum class FusedKernels { nowhere, on_gpus, everywhere };
+// Who computes norms, GEGLU and the optimizer's step: the program's own kernels, each of which does in one pass over
+// memory what LibTorch does in several, or LibTorch. by_device: on GPUs those of src/kernels, on CPUs those of nn/cpu,
+// made for them. `everywhere` those of src/kernels, for tests: on CPUs their twins are slow.
+enum class FusedKernels { nowhere, by_device, everywhere };
 
-// At the start of a program; on_gpus until then.
+// At the start of a program; by_device until then.
 void use_fused_kernels(FusedKernels where);
+// Those of src/kernels, and those of nn/cpu.
 bool fused_kernels_on(torch::Device device);
 bool cpu_kernels_are_on();
-// Those of some device, that is unless FusedKernels::nowhere.
+// The ones or the others.
 bool own_kernels_are_on();
 
 }  // namespace millrace::nn

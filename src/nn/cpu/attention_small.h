@@ -29,7 +29,8 @@ struct HeadShape {
   std::int64_t scratch() const { return (keys + dim) * tile(); }          // floats that the functions below want
 };
 
-// Both passes of one head: q, out and their gradients (T, d), k, v and theirs (S, d); d is a multiple of 8.
+// Both passes of one head: q, out and their gradients (T, d), k, v and theirs (S, d). The registers' width divides d
+// and the tile.
 struct AttentionKernel {
   // Leaves the probabilities for `backward`.
   void (*forward)(const HeadShape& shape, ConstRows q, ConstRows k, ConstRows v, float* probabilities, float* scratch,

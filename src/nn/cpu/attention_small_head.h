@@ -41,7 +41,7 @@ MILLRACE_TARGET void product_columns(Left a, std::int64_t rows, std::int64_t dep
     product_block<1, width>({a.data + i * a.row_stride, 0, a.column_stride}, depth, b, c.from(i), add);
 }
 
-// c (rows, columns) = a (rows, depth) b (depth, columns), or c += a b. Columns: a multiple of 8.
+// c (rows, columns) = a (rows, depth) b (depth, columns), or c += a b. Columns: a multiple of the registers' width.
 MILLRACE_TARGET void product(Left a, std::int64_t rows, std::int64_t depth, ConstRows b, std::int64_t columns,
                              MutableRows c, bool add = false) {
   std::int64_t j = 0;

@@ -7,6 +7,7 @@
 #include "cpu/per_processor.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
+#include "millrace/nn/activation.h"
 
 namespace millrace::nn {
 
@@ -56,7 +57,8 @@ struct GegluInOnePass : torch::autograd::Function<GegluInOnePass> {
 }  // namespace
 
 bool suits_geglu_kernel(const torch::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.is_contiguous() && x.numel() > 0 && x.size(-1) % 16 == 0;
+  return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.is_contiguous() && x.numel() > 0 &&
+         x.size(-1) % 2 == 0 && own_geglu_takes(torch::kCPU, x.size(-1) / 2);
 }
 
 torch::Tensor geglu_in_one_pass(const torch::Tensor& x) {

@@ -10,6 +10,7 @@
 #include "cpu/per_processor.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
+#include "millrace/nn/layers.h"
 
 namespace millrace::nn {
 
@@ -243,8 +244,8 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
 }  // namespace
 
 bool suits_group_norm_kernel(const torch::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 4 && x.numel() > 0 && x.size(1) % 8 == 0 &&
-         x.is_contiguous(torch::MemoryFormat::ChannelsLast);
+  return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 4 && x.numel() > 0 &&
+         own_group_norm_takes(torch::kCPU, x.size(1)) && x.is_contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
 torch::Tensor group_norm_of_pixels(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
