@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "frame.h"
 #include "millrace/kernels/element.h"
@@ -108,33 +109,52 @@ struct ColumnSums {
   }
 };
 
-// out[c] = sum of `count` rows of partials, `stride` apart, in their order.
+// A matrix (count, C) of partial sums, and what the sums of its columns become; data null: not wanted.
+struct PartialRows {
+  const float* rows;
+  Target sums;
+};
+
+// The sums over the rows of one or two matrices, in an order that is always the same: a block goes through the rows of
+// 8 neighbouring channels, a sector of memory, 64 at a time. Grid (C / 8, matrices).
 struct SumOfRows {
-  static constexpr int threads = 128;
-  using Shared = NoShared;
-  const float* partials;
-  std::int64_t count, stride;
+  static constexpr int threads = 512, channels_of_block = 8, rows_at_once = threads / channels_of_block;
+  struct Shared {
+    float sums[threads];
+  };
+  PartialRows first, second;
+  std::int64_t count;
   int channels;
-  Target out;
 
   template <class Block>
-  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
+    const PartialRows matrix = block.y == 0 ? first : second;
+    const int first_channel = static_cast<int>(block.x) * channels_of_block;
     block.phase([&](int thread) {
-      const int channel = static_cast<int>(block.x) * threads + thread;
-      if (channel >= channels) return;
+      const int channel = first_channel + thread % channels_of_block;
       float sum = 0;
-      for (std::int64_t row = 0; row < count; ++row) sum += partials[row * stride + channel];
-      out.write(channel, sum);
+      if (channel < channels) {
+        MILLRACE_UNROLL_ROWS
+        for (std::int64_t row = thread / channels_of_block; row < count; row += rows_at_once)
+          sum += matrix.rows[row * channels + channel];
+      }
+      shared.sums[thread] = sum;
+    });
+    fold<channels_of_block>(block, shared.sums);
+    block.phase([&](int thread) {
+      const int channel = first_channel + thread;
+      if (thread < channels_of_block && channel < channels) matrix.sums.write(channel, shared.sums[thread]);
     });
   }
 };
 
 template <class Launcher>
-void sum_rows(const float* partials, std::int64_t count, std::int64_t stride, std::int64_t channels, Target out,
-              const Launcher& launch) {
-  if (out.data == nullptr) return;
-  launch(SumOfRows{partials, count, stride, static_cast<int>(channels), out},
-         {static_cast<unsigned>((channels + SumOfRows::threads - 1) / SumOfRows::threads)});
+void sum_rows(PartialRows a, PartialRows b, std::int64_t count, std::int64_t channels, const Launcher& launch) {
+  if (a.sums.data == nullptr) std::swap(a, b);
+  if (a.sums.data == nullptr) return;
+  constexpr int width = SumOfRows::channels_of_block;
+  launch(SumOfRows{a, b, count, static_cast<int>(channels)},
+         {static_cast<unsigned>((channels + width - 1) / width), b.sums.data == nullptr ? 1u : 2u});
 }
 
 }  // namespace millrace::kernels

@@ -20,10 +20,10 @@ struct Grid {
 
 struct NoShared {};
 
-// values[0] becomes the sum of all, in a fixed order; `threads` is a power of two.
-template <class Block, class T, int threads>
+// values[i] becomes the sum of all values[i + n * kept], in a fixed order; `threads` and `kept` are powers of two.
+template <int kept = 1, class Block, class T, int threads>
 MILLRACE_HOST_DEVICE void fold(Block& block, T (&values)[threads]) {
-  for (int half = threads / 2; half > 0; half /= 2) {
+  for (int half = threads / 2; half >= kept; half /= 2) {
     block.phase([&](int thread) {
       if (thread < half) values[thread] += values[thread + half];
     });

@@ -111,7 +111,7 @@ void run_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
   }
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
   launch(GegluBackwardKernel<T, width, true>{a, sums}, grid_of(sums));
-  sum_rows(static_cast<const float*>(a.workspace), sums.splits, 2 * a.channels, 2 * a.channels, a.bias_grad, launch);
+  sum_rows({static_cast<const float*>(a.workspace), a.bias_grad}, {}, sums.splits, 2 * a.channels, launch);
 }
 
 template <class T, int width, class Launcher>

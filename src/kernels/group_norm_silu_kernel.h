@@ -24,12 +24,13 @@ struct ChannelPartials {
 struct GroupNormWorkspace {
   Normalization normalization;
   ChannelPartials partials;
-  float *dv_sums, *dv_x_sums;  // (B, C): over the pixels, of dv and of dv times the normalized x
-  float *x_factor, *offset;    // (B, C), dx = dv scale + (x - shift) x_factor + offset
+  // (B, C): over the pixels, of dv, of dv times the normalized x, and of x - shift.
+  float *dv_sums, *dv_x_sums, *deviation_sums;
+  float *x_factor, *offset;  // (B, C), dx = dv scale + (x - shift) x_factor + offset
 };
 
 inline std::int64_t floats_of_workspace(const GroupNormShape& shape) {
-  return shape.batch * shape.channels * (7 + 3 * most_splits(shape.pixels, shape.channels, shape.batch));
+  return shape.batch * shape.channels * (8 + 3 * most_splits(shape.pixels, shape.channels, shape.batch));
 }
 
 inline GroupNormWorkspace cut_workspace(const GroupNormShape& shape, void* workspace) {
@@ -40,8 +41,13 @@ inline GroupNormWorkspace cut_workspace(const GroupNormShape& shape, void* works
     return taken;
   };
   const auto splits = most_splits(shape.pixels, shape.channels, shape.batch);
-  return {
-      {take(1), take(1), take(1)}, {{take(splits), take(splits), take(splits)}}, take(1), take(1), take(1), take(1)};
+  return {{take(1), take(1), take(1)},
+          {{take(splits), take(splits), take(splits)}},
+          take(1),
+          take(1),
+          take(1),
+          take(1),
+          take(1)};
 }
 
 template <class T, int width>
@@ -298,8 +304,9 @@ struct GradientSumsKernel {
 // With n elements in a group, z = (x - shift) rstd, s1 = sum of gamma dv, s2 = sum of gamma dv z:
 // dx = rstd (gamma dv - s1 / n - z s2 / n). Grid (groups, B).
 struct GroupGradientKernel {
-  static constexpr int threads = 128;
+  static constexpr int threads = 256;
   struct Shared {
+    float over_splits[3][threads];  // of the partials that a thread has added up
     float sums1[threads], sums2[threads];
   };
   GroupNormSiluBackward arguments;
@@ -312,17 +319,9 @@ struct GroupGradientKernel {
     const int group = static_cast<int>(block.x), per_group = shape.channels / shape.groups;
     const std::int64_t first = block.y * std::int64_t{shape.channels} + group * per_group;  // in (B, C)
     const float rstd = arguments.rstd[block.y * shape.groups + group];
-    block.phase([&](int thread) {
-      shared.sums1[thread] = shared.sums2[thread] = 0;
-      for (int i = thread; i < per_group; i += threads) {
-        const float gamma = arguments.gamma[group * per_group + i];
-        const float dv_sum = over_splits(0, block.y, first + i), dv_x_sum = rstd * over_splits(1, block.y, first + i);
-        workspace.dv_sums[first + i] = dv_sum;
-        workspace.dv_x_sums[first + i] = dv_x_sum;
-        shared.sums1[thread] += gamma * dv_sum;
-        shared.sums2[thread] += gamma * dv_x_sum;
-      }
-    });
+    block.phase([&](int thread) { shared.sums1[thread] = shared.sums2[thread] = 0; });
+    for (int begin = 0; begin < per_group; begin += threads)
+      add_splits(block, shared, first + begin, per_group - begin < threads ? per_group - begin : threads, rstd);
     fold(block, shared.sums1);
     fold(block, shared.sums2);
     const auto count = static_cast<float>(per_group * shape.pixels);
@@ -334,20 +333,40 @@ struct GroupGradientKernel {
         if (arguments.time_grad.data == nullptr) continue;
         const float scale = workspace.normalization.scale[first + i];  // the sum of dx over the pixels
         arguments.time_grad.write(first + i, scale * workspace.dv_sums[first + i] +
-                                                 x_factor * over_splits(2, block.y, first + i) +
+                                                 x_factor * workspace.deviation_sums[first + i] +
                                                  offset * static_cast<float>(shape.pixels));
       }
     });
   }
 
-  // Sum number k of an element of (B, C).
-  MILLRACE_HOST_DEVICE float over_splits(int k, unsigned image, std::int64_t element) const {
+  // The sums of `count` <= threads elements of (B, C) from `first` on: the splits are dealt to the threads, which are
+  // `count` side by side.
+  template <class Block>
+  MILLRACE_HOST_DEVICE void add_splits(Block& block, Shared& shared, std::int64_t first, int count, float rstd) const {
+    const int splits_at_once = threads / count;
     const std::int64_t channels = columns.channels;
-    const float* of_image = workspace.partials.of[k] + image * columns.splits * channels;
-    float sum = 0;
-    for (unsigned split = 0; split < columns.splits; ++split)
-      sum += of_image[split * channels + element - image * channels];
-    return sum;
+    const std::int64_t begin = block.y * columns.splits * channels + first - block.y * channels;  // in the partials
+    block.phase([&](int thread) {
+      float sums[3] = {};
+      if (thread < splits_at_once * count) {
+        MILLRACE_UNROLL_ROWS
+        for (int split = thread / count; split < static_cast<int>(columns.splits); split += splits_at_once)
+          for (int k = 0; k < 3; ++k) sums[k] += workspace.partials.of[k][begin + split * channels + thread % count];
+      }
+      for (int k = 0; k < 3; ++k) shared.over_splits[k][thread] = sums[k];
+    });
+    block.phase([&](int thread) {
+      if (thread >= count) return;
+      float sums[3] = {};
+      for (int i = 0; i < splits_at_once; ++i)
+        for (int k = 0; k < 3; ++k) sums[k] += shared.over_splits[k][i * count + thread];
+      const float gamma = arguments.gamma[first + thread - block.y * channels];
+      workspace.dv_sums[first + thread] = sums[0];
+      workspace.dv_x_sums[first + thread] = rstd * sums[1];
+      workspace.deviation_sums[first + thread] = sums[2];
+      shared.sums1[thread] += gamma * sums[0];
+      shared.sums2[thread] += gamma * rstd * sums[1];
+    });
   }
 };
 
@@ -417,8 +436,7 @@ void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
   launch(GroupGradientKernel{a, sums, workspace}, {static_cast<unsigned>(s.groups), static_cast<unsigned>(s.batch)});
   launch(InputGradientKernel<T, width>{x, y_grad, static_cast<T*>(a.x_grad), maps, workspace, a.with_silu},
          grid_of(maps, s.batch));
-  sum_rows(workspace.dv_x_sums, s.batch, s.channels, s.channels, a.gamma_grad, launch);
-  sum_rows(workspace.dv_sums, s.batch, s.channels, s.channels, a.beta_grad, launch);
+  sum_rows({workspace.dv_x_sums, a.gamma_grad}, {workspace.dv_sums, a.beta_grad}, s.batch, s.channels, launch);
 }
 
 template <class Launcher>

@@ -193,8 +193,8 @@ void run_layer_norm_backward_of(const LayerNormBackward& a, const Launcher& laun
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
   launch(LayerNormParameterGradientKernel<T, width>{a, sums}, grid_of(sums));
   const auto* partials = static_cast<const float*>(a.workspace);
-  sum_rows(partials, sums.splits, a.channels, a.channels, a.gamma_grad, launch);
-  sum_rows(partials + std::int64_t{sums.splits} * a.channels, sums.splits, a.channels, a.channels, a.beta_grad, launch);
+  sum_rows({partials, a.gamma_grad}, {partials + std::int64_t{sums.splits} * a.channels, a.beta_grad}, sums.splits,
+           a.channels, launch);
 }
 
 template <class Launcher>

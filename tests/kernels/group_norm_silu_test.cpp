@@ -95,7 +95,8 @@ TEST_P(GroupNormSilu, IsAtensAtOddShapes) {
                           Case{1, 3, 33, 33, 1},         // few channels, one group
                           Case{2, 40, 64, 64, 4},        // many splits
                           Case{1, 16, 61, 67, 4, true},  // a last split that is shorter
-                          Case{1, 1040, 2, 3, 13}})      // tiles with idle columns
+                          Case{1, 1040, 2, 3, 13},       // tiles with idle columns
+                          Case{2, 1040, 5, 5, 2}})       // more channels per group than a block has threads
       compare(c, type, type, device());
   }
 }
