@@ -143,6 +143,7 @@ void ShardedModel::adopt_bucket(int b, const torch::OrderedDict<std::string, tor
 }
 
 void ShardedModel::share_weights_of_rank_0(int bucket) {
+  if (trainers_.size() == 1) return;
   const auto host = parameters_[bucket].cpu();  // the same memory where it is the host's
   trainers_.broadcast({static_cast<std::byte*>(host.data_ptr()), host.nbytes()});
   if (!parameters_[bucket].is_cpu()) parameters_[bucket].copy_(host);

@@ -49,6 +49,7 @@ std::string digest_of(std::span<const torch::Tensor> tensors) {
 }
 
 void check_arrival(const Group& trainers, std::span<const torch::Tensor> weights) {
+  if (trainers.size() == 1) return;
   const auto differing = outvoted(trainers.all_gather_strings(digest_of(weights)));
   if (differing.trainers.empty()) return;
   throw Error(Exit::timeout,
