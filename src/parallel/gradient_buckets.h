@@ -17,6 +17,9 @@ namespace millrace {
 // Where they are split, whole gradients are not kept either, so each pass is a round of reductions, and the shards add
 // the rounds up. A bucket has memory from its first gradient until its sum has arrived, or what travels is its bfloat16
 // form: on a device, where that happens while backward goes on, one bucket more than on a CPU.
+//
+// Most of a U-Net's parameters are small, and on a GPU adding one takes as long as starting a kernel does. So small
+// gradients wait there for the others of their bucket and pass, and are added together: the same sums.
 class GradientBuckets {
  public:
   GradientBuckets(const FlatLayout& layout, const ShardGroups& groups, bool travel_in_bfloat16, torch::Device device);
@@ -33,8 +36,18 @@ class GradientBuckets {
   struct Place {
     torch::Tensor sum;  // a view into the bucket
     int bucket;
+    bool waits;       // its gradients are small
     int arrived = 0;  // gradients since `begin`
   };
+  // Small gradients of one pass that have arrived in a bucket, and where they belong.
+  struct Waiting {
+    std::vector<torch::Tensor> sums, gradients;
+    std::size_t all = 0;  // that a pass has
+    int pass = 0;
+  };
+  bool replaces(int arrived) const;
+  void wait_for_others(const Place& place, const torch::Tensor& gradient);
+  void add_waiting(int bucket);
   void allocate(int bucket);
   void reduce(int bucket);
   void start_sum(int bucket);
@@ -46,6 +59,7 @@ class GradientBuckets {
   std::vector<torch::Tensor> buckets_;  // float32; where parameters are split, they have memory for a while only
   std::vector<torch::Tensor> shards_;   // views of the buckets where these stay
   std::vector<Place> places_;           // as the layout's parameters
+  std::vector<Waiting> waiting_;        // as the buckets
   BucketOrder order_;
   // Sums that have been started, the oldest first, and what is on its way: the bucket itself or its bfloat16 form.
   struct Travelling {

@@ -101,15 +101,38 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&find_shapes>());
 }
 
-// Copies to the device, by the stream in which they are started.
+bool is_in_bucket(const at::Tensor& tensor) {
+  return tensor.is_meta() && tensor.scalar_type() == torch::kFloat32 && tensor.storage().nbytes() > tensor.nbytes();
+}
+
+int operations_under_way = 0;  // of LibTorch's for several tensors, which call others
+struct UnderWay : at::ObserverContext {};
+
+// Copies to the device, by the stream in which they are started, and what puts gradients into the buckets.
 std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation) {
-  if (std::string_view(operation.name()) != "aten::copy_") return nullptr;
+  const std::string_view name(operation.name());
+  if (name.starts_with("aten::_foreach_")) {
+    ++operations_under_way;
+    ++seen["operations for several gradients"];
+    const auto to = operation.inputs()[0].toTensorVector(), from = operation.inputs()[1].toTensorVector();
+    for (std::size_t i = 0; i < to.size(); ++i)
+      if (to[i].strides() != from[i].strides()) ++seen["gradients that keep all from sharing one kernel"];
+    return std::make_unique<UnderWay>();
+  }
+  if (operations_under_way > 0) return nullptr;
   const auto inputs = operation.inputs();
+  if ((name == "aten::copy_" || name == "aten::add_") && is_in_bucket(inputs[0].toTensor()))
+    ++seen["operations for one gradient"];
+  if (name != "aten::copy_") return nullptr;
   if (inputs[0].toTensor().is_meta() && !inputs[1].toTensor().is_meta())
     ++seen[current_stream == copying ? "copies beside arithmetic"
            : inputs[2].toBool()      ? "copies between arithmetic"
                                      : "copies that are waited for"];
   return nullptr;
+}
+
+void look_after(const at::RecordFunction&, at::ObserverContext* context) {
+  if (context != nullptr) --operations_under_way;
 }
 
 // As nn::place would, were it not for LibTorch, which does not let set_data lead there.
@@ -203,7 +226,8 @@ class DeviceStep : public testing::Test {
     nn::use_fused_kernels(nn::FusedKernels::by_device);
     at::removeCallback(handle_);
   }
-  const at::CallbackHandle handle_ = at::addGlobalCallback(at::RecordFunctionCallback(look_at).needsInputs(true));
+  const at::CallbackHandle handle_ =
+      at::addGlobalCallback(at::RecordFunctionCallback(look_at, look_after).needsInputs(true));
 };
 
 // docs/architecture.md, "Where the host waits for a GPU".
@@ -214,7 +238,10 @@ TEST_F(DeviceStep, TheHostReadsLossAndGradientNormAndNothingElse) {
       for (const int micro : {6, 2}) {
         const int turns = share / micro;
         // Moments and text embeddings; what the host knows about each sample; AdamW's settings and its count of steps.
+        // All gradients of the small net are added together; those in bfloat16 are converted first, but for the first.
+        const int added = dtype == torch::kFloat32 ? turns : 2 * turns - 1;
         const Counts usual{{"numbers read", 2},
+                           {"operations for several gradients", added},
                            {"streams ordered", 2 * turns},
                            {"copies beside arithmetic", 2 * turns},
                            {"copies between arithmetic", turns + 2}};

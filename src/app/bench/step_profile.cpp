@@ -228,6 +228,7 @@ OpClass class_of(std::string_view name) {
       {"aten::clone", copy},
       {"aten::contiguous", copy},
       {"aten::_reshape_copy", copy},
+      {"aten::_foreach_copy", copy},
       {"aten::cat", copy},
       {"aten::stack", copy},
       {"aten::repeat", copy},
@@ -238,6 +239,7 @@ OpClass class_of(std::string_view name) {
       {"Memset*", copy},
 
       {"aten::add", pointwise},
+      {"aten::_foreach_add", pointwise},
       {"aten::sub", pointwise},
       {"aten::rsub", pointwise},
       {"aten::mul", pointwise},
