@@ -207,9 +207,10 @@ class Loop {
     if (is_recorded) record_ = context_.task.take_record();  // before the extra turns, which do not belong in it
     for (int turn = own_turns; turn < turns; ++turn) (0 * loss_of_turn(own_turns - 1)).backward();
     context_.model.finish_gradients(1.0);
+    // In this order: the first one waits for all that the step has started, the second for a copy.
     StepTotals totals;
-    totals.loss = loss.item<double>();
     totals.square_sum = context_.model.gradient_square_sum();
+    totals.loss = loss.item<double>();
     return totals;
   }
 

@@ -108,7 +108,8 @@ bool is_in_bucket(const at::Tensor& tensor) {
 int operations_under_way = 0;  // of LibTorch's for several tensors, which call others
 struct UnderWay : at::ObserverContext {};
 
-// Copies to the device, by the stream in which they are started, and what puts gradients into the buckets.
+// Copies to the device, by the stream in which they are started; what puts gradients into the buckets; and parts of
+// their norm that are started when the host has waited already.
 std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation) {
   const std::string_view name(operation.name());
   if (name.starts_with("aten::_foreach_")) {
@@ -120,6 +121,7 @@ std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation
     return std::make_unique<UnderWay>();
   }
   if (operations_under_way > 0) return nullptr;
+  if (name == "millrace::square_sum" && seen.contains("numbers read")) ++seen["parts of the norm behind a read"];
   const auto inputs = operation.inputs();
   if ((name == "aten::copy_" || name == "aten::add_") && is_in_bucket(inputs[0].toTensor()))
     ++seen["operations for one gradient"];
