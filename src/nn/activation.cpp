@@ -75,7 +75,9 @@ struct Geglu : torch::autograd::Function<Geglu> {
 }  // namespace
 
 torch::Tensor geglu(const torch::Tensor& x) {
-  if (fused_kernels_on(x.device()) && x.is_contiguous()) return kernels::geglu(x);
+  const bool is_own = fused_kernels_on(x.device()) && x.is_contiguous();
+  note_norm(x.device(), is_own);
+  if (is_own) return kernels::geglu(x);
   if (cpu_kernels_are_on() && suits_geglu_kernel(x)) return geglu_in_one_pass(x);
   return Geglu::apply(x);
 }

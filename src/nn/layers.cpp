@@ -25,6 +25,7 @@ GroupNormImpl::GroupNormImpl(std::int64_t groups, std::int64_t channels, double 
 
 torch::Tensor GroupNormImpl::forward(const torch::Tensor& x) {
   if (const auto y = in_one(x, {}, /*with_silu=*/false); y.defined()) return y;
+  note_norm(x.device(), /*is_by_own_kernel=*/false);
   return with_parameters({weight}, [&] { return at::group_norm(x, groups_, weight, bias, eps_); });
 }
 
@@ -36,9 +37,11 @@ torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tenso
 
 // By a kernel whose backward reads both parameters; undefined where none is made for x.
 torch::Tensor GroupNormImpl::in_one(const torch::Tensor& x, const torch::Tensor& shift, bool with_silu) {
-  if (fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast))
+  if (fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
+    note_norm(x.device(), /*is_by_own_kernel=*/true);
     return with_parameters({weight, bias},
                            [&] { return kernels::group_norm_silu(x, shift, weight, bias, groups_, eps_, with_silu); });
+  }
   if (cpu_kernels_are_on() && suits_group_norm_kernel(x))
     return with_parameters({weight, bias},
                            [&] { return group_norm_of_pixels(x, shift, weight, bias, groups_, eps_, with_silu); });
@@ -51,17 +54,21 @@ LayerNormImpl::LayerNormImpl(std::int64_t channels, double eps) : eps_(eps) {
 }
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& x) {
+  const bool is_own = fused_kernels_on(x.device()) && x.is_contiguous();
+  note_norm(x.device(), is_own);
   return with_parameters({weight}, [&] {
-    if (fused_kernels_on(x.device()) && x.is_contiguous()) return kernels::layer_norm(x, weight, bias, eps_);
+    if (is_own) return kernels::layer_norm(x, weight, bias, eps_);
     return at::layer_norm(x, weight.sizes(), weight, bias, eps_);
   });
 }
 
 std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::of_sum(const torch::Tensor& x, const torch::Tensor& residual) {
   if (!fused_kernels_on(x.device()) || !x.is_contiguous() || !residual.is_contiguous()) {
+    note_norm(x.device(), /*is_by_own_kernel=*/false);  // the sum is not in it, whoever computes the norm
     const auto sum = x + residual;
     return {sum, forward(sum)};
   }
+  note_norm(x.device(), /*is_by_own_kernel=*/true);
   torch::Tensor sum;
   const auto normed = with_parameters({weight}, [&] {
     auto outputs = kernels::add_layer_norm(x, residual, weight, bias, eps_);

@@ -19,6 +19,7 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/image/grid.h"
 #include "millrace/nn/attention.h"
+#include "millrace/nn/fused.h"
 #include "millrace/train/record.h"
 #include "pace.h"
 #include "saves.h"
@@ -292,11 +293,12 @@ class Loop {
   }
 
   void tell_start(double waited) const {
-    const auto kernels = nn::attention_kernels();
+    const auto kernels = nn::attention_kernels(), norms = nn::norm_kernels();
     if (!is_root()) return;
     startup::done("first step");
     log::info("started in {} ({:.1f} of it waiting for samples)", startup::describe(), waited);
     if (!kernels.empty()) log::info("attention: {}", kernels);
+    if (!norms.empty()) log::info("norms and GEGLU: {}", norms);
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.

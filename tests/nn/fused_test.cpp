@@ -4,6 +4,9 @@
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
+#include <cstdio>
+#include <utility>
+
 #include "millrace/nn/activation.h"
 #include "millrace/nn/layers.h"
 
@@ -67,6 +70,49 @@ TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
     return torch::stack({sum, 0.5 * normed});
   };
   expect_equal(sum_and_norm, {x, residual, norm->weight, norm->bias});
+}
+
+struct Counted {
+  int by_own = 0, by_libtorch = 0;
+};
+
+Counted norms_so_far() {
+  Counted counted;
+  std::sscanf(norm_kernels().c_str(), "%d by our kernels, %d by LibTorch's", &counted.by_own, &counted.by_libtorch);
+  return counted;
+}
+
+TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
+  torch::manual_seed(4);
+  auto norm = random_weights(GroupNorm(4, 8, 1e-5));
+  auto layer_norm = random_weights(LayerNorm(8, 1e-5));
+  const auto image = torch::randn({2, 8, 5, 5}), pixelwise = image.contiguous(channels_last);
+  const auto tokens = torch::randn({2, 3, 8}), turned = torch::randn({2, 8, 3}).transpose(1, 2);
+  const auto counted = [&](const auto& compute) {
+    const auto before = norms_so_far();
+    compute();
+    const auto after = norms_so_far();
+    return std::pair(after.by_own - before.by_own, after.by_libtorch - before.by_libtorch);
+  };
+  const auto suiting = [&] {
+    norm(pixelwise);
+    norm->activated(Activation::silu, pixelwise);
+    layer_norm(tokens);
+    layer_norm->of_sum(tokens, tokens);
+    geglu(tokens);
+  };
+  const auto others = [&] {
+    norm(image);
+    norm->activated(Activation::silu, image);
+    layer_norm(turned);
+    geglu(turned);
+  };
+  EXPECT_EQ(counted(suiting), std::pair(0, 0)) << "they are off on this device";
+  use_fused_kernels(FusedKernels::everywhere);
+  EXPECT_EQ(counted(suiting), std::pair(5, 0));
+  EXPECT_EQ(counted(others), std::pair(0, 4));
+  EXPECT_GE(counted([&] { layer_norm->of_sum(tokens, turned); }).second, 1);
+  use_fused_kernels(FusedKernels::on_gpus);
 }
 
 // Other layouts and activations are LibTorch's; encoders run without autograd.

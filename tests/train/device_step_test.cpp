@@ -251,6 +251,7 @@ TEST_F(DeviceStep, TheHostReadsLossAndGradientNormAndNothingElse) {
           EXPECT_EQ(counts_of_steps(objective, micro, dtype, recomputes), std::vector<Counts>(steps - 2, usual))
               << "micro-batches of " << micro << (recomputes ? ", recomputed" : "");
       }
+  EXPECT_THAT(nn::norm_kernels(), testing::EndsWith(" by our kernels, 0 by LibTorch's")) << "of a whole U-Net";
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/fused.h"
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
@@ -88,7 +89,10 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     figures.add("backward", "ms", 1000 * seconds.backward / c.bench.steps);
     figures.add("update", "ms", 1000 * seconds.update / c.bench.steps);
   });
-  if (world.rank() == 0) log::info("attention: {}", nn::attention_kernels());
+  if (world.rank() == 0) {
+    log::info("attention: {}", nn::attention_kernels());
+    if (const auto norms = nn::norm_kernels(); !norms.empty()) log::info("norms and GEGLU: {}", norms);
+  }
   if (c.bench.profile) figures.add(profile_steps(device, run_whole_step));
   return figures;
 }
