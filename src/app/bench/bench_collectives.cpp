@@ -1,59 +1,73 @@
-// bench collectives: a bucket of gradients through the operations of training, in host memory, every result checked.
+// bench collectives: a bucket of gradients through the operations of training, in the memory and by the library that
+// training takes, every result checked.
+#include <torch/utils.h>
 
 #include "bench/bench.h"
 #include "millrace/comm/collectives.h"
+#include "millrace/nn/device.h"
+#include "millrace/parallel/sharded_model.h"
 
 namespace millrace {
 namespace {
 
-// Small whole numbers, so that sums are exact whatever their order.
-float value_of(int rank, std::size_t element) {
-  return static_cast<float>((rank + 1) * static_cast<int>(1 + element % 13));
-}
-
 class CollectivesBench {
  public:
-  CollectivesBench(const Group& group, std::size_t elements)
-      : group_(group), collectives_(make_host_collectives(group)), data_(elements) {}
+  CollectivesBench(const Group& group, torch::Device device, std::int64_t elements)
+      : group_(group),
+        collectives_(collectives_on(device)(group)),
+        pattern_(torch::arange(elements, torch::dtype(torch::kInt64).device(device))
+                     .remainder(13)
+                     .add(1)
+                     .to(torch::kFloat32)),
+        data_(torch::empty_like(pattern_)) {}
 
   // Seconds of the slowest rank.
   double all_reduce() {
     fill();
-    const double seconds = time([&] { collectives_->all_reduce_sum(memory_of(data_)); });
-    check_sums(data_, 0, "all_reduce");
+    const double seconds = time([&] { collectives_->all_reduce_sum(memory_of_tensor(data_)); });
+    check(data_, pattern_ * sum_of_ranks(), "all_reduce");
     return seconds;
   }
 
   double reduce_scatter() {
     fill();
-    const auto own = part(collectives_->rank());
-    const double seconds = time([&] { collectives_->reduce_scatter_sum(memory_of(data_), memory_of(own)); });
-    check_sums(own, first_of(collectives_->rank()), "reduce_scatter");
+    const auto own = part(data_, collectives_->rank());
+    const double seconds =
+        time([&] { collectives_->reduce_scatter_sum(memory_of_tensor(data_), memory_of_tensor(own)); });
+    check(own, part(pattern_, collectives_->rank()) * sum_of_ranks(), "reduce_scatter");
     return seconds;
   }
 
   double all_gather() {
     fill();
-    const auto own = memory_of(part(collectives_->rank()));
-    const double seconds = time([&] { collectives_->all_gather(own, memory_of(data_)); });
+    const auto own = part(data_, collectives_->rank());
+    const double seconds = time([&] { collectives_->all_gather(memory_of_tensor(own), memory_of_tensor(data_)); });
     for (int rank = 0; rank < collectives_->size(); ++rank)
-      check_values(rank, first_of(rank), part(rank), "all_gather");
+      check(part(data_, rank), part(pattern_, rank) * (rank + 1), "all_gather");
     return seconds;
   }
 
   double broadcast() {
     fill();
-    const double seconds = time([&] { collectives_->broadcast(memory_of(data_)); });
-    check_values(0, 0, data_, "broadcast");
+    const double seconds = time([&] { collectives_->broadcast(memory_of_tensor(data_)); });
+    check(data_, pattern_, "broadcast");
     return seconds;
   }
 
  private:
-  std::size_t first_of(int rank) const { return static_cast<std::size_t>(rank) * data_.size() / collectives_->size(); }
-  std::span<float> part(int rank) { return std::span(data_).subspan(first_of(rank), first_of(1)); }
+  static Memory memory_of_tensor(const torch::Tensor& tensor) {
+    return memory_of(std::span(tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())));
+  }
+  torch::Tensor part(const torch::Tensor& whole, int rank) const {
+    const auto elements = whole.size(0) / collectives_->size();
+    return whole.narrow(0, rank * elements, elements);
+  }
+  int sum_of_ranks() const { return collectives_->size() * (collectives_->size() + 1) / 2; }
 
+  // Small whole numbers, so that sums are exact whatever their order.
   void fill() {
-    for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = value_of(collectives_->rank(), i);
+    data_.copy_(pattern_).mul_(collectives_->rank() + 1);
+    finish_own_work(data_.device());
   }
 
   template <class Body>
@@ -61,26 +75,20 @@ class CollectivesBench {
     group_.barrier();
     const Stopwatch watch;
     body();
+    collectives_->wait();
     double seconds = watch.seconds();
     group_.all_reduce_max(std::span(&seconds, 1));
     return seconds;
   }
 
-  void check_sums(std::span<const float> got, std::size_t first, const char* name) const {
-    const int ranks = collectives_->size();
-    for (std::size_t i = 0; i < got.size(); ++i)
-      ensure(got[i] == value_of(0, first + i) * static_cast<float>(ranks * (ranks + 1) / 2),
-             fmt::format("bench collectives: {} gave a wrong sum", name));
-  }
-
-  void check_values(int rank, std::size_t first, std::span<const float> got, const char* name) const {
-    for (std::size_t i = 0; i < got.size(); ++i)
-      ensure(got[i] == value_of(rank, first + i), fmt::format("bench collectives: {} gave a wrong value", name));
+  static void check(const torch::Tensor& got, const torch::Tensor& expected, const char* name) {
+    ensure(torch::equal(got, expected), fmt::format("bench collectives: {} gave a wrong result", name));
   }
 
   const Group& group_;
   std::unique_ptr<Collectives> collectives_;
-  std::vector<float> data_;
+  const torch::Tensor pattern_;  // what a rank gives is this times its number, from 1 on
+  torch::Tensor data_;
 };
 
 }  // namespace
@@ -89,11 +97,11 @@ BenchResult bench_collectives(const BenchConfig& c, World& world) {
   const auto group = world.group().duplicate();
   if (group.size() < 2)
     throw Error(Exit::usage, "bench collectives: one rank has nobody to talk to", "mpirun -n 2 millrace bench ...");
-  const auto ranks = static_cast<std::size_t>(group.size());
-  const auto elements = static_cast<std::size_t>(c.parallel.bucket_mb * 1e6 / sizeof(float)) / ranks * ranks;
+  const std::int64_t ranks = group.size();
+  const auto elements = static_cast<std::int64_t>(c.parallel.bucket_mb * 1e6 / sizeof(float)) / ranks * ranks;
   if (elements == 0) fail(Exit::usage, "parallel.bucket_mb: too little for {} ranks", ranks);
-  CollectivesBench bench(group, elements);
-  const double gigabytes = static_cast<double>(elements * sizeof(float)) / 1e9;
+  CollectivesBench bench(group, resolve_device(c.run.device, world.local_rank()), elements);
+  const double gigabytes = static_cast<double>(elements) * sizeof(float) / 1e9;
 
   BenchResult figures("collectives");
   repeat(c, group, [&](bool measured) {
