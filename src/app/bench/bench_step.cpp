@@ -9,6 +9,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/device_work.h"
 #include "millrace/nn/fused.h"
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
@@ -18,6 +19,11 @@
 namespace millrace {
 
 namespace {
+
+// On their way to the device.
+struct Inputs {
+  Upload moments, text;
+};
 
 struct StepSeconds {  // of its stages
   double input = 0, forward = 0, backward = 0, update = 0;
@@ -40,21 +46,30 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
 
   const auto side = c.transform.resolution / vae.factor();
   const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
-  const auto moments = torch::randn({c.micro_batch(), 2 * vae.latent_channels, side, side}).to(torch::kHalf);
-  const auto text = torch::randn({c.micro_batch(), token_count, width}).to(torch::kHalf);
+  const auto random = [&](at::IntArrayRef shape) {  // on the host, pinned as a BatchReceiver's batch is
+    const auto numbers = torch::randn(shape).to(torch::kHalf);
+    return device.is_cuda() ? numbers.pin_memory() : numbers;
+  };
+  const auto moments = random({c.micro_batch(), 2 * vae.latent_channels, side, side});
+  const auto text = random({c.micro_batch(), token_count, width});
   const auto null_text = upload(text[0], device);
   std::vector<RngKey> keys;
   for (int i = 0; i < c.micro_batch(); ++i) keys.push_back({0, static_cast<std::uint64_t>(i), 0});
 
-  // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's.
+  const auto send_inputs = [&] { return Inputs{{moments, device}, {text, device}}; };
+  Inputs inputs = send_inputs();
+
+  // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's: it is there
+  // when the step begins, and the next one sets out when forward has been started.
   const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
     for (auto& key : keys) ++key.epoch;
     const auto step =
-        make_step_input(upload(moments, device), upload(text, device), null_text, keys,
+        make_step_input(inputs.moments.take(), inputs.text.take(), null_text, keys,
                         uniform_timesteps(keys, schedule.size()), vae.latent_scale(), schedule, c.objective, device);
     model.begin_gradients(1);
     ended(&StepSeconds::input);
     const auto loss = diffusion_loss(predict(unet, step, dtype), step).mean();
+    inputs = send_inputs();
     ended(&StepSeconds::forward);
     loss.backward();
     ended(&StepSeconds::backward);
