@@ -2,7 +2,6 @@
 
 #include <tuple>
 
-#include "millrace/nn/activation.h"
 #include "millrace/nn/attention.h"
 
 namespace millrace {
@@ -61,7 +60,7 @@ FeedForwardImpl::FeedForwardImpl(std::int64_t channels)
 }
 
 torch::Tensor FeedForwardImpl::forward(const torch::Tensor& x) {
-  return narrow(nn::geglu(widen(x)));
+  return narrow(widen->geglu(x));
 }
 
 BasicTransformerBlockImpl::BasicTransformerBlockImpl(std::int64_t channels, const TransformerOptions& o)

@@ -11,6 +11,12 @@ LinearImpl::LinearImpl(std::int64_t in, std::int64_t out, bool with_bias) {
   if (with_bias) bias = register_parameter("bias", torch::empty({out}));
 }
 
+torch::Tensor LinearImpl::geglu(const torch::Tensor& x) {
+  if (!fused_kernels_on(x.device())) return nn::geglu(forward(x));
+  note_norm(x.device(), /*is_by_own_kernel=*/true);
+  return with_parameters({weight, bias}, [&] { return kernels::geglu(at::linear(x, weight), bias); });
+}
+
 Conv2dImpl::Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                        std::int64_t padding)
     : stride_(stride), padding_(padding) {

@@ -64,6 +64,8 @@ TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
   const auto x = torch::randn({2, 11, 70}).requires_grad_();
   expect_equal([&] { return norm(x); }, {x, norm->weight, norm->bias});
   expect_equal([&] { return geglu(x); }, {x});
+  auto widen = random_weights(Linear(70, 48));
+  expect_equal([&] { return widen->geglu(x); }, {x, widen->weight, widen->bias});
   const auto residual = torch::randn({2, 11, 70}).requires_grad_();
   const auto sum_and_norm = [&] {
     const auto [sum, normed] = norm->of_sum(x, residual);
@@ -86,6 +88,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
   torch::manual_seed(4);
   auto norm = random_weights(GroupNorm(4, 8, 1e-5));
   auto layer_norm = random_weights(LayerNorm(8, 1e-5));
+  auto linear = random_weights(Linear(8, 6));
   const auto image = torch::randn({2, 8, 5, 5}), pixelwise = image.contiguous(channels_last);
   const auto tokens = torch::randn({2, 3, 8}), turned = torch::randn({2, 8, 3}).transpose(1, 2);
   const auto counted = [&](const auto& compute) {
@@ -100,6 +103,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
     layer_norm(tokens);
     layer_norm->of_sum(tokens, tokens);
     geglu(tokens);
+    linear->geglu(turned);
   };
   const auto others = [&] {
     norm(image);
@@ -109,7 +113,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
   };
   EXPECT_EQ(counted(suiting), std::pair(0, 0)) << "they are off on this device";
   use_fused_kernels(FusedKernels::everywhere);
-  EXPECT_EQ(counted(suiting), std::pair(5, 0));
+  EXPECT_EQ(counted(suiting), std::pair(6, 0));
   EXPECT_EQ(counted(others), std::pair(0, 4));
   EXPECT_GE(counted([&] { layer_norm->of_sum(tokens, turned); }).second, 1);
   use_fused_kernels(FusedKernels::on_gpus);

@@ -23,6 +23,9 @@ class LinearImpl : public Layer {
   torch::Tensor forward(const torch::Tensor& x) {
     return with_parameters({weight}, [&] { return at::linear(x, weight, bias); });
   }
+  // geglu of it: (..., in) -> (..., out / 2). Our kernel adds the bias itself, and makes its gradient beside the
+  // others.
+  torch::Tensor geglu(const torch::Tensor& x);
 
   torch::Tensor weight, bias;
 };
