@@ -4,6 +4,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/utils.h>
 
+#include <chrono>
+#include <thread>
+
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
 
@@ -27,6 +30,10 @@ DeviceWork::DeviceWork(torch::Device device) {
   if (device.is_cpu()) return;
   event_.emplace(device.type());
   event_->record(own_stream(device));
+}
+
+void DeviceWork::synchronize() const {
+  while (!is_done()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 void DeviceWork::order_before_own() const {

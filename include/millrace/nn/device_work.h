@@ -13,10 +13,8 @@ class DeviceWork {
   explicit DeviceWork(torch::Device device);
 
   bool is_done() const { return !event_ || event_->query(); }
-  // The host waits for it.
-  void synchronize() const {
-    if (event_) event_->synchronize();
-  }
+  // The host waits for it, in naps: CUDA's own wait would keep a core busy, which a producer has better use for.
+  void synchronize() const;
   // What the calling thread starts from now on waits for it; the host does not.
   void order_before_own() const;
 
