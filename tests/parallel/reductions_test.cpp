@@ -6,6 +6,7 @@
 #include <random>
 
 #include "late_collectives.h"
+#include "millrace/nn/fused.h"
 #include "millrace/nn/gradient_checkpoint.h"
 #include "sharded_training.h"
 
@@ -319,6 +320,45 @@ TEST(FullShard, LooksAheadThroughBlocksThatAreComputedAnew) {
         EXPECT_TRUE(torch::equal(late[b], expected[b])) << "bucket " << b << " of " << bucket_mb << " MB";
     }
   }
+}
+
+// Layers whose bias our GEGLU adds, and reads again in backward.
+struct Widening : torch::nn::Module {
+  Widening() {
+    torch::manual_seed(1);
+    for (int i = 0; i < 4; ++i) {
+      layers.push_back(register_module(std::to_string(i), nn::Linear(6, 12)));
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : layers.back()->parameters()) parameter.normal_(0, 0.5);
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& layer : layers) x = layer->geglu(x);
+    return x;
+  }
+  std::vector<nn::Linear> layers;
+};
+
+TEST(FullShard, HasTheBiasOfAGegluInBackward) {
+  if (test_world().size() == 1) GTEST_SKIP() << "nothing is split on one rank";
+  nn::use_fused_kernels(nn::FusedKernels::everywhere);
+  const auto gradients_of = [](Strategy strategy) {
+    const auto net = std::make_shared<Widening>();
+    const ParallelConfig parallel{.strategy = strategy, .bucket_mb = 1e-6};
+    ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
+                       test_world().group());
+    model.begin_gradients(1);
+    torch::manual_seed(test_world().rank());
+    net->forward(torch::randn({5, 6})).square().sum().backward();
+    model.finish_gradients(1.0);
+    std::vector<torch::Tensor> gradients;
+    for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
+    return gradients;
+  };
+  const auto expected = gradients_of(Strategy::shard_grad_op), split = gradients_of(Strategy::full_shard);
+  nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+  ASSERT_EQ(split.size(), expected.size());
+  for (std::size_t b = 0; b < split.size(); ++b) EXPECT_TRUE(torch::equal(split[b], expected[b])) << "bucket " << b;
 }
 
 TEST(FullShard, AParameterOutsideOfALayerIsABug) {
