@@ -1,5 +1,8 @@
 #include "millrace/core/error.h"
 #include "millrace/models/autoencoder_kl.h"
+#include "millrace/models/initialize.h"
+#include "millrace/models/presets.h"
+#include "millrace/nn/fused.h"
 #include "models/golden_network.h"
 #include "test_data.h"
 
@@ -61,6 +64,28 @@ TEST(Vae, HasTheStateDictOfStableDiffusion) {
   Json actual;
   for (const auto& item : vae->named_parameters()) actual[item.key()] = item.value().sizes().vec();
   EXPECT_EQ(actual, expected);
+}
+
+// As a GPU's producer has them: no norm of VAE or text encoder may lie otherwise than our kernels want it.
+TEST(Vae, AndTextEncoderHaveAllNormsByOurKernels) {
+  const auto counted = [] {
+    int own = 0, others = 0;
+    std::sscanf(nn::norm_kernels().c_str(), "%d by our kernels, %d by LibTorch's", &own, &others);
+    return std::pair(own, others);
+  };
+  const auto configs = preset_configs(Preset::tiny);
+  auto vae = make_vae(configs.vae, /*seed=*/1);
+  auto text = make_text_encoder(configs.text_encoder, /*seed=*/1);
+  nn::place(*vae, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
+  const auto before = counted();
+  nn::use_fused_kernels(nn::FusedKernels::everywhere);
+  const torch::InferenceMode guard;
+  const auto moments = vae->encode(torch::rand({2, 3, 32, 24}).contiguous(torch::MemoryFormat::ChannelsLast));
+  vae->decode(moments.narrow(1, 0, moments.size(1) / 2));
+  text->forward(torch::ones({2, 77}, torch::kInt64));
+  nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+  EXPECT_GT(counted().first, before.first + 20);
+  EXPECT_EQ(counted().second, before.second);
 }
 
 TEST(VaeConfig, RefusesByKey) {
