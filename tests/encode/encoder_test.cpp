@@ -1,7 +1,13 @@
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <torch/utils.h>
 
 #include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "devices.h"
 #include "millrace/core/error.h"
@@ -25,8 +31,11 @@ using testing::ElementsAre;
 
 constexpr int batch_size = 7;
 
-Encoder make_encoder(torch::Device device = torch::kCPU, torch::Dtype dtype = torch::kFloat32, int rows = batch_size) {
-  const auto configs = preset_configs(Preset::tiny);
+// `channels`: of the VAE's last level, where the images are a quarter of their size.
+Encoder make_encoder(torch::Device device = torch::kCPU, torch::Dtype dtype = torch::kFloat32, int rows = batch_size,
+                     int channels = 64) {
+  auto configs = preset_configs(Preset::tiny);
+  configs.vae["block_out_channels"].back() = channels;
   auto vae = make_vae(configs.vae, 1);
   nn::place(*vae, device, dtype);  // in the layout that it is loaded in
   return {vae, make_text_encoder(configs.text_encoder, 1, configs.token_embedding_std), device, dtype, rows};
@@ -75,12 +84,36 @@ TEST_P(EncoderOnDevice, IsTheTwoNetworks) {
   EXPECT_TRUE(is_same(encoder.text().encode(samples[1].tokens), batch.text[1], device()));
 }
 
+// Whether convolutions of this thread have been matrix products of our own, while it lives.
+class ColumnsWatch {
+ public:
+  ColumnsWatch()
+      : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&note).scopes({at::RecordScope::FUNCTION}))) {
+    seen_ = false;
+  }
+  ColumnsWatch(const ColumnsWatch&) = delete;
+  ColumnsWatch& operator=(const ColumnsWatch&) = delete;
+  ~ColumnsWatch() { at::removeCallback(handle_); }
+  static bool saw_columns() { return seen_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    seen_ |= std::string_view(function.name()) == "millrace::convolution_by_columns";
+    return nullptr;
+  }
+  static inline bool seen_ = false;
+  at::CallbackHandle handle_;
+};
+
 // What bit-equal resume rests on: after a restart a sample meets other neighbours, at another place in the batch.
-class EncoderInvariance : public test::OnDevices<std::tuple<torch::DeviceType, torch::Dtype, int>> {};
+using ImagesAndChannels = std::pair<int, int>;  // the side of an image, and channels as in make_encoder
+class EncoderInvariance : public test::OnDevices<std::tuple<torch::DeviceType, torch::Dtype, ImagesAndChannels>> {};
 
 TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
-  const auto [type, dtype, resolution] = GetParam();
-  auto encoder = make_encoder(device(), dtype);
+  const auto [type, dtype, size] = GetParam();
+  const auto [resolution, channels] = size;
+  auto encoder = make_encoder(device(), dtype, batch_size, channels);
+  const ColumnsWatch watch;
   const auto alone = encoder.encode(noise_samples({0}, resolution));
   for (int place = 0; place < batch_size; ++place) {
     std::vector<int> numbers;
@@ -90,15 +123,19 @@ TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
     EXPECT_TRUE(is_same(full.text[place], alone.text[0], device())) << "text at place " << place;
     EXPECT_EQ(full.refs[place].id, alone.refs[0].id);
   }
+  const bool is_small_and_deep = resolution < 32;
+  EXPECT_EQ(watch.saw_columns(), device().is_cpu() && dtype == torch::kFloat32 && is_small_and_deep);
 }
 
 std::string name_of(const testing::TestParamInfo<EncoderInvariance::ParamType>& info) {
-  const auto& [type, dtype, resolution] = info.param;
-  return test::name_of(type) + "_" + torch::toString(dtype) + "_" + std::to_string(resolution);
+  const auto& [type, dtype, size] = info.param;
+  return test::name_of(type) + "_" + torch::toString(dtype) + "_" + std::to_string(size.first);
 }
 INSTANTIATE_TEST_SUITE_P(Devices, EncoderInvariance,
                          testing::Combine(test::all_devices(), testing::Values(torch::kFloat32, torch::kBFloat16),
-                                          testing::Values(32, 64)),
+                                          testing::Values(ImagesAndChannels{32, 64}, ImagesAndChannels{64, 64},
+                                                          ImagesAndChannels{4, 64}, ImagesAndChannels{16, 256},
+                                                          ImagesAndChannels{20, 512})),
                          name_of);
 
 TEST_P(EncoderOnDevice, AShortBatchGivesWhatAFullOneGives) {
