@@ -83,7 +83,7 @@ TEST(Vae, AndTextEncoderHaveAllNormsByOurKernels) {
   const auto moments = vae->encode(torch::rand({2, 3, 32, 24}).contiguous(torch::MemoryFormat::ChannelsLast));
   vae->decode(moments.narrow(1, 0, moments.size(1) / 2));
   text->forward(torch::ones({2, 77}, torch::kInt64));
-  nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
   EXPECT_GT(counted().first, before.first + 20);
   EXPECT_EQ(counted().second, before.second);
 }

@@ -116,7 +116,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
   EXPECT_EQ(counted(suiting), std::pair(6, 0));
   EXPECT_EQ(counted(others), std::pair(0, 4));
   EXPECT_GE(counted([&] { layer_norm->of_sum(tokens, turned); }).second, 1);
-  use_fused_kernels(FusedKernels::on_gpus);
+  use_fused_kernels(FusedKernels::by_device);
 }
 
 // Other layouts and activations are LibTorch's; encoders run without autograd.

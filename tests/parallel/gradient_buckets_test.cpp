@@ -32,7 +32,7 @@ std::vector<torch::Tensor> gradients_of(nn::FusedKernels where, const ParallelCo
   net->to(dtype);
   ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
                      test_world().group());
-  nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
   std::vector<torch::Tensor> gradients;
   for (int step = 0; step < 2; ++step) {
     model.begin_gradients(3);

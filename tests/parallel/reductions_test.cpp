@@ -356,7 +356,7 @@ TEST(FullShard, HasTheBiasOfAGegluInBackward) {
     return gradients;
   };
   const auto expected = gradients_of(Strategy::shard_grad_op), split = gradients_of(Strategy::full_shard);
-  nn::use_fused_kernels(nn::FusedKernels::on_gpus);
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
   ASSERT_EQ(split.size(), expected.size());
   for (std::size_t b = 0; b < split.size(); ++b) EXPECT_TRUE(torch::equal(split[b], expected[b])) << "bucket " << b;
 }
