@@ -55,7 +55,7 @@ TEST(GradientBuckets, SmallGradientsTogetherGiveTheSameBits) {
         for (const bool leaves_out : {false, true}) {
           const ParallelConfig parallel{.strategy = strategy, .bucket_mb = bucket_mb};
           if (leaves_out && plan_shards(parallel, test_world().hosts()).splits_parameters()) continue;
-          const auto expected = gradients_of(on_gpus, parallel, dtype, leaves_out);
+          const auto expected = gradients_of(by_device, parallel, dtype, leaves_out);
           const auto together = gradients_of(everywhere, parallel, dtype, leaves_out);
           ASSERT_EQ(together.size(), expected.size());
           for (std::size_t b = 0; b < together.size(); ++b)
