@@ -164,21 +164,17 @@ class Generation {
     return wanted;
   }
 
+  // All of the unit, also where a part is there already: in its last bits a picture depends on those it is made with.
   void paint_unit(std::span<const ListedPicture> pictures, std::int64_t begin, std::int64_t end,
                   std::vector<torch::Tensor>& latents) {
-    std::vector<std::int64_t> missing;
-    std::vector<ImageRequest> requests;
-    for (auto i = begin; i < end; ++i) {
-      if (is_there_[static_cast<std::size_t>(i)] != 0) continue;
-      missing.push_back(i);
-      requests.push_back(requests_[static_cast<std::size_t>(i)]);
-    }
+    const auto first = static_cast<std::size_t>(begin);
+    const auto requests = std::span(requests_).subspan(first, static_cast<std::size_t>(end - begin));
     std::optional<torch::Tensor> initial;
-    if (initial_) initial = initial_->index_select(0, torch::tensor(missing, torch::kInt64));
+    if (initial_) initial = initial_->slice(0, begin, end);
     std::vector<torch::Tensor> rows;
     generate(model_, requests, root_.generate, initial, [&](const GeneratedImage& made) {
-      const auto& picture = pictures[static_cast<std::size_t>(missing[made.index])];
-      write_png(picture.file, made.image, picture.text);
+      const auto& picture = pictures[first + made.index];
+      if (is_there_[first + made.index] == 0) write_png(picture.file, made.image, picture.text);
       if (root_.generate.save_latents) rows.push_back(made.latent.flatten());
     });
     if (root_.generate.save_latents) latents.push_back(torch::stack(rows));
