@@ -177,14 +177,20 @@ rest() {
   sleeper=""
 }
 
-# judge CODE: sets `what` and `person_code` to the verdict. The pause before a restart comes first, and then another look: on NFS
-# the last files of other hosts may show seconds later, and not before their folder is read again.
-judge() {
-  local folders=("$run_dir" "$run_dir/fault") seconds seen_first words
-  ls "${folders[@]}" &> /dev/null
-  has_worked || true  # for both verdicts, which are subshells
+# look_at CODE: sets `what` and `person_code` to the verdict.
+look_at() {
+  local words
   words=(`verdict "$1"`)
   what=${words[0]} person_code=${words[1]:-}
+}
+
+# judge CODE: the same in the end. The pause before a restart comes first, and then another look: on NFS
+# the last files of other hosts may show seconds later, and not before their folder is read again.
+judge() {
+  local folders=("$run_dir" "$run_dir/fault") seconds seen_first
+  ls "${folders[@]}" &> /dev/null
+  has_worked || true  # for both verdicts, which are subshells
+  look_at "$1"
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
   if [[ $what == storage ]]; then count outage || true; fi
   seconds=`pause`
@@ -192,8 +198,7 @@ judge() {
   rest "$seconds"
   seen_first=$what
   ls "${folders[@]}" &> /dev/null
-  words=(`verdict "$1"`)
-  what=${words[0]} person_code=${words[1]:-}
+  look_at "$1"
   if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
 }
 
