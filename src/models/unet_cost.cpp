@@ -4,7 +4,7 @@
 
 #include "memory_tape.h"
 #include "millrace/nn/attention.h"
-#include "millrace/nn/layers.h"
+#include "millrace/nn/fused.h"
 
 namespace millrace {
 
@@ -45,7 +45,7 @@ class UNetWalk {
   // nn::GroupNorm::activated.
   bool norm_and_activation_are_one(const FeatureMap& x) const {
     return pass_.fused_kernels && pass_.channels_last && config_.act_fn == nn::Activation::silu &&
-           nn::own_group_norm_takes(pass_.device, x.channels);
+           nn::own_kernels_take(pass_.device, x.channels);
   }
   FeatureMap norm_and_activate(const FeatureMap& x) {
     return norm_and_activation_are_one(x) ? pointwise(x) : activate(norm(x));
@@ -95,7 +95,7 @@ class UNetWalk {
 
   // nn::geglu. Scratch: the gradient of gelu(gate).
   FeatureMap geglu(const FeatureMap& x) {
-    if (pass_.fused_kernels && nn::own_geglu_takes(pass_.device, x.channels / 2))
+    if (pass_.fused_kernels && nn::own_kernels_take(pass_.device, x.channels / 2))
       return tape_.apply(x.channels / 2, x.size, {x}, {x.memory});
     const auto gate = tape_.allocate(*x.memory / 2);
     return tape_.apply(x.channels / 2, x.size, {x}, {x.memory, gate}, *gate);

@@ -72,7 +72,7 @@ void GradientBuckets::take(int parameter, const torch::Tensor& gradient) {
          "where parameters are split, each must get one gradient in each backward pass");
   allocate(place.bucket);
   if (place.waits) {
-    wait_for_others(place, gradient);
+    hold_back(place, gradient);
   } else {
     replaces(place.arrived) ? place.sum.copy_(gradient) : place.sum.add_(gradient);
   }
@@ -86,7 +86,7 @@ bool GradientBuckets::replaces(int arrived) const {
   return arrived == 0 || groups_.plan.splits_parameters();
 }
 
-void GradientBuckets::wait_for_others(const Place& place, const torch::Tensor& gradient) {
+void GradientBuckets::hold_back(const Place& place, const torch::Tensor& gradient) {
   auto& waiting = waiting_[place.bucket];
   if (waiting.pass != place.arrived) add_waiting(place.bucket);  // of a pass that has left parameters out
   waiting.pass = place.arrived;

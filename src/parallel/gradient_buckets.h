@@ -46,7 +46,7 @@ class GradientBuckets {
     int pass = 0;
   };
   bool replaces(int arrived) const;
-  void wait_for_others(const Place& place, const torch::Tensor& gradient);
+  void hold_back(const Place& place, const torch::Tensor& gradient);
   void add_waiting(int bucket);
   void allocate(int bucket);
   void reduce(int bucket);

@@ -2,16 +2,9 @@
 
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
+#include "millrace/parallel/tensor_memory.h"
 
 namespace millrace {
-
-static Memory memory_of(const torch::Tensor& tensor) {
-  const auto type = tensor.scalar_type() == torch::kFloat32    ? WireType::f32
-                    : tensor.scalar_type() == torch::kBFloat16 ? WireType::bf16
-                                                               : WireType::byte;
-  const auto count = type == WireType::byte ? tensor.nbytes() : static_cast<std::size_t>(tensor.numel());
-  return {tensor.data_ptr(), count, type};
-}
 
 ShardGroups::ShardGroups(const ShardPlan& plan, const Group& trainers, const MakeCollectives& make)
     : plan(plan), shard(plan.shard_of(trainers.rank())) {

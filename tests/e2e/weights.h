@@ -24,55 +24,58 @@ inline Weights read_weights(const std::filesystem::path& path) {
   return weights;
 }
 
+// Calls compare(left, right) with each tensor of `a` and its own of `b`; false where the two do not have the same ones.
+template <class Compare>
+bool for_each_pair(const Weights& a, const Weights& b, const Compare& compare) {
+  if (a.size() != b.size()) return false;
+  for (const auto& [name, left] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second.size() != left.size()) return false;
+    compare(left, found->second);
+  }
+  return true;
+}
+
 // L2 norm of the difference over the norm of `a`, all tensors together. NOTE [Adam and noise]: parameters whose
 // gradient is zero but for rounding (a convolution's bias in front of a norm) move by up to lr per step in a direction
 // that rounding decides, so no bound on single values can hold when the order of additions differs.
 inline double relative_difference(const Weights& a, const Weights& b) {
-  if (a.size() != b.size()) return INFINITY;
   double difference = 0, norm = 0;
-  for (const auto& [name, left] : a) {
-    const auto found = b.find(name);
-    if (found == b.end() || found->second.size() != left.size()) return INFINITY;
+  const bool are_pairs = for_each_pair(a, b, [&](const auto& left, const auto& right) {
     for (std::size_t i = 0; i < left.size(); ++i) {
-      difference += std::pow(static_cast<double>(left[i]) - found->second[i], 2);
+      difference += std::pow(static_cast<double>(left[i]) - right[i], 2);
       norm += std::pow(static_cast<double>(left[i]), 2);
     }
-  }
-  return std::sqrt(difference / norm);
+  });
+  return are_pairs ? std::sqrt(difference / norm) : INFINITY;
 }
 
 // Mean size of the difference over the mean size of `a`, all tensors together: of a few elements whose gradient is
 // noise (corners of kernels over images of 2x2, say) it takes less notice than the norm does, of a rule that differs as
 // much. After some steps of Adam it is about 1e-2 where all updates differ.
 inline double mean_difference(const Weights& a, const Weights& b) {
-  if (a.size() != b.size()) return INFINITY;
   double difference = 0, size = 0;
-  for (const auto& [name, left] : a) {
-    const auto found = b.find(name);
-    if (found == b.end() || found->second.size() != left.size()) return INFINITY;
+  const bool are_pairs = for_each_pair(a, b, [&](const auto& left, const auto& right) {
     for (std::size_t i = 0; i < left.size(); ++i) {
-      difference += std::abs(static_cast<double>(left[i]) - found->second[i]);
+      difference += std::abs(static_cast<double>(left[i]) - right[i]);
       size += std::abs(static_cast<double>(left[i]));
     }
-  }
-  return difference / size;
+  });
+  return are_pairs ? difference / size : INFINITY;
 }
 
 // Largest difference of two sets, relative to the largest value of the same tensor.
 inline double largest_difference(const Weights& a, const Weights& b) {
-  if (a.size() != b.size()) return INFINITY;
   double worst = 0;
-  for (const auto& [name, left] : a) {
-    const auto found = b.find(name);
-    if (found == b.end() || found->second.size() != left.size()) return INFINITY;
+  const bool are_pairs = for_each_pair(a, b, [&](const auto& left, const auto& right) {
     double scale = 1e-12, difference = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {
       scale = std::max(scale, std::abs(static_cast<double>(left[i])));
-      difference = std::max(difference, std::abs(static_cast<double>(left[i]) - found->second[i]));
+      difference = std::max(difference, std::abs(static_cast<double>(left[i]) - right[i]));
     }
     worst = std::max(worst, difference / scale);
-  }
-  return worst;
+  });
+  return are_pairs ? worst : INFINITY;
 }
 
 }  // namespace millrace::e2e

@@ -269,16 +269,22 @@ TEST(FullShard, LooksOneBucketAhead) {
   EXPECT_EQ(whole_buckets(training), 0);
 }
 
-// Layers in blocks that are computed anew for their backward, so that buckets are asked for up and down.
-struct Checkpointed : torch::nn::Module {
-  Checkpointed() {
+// Layers of random weights, the same on every rank.
+struct RandomLayers : torch::nn::Module {
+  RandomLayers(int count, std::int64_t in, std::int64_t out) {
     torch::manual_seed(1);
-    for (int i = 0; i < 6; ++i) {
-      layers.push_back(register_module(std::to_string(i), nn::Linear(7, 7)));
+    for (int i = 0; i < count; ++i) {
+      layers.push_back(register_module(std::to_string(i), nn::Linear(in, out)));
       const torch::NoGradGuard no_grad;
       for (auto& parameter : layers.back()->parameters()) parameter.normal_(0, 0.5);
     }
   }
+  std::vector<nn::Linear> layers;
+};
+
+// In blocks that are computed anew for their backward, so that buckets are asked for up and down.
+struct Checkpointed : RandomLayers {
+  Checkpointed() : RandomLayers(6, 7, 7) {}
   torch::Tensor forward(torch::Tensor x) {
     for (std::size_t first = 0; first < layers.size(); first += 2) {
       const auto block = [this, first](const nn::TensorList& in) {
@@ -288,7 +294,6 @@ struct Checkpointed : torch::nn::Module {
     }
     return x;
   }
-  std::vector<nn::Linear> layers;
 };
 
 // All gradients of this rank's shard, after two micro-batches.
@@ -322,21 +327,13 @@ TEST(FullShard, LooksAheadThroughBlocksThatAreComputedAnew) {
   }
 }
 
-// Layers whose bias our GEGLU adds, and reads again in backward.
-struct Widening : torch::nn::Module {
-  Widening() {
-    torch::manual_seed(1);
-    for (int i = 0; i < 4; ++i) {
-      layers.push_back(register_module(std::to_string(i), nn::Linear(6, 12)));
-      const torch::NoGradGuard no_grad;
-      for (auto& parameter : layers.back()->parameters()) parameter.normal_(0, 0.5);
-    }
-  }
+// Our GEGLU adds the layers' bias, and reads it again in backward.
+struct Widening : RandomLayers {
+  Widening() : RandomLayers(4, 6, 12) {}
   torch::Tensor forward(torch::Tensor x) {
     for (auto& layer : layers) x = layer->geglu(x);
     return x;
   }
-  std::vector<nn::Linear> layers;
 };
 
 TEST(FullShard, HasTheBiasOfAGegluInBackward) {

@@ -16,9 +16,5 @@ torch::Tensor activate(Activation activation, const torch::Tensor& x);
 // value * gelu(gate) of x = (..., [value | gate]), gelu by erf, not by tanh (Shazeer, "GLU variants improve
 // transformer"); by our own kernel for CPUs to 7.5e-8 of the gate.
 torch::Tensor geglu(const torch::Tensor& x);
-// Whether our own kernel is made for so many channels of the output there.
-inline bool own_geglu_takes(torch::DeviceType device, std::int64_t channels) {
-  return device != torch::kCPU || channels % 8 == 0;
-}
 
 }  // namespace millrace::nn

@@ -118,11 +118,6 @@ inline bool has_own_kernels(torch::Device device, torch::Dtype dtype, bool kerne
   return device.is_cuda() || (kernels_are_on && dtype == torch::kFloat32);
 }
 
-// Whether our own group norm is made for so many channels there, not only LibTorch's.
-inline bool own_group_norm_takes(torch::DeviceType device, std::int64_t channels) {
-  return device != torch::kCPU || channels % 8 == 0;
-}
-
 // Moves a network to where it computes. `channels_last`: convolution weights in NHWC, the layout of the tensor cores
 // and of our own kernels, for inputs that lie so too; as nothing, by `has_own_kernels`.
 void place(torch::nn::Module& module, torch::Device device, torch::Dtype dtype,

@@ -7,7 +7,7 @@
 #include "cpu/per_processor.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
-#include "millrace/nn/activation.h"
+#include "millrace/nn/fused.h"
 
 namespace millrace::nn {
 
@@ -58,7 +58,7 @@ struct GegluInOnePass : torch::autograd::Function<GegluInOnePass> {
 
 bool suits_geglu_kernel(const torch::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.is_contiguous() && x.numel() > 0 &&
-         x.size(-1) % 2 == 0 && own_geglu_takes(torch::kCPU, x.size(-1) / 2);
+         x.size(-1) % 2 == 0 && own_kernels_take(torch::kCPU, x.size(-1) / 2);
 }
 
 torch::Tensor geglu_in_one_pass(const torch::Tensor& x) {

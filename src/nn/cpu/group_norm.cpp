@@ -10,7 +10,7 @@
 #include "cpu/per_processor.h"
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
-#include "millrace/nn/layers.h"
+#include "millrace/nn/fused.h"
 
 namespace millrace::nn {
 
@@ -47,7 +47,9 @@ class StripSums {
   float* of(std::int64_t image, std::int64_t strip) { return sums_ + place(image, strip); }
   // The same, all 0.
   float* start(std::int64_t image, std::int64_t strip) {
-    return std::fill_n(of(image, strip), kinds_ * images_.channels, 0.0f) - kinds_ * images_.channels;
+    float* const first = of(image, strip);
+    std::fill_n(first, kinds_ * images_.channels, 0.0f);
+    return first;
   }
   float at(std::int64_t kind, std::int64_t image, std::int64_t strip, std::int64_t channel) const {
     return sums_[place(image, strip) + kind * images_.channels + channel];
@@ -245,7 +247,7 @@ struct GroupNormOfPixels : torch::autograd::Function<GroupNormOfPixels> {
 
 bool suits_group_norm_kernel(const torch::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 4 && x.numel() > 0 &&
-         own_group_norm_takes(torch::kCPU, x.size(1)) && x.is_contiguous(torch::MemoryFormat::ChannelsLast);
+         own_kernels_take(torch::kCPU, x.size(1)) && x.is_contiguous(torch::MemoryFormat::ChannelsLast);
 }
 
 torch::Tensor group_norm_of_pixels(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,

@@ -1,0 +1,11 @@
+#pragma once
+#include <torch/types.h>
+
+#include "millrace/comm/collectives.h"
+
+namespace millrace {
+
+// A contiguous tensor as Collectives take it: float32 and bfloat16 can be added up, others are bytes to them.
+Memory memory_of(const torch::Tensor& tensor);
+
+}  // namespace millrace
