@@ -59,12 +59,16 @@ json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig
           {"tokenizer", json::parse(config::print_json(tokenizer))}};
 }
 
+json source_fingerprint(const SourceConfig& source) {
+  const json keys = json::parse(config::print_json(source));
+  json prompts = nullptr;
+  if (source.idx_to_prompt) prompts = hash_file(*source.idx_to_prompt).hex();
+  return {{"filters", keys.at("filters")}, {"columns", keys.at("columns")}, {"idx_to_prompt", prompts}};
+}
+
 json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& transform,
                       const TokenizerConfig& tokenizer, const DataConfig& data, torch::Dtype dtype,
                       EncodeConfig::TextOn text_on) {
-  const json source = json::parse(config::print_json(data.train));
-  json prompts = nullptr;
-  if (data.train.idx_to_prompt) prompts = hash_file(*data.train.idx_to_prompt).hex();
   json fingerprint = tokenizer_fingerprint(pipeline, tokenizer);
   json& components = fingerprint["model.pipeline"];
   components["vae"] = network_digest(pipeline, "vae", diffusers_stem);
@@ -72,8 +76,7 @@ json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& tra
     components["text_encoder"] = network_digest(pipeline, "text_encoder", transformers_stem);
   fingerprint["transform"] = json::parse(config::print_json(transform));
   fingerprint["encode.dtype"] = dtype_name(dtype);
-  fingerprint["data.train"] = {
-      {"filters", source.at("filters")}, {"columns", source.at("columns")}, {"idx_to_prompt", prompts}};
+  fingerprint["data.train"] = source_fingerprint(data.train);
   const json images = json::parse(config::print_json(data.images));
   for (const auto& change : config::diff(config::dump_yaml(ImageConfig{}), data.images))
     fingerprint["data.images"][change.key] = images.at(change.key);

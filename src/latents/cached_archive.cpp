@@ -73,11 +73,9 @@ bool CachedArchive::up_to_date() const {
   return time_of(folder_) == modified_;
 }
 
-const CachedPlace* CachedArchive::find(std::uint64_t row) const {
-  const auto found =
-      std::lower_bound(places_.begin(), places_.end(), row,
-                       [](const CachedPlace& place, std::uint64_t wanted) { return place.row < wanted; });
-  return found != places_.end() && found->row == row ? &*found : nullptr;
+std::span<const CachedPlace> CachedArchive::find(std::uint64_t row) const {
+  const auto first = std::ranges::lower_bound(places_, row, {}, &CachedPlace::row);
+  return {first, std::ranges::upper_bound(first, places_.end(), row, {}, &CachedPlace::row)};
 }
 
 const std::string* CachedArchive::non_finite(const CachedPlace& place) const {
@@ -99,7 +97,7 @@ std::optional<EncodedSample> CachedArchive::try_load(const CachedPlace& place, O
   } catch (const StorageError&) {
     throw;
   } catch (const Error& error) {
-    if (!file.damaged.exchange(true)) log::warning("{}; its rows are encoded anew", error.what());
+    if (!file.damaged.exchange(true)) log::warning("{}; its rows count as missing", error.what());
     return std::nullopt;
   }
 }

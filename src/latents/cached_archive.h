@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,8 @@ class CachedArchive {
 
   // Whether no file was added since.
   bool up_to_date() const;
-  const CachedPlace* find(std::uint64_t row) const;
+  // All that is known about a row, what holds first; more than one where it was asked for again.
+  std::span<const CachedPlace> find(std::uint64_t row) const;
   // Id of a sample whose encoding is stored, but not finite.
   const std::string* non_finite(const CachedPlace& place) const;
 

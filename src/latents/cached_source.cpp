@@ -28,8 +28,12 @@ class CachedReader final : public SplitReader {
   std::optional<RawRow> next() override {
     const std::uint64_t number = next_++, row = split_.index + number * split_.count;
     if (archive_.limit && row >= *archive_.limit) return std::nullopt;
-    if (const CachedPlace* place = cached_->find(row))
-      if (auto known = try_take(*place)) return known;
+    const auto places = cached_->find(row);
+    // A damaged copy may have sound ones beside it. What counts less is no copy: an older answer about the same row.
+    for (const CachedPlace& place : places)
+      if (place.standing() == places.front().standing())
+        if (auto known = try_take(place)) return known;
+    if (!original_ && !places.empty()) return cached_->load(places.front(), opened_);  // says what is wrong with it
     if (end_ && row >= *end_) return std::nullopt;
     return read_original(number, row);
   }
@@ -39,7 +43,6 @@ class CachedReader final : public SplitReader {
     if (place.rejected() && asks_again(place.reason())) return std::nullopt;
     if (place.rejected()) return Rejected{name_archive(archive_), place.reason(), {}, /*cached=*/true};
     if (values_ == CachedValues::keys_only) return tell(place);
-    if (!original_) return cached_->load(place, opened_);
     if (auto sample = cached_->try_load(place, opened_)) return std::move(*sample);
     return std::nullopt;
   }

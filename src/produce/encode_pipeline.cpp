@@ -76,6 +76,36 @@ void check_tokenizer(const std::string& cache, const json& made_with, const Prod
               "set these back, or encode.text_on=producer with another cache");
 }
 
+// What is trained at 512 px must not be latents of 256 px by mistake: pictures and the exported folder would say 512.
+void check_resolution(const std::string& cache, const EncodingShape& shape, const ProducerConfig& config,
+                      const PipelineFolder& pipeline) {
+  const auto factor = AutoencoderKLConfig::from_json(pipeline.config("vae")).factor();
+  const auto height = factor * shape.moments[1], width = factor * shape.moments[2];
+  if (height == config.transform.resolution && width == config.transform.resolution) return;
+  throw Error(Exit::usage,
+              fmt::format("transform.resolution: {}, but {} holds latents of {} x {} pixels",
+                          config.transform.resolution, cache, width, height),
+              fmt::format("set transform.resolution={}, or choose a cache that was made at {}", width,
+                          config.transform.resolution));
+}
+
+// A complete cache has its rows and captions already: another choice of them would have no effect.
+void check_choice_of_rows(const std::string& cache, const json& made_with, const SourceConfig& source) {
+  const json wanted = source_fingerprint(source), defaults = source_fingerprint({});
+  const json before = made_with.value("data.train", defaults);
+  json after = before;
+  if (wanted.at("filters") != defaults.at("filters")) after["filters"] = wanted.at("filters");
+  if (wanted.at("idx_to_prompt") != defaults.at("idx_to_prompt")) after["idx_to_prompt"] = wanted.at("idx_to_prompt");
+  for (const auto& [column, name] : wanted.at("columns").items())
+    if (name != defaults.at("columns").at(column)) after["columns"][column] = name;
+  const auto differences = fingerprint_differences(before, after);
+  if (differences.empty()) return;
+  throw Error(Exit::usage,
+              fmt::format("{}: the latents in {} were chosen in another way:\n  {}", source.section, cache,
+                          fmt::join(differences, "\n  ")),
+              "leave these keys out, or make another cache with them");
+}
+
 // Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
 void warn_of_other_encoders(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
                             torch::Dtype dtype) {
@@ -121,6 +151,8 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
              plan.shape.text[0], token_count);
       check_tokenizer(plan.cache->string(), description.fingerprint, config, pipeline);
     }
+    check_resolution(plan.cache->string(), plan.shape, config, pipeline);
+    check_choice_of_rows(plan.cache->string(), description.fingerprint, config.data.train);
     warn_of_other_encoders(description.fingerprint, config, pipeline, dtype);
     return plan;
   }

@@ -143,6 +143,23 @@ TEST(Offline, ManyStripesAtOnceMakeWholeFiles) {
   for (const auto& [archive, count] : files) EXPECT_LE(count, 2) << archive;
 }
 
+// What a complete cache holds is decided; a setting that says otherwise is no setting to pass over.
+TEST(Offline, ACacheThatWasMadeForOtherSettingsIsRefused) {
+  const auto alone = " data.train.type=latents data.train.path=" + cache_path(complete_cache());
+  const auto expect_refused = [&](const std::string& settings, const std::string& word) {
+    const auto refused = shell(train("decided", settings + alone));
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_NE(refused.output.find(word), std::string::npos) << refused.output;
+  };
+  expect_refused("transform.resolution=64", "holds latents of 32 x 32 pixels");
+  expect_refused("'data.train.filters.aesthetic=>=6'", "data.train.filters");
+  expect_refused("data.train.columns.caption=text", "data.train.columns.caption");
+  const auto filters = "'data.train.filters.width=>=1' ";
+  expect_success(preprocess("decided-filled", "decided-cache", filters));
+  expect_success(train("decided-alike", filters + ("'duration=1 steps' data.train.type=latents data.train.path=" +
+                                                   cache_path("decided-cache"))));
+}
+
 TEST(Offline, ADamagedFileIsEncodedAnewAndAnErrorWithoutImages) {
   const auto cache = workshop() / "damaged-cache";
   fs::copy(cache_path(complete_cache()), cache, fs::copy_options::recursive);

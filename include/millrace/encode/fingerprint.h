@@ -28,6 +28,9 @@ std::string network_digest(const PipelineFolder& pipeline, std::string_view comp
 // The part of it that token ids depend on.
 nlohmann::json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer);
 
+// The part of it that chooses rows and captions: filters, columns and the digest of idx_to_prompt.
+nlohmann::json source_fingerprint(const SourceConfig& source);
+
 // "transform.resolution: 256 -> 512", one text per difference.
 std::vector<std::string> fingerprint_differences(const nlohmann::json& before, const nlohmann::json& now);
 
