@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/json.h"
 #include "text_file.h"
 
@@ -202,14 +203,20 @@ class ListReader::Impl {
                 "lists are .csv, .tsv, .jsonl, .txt, or these with .gz");
   }
 
-  // A key that a row lacks may be in the next one.
+  // A key that a row lacks may be in the next one. Of a file that breaks among them, those before the break.
   std::vector<std::string> first_keys() const {
     constexpr int rows = 1000;
     Impl other(path_, {"any"});
     std::set<std::string> keys;
-    for (int row = 0; row < rows && other.read_row(); ++row) {
-      if (!other.row_.damage.empty()) continue;
-      for (const auto& [name, value] : other.row_.object.items()) keys.insert(name);
+    try {
+      for (int row = 0; row < rows && other.read_row(); ++row) {
+        if (!other.row_.damage.empty()) continue;
+        for (const auto& [name, value] : other.row_.object.items()) keys.insert(name);
+      }
+    } catch (const AccessError&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.exit() == Exit::bug || keys.empty()) throw;
     }
     return {keys.begin(), keys.end()};
   }

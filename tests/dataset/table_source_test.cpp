@@ -225,6 +225,39 @@ TEST(ListSource, ADamagedRowIsAloneAndSaysWhy) {
   EXPECT_EQ(std::get<RawSample>(*reader->next()).json, R"({"punsafe":0.1})") << "which the first row does not have";
 }
 
+// A file that ends too early is read up to there, whether or not its keys are counted first.
+TEST(ListSource, ABreakCostsNothingThatComesBeforeIt) {
+  TempFolder folder;
+  std::string csv = "path,caption,id\n", jsonl;
+  for (int row = 0; row < 4000; ++row) {
+    const auto number =
+        fmt::format("{:x}", static_cast<std::uint64_t>(row + 1) * 0x9E3779B97F4A7C15u);  // hardly compresses
+    csv += fmt::format("{}.jpg,{},k{}\n", number, number, row % 1000);
+    if (row < 900)
+      jsonl += fmt::format("{{\"path\": \"{}.jpg\", \"caption\": \"{}\", \"id\": {}}}\n", number, number, row);
+  }
+  const auto cut = [&](const std::string& name, const std::string& text) {
+    folder.write(name, text);
+    ASSERT_EQ(std::system(("gzip " + folder.path(name)).c_str()), 0);
+    const auto packed = folder.path(name + ".gz");
+    fs::resize_file(packed, fs::file_size(packed) * 9 / 10);
+  };
+  cut("a.csv", csv);
+  cut("b.jsonl", jsonl);
+  for (const char* key : {"", "id"}) {
+    SourceConfig config = config_of(Type::csv, folder.path(""));
+    if (*key) config.columns.key = key;
+    const Manifest manifest = manifest_of(config);
+    const auto source = make_source(config, manifest, 64);
+    for (const std::uint32_t archive : {0u, 1u}) {
+      const auto rows = rows_of(*source, {archive, 0, 1});
+      EXPECT_GT(rows.size(), archive == 0 ? 3000u : 600u) << key;
+      EXPECT_THAT(rows.back(), HasSubstr("archive_error")) << key;
+      EXPECT_EQ(std::ranges::count_if(rows, [](const auto& row) { return row.ends_with(":archive_error"); }), 1) << key;
+    }
+  }
+}
+
 // Spark writes a list without a byte for a part without rows.
 TEST(ListSource, AListWithoutRowsHasNoneAndNoColumns) {
   TempFolder folder;
