@@ -42,6 +42,15 @@ void for_each_piece(const InputFile& file, std::uint64_t begin, std::uint64_t en
   }
 }
 
+// NFS may remember for a while that a file was not there yet; opening its folder makes it ask.
+std::uintmax_t file_size_asked_anew(const std::filesystem::path& path, std::error_code& error) {
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (!error) return bytes;
+  std::error_code ignored;
+  (void)std::filesystem::directory_iterator(path.parent_path(), ignored);
+  return std::filesystem::file_size(path, error);
+}
+
 // The table of tensors of a file whose digest is right is what the manifest says.
 void check_tensors(const CheckpointManifest& manifest, std::size_t number, const SafetensorsHeader& header,
                    const std::string& path) {
@@ -122,7 +131,7 @@ void CheckpointReader::verify(std::size_t number) const {
   const auto& expected = files()[number];
   const auto path = (path_ / expected.name).string();
   std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
+  const auto bytes = file_size_asked_anew(path, error);
   check_storage(error, path);
   if (error) fail(Exit::io, "{} is missing", path);
   if (bytes != expected.bytes) fail(Exit::io, "{} has {} bytes, the manifest says {}", path, bytes, expected.bytes);

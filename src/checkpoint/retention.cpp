@@ -49,12 +49,19 @@ void tell_of_abandoned(const fs::path& checkpoints) {
 }
 
 void abandon_newer(const fs::path& run_dir, std::int64_t start) {
-  const auto suffix = fmt::format(".abandoned-{:08x}", hash64(process_name() + step_name(start)) >> 32);
+  // In containers a process may have the name of an earlier one.
+  const auto free_name = [&](const fs::path& checkpoint) {
+    for (int life = 0;; ++life) {
+      const auto digest = hash64(fmt::format("{}{}{}", process_name(), step_name(start), life)) >> 32;
+      auto name = fmt::format("{}.abandoned-{:08x}", checkpoint.string(), digest);
+      if (!fs::exists(name)) return name;
+    }
+  };
   for (const auto& checkpoint : list_checkpoints(run_dir)) {
     if (checkpoint.step <= start) continue;
-    fs::rename(checkpoint.path, checkpoint.path.string() + suffix);
-    log::warning("{} is not continued: renamed to {}{}", checkpoint.path.string(), checkpoint.path.filename().string(),
-                 suffix);
+    const auto name = free_name(checkpoint.path);
+    fs::rename(checkpoint.path, name);
+    log::warning("{} is not continued: renamed to {}", checkpoint.path.string(), fs::path(name).filename().string());
   }
 }
 

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/core/files.h"
 
 namespace millrace {
 namespace {
@@ -24,7 +27,6 @@ class Retention : public ::testing::Test {
     return steps;
   }
 
- private:
   test::TempDir folder_;
 };
 
@@ -44,6 +46,22 @@ TEST_F(Retention, WhatNobodyCouldReadCountsForNothingAndGoesWithItsTime) {
   EXPECT_THAT(left(6, 2, {2, 4, 5}), ElementsAre(6, 5, 4, 3));
   make({7});
   EXPECT_THAT(left(7, 2, {2, 4, 5}), ElementsAre(7, 6));
+}
+
+// In a container two lives may have the same host, process and start.
+TEST_F(Retention, WhatIsAbandonedAgainKeepsWhatWasAbandonedBefore) {
+  for (int life = 1; life <= 3; ++life) {
+    make({1, 2, 3});
+    for (const int step : {2, 3}) write_file_atomically(path(step) / "MANIFEST.json", std::to_string(life));
+    abandon_newer(folder_.path(), 1);
+    EXPECT_THAT(left(1, 2), ElementsAre(1));
+  }
+  std::multiset<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "checkpoints"))
+    if (entry.path().extension().string().starts_with(".abandoned-"))
+      kept.insert(entry.path().stem().string() + " " + read_file(entry.path() / "MANIFEST.json"));
+  EXPECT_THAT(kept, ElementsAre("step-00000002 1", "step-00000002 2", "step-00000002 3", "step-00000003 1",
+                                "step-00000003 2", "step-00000003 3"));
 }
 
 }  // namespace
