@@ -38,6 +38,22 @@ TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
   EXPECT_NE(all, read(workshop() / straight() / "ids.jsonl")) << "from step 3 on by the new seed";
 }
 
+// Scratch folders are purged, and data are staged to a disk of the job: the same archives at another place.
+TEST(Resume, DataThatHaveMovedAreTheSameData) {
+  expect_success(train("moved", "'duration=2 steps'"));
+  const auto elsewhere = workshop() / "elsewhere";
+  fs::copy(workshop() / "shapes", elsewhere, fs::copy_options::recursive);
+  const auto resumed = shell(train("moved", four_steps + "data.train.path=" + elsewhere.string()));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  expect_mentions(resumed, "changed since the checkpoint: data.train.path");
+  EXPECT_EQ(read(workshop() / "moved/ids.jsonl"), read(workshop() / straight() / "ids.jsonl"));
+
+  for (const auto& entry : fs::directory_iterator(elsewhere))
+    if (entry.path().extension() == ".tar") fs::resize_file(entry.path(), fs::file_size(entry.path()) + 512);
+  const auto other = shell(train("moved", "'duration=6 steps' data.train.path=" + elsewhere.string()));
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+}
+
 // Eight stripes of 12 rows. After three steps, blocks of five are in work: with other blocks, or another order of all,
 // a whole pass follows. (12 rows of a stripe are one split.)
 TEST(Resume, AnotherOrderLosesNoSample) {

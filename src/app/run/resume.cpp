@@ -50,6 +50,20 @@ std::optional<CheckpointReader> find_start(const Group& world, const std::filesy
   return std::nullopt;
 }
 
+static TrainConfig config_of(const nlohmann::json& identity) {
+  TrainConfig config;  // of every kind of run it has the keys that are looked at here
+  auto section = config::Section::of(config);
+  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
+  return config;
+}
+
+// Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
+// Behind addresses none has a size; of encodings, names and sizes are those of the images they were made from.
+static bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
+  return config_of(identity).data.train.type != SourceConfig::Type::latents &&
+         std::ranges::all_of(archives.archives, [](const Archive& archive) { return archive.bytes > 0; });
+}
+
 // What made another digest of the data than `before`, in words.
 static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
                                              const Manifest& archives) {
@@ -70,7 +84,7 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     const bool is_fixed = std::any_of(fixed_keys.begin(), fixed_keys.end(), [&](const std::string& key) {
       return change.key == key || change.key.starts_with(key + ".");
     });
-    if (is_fixed) refused.push_back(text);
+    if (is_fixed && !(change.key == "data.train.path" && may_have_moved(identity, archives))) refused.push_back(text);
     log::info("changed since the checkpoint: {}", text);
   }
   for (const char* key : {"data", "model"}) {
@@ -94,10 +108,7 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
 Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
   if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json()))
     return Places::none;
-  TrainConfig now;  // of every kind of run it has the keys that count here
-  auto section = config::Section::of(now);
-  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
-  const auto changes = config::diff(checkpoint.manifest().value("config", ""), now);
+  const auto changes = config::diff(checkpoint.manifest().value("config", ""), config_of(identity));
   const auto is_other = [&](std::string_view key) {
     return std::ranges::any_of(changes, [&](const config::Change& change) {
       return change.key == key || change.key.starts_with(std::string(key) + ".");

@@ -33,8 +33,8 @@ std::optional<CheckpointReader> find_start(const Group& world, const std::filesy
                                            const std::string& resume, const std::vector<int>& trainers);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
-// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. What changed in the data is
-// told from the archives.tsv of the run that the checkpoint belongs to.
+// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. What
+// changed in the data is told from the archives.tsv of the run that the checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 
