@@ -4,6 +4,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
 #include "millrace/core/files.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
@@ -16,6 +17,7 @@ struct ExportConfig {
     section.key("weights", weights,
                 {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
                 "auto = EMA when the run kept one; both = EMA as the plain file, raw as variant non_ema");
+    ignore_other_sections(section);
   }
 };
 

@@ -9,13 +9,17 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/models/presets.h"
 #include "millrace/text/tokenizer_folder.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
 
 struct InitConfig {
   std::uint64_t seed = 0;
-  void describe(config::Section& section) { section.key("seed", seed, "of the random weights"); }
+  void describe(config::Section& section) {
+    section.key("seed", seed, "of the random weights");
+    ignore_other_sections(section);
+  }
 };
 
 // CLIP's merges, put there by set-up: beside the source tree's .venv, or where `cmake --install` puts them.

@@ -21,22 +21,29 @@ struct ProbeConfig {
     void describe(config::Section& section) {
       DeviceConfig::describe(section);
       section.key("seed", seed, "of random crop and flip");
+      section.ignore({"dir", "deterministic"});
     }
   } run;
   PrecisionConfig model;
   struct Data {
     ImageConfig images;
-    void describe(config::Section& section) { section.section("images", images, "how the file is read"); }
+    void describe(config::Section& section) {
+      section.section("images", images, "how the file is read");
+      section.ignore({"train", "validation", "shuffle_block", "threads", "stripes", "index", "retry_for", "allow_pipes",
+                      "max_bad_share"});
+    }
   } data;
   TransformConfig transform;
   config::Auto<int> threads{};
 
   void describe(config::Section& section) {
     section.section("run", run, "where it runs");
-    section.section("model", model, "arithmetic");
+    section.section("model", model, "arithmetic")
+        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels"});
     section.section("data", data, "for --component transform");
     section.section("transform", transform, "for --component transform");
     describe_threads(section, threads);
+    ignore_other_sections(section);
   }
 };
 

@@ -67,7 +67,7 @@ class Loop {
     enter_slow(context_, phase::saving);
     leaving_.stop_producers();
     if (bad_) {
-      saves_.finish_begun();
+      end_badly();
       return result();
     }
     if (!leaving_.reason().empty()) saves_.stop_because(leaving_.reason());
@@ -79,8 +79,7 @@ class Loop {
     }
     return result();
   } catch (const AgreedError& error) {
-    // Numbers or samples are bad; the checkpoint that is being written is from before.
-    if (error.exit() == Exit::numerics || error.exit() == Exit::bad_data) saves_.finish_begun();
+    if (error.exit() == Exit::numerics || error.exit() == Exit::bad_data) end_badly();
     fault::leaving();
     throw;
   } catch (...) {
@@ -92,6 +91,11 @@ class Loop {
   bool is_root() const { return context_.trainers.rank() == 0; }
   bool is_finished() const { return reached(context_.config.duration, state_.point()); }
   double seconds() const { return start_.seconds + since_start_.seconds(); }
+  // Numbers or samples are bad; the checkpoint that is being written is from before.
+  void end_badly() {
+    saves_.finish_begun();
+    if (is_root()) data_.write_report();
+  }
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }
 

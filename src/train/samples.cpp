@@ -15,7 +15,7 @@
 namespace millrace {
 
 bool exceed_share_of_samples(double painting_seconds, double seconds_in_training) {
-  constexpr double share = 0.02, for_a_start = 30;
+  constexpr double share = 0.02, for_a_start = 300;
   return painting_seconds > for_a_start + share * seconds_in_training;
 }
 

@@ -43,6 +43,12 @@ static StateJson describe(const std::string& state, const RunPoint& at, const st
   return json;
 }
 
+// How far the whole run went, in the words of `duration`.
+static StateJson done(StateJson json) {
+  json["steps"] = json["step"];
+  return json;
+}
+
 static StateJson with_job(StateJson json, std::optional<Exit> exit, const std::string& reason) {
   json["job"] = number_or_null("SLURM_JOB_ID");
   json["restart"] = number_or_null("SLURM_RESTART_COUNT");
@@ -56,7 +62,7 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
   if (!is_ours()) return;
   try {
     const auto json = describe(state, at, checkpoint);
-    if (state == "done") write_if_other(run_dir_ / "DONE", text_of(json));
+    if (state == "done") write_if_other(run_dir_ / "DONE", text_of(done(json)));
     write_if_other(run_dir_ / "STATE", text_of(with_job(json, exit, reason)));
   } catch (const Error& failed) {
     if (state == "done") throw;

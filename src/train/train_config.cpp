@@ -21,7 +21,7 @@ void CheckpointConfig::describe(config::Section& section) {
 void SamplesConfig::describe(config::Section& section) {
   section.key(
       "every", every,
-      "how often pictures are painted; left out once painting has taken more than 2 % of the time and half a minute");
+      "how often pictures are painted; left out once painting has taken more than 2 % of the time and five minutes");
   section.key("prompts", prompts,
               "file with a prompt a line, or .jsonl with prompt, negative_prompt; null = no pictures");
   section.key("count", count, "pictures each time; number n begins with the noise of seed n, prompts repeat")

@@ -59,13 +59,13 @@ Json line_of(int step, double scale, double fid, const std::string& digest = "a"
           {"fid", fid},   {"clip_score", 20 + scale}, {"protocol", {{"steps", 50}}}};
 }
 
-TEST(ImageFolder, NumbersAreInTheirOrder) {
+TEST(ImageFolder, IsInByteOrder) {
   const test::TempDir dir;
   for (const char* name : {"100000.png", "00007.png", "99999.png", "10000.PNG", "b.jpg", "a.webp"})
     std::ofstream(dir.path() / name) << "x";
   std::vector<std::string> names;
   for (const auto& file : list_images(dir.path())) names.push_back(file.filename().string());
-  EXPECT_EQ(names, (std::vector<std::string>{"00007.png", "10000.PNG", "99999.png", "100000.png", "a.webp", "b.jpg"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"00007.png", "10000.PNG", "100000.png", "99999.png", "a.webp", "b.jpg"}));
 }
 
 TEST(EvaluationFile, HoldsOneLinePerStepAndScale) {

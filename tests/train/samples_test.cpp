@@ -7,10 +7,10 @@ namespace {
 
 TEST(Samples, MayTakeAFiftiethOfTheTimeAndHalfAMinuteMore) {
   EXPECT_FALSE(exceed_share_of_samples(0, 0));
-  EXPECT_FALSE(exceed_share_of_samples(29, 60)) << "a short run paints what it is asked for";
-  EXPECT_TRUE(exceed_share_of_samples(35, 100));
-  EXPECT_FALSE(exceed_share_of_samples(100, 3600)) << "102 s are allowed";
-  EXPECT_TRUE(exceed_share_of_samples(103, 3600));
+  EXPECT_FALSE(exceed_share_of_samples(290, 310)) << "a short run paints what it is asked for";
+  EXPECT_TRUE(exceed_share_of_samples(310, 400));
+  EXPECT_FALSE(exceed_share_of_samples(371, 3600)) << "372 s are allowed";
+  EXPECT_TRUE(exceed_share_of_samples(373, 3600));
 }
 
 }  // namespace

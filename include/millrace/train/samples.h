@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Painting may take a fiftieth of the time, and half a minute more, for a start.
+// Painting may take a fiftieth of the time, and five minutes more, for a start.
 bool exceed_share_of_samples(double painting_seconds, double seconds_in_training);
 
 // Pictures of the same prompts and noise, painted while a run goes on. Every trainer makes the latents of its share,

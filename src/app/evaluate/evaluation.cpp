@@ -34,7 +34,7 @@ void add(Json& line, const Scores& scores, const std::optional<ValidationLoss>& 
   add_score("clip_score", scores.clip_score);
   if (!loss) return;
   for (const auto& bucket : loss->by_timestep)
-    if (std::isfinite(bucket.mean)) line["loss"][bucket.name()] = bucket.mean;
+    line["loss"][bucket.name()] = std::isfinite(bucket.mean) ? Json(bucket.mean) : Json(nullptr);
 }
 
 std::string describe(const Json& line, const std::optional<ValidationLoss>& loss) {

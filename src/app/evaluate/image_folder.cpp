@@ -21,13 +21,6 @@ static bool is_own_grid(const fs::path& file) {
   return file.filename() == "grid.png" && fs::exists(file.parent_path() / "images.jsonl", error);
 }
 
-// Numbers by their value, so that 100000.png comes behind 99999.png; all else by bytes.
-static std::string order_of(const fs::path& file) {
-  const auto stem = file.stem().string();
-  const bool is_number = !stem.empty() && stem.find_first_not_of("0123456789") == stem.npos && stem.size() < 20;
-  return is_number ? std::string(20 - stem.size(), '0') + file.filename().string() : file.filename().string();
-}
-
 std::vector<fs::path> list_images(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> files;
@@ -36,7 +29,7 @@ std::vector<fs::path> list_images(const fs::path& folder) {
       files.push_back(entries->path());
   if (error) fail(Exit::io, "{}: {}", folder.string(), error.message());
   if (files.empty()) fail(Exit::io, "{} holds no images (png, jpg, jpeg, webp)", folder.string());
-  std::ranges::sort(files, {}, order_of);
+  std::ranges::sort(files, {}, [](const fs::path& file) { return file.filename().string(); });
   return files;
 }
 

@@ -184,11 +184,11 @@ class Generation {
     std::string lines;
     for (std::size_t index = 0; index < pictures.size(); ++index) {
       const auto& [request, file, text] = pictures[index];
-      nlohmann::ordered_json line = {{"index", index},
-                                     {"file", file.filename().string()},
-                                     {"prompt", request.prompt},
-                                     {"negative_prompt", request.negative_prompt}};
-      if (!initial_) line["seed"] = request.seed;
+      const nlohmann::ordered_json line = {{"index", index},
+                                           {"file", file.filename().string()},
+                                           {"prompt", request.prompt},
+                                           {"negative_prompt", request.negative_prompt},
+                                           {"seed", request.seed}};
       lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     }
     write_file_atomically(out_ / "images.jsonl", lines);

@@ -35,6 +35,8 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
                           {"model", model_digest},
                           {"dtype", dtype_name(dtype)},
                           {program_keyword, "millrace " MILLRACE_VERSION}};
+  // All names are equally long, so that their order by bytes is that of the prompts.
+  const auto digits = std::max(std::size_t{5}, std::to_string(requests.size() - 1).size());
   std::vector<ListedPicture> pictures;
   for (const auto& request : requests) {
     const auto index = std::ssize(pictures);
@@ -46,7 +48,7 @@ std::vector<ListedPicture> list_pictures(std::span<const ImageRequest> requests,
     } else {
       text["seed"] = std::to_string(request.seed);
     }
-    pictures.push_back({request, out / fmt::format("{:05d}.png", index), std::move(text)});
+    pictures.push_back({request, out / fmt::format("{:0{}d}.png", index, digits), std::move(text)});
   }
   return pictures;
 }

@@ -37,7 +37,7 @@ json inspect(const stdfs::path& path, const InspectOptions& options) {
 
 int run_inspect(const CommandLine& line) {
   if (line.paths.empty()) throw Error(Exit::usage, "inspect needs a path", "millrace inspect PATH...");
-  const InspectOptions options{line.find("pipeline"), line.find("grid")};
+  const InspectOptions options{line.find("pipeline"), line.dry_run ? std::nullopt : line.find("grid")};
   if (options.grid && line.paths.size() > 1)
     throw Error(Exit::usage, "--grid shows one path, and several are given", "millrace inspect PATH --grid FILE.png");
   if (options.pipeline)
