@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int max_hops = 5;
 constexpr double max_retry_after_seconds = 10;
 constexpr std::size_t max_robots_bytes = 500 << 10;  // RFC 9309, 2.5
-constexpr int max_silent = 5;
+constexpr int max_silent_rows = 5;                   // with all their attempts
 constexpr std::chrono::minutes shut_for{5};
 
 // One URL on its way: through redirects and attempts, to a body or a failure.
@@ -43,7 +43,7 @@ using JobPtr = std::unique_ptr<Job>;
 // Transfers from one origin, and those that wait for one of them to end.
 struct Host {
   int active = 0;
-  int silent = 0;  // the last so many ended without an answer
+  int silent = 0;  // the last so many attempts ended without an answer
   std::deque<JobPtr> waiting;
 };
 
@@ -194,7 +194,7 @@ class Fetcher::Impl {
     const bool silent = failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
     Host& host = hosts_.at(origin);
     host.silent = silent ? host.silent + 1 : 0;
-    if (host.silent < max_silent) return;
+    if (host.silent < max_silent_rows * (options_.retries + 1)) return;
     shut_[origin] = Clock::now() + shut_for;
     for (JobPtr& job : std::exchange(host.waiting, {})) give_up(std::move(job), silence_);
   }

@@ -45,7 +45,7 @@ std::optional<std::size_t> find_column(const std::vector<std::string>& names, co
 std::string get_column(const std::vector<std::string>& names, const std::string& wanted, const char* key,
                        const fs::path& path) {
   if (const auto position = find_column(names, wanted)) return names[*position];
-  throw Error(Exit::io, fmt::format("{} has no column '{}'", path.string(), wanted),
+  throw Error(Exit::usage, fmt::format("{} has no column '{}'", path.string(), wanted),
               fmt::format("set download.columns.{}; the columns are {}", key, fmt::join(names, ", ")));
 }
 

@@ -216,7 +216,7 @@ TEST(Fetcher, AHostThatNeverAnswersIsNotAskedForEveryRow) {
   const auto begun = Clock::now();
   const auto results = fetch_all(fetcher, urls);
   EXPECT_LT(Clock::now() - begun, 4s) << "60 rows, two at a time";
-  EXPECT_LE(asked, 8);
+  EXPECT_LE(asked, 12) << "five rows twice, and two that were on their way";
   EXPECT_EQ(outcome(results.at(60)), "body: hello");
   for (int row = 0; row < 60; ++row) EXPECT_TRUE(is_retryable(std::get<Failure>(results.at(row)))) << row;
   EXPECT_EQ(outcome(results.at(59)), "connection: the host does not answer");
