@@ -25,7 +25,7 @@ start_from_phase1() (
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
     refuse "$checkpoint is not the one that $phase1/DONE names: its digest differs" "finish phase 1 again"
-  made=$start.tmp
+  made=$start.tmp-${SLURM_JOB_ID:-0}  # another job may be at it
   rm -rf "$made"
   mkdir -p "$made"
   # export verifies every digest of the checkpoint; the EMA weights where there are some.
@@ -36,7 +36,7 @@ start_from_phase1() (
     if [[ $(basename "$entry") == unet ]]; then continue; fi
     ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
   done
-  { echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
+  { [[ -d $made/unet ]] && echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   say "the U-Net starts from $checkpoint, everything else from $pipeline"
 )

@@ -149,8 +149,8 @@ verdict() {
     'done') echo 'done' ;;
     requeue)
       # STATE also says so after 74 and 76, since another start may get over them, and where somebody killed one rank and srun told
-      # the others to stop; these are failures all the same.
-      if [[ $exit =~ ^(75)?$ && -z `fault_files` ]] && ((code != 137 || ${#told})); then echo requeue; else echo "$restart"; fi
+      # the others to stop; these are failures all the same. A signal (128 and more; 253 is Slurm's for a lack of memory) hides every 75.
+      if [[ $exit =~ ^(75)?$ && -z `fault_files` ]] && ((code <= 128 || ${#told})); then echo requeue; else echo "$restart"; fi
       ;;
     *) echo "$restart" ;;
   esac
@@ -184,11 +184,25 @@ look_at() {
   what=${words[0]} person_code=${words[1]:-}
 }
 
+# ends_within SECONDS COMMAND...: false where it does not. A shell that looks at storage which hangs hears no signal and ends no more.
+ends_within() {
+  local process deadline=$((SECONDS + $1))
+  "${@:2}" &> /dev/null &
+  process=$!
+  while kill -0 "$process" 2> /dev/null; do
+    if ((SECONDS > deadline)); then return 1; fi
+    sleep 0.2
+  done
+}
+
+# Where nobody else can take the job: it waits with the storage.
+storage_hangs() { say "$run_dir does not answer"; }
+
 # judge CODE: the same in the end. The pause before a restart comes first, and then another look: on NFS
 # the last files of other hosts may show seconds later, and not before their folder is read again.
 judge() {
   local folders=("$run_dir" "$run_dir/fault") seconds seen_first
-  ls "${folders[@]}" &> /dev/null
+  ends_within "${MILLRACE_STORAGE_TIMEOUT:-600}" ls "${folders[@]}" || storage_hangs
   has_worked || true  # for both verdicts, which are subshells
   look_at "$1"
   if [[ $what != restart && $what != storage || -n $told ]]; then return; fi
@@ -208,6 +222,10 @@ resume_again() {
   local saved
   if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
   if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$1" ]]; then return; fi
+  if [[ $resume_key == never ]] && ((`progress` > 0)); then
+    echo checkpoint.resume=auto  # it may have ended before STATE named the first one
+    return
+  fi
   saved=`json_value "$run_dir/STATE" checkpoint`
   if [[ -z $saved || `realpath -m "$saved"` == `realpath -m "$resume_key"` ]]; then return; fi
   echo checkpoint.resume=auto

@@ -5,13 +5,13 @@
 # Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES and MILLRACE_MAX_REQUEUES
 # (3 restarts, 10 requeues in a row without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue),
 # MILLRACE_RESTART_DELAY (10 s), MILLRACE_STORAGE_PAUSES ("30 120 480" s: the same after 74, growing; then back to the queue),
-# MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
+# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
 here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
 # shellcheck source=slurm/outcome.sh
 source "$here/outcome.sh"
-step_pid="" watch_pid="" scratch=""
+step_pid="" watch_pid="" clock_pid="" scratch=""
 unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what this script has
 unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
@@ -28,6 +28,13 @@ done
 small_step=("${own_numbers[@]}" srun --overlap --mem=0 --gres=none --mpi=none --nodes=1 --ntasks=1)
 
 die() { say "$2"; exit "$1"; }
+
+# Slurm's controller does not answer. Who has just submitted the job sees that; a requeued one goes back once more.
+no_answer() {
+  if ((${SLURM_RESTART_COUNT:-0} == 0)); then die 1 "$1"; fi
+  say "back to the queue: $1"
+  leave requeue
+}
 
 # A field of this job as Slurm knows it now, not as it was at the start.
 job_field() { scontrol show job -o "$SLURM_JOB_ID" | head -n 1 | grep -oE " $1=[^ ]*" | cut -d= -f2-; }
@@ -70,7 +77,7 @@ job_constraints() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' Features=[
 add_cluster_roles() {
   local constraints  # of each component, where there are several
   if [[ -n ${MILLRACE_CONFIG:-} ]]; then return; fi
-  constraints=`patiently job_constraints` || die 1 "scontrol does not tell the constraint of job $SLURM_JOB_ID"
+  constraints=`patiently job_constraints` || no_answer "scontrol does not tell the constraint of job $SLURM_JOB_ID"
   constraints=${constraints,,}
   if job_has_gpus && [[ $constraints == *a10g* && $constraints == *a100* && $constraints != *'|'* ]]; then
     config+=(--config "$home/configs/cluster_a10g_a100.yaml")
@@ -97,27 +104,41 @@ find_program() {
 tell_ranks() {
   if [[ -z $told || -z $step_pid ]]; then return; fi
   keep_telling "$step_pid" scancel --signal=USR1 "$SLURM_JOB_ID"
-  mind_the_clock &
+  if taken; then forgive_next_start; else mind_the_clock 45 "$step_pid"; fi &
 }
 
-# Whatever the ranks hang in, a save or the queue for their step: the job goes back before Slurm ends it for good. Nothing is read or
-# written for that, since storage may be what they hang in.
+# NOTE [The end of the time] Whatever the ranks hang in, a save or the queue for their step, or this script, which cannot be interrupted
+# while it looks at storage that hangs: the job goes back before Slurm ends it for good. Who sees to that reads and writes nothing.
+
+# mind_the_clock LEAD [PROCESS]: gives the job back LEAD seconds before its time ends, or at half of a shorter rest; not if PROCESS has
+# ended by then.
 mind_the_clock() {
-  local left last
-  if taken; then
-    forgive_next_start
-    return
-  fi
+  local lead=$1 now end
   export_end_time
   if [[ -z ${MILLRACE_END_TIME:-} ]]; then return; fi
-  left=$((MILLRACE_END_TIME - `date +%s`))
-  last=$((MILLRACE_END_TIME - (left > 90 ? 45 : left / 2)))
-  while ((`date +%s` < last)); do
-    kill -0 "$step_pid" 2> /dev/null || return
-    sleep 5
+  printf -v now '%(%s)T' -1
+  if ((MILLRACE_END_TIME - now < 2 * lead)); then lead=$(((MILLRACE_END_TIME - now) / 2)); fi
+  while end=$MILLRACE_END_TIME; do
+    while ((now < end - lead)); do
+      if [[ -n ${2:-} ]] && ! kill -0 "$2" 2> /dev/null; then return; fi
+      sleep 5
+      printf -v now '%(%s)T' -1
+    done
+    export_end_time
+    if ((MILLRACE_END_TIME <= end)); then break; fi  # else somebody has given it more
   done
-  say "back to the queue: the ranks do not leave"
+  if taken; then return; fi
+  say "back to the queue: the ranks do not leave" &  # the log may be on that storage, too
   give_back requeue
+}
+
+# With the launch for which it is first known when the time ends. A lead of 10 s: ranks that nobody tells stop by themselves half a
+# minute before.
+start_clock() {
+  if [[ -z $clock_pid ]]; then
+    mind_the_clock 10 &
+    clock_pid=$!
+  fi
 }
 
 # The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
@@ -162,9 +183,9 @@ deal_tasks() {
 plan_tasks() {
   local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
   declare -gA tasks_on gpus_on
-  cpus_per_task=`patiently job_field CPUs/Task` || die 1 "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
+  cpus_per_task=`patiently job_field CPUs/Task` || no_answer "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
   [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A
-  found=(`patiently nodes_of_job`) || die 1 "scontrol does not tell the nodes of job $SLURM_JOB_ID"
+  found=(`patiently nodes_of_job`) || no_answer "scontrol does not tell the nodes of job $SLURM_JOB_ID"
   nodes=()
   for ((i = 0; i < ${#found[@]}; i += 2)); do
     node=${found[i]} gpus=${found[i + 1]}
@@ -239,7 +260,7 @@ suspect_nodes() {
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() dead suspects still quiet
+  local node left=() dead drained="" suspects still quiet
   if ! still=`patiently nodes_of_job`; then
     say "Slurm's controller does not answer: nothing is known of the nodes"
     return
@@ -250,6 +271,8 @@ drop_nodes() {
     quiet=()
   fi
   dead=`nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}"`  # a * means that an answer came late: they are asked
+  # A node that is drained may go on as it is, unless its settings fit no more: then it may be for a GPU that was lost.
+  if [[ $what == person ]]; then drained=`nodes_in_state drain`; fi
   # Where several nodes are named, some of them only waited for the culprit, and nothing is known.
   suspects=(`suspect_nodes`)
   if ((${#suspects[@]} > 1)); then suspects=(); fi
@@ -257,6 +280,9 @@ drop_nodes() {
     if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
       say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
       reduced=1 node_died=1
+    elif echo "$drained" | grep -xF "$node" > /dev/null; then
+      say "going on without node $node, which Slurm has drained"
+      reduced=1
     elif [[ $node == "${suspects[*]}" ]]; then
       say "going on without node $node, which a rank that ended with 76 ran on"
       reduced=1
@@ -321,6 +347,7 @@ launch() {
   export_end_time
   before_launch
   start_watch
+  runs_once "$@" || start_clock
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
   "${prefix[@]}" setsid srun "${options[@]}" sh -c 'exec "$0" "$@"' "$MILLRACE" "$@" &
@@ -356,6 +383,7 @@ start_watch() {
 clean_up() {
   rm -rf "$scratch"
   if [[ -n $watch_pid ]]; then kill "$watch_pid" 2> /dev/null; fi  # to srun, which ends the step at once
+  if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi
 }
 
 # still_ours: that the job runs; false where Slurm's controller does not answer. A job that Slurm is ending for another reason (a
@@ -426,6 +454,12 @@ requeue_job() {
   leave requeue
 }
 
+# For `judge`, in place of a wait without end. Nothing is counted, which would be written there: the next start counts this one.
+storage_hangs() {
+  say "back to the queue: $run_dir does not answer" &
+  leave requeue
+}
+
 # For what a person has to see to, while nodes are of more use to others.
 hold_job() {
   say "held in the queue: $1"
@@ -458,17 +492,27 @@ follow_verdict() {
     person)
       # A part of the nodes may be unfit for the settings: batch.global not divisible by the trainers left, no node of a role.
       if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
-      die "$person_code" "a person has to look at this: no restart"
+      # Settings that this job has run with, on nodes that may not be what they were.
+      if ((person_code != 2 || !worked)) || ! lost_a_node; then die "$person_code" "a person has to look at this: no restart"; fi
+      may_restart || exit 1
       ;;
     requeue) requeue_job "stopped in order${told:+ after $told}" ;;
   esac
   if [[ -n $told ]]; then requeue_job "$told"; fi
   if [[ $what == storage ]]; then
     if storage_stays_away; then wait_for_storage; fi
-  else
+  elif [[ $what == restart ]]; then
     may_restart || exit 1
   fi
   end_leaked_steps
+}
+
+# Whether drop_nodes finds one to do without.
+lost_a_node() {
+  local had=${#nodes[@]}
+  if [[ -n ${SLURM_HET_SIZE:-} ]]; then return 1; fi
+  drop_nodes
+  ((${#nodes[@]} < had))
 }
 
 # after_outages COMMAND...: its code. A job that was requeued had all that its start needs. Where that fails now, storage is away, which is

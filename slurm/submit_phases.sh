@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Submits both phases, the second to start when the first has ended well:
 #   PHASE1_DIR=RUN1 PHASE2_DIR=RUN2 slurm/submit_phases.sh [sbatch flags] -- [overrides of both]
-# PHASE1_CONFIG and PHASE2_CONFIG are other configurations than those of the two scripts.
+# PHASE1_CONFIG and PHASE2_CONFIG are other configurations than those of the two scripts, MILLRACE_CONFIG is one of both.
 set -euo pipefail
 home=$(cd "$(dirname "$0")/.." && pwd)
 export MILLRACE_HOME=${MILLRACE_HOME:-$home} PHASE1_DIR=${PHASE1_DIR:-} PHASE2_DIR=${PHASE2_DIR:-}
@@ -18,14 +18,14 @@ if [[ -z $PHASE1_DIR || -z $PHASE2_DIR || ${1:-} != -- ]]; then
   exit 2
 fi
 shift
-if [[ -n ${MILLRACE_CONFIG:-} && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; then
-  echo "submit_phases: MILLRACE_CONFIG would be the configuration of both phases; set PHASE1_CONFIG and PHASE2_CONFIG" >&2
-  exit 2
+one_config=${MILLRACE_CONFIG:-}
+if [[ -n $one_config && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; then
+  echo "submit_phases: MILLRACE_CONFIG=$one_config is the configuration of every phase without a PHASE1_CONFIG or PHASE2_CONFIG" >&2
 fi
 
-phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
+phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
 phase1=${phase1%%;*}  # a cluster's name may follow
-if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-} sbatch --parsable "${flags[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
+if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
   "$home/slurm/phase2_512.sbatch" "$@" run.dir="$PHASE2_DIR"); then
   scancel "$phase1"
   echo "submit_phases: phase 2 was refused, so phase 1 is cancelled again" >&2

@@ -94,7 +94,8 @@ RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& 
   const int exit = finish_run(trainers, dir, rounds.lease, result,
                               fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
   phase::current = phase::ending;
-  leave_within(2 * last_seconds, static_cast<Exit>(exit), "the producers have not ended");
+  // Not with 0: Slurm would leave the other ranks running. That the run is done, STATE says.
+  leave_within(2 * last_seconds, exit == 0 ? Exit::timeout : static_cast<Exit>(exit), "the producers have not ended");
   try {
     receiver.finish(last_seconds);
   } catch (const Error& error) {
