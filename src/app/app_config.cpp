@@ -162,6 +162,10 @@ void check(const TrainConfig& c, config::Report& report) {
     report.problem("guard.on_repeat", "rollback has nothing to go back to without checkpoints", {"checkpoint.every"});
   if (c.model.unet.ema_start && !c.ema.enabled)
     report.problem("model.unet.ema_start", "has no use without an EMA", {"ema.enabled"});
+  if (c.roles.producers.value && (c.roles.producer_gpu || c.roles.trainer_gpu))
+    report.problem("roles.producers",
+                   "has no use beside roles.producer_gpu and roles.trainer_gpu, which say who produces",
+                   {"roles.producer_gpu", "roles.trainer_gpu"});
   if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
     report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",

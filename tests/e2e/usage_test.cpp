@@ -96,6 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"bench_profile_of_another", m + " bench optimizer model.pipeline=@/tiny bench.profile=true", 2,
                 "bench.profile"},
         Mistake{"producers_too_many", base + "roles.producers=4", 2, "roles.producers"},
+        Mistake{"producers_twice", base + "roles.producers=1 roles.trainer_gpu=a100", 2,
+                "roles.producers: has no use beside"},
         Mistake{"resume_path_missing", base + "checkpoint.resume=@/gone", 74, "gone"},
         Mistake{"bad_filter", base + "'data.train.filters.width=>>3'", 2, "data.train.filters.width"},
         Mistake{"export_without_run", m + " export --run @/nothing --out @/o", 74, "nothing"},
