@@ -50,7 +50,9 @@ void OptimConfig::describe(config::Section& section) {
 void EmaConfig::describe(config::Section& section) {
   section.key("enabled", enabled, "keep an exponential moving average of the weights");
   section.key("decay", decay, "share of the average that an update keeps").at_least(0).at_most(1);
-  section.key("warmup", warmup, "smaller decay at first: min(decay, (1 + n) / (10 + n)) after n updates");
+  section.key("warmup", warmup,
+              "smaller decay at first: min(decay, (1 + n) / (10 + n)) after n >= 1 updates; the first update takes the "
+              "weights");
 }
 
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch) {

@@ -64,8 +64,8 @@ void GuardConfig::describe(config::Section& section) {
   section.key("digest_every", digest_every,
               "how often the weights that every trainer holds whole are compared (none with full_shard); null = never");
   section.key("hang_timeout", hang_timeout,
-              "longest a rank may stand still or send no samples; five times as long while loading and saving; auto "
-              "= 30 min");
+              "longest a rank may stand still or send no samples; five times as long while loading, in the first step, "
+              "validation, pictures and saves; auto = 30 min");
 }
 
 }  // namespace millrace

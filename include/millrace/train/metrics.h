@@ -19,7 +19,7 @@ struct Metrics {
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
   double encode_images_per_second = 0;           // of all producers, while they encode
   double queue_fill = 0;                         // 0..1
-  double straggler = 1;                          // the slowest trainer's own time a step / the median's; 1 = even
+  double straggler = 1;                          // the slowest trainer's own time a sample / the median's; 1 = even
   int slowest_rank = 0;                          // the former, in the world
   std::optional<ValidationLosses> validation{};  // where they were measured at this step
   StageShares stages{};                          // of the producers

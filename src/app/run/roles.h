@@ -30,7 +30,8 @@ struct Roles {
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
 // Stripes -> trainers and producers: trainer t has every stripe s with s T / S == t (rounded down), a run of stripes,
-// and no trainer has two more than another. Producer p has every stripe s with s % P == p.
+// and no trainer has two more than another. Producer p has every stripe s with s % P == p; with `all_in_one` each rank
+// produces its own run of stripes.
 struct Routing {
   std::vector<int> trainer_of_stripe, producer_of_stripe;  // positions in Roles
   int trainers() const;
