@@ -35,15 +35,13 @@ class InProcessSender final : public ParcelSender {
  public:
   explicit InProcessSender(std::shared_ptr<Shared> shared) : ParcelSender(1), shared_(std::move(shared)) {}
 
-  bool try_send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes) override {
+  bool try_send(int trainer, std::span<const std::byte> bytes) override {
     ensure(trainer == 0, "handoff: one trainer in a process");
     ensure(bytes.size() <= shared_->config.parcel_bytes, "handoff: parcel larger than agreed");
     const auto slot = take_free_slot();
     if (!slot) return false;
-    shared_->slots.header(*slot) = {.bytes = bytes.size(), .stripe = stripe};
+    shared_->slots.header(*slot) = {.bytes = bytes.size()};
     std::copy(bytes.begin(), bytes.end(), shared_->slots.parcel(*slot).begin());
-    ++stats_.parcels;
-    stats_.bytes += bytes.size();
     std::lock_guard lock(shared_->mutex);
     shared_->arrived.push_back(*slot);
     shared_->changed.notify_all();
@@ -69,8 +67,6 @@ class InProcessSender final : public ParcelSender {
     shared_->changed.notify_all();
   }
 
-  HandoffStats stats() const override { return stats_; }
-
  private:
   std::optional<int> take_free_slot() {
     std::lock_guard lock(shared_->mutex);
@@ -86,10 +82,7 @@ class InProcessSender final : public ParcelSender {
                               [&] { return shared_->stop || !shared_->free.empty(); });
   }
 
-  void add_stall(double seconds) override { stats_.stall_seconds += seconds; }
-
   std::shared_ptr<Shared> shared_;
-  HandoffStats stats_;
 };
 
 class InProcessReceiver final : public ParcelReceiver {
@@ -98,12 +91,8 @@ class InProcessReceiver final : public ParcelReceiver {
 
   std::optional<Parcel> receive(double timeout_seconds) override {
     std::unique_lock lock(shared_->mutex);
-    const auto something = [&] { return !shared_->arrived.empty() || shared_->ended; };
-    if (!something()) {
-      const Backoff since;
-      shared_->changed.wait_for(lock, std::chrono::duration<double>(timeout_seconds), something);
-      stats_.stall_seconds += since.seconds();
-    }
+    shared_->changed.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                              [&] { return !shared_->arrived.empty() || shared_->ended; });
     if (!shared_->arrived.empty()) return take();
     if (shared_->error) throw *std::exchange(shared_->error, std::nullopt);
     return std::nullopt;
@@ -139,8 +128,6 @@ class InProcessReceiver final : public ParcelReceiver {
     if (shared_->error) log::warning("producer: {}", shared_->error->what());
   }
 
-  HandoffStats stats() const override { return stats_; }
-
   std::string producer_name(int) const override { return "the producer thread"; }
 
   int ready() override {
@@ -153,14 +140,11 @@ class InProcessReceiver final : public ParcelReceiver {
     const int slot = shared_->arrived.front();
     shared_->arrived.pop_front();
     const auto& header = shared_->slots.header(slot);
-    ++stats_.parcels;
-    stats_.bytes += header.bytes;
-    return Parcel(shared_->slots.parcel(slot).first(header.bytes), header.stripe, 0,
+    return Parcel(shared_->slots.parcel(slot).first(header.bytes), 0,
                   [shared = shared_, slot] { shared->give_back(slot); });
   }
 
   std::shared_ptr<Shared> shared_;
-  HandoffStats stats_;
 };
 
 }  // namespace

@@ -131,17 +131,12 @@ class MpiReceiver final : public ParcelReceiver {
 
   std::optional<Parcel> receive(double timeout_seconds) override {
     Backoff backoff;
-    bool waited = false;
     for (;; backoff.pause()) {
       const auto state = look();
       poll_peers();
       auto parcel = take();
       if (!parcel) throw_error_of_producer();
-      if (parcel || all_finished() || backoff.seconds() >= timeout_seconds) {
-        if (waited) stats_.stall_seconds += backoff.seconds();
-        return parcel;
-      }
-      waited = true;
+      if (parcel || all_finished() || backoff.seconds() >= timeout_seconds) return parcel;
     }
   }
 
@@ -179,11 +174,6 @@ class MpiReceiver final : public ParcelReceiver {
     for (const auto& peer : peers_) {
       if (peer.last_notice.failed && !peer.error_reported) log::warning("{}", error_of(peer).what());
     }
-  }
-
-  HandoffStats stats() const override {
-    const std::lock_guard state(mutex_);
-    return stats_;
   }
 
   std::string producer_name(int producer) const override {
@@ -247,9 +237,7 @@ class MpiReceiver final : public ParcelReceiver {
   Parcel lease(int producer, int slot) {
     const auto& leased = peers_[producer].leased;
     const auto& header = leased->slots.header(slot);
-    ++stats_.parcels;
-    stats_.bytes += header.bytes;
-    return Parcel(leased->slots.parcel(slot).first(header.bytes), header.stripe, producer,
+    return Parcel(leased->slots.parcel(slot).first(header.bytes), producer,
                   [leased, slot] { leased->give_back(slot); });
   }
 
@@ -274,7 +262,6 @@ class MpiReceiver final : public ParcelReceiver {
   mutable std::mutex mutex_;
   std::deque<ProducerPeer> peers_;  // never move: transfers refer to their memory
   int next_ = 0;
-  HandoffStats stats_;
   std::exception_ptr failure_;
   std::jthread mover_;  // ends before what it looks at
 };

@@ -7,16 +7,15 @@
 
 namespace millrace {
 
-bool ParcelSender::send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes,
-                        const std::function<bool()>& leave) {
-  if (try_send(trainer, stripe, bytes)) return true;
+bool ParcelSender::send(int trainer, std::span<const std::byte> bytes, const std::function<bool()>& leave) {
+  if (try_send(trainer, bytes)) return true;
   Backoff backoff;
   bool sent = false;
   while (!sent && !stopped(trainer) && !(leave && leave())) {
     wait_for_slot(trainer, backoff);
-    sent = try_send(trainer, stripe, bytes);
+    sent = try_send(trainer, bytes);
   }
-  add_stall(backoff.seconds());
+  stall_seconds_ += backoff.seconds();
   return sent;
 }
 

@@ -68,20 +68,18 @@ class MpiSender final : public ParcelSender {
     for (const int rank : trainer_ranks) peers_.emplace_back(group_, rank, config_);
   }
 
-  bool try_send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes) override {
+  bool try_send(int trainer, std::span<const std::byte> bytes) override {
     ensure(bytes.size() <= config_.parcel_bytes, "handoff: parcel larger than agreed");
     poll();
     TrainerPeer& peer = peers_[trainer];
     const auto slot = peer.free_slot();
     if (peer.stopped || !slot) return false;
-    peer.slots.header(*slot) = {.bytes = bytes.size(), .stripe = stripe};
+    peer.slots.header(*slot) = {.bytes = bytes.size()};
     std::copy(bytes.begin(), bytes.end(), peer.slots.parcel(*slot).begin());
     peer.sends[*slot].start(sizeof(ParcelHeader) + bytes.size());
     --peer.credits;
     ++peer.notice.parcels;
     ++phase::moves;
-    ++stats_.parcels;
-    stats_.bytes += bytes.size();
     return true;
   }
 
@@ -116,11 +114,8 @@ class MpiSender final : public ParcelSender {
     }
   }
 
-  HandoffStats stats() const override { return stats_; }
-
  private:
   void wait_for_slot(int, Backoff& backoff) override { backoff.pause(); }
-  void add_stall(double seconds) override { stats_.stall_seconds += seconds; }
 
   bool all_idle() {
     bool idle = true;
@@ -132,7 +127,6 @@ class MpiSender final : public ParcelSender {
   HandoffConfig config_;
   std::deque<TrainerPeer> peers_;  // never move: transfers refer to their memory
   bool finished_ = false;
-  HandoffStats stats_;
 };
 
 }  // namespace

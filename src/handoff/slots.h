@@ -16,7 +16,6 @@ namespace millrace {
 // In front of every parcel; as long as a cache line, so that the parcel keeps the alignment of its slot.
 struct alignas(64) ParcelHeader {
   std::uint64_t bytes;
-  std::uint32_t stripe;
 };
 static_assert(sizeof(ParcelHeader) + max_parcel_bytes == message_bytes);
 

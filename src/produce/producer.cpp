@@ -127,7 +127,7 @@ class Producer {
     delta.append(outgoing.non_finite.take(ledger_bytes / 2));
     const auto bytes = pack_parcel({outgoing.stripe, std::move(batch), delta.to_bytes(), report()});
     const int trainer = plan_.trainer_of.at(outgoing.stripe);
-    sender_.send(trainer, outgoing.stripe, bytes, [&] {
+    sender_.send(trainer, bytes, [&] {
       tell_signal();
       return false;
     });
@@ -137,7 +137,7 @@ class Producer {
   ProducerReport report() const {
     ProducerReport report = spent_;
     report.seconds += since_spent_.seconds();
-    report.send_wait_seconds = sender_.stats().stall_seconds;
+    report.send_wait_seconds = sender_.stall_seconds();
     report.send_seconds = busy_seconds_ + since_taken_over_.seconds() - report.send_wait_seconds;
     return report;
   }

@@ -46,11 +46,10 @@ TEST_F(MpiHandoff, DeliversEverythingInOrderToEveryTrainer) {
     const auto out = sender(3);
     for (std::uint32_t n = 0; n < parcels; ++n) {
       for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
-        EXPECT_TRUE(out->send(trainer, n % 5, make_parcel(me(), n, longest_parcel)));
+        EXPECT_TRUE(out->send(trainer, make_parcel(me(), n, longest_parcel)));
       }
     }
     out->finish(std::nullopt, limit_seconds);
-    EXPECT_EQ(out->stats().parcels, parcels * trainers.size());
   } else {
     const auto in = receiver(3);
     std::vector<std::uint32_t> seen(producers.size(), 0);
@@ -59,7 +58,6 @@ TEST_F(MpiHandoff, DeliversEverythingInOrderToEveryTrainer) {
       auto parcel = in->receive(limit_seconds);
       if (!parcel) continue;
       auto& n = seen[parcel->producer()];
-      EXPECT_EQ(parcel->stripe(), n % 5);
       EXPECT_TRUE(is_parcel(parcel->bytes(), parcel->producer(), n, longest_parcel));
       ++n;
       held.push_back(std::move(*parcel));
@@ -75,14 +73,14 @@ TEST_F(MpiHandoff, ASlowTrainerHoldsItsProducersBack) {
   if (produces()) {
     const auto out = sender(slots);
     const auto parcel = make_parcel(me(), 11, longest_parcel);
-    for (int n = 0; n < slots; ++n) EXPECT_TRUE(out->send(0, 0, parcel));
+    for (int n = 0; n < slots; ++n) EXPECT_TRUE(out->send(0, parcel));
     group.barrier();  // the trainers hold all slots
-    for (int i = 0; i < 100; ++i) EXPECT_FALSE(out->try_send(0, 0, parcel));
+    for (int i = 0; i < 100; ++i) EXPECT_FALSE(out->try_send(0, parcel));
     int asked = 0;
-    EXPECT_FALSE(out->send(0, 0, parcel, [&] { return ++asked > 2; }));
-    EXPECT_GT(out->stats().stall_seconds, 0);
+    EXPECT_FALSE(out->send(0, parcel, [&] { return ++asked > 2; }));
+    EXPECT_GT(out->stall_seconds(), 0);
     group.barrier();  // the trainers release them
-    EXPECT_TRUE(out->send(0, 0, parcel));
+    EXPECT_TRUE(out->send(0, parcel));
     out->finish(std::nullopt, limit_seconds);
   } else {
     const auto in = receiver(slots);
@@ -112,7 +110,7 @@ TEST_F(MpiHandoff, ParcelsMoveWhileTheTrainerComputes) {
     const auto out = sender(slots);
     const auto parcel = make_parcel(me(), 11, longest_parcel);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
-      for (int n = 0; n < 2 * slots; ++n) EXPECT_TRUE(out->send(trainer, 0, parcel));
+      for (int n = 0; n < 2 * slots; ++n) EXPECT_TRUE(out->send(trainer, parcel));
     std::ofstream(flag_of(me())) << "all sent";
     out->finish(std::nullopt, limit_seconds);
   } else {
@@ -141,10 +139,10 @@ TEST_F(MpiHandoff, ATrainerThatStopsEarlyEndsItsProducers) {
     std::uint32_t sent = 0;
     while (!out->all_stopped()) {
       for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer) {
-        sent += out->send(trainer, 0, make_parcel(me(), sent, longest_parcel));
+        sent += out->send(trainer, make_parcel(me(), sent, longest_parcel));
       }
     }
-    EXPECT_FALSE(out->try_send(0, 0, {}));
+    EXPECT_FALSE(out->try_send(0, {}));
     out->finish(std::nullopt, limit_seconds);
     EXPECT_GT(sent, 0u);
   } else {
@@ -165,7 +163,7 @@ TEST_F(MpiHandoff, ErrorAndSignalOfAProducerReachTheTrainers) {
     const auto out = sender(2);
     if (me() == last) out->report_signal(12);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
-      out->send(trainer, 1, make_parcel(me(), 9, longest_parcel));
+      out->send(trainer, make_parcel(me(), 9, longest_parcel));
     std::optional<Error> error;
     if (me() == last) error.emplace(Exit::io, std::string(4000, 'x'), "mount it again");
     out->finish(error, limit_seconds);
@@ -195,7 +193,7 @@ TEST_F(MpiHandoff, ParcelsOutliveTheReceiver) {
   if (produces()) {
     const auto out = sender(2);
     for (int trainer = 0; trainer < static_cast<int>(trainers.size()); ++trainer)
-      out->send(trainer, 0, make_parcel(0, 21, longest_parcel));
+      out->send(trainer, make_parcel(0, 21, longest_parcel));
     out->finish(std::nullopt, limit_seconds);
   } else {
     const auto in = receiver(2);

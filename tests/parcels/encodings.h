@@ -52,9 +52,7 @@ inline ParcelContent make_content(std::uint32_t stripe, int first, int count) {
 // that was given back holds other bytes.
 class ScriptedReceiver final : public ParcelReceiver {
  public:
-  void put(int producer, const ParcelContent& content) {
-    waiting_.push_back({producer, content.stripe, pack_parcel(content)});
-  }
+  void put(int producer, const ParcelContent& content) { waiting_.push_back({producer, pack_parcel(content)}); }
   void put(int producer, std::uint32_t stripe, int first, int count) {
     put(producer, make_content(stripe, first, count));
   }
@@ -68,11 +66,11 @@ class ScriptedReceiver final : public ParcelReceiver {
     if (waiting_.empty() && error_) throw *std::exchange(error_, std::nullopt);
     if (waiting_.empty()) return std::nullopt;
     given_bytes_.push_back(std::move(waiting_.front().bytes));
-    const auto [producer, stripe, unused] = std::move(waiting_.front());
+    const int producer = waiting_.front().producer;
     waiting_.pop_front();
     ++held_[producer];
     ++given_;
-    return Parcel(given_bytes_.back(), stripe, producer, [this, producer = producer, &bytes = given_bytes_.back()] {
+    return Parcel(given_bytes_.back(), producer, [this, producer, &bytes = given_bytes_.back()] {
       std::ranges::fill(bytes, std::byte{0xff});
       --held_[producer];
     });
@@ -83,13 +81,11 @@ class ScriptedReceiver final : public ParcelReceiver {
   int signal_number() const override { return signal_; }
   void finish(double) override {}
   std::string producer_name(int producer) const override { return "producer " + std::to_string(producer); }
-  HandoffStats stats() const override { return {}; }
   int ready() override { return static_cast<int>(waiting_.size()); }
 
  private:
   struct Waiting {
     int producer;
-    std::uint32_t stripe;
     std::vector<std::byte> bytes;
   };
   std::deque<Waiting> waiting_;

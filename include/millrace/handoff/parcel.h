@@ -1,8 +1,6 @@
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -19,28 +17,17 @@ struct HandoffConfig {
   int slots = 4;                 // parcels between one producer and one trainer at any time, the held ones included
 };
 
-// What one side has seen so far.
-struct HandoffStats {
-  std::uint64_t parcels = 0;
-  std::uint64_t bytes = 0;
-  double stall_seconds = 0;  // spent waiting for the other side
-};
-
 // A received parcel, and the right to its slot: the producer may fill the slot again once this object is gone. Move
 // only; may be destroyed on any thread, also after its receiver.
 class Parcel {
  public:
   using Release = std::function<void()>;
-  Parcel(std::span<const std::byte> bytes, std::uint32_t stripe, int producer, Release release)
-      : bytes_(bytes), stripe_(stripe), producer_(producer), release_(std::move(release)) {}
+  Parcel(std::span<const std::byte> bytes, int producer, Release release)
+      : bytes_(bytes), producer_(producer), release_(std::move(release)) {}
   Parcel(Parcel&& other) noexcept
-      : bytes_(other.bytes_),
-        stripe_(other.stripe_),
-        producer_(other.producer_),
-        release_(std::exchange(other.release_, nullptr)) {}
+      : bytes_(other.bytes_), producer_(other.producer_), release_(std::exchange(other.release_, nullptr)) {}
   Parcel& operator=(Parcel&& other) noexcept {
     std::swap(bytes_, other.bytes_);
-    std::swap(stripe_, other.stripe_);
     std::swap(producer_, other.producer_);
     std::swap(release_, other.release_);
     return *this;
@@ -50,13 +37,11 @@ class Parcel {
   }
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  std::uint32_t stripe() const { return stripe_; }
   // Position of the sending producer in the receiver's list of producers.
   int producer() const { return producer_; }
 
  private:
   std::span<const std::byte> bytes_;
-  std::uint32_t stripe_;
   int producer_;
   Release release_;
 };

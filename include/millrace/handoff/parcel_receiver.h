@@ -32,7 +32,6 @@ class ParcelReceiver {
   // request_stop, then drops what still arrives until all producers have ended; Error(timeout) after `limit_seconds`.
   // Errors of producers are logged, not thrown. Parcels still held stay valid.
   virtual void finish(double limit_seconds = 600) = 0;
-  virtual HandoffStats stats() const = 0;
   // For messages: "the producer on rank 5".
   virtual std::string producer_name(int producer) const = 0;
   // Complete parcels that wait to be received.

@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,7 +20,7 @@ class ParcelSender {
 
   // Copies the parcel into a free slot and starts sending it; false when the trainer holds all slots, or when it
   // stopped.
-  virtual bool try_send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes) = 0;
+  virtual bool try_send(int trainer, std::span<const std::byte> bytes) = 0;
   // Moves pending messages along.
   virtual void poll() = 0;
   // True when this trainer wants nothing more; parcels for it are refused from now on.
@@ -32,22 +31,21 @@ class ParcelSender {
   // producer, which the trainers then throw. Between processes it waits up to `limit_seconds` for their answers, which
   // come with their polls, and so after a save; Error(timeout) after that.
   virtual void finish(const std::optional<Error>& error = std::nullopt, double limit_seconds = 4 * 3600) = 0;
-  virtual HandoffStats stats() const = 0;
 
   // Waits for a free slot. False when the trainer stopped or `leave` said so (asked every now and then); the parcel is
   // then not sent.
-  bool send(int trainer, std::uint32_t stripe, std::span<const std::byte> bytes,
-            const std::function<bool()>& leave = {});
+  bool send(int trainer, std::span<const std::byte> bytes, const std::function<bool()>& leave = {});
   bool all_stopped() const;
+  double stall_seconds() const { return stall_seconds_; }  // spent waiting for slots
 
  protected:
   explicit ParcelSender(int trainers) : trainers_(trainers) {}
   // Waits a moment, or until a slot of this trainer may be free.
   virtual void wait_for_slot(int trainer, Backoff& backoff) = 0;
-  virtual void add_stall(double seconds) = 0;
 
  private:
   int trainers_;
+  double stall_seconds_ = 0;
 };
 
 // Runs `produce`; the trainers are told what it throws before it goes on from here.

@@ -25,7 +25,7 @@ void run_sender(ParcelSender& sender, const HandoffBench& bench, const std::func
   const std::uint64_t total = std::uint64_t(bench.parcels) * (bench.runs + 1);
   for (std::uint64_t number = 0; number < total; ++number) {
     stamp(parcel, number);
-    if (!sender.send(0, 0, parcel, leave)) break;
+    if (!sender.send(0, parcel, leave)) break;
   }
   sender.finish();
 }
