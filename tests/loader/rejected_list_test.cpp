@@ -134,6 +134,7 @@ TEST_F(RejectedListTest, WhereNothingCanBeWrittenTheRunGoesOn) {
   auto list = this->list();
   list.add(row(0, 1));
   list.add(row(0, 2));
+  EXPECT_EQ(read_file(rejected), "in the way");
 }
 
 // Two passes with several threads, then a resumed one by the same rank: every bad row of the source once, the filtered

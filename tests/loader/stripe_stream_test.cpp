@@ -329,7 +329,11 @@ TEST(StripeStream, EndsWhileItsWorkersAreBusy) {
   const EpochOrder order(1, plan.stripes);
   for (int i = 0; i < 5; ++i) {
     StripeStream stream(order, source, small_images(), {.threads = 3, .block = 50});
-    for (std::uint32_t s = 0; s < 8; ++s) stream.add(s, {});
+    for (std::uint32_t s = 0; s < 8; ++s) {
+      stream.add(s, {});
+      for (int n = 0; n < 100; ++n) stream.expect(s);
+    }
+    ASSERT_TRUE(comes_true([&] { return stream.statistics().accepted > 0; }));  // of 800 that it goes on preparing
   }
 }
 
