@@ -1,12 +1,6 @@
 #include "millrace/comm/group.h"
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
-
 #include "group_backend.h"
-#include "millrace/comm/agree.h"
-#include "millrace/comm/fault.h"
-#include "millrace/comm/foreign_errors.h"
 
 namespace millrace {
 
@@ -80,48 +74,6 @@ Transfer Group::receiver(int from, int tag, std::span<std::byte> into, std::shar
 }
 Transfer Group::sender(int to, int tag, std::span<const std::byte> from) const {
   return backend_->sender(to, tag, from);
-}
-
-bool agree(const Group& group, bool ok) {
-  std::int64_t all_ok = ok;
-  group.all_reduce_min(std::span(&all_ok, 1));
-  return all_ok != 0;
-}
-
-void agree(const Group& group, const std::optional<Error>& error) {
-  if (agree(group, !error)) return;
-  const auto described =
-      error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint()} : nlohmann::json();
-  // Messages may quote file names of any bytes, so invalid UTF-8 must not throw here.
-  const auto all = group.all_gather_strings(described.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  for (int rank = 0; rank < group.size(); ++rank) {
-    const auto entry = nlohmann::json::parse(all[rank]);
-    if (entry.is_null()) continue;
-    // Rank 0 does what is done once for all, and what all do it does as well: naming it would tell nothing.
-    const std::string where = rank > 0 ? fmt::format("rank {}: ", rank) : "";
-    throw AgreedError({static_cast<Exit>(entry[0].get<int>()), where + entry[1].get<std::string>(), entry[2]}, group);
-  }
-}
-
-static ForeignError foreign_error = nullptr;
-
-void translate_foreign_errors(ForeignError translate) {
-  foreign_error = translate;
-}
-
-Error present_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::filesystem::filesystem_error& error) {
-    return {Exit::io, error.what()};
-  } catch (const std::exception& error) {
-    const auto known = foreign_error ? foreign_error() : std::nullopt;
-    if (known && known->exit() == Exit::timeout) fault::blame_this_rank();
-    if (known) return *known;
-    return bug(error.what());
-  }
 }
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "millrace/comm/group.h"
+#include "millrace/core/error.h"
 
 // Work that any rank may fail at, so that all continue or none.
 namespace millrace {
@@ -25,6 +26,11 @@ class RelayedError : public Error {
  public:
   using Error::Error;
 };
+
+// True on every rank when it was true on every rank. Decisions that ranks must share go through here first.
+bool agree(const Group& group, bool ok);
+// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank named.
+void agree(const Group& group, const std::optional<Error>& error);
 
 // The exception that is being handled, as an Error: one of the file system is of Exit::io, any other foreign one a bug.
 Error present_error();

@@ -62,9 +62,4 @@ class Group {
   std::shared_ptr<GroupBackend> backend_;
 };
 
-// True on every rank when it was true on every rank. Decisions that ranks must share go through here first.
-bool agree(const Group& group, bool ok);
-// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank named.
-void agree(const Group& group, const std::optional<Error>& error);
-
 }  // namespace millrace
