@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -35,12 +34,10 @@ struct Owner {
   std::int64_t renewals = 0;                 // counts up while the owner lives
 
   static Owner self() {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
     std::random_device random;
     return {fmt::format("{}-{:08x}", process_name(), random()),
             process_name(),
-            host,
+            host_name(),
             slurm::number("SLURM_JOB_ID").value_or(0),
             slurm::number("SLURM_RESTART_COUNT").value_or(0),
             slurm::number("SLURM_STEP_ID").value_or(0),

@@ -1,6 +1,5 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -11,6 +10,7 @@
 #include "millrace/comm/backoff.h"
 #include "millrace/comm/collectives.h"
 #include "millrace/comm/fault.h"
+#include "millrace/core/process_name.h"
 #include "wait_for_others.h"
 
 namespace millrace {
@@ -69,10 +69,9 @@ ncclDataType_t summable_type_of(Memory data) {
 }
 
 std::string place_of_gpu(int device) {
-  char bus_id[32] = {}, host[256] = {};
+  char bus_id[32] = {};
   check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device));
-  gethostname(host, sizeof host - 1);
-  return fmt::format("{} of {}", bus_id, host);
+  return fmt::format("{} of {}", bus_id, host_name());
 }
 
 // NCCL's own refusal would not say which ranks they are.

@@ -1,13 +1,13 @@
 #include "millrace/comm/world.h"
 
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 
 #include "millrace/core/log.h"
+#include "millrace/core/process_name.h"
 #include "mpi_group.h"
 #include "mpi_requests.h"
 
@@ -71,12 +71,6 @@ Group join_world() {
   return Group(MpiGroup(MPI_COMM_WORLD, std::make_shared<double>(default_limit_seconds)).duplicate());
 }
 
-std::string this_host() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 bool mpi_is_up() {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
@@ -89,7 +83,7 @@ bool mpi_is_up() {
 World::World()
     : uncaught_at_start_(std::uncaught_exceptions()),
       group_(join_world()),
-      hosts_(group_.all_gather_strings(this_host())) {
+      hosts_(group_.all_gather_strings(host_name())) {
   // By name, not by MPI_COMM_TYPE_SHARED: the same answer for every rank and every implementation.
   local_rank_ = static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), host()));
   local_size_ = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), host()));

@@ -17,15 +17,14 @@ namespace {
 // Where a process number means one process: a machine since it was started, and on it a container. A host's name would
 // not do, since containers and cloned machines share theirs.
 std::string read_place() {
-  char host[256] = {}, space[256] = {};
+  char space[256] = {};
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  if (boot.empty() || ::gethostname(host, sizeof host - 1) != 0 ||
-      ::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) {
+  if (boot.empty() || ::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) {
     std::random_device random;
     return fmt::format("{:08x}{:08x}", random(), random());
   }
-  return fmt::format("{:016x}", hash64(fmt::format("{}\n{}\n{}", boot, host, space)));
+  return fmt::format("{:016x}", hash64(fmt::format("{}\n{}\n{}", boot, host_name(), space)));
 }
 
 // Ended, but its parent has not asked how: in containers without an init that stays so.
@@ -42,6 +41,12 @@ const std::string& place() {
 }
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = "localhost";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
 
 std::string process_name() {
   return fmt::format("{}-{}", place(), ::getpid());

@@ -10,6 +10,7 @@
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace {
 namespace {
@@ -142,9 +143,8 @@ static std::int64_t second_of_new_file(const std::filesystem::path& folder) {
 
 TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step) {
   std::filesystem::create_directories(folder);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
-  file_.emplace(folder / fmt::format("events.out.tfevents.{}.{}.{}.0", second_of_new_file(folder), host, ::getpid()));
+  file_.emplace(folder /
+                fmt::format("events.out.tfevents.{}.{}.{}.0", second_of_new_file(folder), host_name(), ::getpid()));
   put(tensorboard_version_event(unix_seconds()));
   put(tensorboard_start_event(unix_seconds(), resumed_step + 1));
 }

@@ -1,7 +1,6 @@
 #include "run/deadline.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -10,6 +9,7 @@
 
 #include "millrace/comm/launch_rank.h"
 #include "millrace/core/leave.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace {
 
@@ -23,10 +23,8 @@ void Deadline::move(double seconds, std::string why) {
 }
 
 std::string this_process() {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   const auto rank = launch_rank();
-  return rank ? fmt::format("rank {} on {}", *rank, host) : host;
+  return rank ? fmt::format("rank {} on {}", *rank, host_name()) : host_name();
 }
 
 }  // namespace millrace
