@@ -86,7 +86,6 @@ World::World()
       hosts_(group_.all_gather_strings(host_name())) {
   // By name, not by MPI_COMM_TYPE_SHARED: the same answer for every rank and every implementation.
   local_rank_ = static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), host()));
-  local_size_ = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), host()));
 }
 
 World::~World() {

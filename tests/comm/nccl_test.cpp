@@ -104,8 +104,8 @@ class CudaCollectives : public testing::Test {
  protected:
   void SetUp() override {
     const auto& world = test_world();
-    if (gpus() < world.local_size()) {
-      GTEST_SKIP() << "NCCL needs a GPU for each of " << world.local_size() << " ranks; here are " << gpus();
+    if (gpus() < ranks_on_this_node()) {
+      GTEST_SKIP() << "NCCL needs a GPU for each of " << ranks_on_this_node() << " ranks; here are " << gpus();
     }
     check(cudaSetDevice(world.local_rank()));
     static const auto of_all_tests = make_device_collectives(world.group(), world.local_rank(), compute_stream);
@@ -283,7 +283,7 @@ TEST(CudaCollectivesAreNotMade, ForAGpuThatIsNotThere) {
 }
 
 TEST(CudaCollectivesAreNotMade, ForRanksThatShareAGpu) {
-  if (gpus() == 0 || test_world().local_size() < 2) GTEST_SKIP() << "needs two ranks and a GPU; here are " << gpus();
+  if (gpus() == 0 || ranks_on_this_node() < 2) GTEST_SKIP() << "needs two ranks and a GPU; here are " << gpus();
   const auto error = error_of_gpu(0);
   EXPECT_EQ(error.exit(), Exit::usage);
   EXPECT_NE(std::string(error.what()).find("ranks 0 and 1 share GPU"), std::string::npos) << error.what();

@@ -24,9 +24,8 @@ class World {
   const Group& group() const { return group_; }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
-  // Position among the ranks of this node, and how many these are.
+  // Position among the ranks of this node.
   int local_rank() const { return local_rank_; }
-  int local_size() const { return local_size_; }
   const std::string& host() const { return hosts_.at(rank()); }
   // Host name of every rank.
   const std::vector<std::string>& hosts() const { return hosts_; }
@@ -37,7 +36,7 @@ class World {
  private:
   int uncaught_at_start_;
   Group group_;
-  int local_rank_ = 0, local_size_ = 1;
+  int local_rank_ = 0;
   std::vector<std::string> hosts_;
 };
 
