@@ -58,10 +58,6 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
   for (const auto& batch : batches_) options_.text_encoder->check(batch.text, "data.validation");
 }
 
-ValidationLoss Validation::loss(const Group& trainers) {
-  return *loss(trainers, [] { return false; });
-}
-
 std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std::function<bool()>& gives_up) {
   const torch::NoGradGuard no_grad;
   const EvalMode eval_mode(*unet_);

@@ -51,11 +51,14 @@ std::vector<EncodedBatch> own_share() {
   }
 }
 
+ValidationLoss measure(Validation& validation) {
+  return validation.loss(test_world().group(), [] { return false; }).value();
+}
+
 double loss(UNet2DConditionModel& unet, int micro_batch, const ObjectiveConfig& objective,
             torch::Device device = torch::kCPU) {
-  return Validation(unet, schedule(), own_share(), options(micro_batch, objective, device))
-      .loss(test_world().group())
-      .mean;
+  Validation validation(unet, schedule(), own_share(), options(micro_batch, objective, device));
+  return measure(validation).mean;
 }
 
 // Timestep and loss of each sample.
@@ -96,7 +99,8 @@ TEST_P(ValidationOnDevice, IsTheMeanOverAllSamplesHoweverTheyAreSplit) {
 
 TEST(Validation, TellsTheMeanOfEachTenthOfTheTimesteps) {
   auto unet = test::make_small_unet();
-  const auto loss = Validation(unet, schedule(), own_share(), options(2, objective())).loss(test_world().group());
+  Validation validation(unet, schedule(), own_share(), options(2, objective()));
+  const auto loss = measure(validation);
   ASSERT_EQ(loss.by_timestep.size(), 10u);
   EXPECT_EQ(loss.by_timestep[0].name(), "0-99");
   EXPECT_EQ(loss.by_timestep[9].name(), "900-999");
@@ -129,7 +133,7 @@ TEST(Validation, IsGivenUpBeforeTheTurnAtWhichAllSaySo) {
   const auto whole = validation.loss(trainers, [&] { return ++asked < 0; });
   const std::map<int, int> turns = {{1, 10}, {2, 7}, {4, 4}};
   EXPECT_EQ(asked, turns.at(trainers.size()));
-  EXPECT_EQ(whole->mean, validation.loss(trainers).mean);
+  EXPECT_EQ(whole->mean, measure(validation).mean);
 }
 
 TEST(Validation, KnowsNeitherCaptionDropNorInputPerturbation) {
@@ -146,8 +150,8 @@ TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
   std::vector<torch::Tensor> before;
   for (const auto& parameter : unet->parameters()) before.push_back(parameter.detach().clone());
   Validation validation(unet, schedule(), own_share(), options(2, objective()));
-  const double first = validation.loss(test_world().group()).mean;
-  EXPECT_EQ(validation.loss(test_world().group()).mean, first);
+  const double first = measure(validation).mean;
+  EXPECT_EQ(measure(validation).mean, first);
   EXPECT_TRUE(unet->is_training());
   const auto parameters = unet->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -159,12 +163,12 @@ TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
 TEST(Validation, SeesTheWeightsOfTheMoment) {
   auto unet = test::make_small_unet();
   Validation validation(unet, schedule(), own_share(), options(2, objective()));
-  const double before = validation.loss(test_world().group()).mean;
+  const double before = measure(validation).mean;
   {
     const torch::NoGradGuard no_grad;
     for (auto& parameter : unet->parameters()) parameter.mul_(1.1);
   }
-  const double after = validation.loss(test_world().group()).mean;
+  const double after = measure(validation).mean;
   EXPECT_NE(after, before);
   const double expected = reference(unet);
   EXPECT_NEAR(after, expected, 1e-6 * expected);

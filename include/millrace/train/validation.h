@@ -37,9 +37,8 @@ class Validation {
 
   const Duration& every() const { return options_.every; }
   // With the U-Net's present weights, which it leaves as they are. Collective; every trainer takes as many turns as the
-  // one with the most samples, because where parameters are split each turn is collective.
-  ValidationLoss loss(const Group& trainers);
-  // The same, or nothing: `gives_up` is asked before each turn and must have the same answer on all trainers.
+  // one with the most samples, because where parameters are split each turn is collective. Nothing when `gives_up`,
+  // which is asked before each turn and must have the same answer on all trainers, says so.
   std::optional<ValidationLoss> loss(const Group& trainers, const std::function<bool()>& gives_up);
 
  private:
