@@ -151,7 +151,6 @@ struct StripeStream::Impl {
     const double seconds = watch.seconds();
     lock.lock();
     statistics.busy.read += seconds;
-    statistics.image_bytes += bytes;
     for (RowPtr& slot : slots) place_row(*stripe, std::move(slot));
     stripe->scheduled = false;
     stripe->read_to_end = ended;

@@ -29,7 +29,7 @@ struct StreamStatistics {
   double seconds = 0;       // of each thread
   TransformSeconds busy;    // of all threads; what is left of threads x seconds they had nothing to do
   double wait_seconds = 0;  // next() had to wait: the threads are the slower side
-  std::uint64_t rows = 0, accepted = 0, image_bytes = 0;
+  std::uint64_t rows = 0, accepted = 0;
 };
 
 // The stripes that one producer owns, read and transformed by a pool of threads as far as samples are expected: memory
