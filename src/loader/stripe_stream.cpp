@@ -30,13 +30,13 @@ std::size_t bytes_of(const RawRow& row) {
 
 // A row on its way to next().
 struct PendingRow {
-  StripeRow row;
+  StripeRow stripe_row;
   StripeCursor after;
   LedgerDelta skipped;  // rows before it that the filters dropped
   // Nothing while the row waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
   std::variant<std::monostate, TransformedSample, Rejected, std::exception_ptr> outcome;
 
-  bool pending() const { return !row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
+  bool is_waiting() const { return !stripe_row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
 };
 using RowPtr = std::unique_ptr<PendingRow>;
 
@@ -83,7 +83,7 @@ struct StripeStream::Impl {
   using StripePtr = std::shared_ptr<Stripe>;
   struct TransformJob {
     StripePtr stripe;
-    PendingRow* slot;
+    PendingRow* pending;
   };
 
   void work(std::stop_token stop) {
@@ -110,12 +110,12 @@ struct StripeStream::Impl {
     decltype(PendingRow::outcome) outcome;
     try {
       std::visit([&](auto&& result) { outcome = std::forward<decltype(result)>(result); },
-                 transform_sample(std::move(std::get<RawSample>(job.slot->row.row)), transforms, spent));
+                 transform_sample(std::move(std::get<RawSample>(job.pending->stripe_row.row)), transforms, spent));
     } catch (...) {
       outcome = std::current_exception();
     }
     const auto* const rejected = std::get_if<Rejected>(&outcome);
-    if (rejected) report_rejected(*rejected, job.slot->row.at.epoch);
+    if (rejected) report_rejected(*rejected, job.pending->stripe_row.at.epoch);
     lock.lock();
     statistics.busy.add(spent);
     if (rejected) {
@@ -123,7 +123,7 @@ struct StripeStream::Impl {
     } else {
       ++statistics.accepted;
     }
-    job.slot->outcome = std::move(outcome);
+    job.pending->outcome = std::move(outcome);
     schedule(job.stripe);
   }
 
@@ -131,35 +131,35 @@ struct StripeStream::Impl {
     const std::size_t most = std::min(room(*stripe), rows_per_read);
     lock.unlock();
     const Stopwatch watch;
-    std::vector<RowPtr> slots;
+    std::vector<RowPtr> rows;
     std::size_t bytes = 0;
     bool ended = false;
     try {
-      while (slots.size() < most && bytes < bytes_per_read && !ended) {
-        auto slot = std::make_unique<PendingRow>();
-        slot->row = stripe->reader.next();
-        bytes += bytes_of(slot->row.row);
-        ended = options.epochs && slot->row.epoch_ended && slot->row.at.epoch + 1 >= options.epochs;
-        if (!slot->row.epoch_ended) classify(*slot);
-        slots.push_back(std::move(slot));
+      while (rows.size() < most && bytes < bytes_per_read && !ended) {
+        auto pending = std::make_unique<PendingRow>();
+        pending->stripe_row = stripe->reader.next();
+        bytes += bytes_of(pending->stripe_row.row);
+        ended = options.epochs && pending->stripe_row.epoch_ended && pending->stripe_row.at.epoch + 1 >= options.epochs;
+        if (!pending->stripe_row.epoch_ended) classify(*pending);
+        rows.push_back(std::move(pending));
       }
     } catch (...) {
-      slots.push_back(std::make_unique<PendingRow>());
-      slots.back()->outcome = std::current_exception();
+      rows.push_back(std::make_unique<PendingRow>());
+      rows.back()->outcome = std::current_exception();
       ended = true;
     }
     const double seconds = watch.seconds();
     lock.lock();
     statistics.busy.read += seconds;
-    for (RowPtr& slot : slots) place_row(*stripe, std::move(slot));
+    for (RowPtr& pending : rows) place_row(*stripe, std::move(pending));
     stripe->scheduled = false;
     stripe->read_to_end = ended;
     schedule(stripe);
   }
 
   // What can be said of a row before a thread transforms it.
-  void classify(PendingRow& slot) const {
-    RawRow& row = slot.row.row;
+  void classify(PendingRow& pending) const {
+    RawRow& row = pending.stripe_row.row;
     if (auto* raw = std::get_if<RawSample>(&row)) {
       if (auto refusal = judge_metadata(*raw, transforms))
         row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
@@ -167,22 +167,22 @@ struct StripeStream::Impl {
       TransformedSample sample;
       sample.ref = std::move(encoded->ref);
       sample.encoding = std::move(encoded->encoding);
-      slot.outcome = std::move(sample);
+      pending.outcome = std::move(sample);
     }
-    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected, slot.row.at.epoch);
+    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected, pending.stripe_row.at.epoch);
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
-  void place_row(Stripe& stripe, RowPtr slot) {
-    auto& [at, split, epoch_ended, row] = slot->row;
-    if (std::holds_alternative<std::exception_ptr>(slot->outcome)) {  // the rest of the block will never be known
-      stripe.rows.push_back(std::move(slot));
+  void place_row(Stripe& stripe, RowPtr pending) {
+    auto& [at, split, epoch_ended, row] = pending->stripe_row;
+    if (std::holds_alternative<std::exception_ptr>(pending->outcome)) {  // the rest of the block will never be known
+      stripe.rows.push_back(std::move(pending));
       return;
     }
     if (epoch_ended) {
       close_block(stripe, {at.epoch + 1, 0, 0, 0});
-      slot->skipped = std::exchange(stripe.skipped, {});
-      stripe.rows.push_back(std::move(slot));
+      pending->skipped = std::exchange(stripe.skipped, {});
+      stripe.rows.push_back(std::move(pending));
       return;
     }
     ++statistics.rows;
@@ -191,10 +191,10 @@ struct StripeStream::Impl {
         stripe.skipped.add(split, at.row, rejected->reason, rejected->cached);
         return;
       }
-      slot->outcome = std::move(*rejected);
+      pending->outcome = std::move(*rejected);
     }
     const StripeCursor next{at.epoch, at.split, at.row + 1, 0};
-    stripe.block.push_back(std::move(slot));
+    stripe.block.push_back(std::move(pending));
     if (stripe.block.size() == options.block) close_block(stripe, next);
   }
 
@@ -226,12 +226,12 @@ struct StripeStream::Impl {
   // Has transformed and read what the stripe is expected to give.
   void schedule(const StripePtr& stripe) {
     for (; stripe->in_flight < stripe->expected && stripe->dispatched < stripe->rows.size(); ++stripe->dispatched) {
-      PendingRow& slot = *stripe->rows[stripe->dispatched];
-      if (slot.pending()) {
-        to_transform.push_back({stripe, &slot});
+      PendingRow& pending = *stripe->rows[stripe->dispatched];
+      if (pending.is_waiting()) {
+        to_transform.push_back({stripe, &pending});
         work_there.notify_one();
       }
-      stripe->in_flight += slot.pending() || std::holds_alternative<TransformedSample>(slot.outcome);
+      stripe->in_flight += pending.is_waiting() || std::holds_alternative<TransformedSample>(pending.outcome);
     }
     if (stripe->scheduled || stripe->read_to_end || room(*stripe) == 0) return;
     stripe->scheduled = true;
@@ -248,13 +248,13 @@ struct StripeStream::Impl {
   // Accounts for the rows before the next sample. Whether next() has to wait no longer: for that sample, for what
   // stopped a thread, or because all is read.
   bool pass_over_rejected(Stripe& stripe) {
-    while (!stripe.rows.empty() && !stripe.rows.front()->pending()) {
-      const PendingRow& slot = *stripe.rows.front();
-      const bool has_ended = slot.row.epoch_ended;
-      if (!has_ended && !std::holds_alternative<Rejected>(slot.outcome)) return true;
+    while (!stripe.rows.empty() && !stripe.rows.front()->is_waiting()) {
+      const PendingRow& pending = *stripe.rows.front();
+      const bool has_ended = pending.stripe_row.epoch_ended;
+      if (!has_ended && !std::holds_alternative<Rejected>(pending.outcome)) return true;
       const RowPtr passed = take_row(stripe);
       if (has_ended && !stripe.read_to_end)
-        stripe.empty_guard.end_epoch(passed->row.at.epoch, filter_watch ? &*filter_watch : nullptr);
+        stripe.empty_guard.end_epoch(passed->stripe_row.at.epoch, filter_watch ? &*filter_watch : nullptr);
     }
     return stripe.rows.empty() && stripe.read_to_end;
   }
@@ -262,27 +262,27 @@ struct StripeStream::Impl {
   // The next sample if it is ready.
   std::optional<TransformedSample> take(Stripe& stripe) {
     if (!pass_over_rejected(stripe) || stripe.rows.empty()) return std::nullopt;
-    const RowPtr slot = take_row(stripe);
-    if (const auto* failure = std::get_if<std::exception_ptr>(&slot->outcome)) std::rethrow_exception(*failure);
-    auto sample = std::move(std::get<TransformedSample>(slot->outcome));
-    sample.ref.after = slot->after;
+    const RowPtr pending = take_row(stripe);
+    if (const auto* failure = std::get_if<std::exception_ptr>(&pending->outcome)) std::rethrow_exception(*failure);
+    auto sample = std::move(std::get<TransformedSample>(pending->outcome));
+    sample.ref.after = pending->after;
     --stripe.in_flight;
     return sample;
   }
 
   RowPtr take_row(Stripe& stripe) {
-    RowPtr slot = std::move(stripe.rows.front());
+    RowPtr pending = std::move(stripe.rows.front());
     stripe.rows.pop_front();
     if (stripe.dispatched) --stripe.dispatched;
-    const auto& [at, split, epoch_ended, row] = slot->row;
-    for (const RowRun& run : slot->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
-    if (at.epoch == 0) stripe.delta.append(slot->skipped);
-    if (epoch_ended || std::holds_alternative<std::exception_ptr>(slot->outcome)) return slot;
-    const auto* const rejected = std::get_if<Rejected>(&slot->outcome);
+    const auto& [at, split, epoch_ended, row] = pending->stripe_row;
+    for (const RowRun& run : pending->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
+    if (at.epoch == 0) stripe.delta.append(pending->skipped);
+    if (epoch_ended || std::holds_alternative<std::exception_ptr>(pending->outcome)) return pending;
+    const auto* const rejected = std::get_if<Rejected>(&pending->outcome);
     const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
     stripe.empty_guard.count(reason, 1);
     if (at.epoch == 0) stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
-    return slot;
+    return pending;
   }
 
   StripePtr find(std::uint32_t number) const {
