@@ -8,8 +8,8 @@
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
+#include "output.h"
 #include "preflight/checks.h"
-#include "report.h"
 #include "run/session.h"
 
 namespace millrace {
@@ -28,7 +28,7 @@ constexpr double retry_seconds = 5;     // a run is patient with its storage, a 
   leave_within(leaving_seconds, Exit::timeout, "this rank waits for one that hangs");
   while (leaving.exchange(true) || !speaks) ::pause();
   const auto error = last_words();
-  report(error);
+  print_error(error);
   scratch.remove();
   ::_exit(static_cast<int>(error.exit()));
 }

@@ -5,7 +5,7 @@
 #include "command_line.h"
 #include "millrace/config/config.h"
 #include "millrace/core/error.h"
-#include "report.h"
+#include "output.h"
 
 namespace millrace {
 

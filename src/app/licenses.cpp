@@ -5,7 +5,7 @@
 #include <array>
 
 #include "millrace/nn/device.h"
-#include "report.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@
 #include "millrace/io/net/stream.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/torch_error.h"
-#include "report.h"
+#include "output.h"
 
 namespace millrace {
 namespace {
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
     return run({argv + 1, argv + argc});
   } catch (...) {
     const Error error = present_error();
-    if (!is_reported_by_another(error)) report(error);
+    if (!is_reported_by_another(error)) print_error(error);
     return static_cast<int>(error.exit());
   }
 }

@@ -12,7 +12,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/visible.h"
-#include "report.h"
+#include "output.h"
 
 namespace millrace::preflight {
 namespace {

@@ -6,7 +6,7 @@
 #include "millrace/core/units.h"
 #include "millrace/train/balance.h"
 #include "millrace/train/state_file.h"
-#include "report.h"
+#include "output.h"
 
 namespace millrace {
 namespace {

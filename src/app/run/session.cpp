@@ -18,7 +18,7 @@
 #include "millrace/loader/sources.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
-#include "report.h"
+#include "output.h"
 #include "run/deadline.h"
 #include "run/threads.h"
 
@@ -36,7 +36,7 @@ bool is_everybodys(const AgreedError& error, const World& world) {
 // One of those who agree speaks for all; the others wait until it has, since whoever aborts first ends it as well.
 void report_agreed(const AgreedError& error, const World& world) {
   if (error.group().rank() == 0) {
-    report(error);
+    print_error(error);
   } else {
     log::close_console();
     log::error("{}", error.what());
@@ -58,7 +58,7 @@ void wait_for_the_end(const RelayedError& error) {
 }
 
 void report_own(const Error& error, const World& world) {
-  report(error, world.size() == 1 ? "" : fmt::format("rank {} on {}", world.rank(), world.host()));
+  print_error(error, world.size() == 1 ? "" : fmt::format("rank {} on {}", world.rank(), world.host()));
 }
 
 int leave(const World& world, Exit exit, bool in_order) {

@@ -1,4 +1,4 @@
-#include "report.h"
+#include "output.h"
 
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ void check_out() {
     throw Error(Exit::io, "what stands on standard output is not whole: it could not be written");
 }
 
-void report(const Error& error, const std::string& who) {
+void print_error(const Error& error, const std::string& who) {
   log::progress("");
   log::close_console();
   log::error("{}", error.what());

@@ -22,7 +22,7 @@ void check_out();
 
 // The last words of a process: to the screen, and to this rank's log file where it is open. `who` says whose they are
 // ("rank 2 on node7") where it matters.
-void report(const Error& error, const std::string& who = {});
+void print_error(const Error& error, const std::string& who = {});
 
 // To stderr: keys that were typed and do nothing here; nothing where there are none.
 void report_unread(const std::vector<std::string>& keys);
