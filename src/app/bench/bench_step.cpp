@@ -25,7 +25,7 @@ struct Inputs {
   Upload moments, text;
 };
 
-struct StepSeconds {  // of its stages
+struct StageSeconds {
   double input = 0, forward = 0, backward = 0, update = 0;
 };
 
@@ -61,27 +61,27 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
 
   // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's: it is there
   // when the step begins, and the next one sets out when forward has been started.
-  const auto run_step = [&](const std::function<void(double StepSeconds::*stage)>& ended) {
+  const auto run_step = [&](const std::function<void(double StageSeconds::*stage)>& ended) {
     for (auto& key : keys) ++key.epoch;
     const auto step =
         make_step_input(inputs.moments.take(), inputs.text.take(), null_text, keys,
                         uniform_timesteps(keys, schedule.size()), vae.latent_scale(), schedule, c.objective, device);
     model.begin_gradients(1);
-    ended(&StepSeconds::input);
+    ended(&StageSeconds::input);
     const auto loss = diffusion_loss(predict(unet, step, dtype), step).mean();
     inputs = send_inputs();
-    ended(&StepSeconds::forward);
+    ended(&StageSeconds::forward);
     loss.backward();
-    ended(&StepSeconds::backward);
+    ended(&StageSeconds::backward);
     model.finish_gradients(1.0 / group.size());
     optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
-    ended(&StepSeconds::update);
+    ended(&StageSeconds::update);
   };
 
-  const auto run_whole_step = [&] { run_step([](double StepSeconds::*) {}); };
-  const auto run_stages = [&](StepSeconds& seconds) {
+  const auto run_whole_step = [&] { run_step([](double StageSeconds::*) {}); };
+  const auto run_stages = [&](StageSeconds& seconds) {
     Stopwatch watch;
-    run_step([&](double StepSeconds::*stage) {
+    run_step([&](double StageSeconds::*stage) {
       synchronize(device);
       seconds.*stage += watch.lap();
     });
@@ -95,7 +95,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
     synchronize(device);
     const double total = watch.lap();
     if (!measured) return;
-    StepSeconds seconds;  // of steps of their own, since each stage ends with waiting for the GPU
+    StageSeconds seconds;  // of steps of their own, since each stage ends with waiting for the GPU
     for (int i = 0; i < c.bench.steps; ++i) run_stages(seconds);
     figures.add("steps", "steps/s", c.bench.steps / total);
     figures.add("images", "images/s", c.bench.steps * c.micro_batch() * group.size() / total);
