@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-// What share of their time, 0..1, the stages of producers were at work or waited.
+// What share of their time, 0..1, the stages of producers were at work or waited. Metrics and benchmarks spell one of
+// them `tokenise`: names that are written to files stay.
 struct StageShares {
   double read = 0, decode = 0, transform = 0, tokenize = 0;  // of the reading threads
   double encode = 0, encode_wait = 0;                        // of the encoding thread; wait: for samples
