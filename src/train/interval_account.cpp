@@ -9,28 +9,35 @@
 
 namespace millrace {
 
+void IntervalAccount::Sums::add(const StepSeconds& seconds) {
+  ++steps;
+  step_seconds += seconds.step;
+  wait_seconds += seconds.samples.longest;
+}
+
+void IntervalAccount::Sums::tell(Metrics& metrics, int global_batch) const {
+  if (steps == 0) return;
+  const auto count = static_cast<double>(steps);
+  metrics.images_per_second = count * global_batch / step_seconds;
+  metrics.step_ms = 1000 * step_seconds / count;
+  metrics.data_wait_ms = 1000 * wait_seconds / count;
+}
+
 void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seconds) {
   ++steps_;
-  ++trained_steps_;
   if (std::isfinite(loss) && std::isfinite(grad_norm)) {
     ++finite_steps_;
     loss_ += loss;
     grad_norm_ += grad_norm;
   }
-  step_seconds_ += seconds.step;
-  wait_seconds_ += seconds.samples.longest;
-  const auto taken = taken_++;
-  if (taken > 0) {
-    ++own_steps_;
-    own_seconds_ += seconds.own();
+  interval_.add(seconds);
+  if (first_.steps == 0) {
+    first_.add(seconds);
+    return;
   }
-  if (taken == 1) {
-    all_steps_ = 0;
-    all_step_seconds_ = all_wait_seconds_ = 0;
-  }
-  ++all_steps_;
-  all_step_seconds_ += seconds.step;
-  all_wait_seconds_ += seconds.samples.longest;
+  later_.add(seconds);
+  ++own_steps_;
+  own_seconds_ += seconds.own();
 }
 
 Metrics IntervalAccount::take(const RunState& state, double lr) {
@@ -48,12 +55,7 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.loss = finite_steps_ ? loss_ / static_cast<double>(finite_steps_) : std::nan("");
   m.grad_norm = finite_steps_ ? grad_norm_ / static_cast<double>(finite_steps_) : std::nan("");
   m.lr = lr;
-  if (trained_steps_ > 0) {
-    const auto steps = static_cast<double>(trained_steps_);
-    m.images_per_second = steps * context_.config.batch.global / step_seconds_;
-    m.step_ms = 1000 * step_seconds_ / steps;
-    m.data_wait_ms = 1000 * wait_seconds_ / steps;
-  }
+  interval_.tell(m, context_.config.batch.global);
   m.straggler = slowest.ratio;
   m.slowest_rank = context_.trainer_ranks.at(slowest.place).rank;
   m.validation = std::exchange(validation_, std::nullopt);
@@ -65,8 +67,9 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   totals_.grad_norm = m.grad_norm;
   totals_.lr = m.lr;
   totals_.memory_gib = memory;
-  steps_ = trained_steps_ = finite_steps_ = own_steps_ = 0;
-  loss_ = grad_norm_ = step_seconds_ = wait_seconds_ = own_seconds_ = 0;
+  interval_ = {};
+  steps_ = finite_steps_ = own_steps_ = 0;
+  loss_ = grad_norm_ = own_seconds_ = 0;
   return m;
 }
 
@@ -76,12 +79,7 @@ Metrics IntervalAccount::totals(const RunState& state) const {
   totals.samples = state.samples;
   totals.skipped = state.skipped;
   totals.elapsed_seconds = state.seconds;
-  if (all_step_seconds_ > 0) {
-    const auto steps = static_cast<double>(all_steps_);
-    totals.images_per_second = steps * context_.config.batch.global / all_step_seconds_;
-    totals.step_ms = 1000 * all_step_seconds_ / steps;
-    totals.data_wait_ms = 1000 * all_wait_seconds_ / steps;
-  }
+  (later_.steps > 0 ? later_ : first_).tell(totals, context_.config.batch.global);
   return totals;
 }
 

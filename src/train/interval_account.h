@@ -39,6 +39,16 @@ class IntervalAccount {
   Metrics totals(const RunState& state) const;
 
  private:
+  // Over steps that were trained.
+  struct Sums {
+    std::int64_t steps = 0;
+    double step_seconds = 0, wait_seconds = 0;
+
+    void add(const StepSeconds& seconds);
+    // Their means, where there are some.
+    void tell(Metrics& metrics, int global_batch) const;
+  };
+
   std::vector<double> own_seconds() const;
   const GpuUse& look_at_gpus();
 
@@ -49,16 +59,17 @@ class IntervalAccount {
   GpuUse gpu_before_;  // this trainer's, at the last line
   GpuUse gpu_;         // of all trainers, in the last interval in which something was seen
 
-  std::int64_t steps_ = 0, trained_steps_ = 0, finite_steps_ = 0;
-  double loss_ = 0, grad_norm_ = 0, step_seconds_ = 0, wait_seconds_ = 0;
-  std::int64_t own_steps_ = 0;  // all but the first one of this process, which may compile and tune
+  // Since the last line.
+  std::int64_t steps_ = 0, finite_steps_ = 0;  // with those that were left out; those whose loss and norm are summed
+  double loss_ = 0, grad_norm_ = 0;
+  Sums interval_;
+  std::int64_t own_steps_ = 0;  // all but the first one of this process
   double own_seconds_ = 0;      // in these
   std::optional<ValidationLosses> validation_;
 
-  std::int64_t taken_ = 0;  // by this process, of those that were trained
-  // Over all its steps but the first, which also waits for the first samples, unless there is no other.
-  std::int64_t all_steps_ = 0;
-  double all_step_seconds_ = 0, all_wait_seconds_ = 0;
+  // Of this process. Its first step may compile and tune, and waits for the first samples: it counts only while it is
+  // the only one.
+  Sums first_, later_;
   Metrics totals_;
 };
 
