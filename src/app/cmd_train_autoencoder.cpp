@@ -1,5 +1,4 @@
 // train-autoencoder: the VAE on the images themselves, data-parallel, by the same loop as the U-Net.
-#include <cmath>
 #include <filesystem>
 
 #include "app_config.h"

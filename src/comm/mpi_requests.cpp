@@ -1,7 +1,6 @@
 #include "mpi_requests.h"
 
 #include <atomic>
-#include <string>
 
 #include "millrace/core/error.h"
 #include "wait_for_others.h"

@@ -3,7 +3,6 @@
 
 #include <mutex>
 #include <span>
-#include <string_view>
 
 namespace millrace {
 

@@ -5,7 +5,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <boost/log/core.hpp>
 #include <boost/log/expressions/formatter.hpp>
 #include <boost/log/keywords/severity.hpp>

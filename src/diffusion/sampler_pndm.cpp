@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "millrace/core/error.h"
 #include "samplers.h"
 

@@ -7,6 +7,7 @@
 #include "millrace/config/config.h"
 #include "millrace/core/hash.h"
 #include "millrace/io/weights.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "millrace/comm/group.h"

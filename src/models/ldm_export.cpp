@@ -4,7 +4,6 @@
 #include <torch/utils.h>
 
 #include <charconv>
-#include <span>
 #include <utility>
 
 #include "millrace/core/error.h"

@@ -1,8 +1,6 @@
 #include "millrace/models/presets.h"
 
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
-#include "millrace/core/log.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/weights.h"

@@ -1,7 +1,5 @@
 #include "millrace/models/unet_cost.h"
 
-#include <utility>
-
 #include "memory_tape.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/fused.h"

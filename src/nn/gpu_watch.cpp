@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "device_gpu.h"
 #include "millrace/core/stopwatch.h"

@@ -4,9 +4,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "millrace/core/error.h"
-#include "millrace/encode/encoder.h"
-
 namespace millrace {
 
 BatchReceiver::BatchReceiver(ParcelReceiver& receiver, const std::map<std::uint32_t, int>& producer_of,

@@ -1,5 +1,4 @@
 #pragma once
-#include <map>
 #include <string>
 
 #include "run_table.h"

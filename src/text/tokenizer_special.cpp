@@ -1,6 +1,5 @@
 #include "tokenizer_special.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"

@@ -1,15 +1,13 @@
 #include "millrace/train/tensorboard.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstring>
 
 #include "millrace/core/clock.h"
-#include "millrace/core/error.h"
-#include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
 
 namespace millrace {

@@ -1,9 +1,7 @@
 #pragma once
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <set>

@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "millrace/config/config.h"
 #include "millrace/dataset/sample.h"

@@ -8,7 +8,6 @@
 #include "millrace/encode/encoder.h"
 #include "millrace/image/transform.h"
 #include "millrace/models/pipeline_folder.h"
-#include "millrace/nn/device.h"
 #include "millrace/text/tokenizer.h"
 
 namespace millrace {

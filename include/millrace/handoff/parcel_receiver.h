@@ -1,9 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "millrace/comm/group.h"

@@ -1,7 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <string>
-
 #include "millrace/config/config.h"
 #include "millrace/core/philox.h"
 #include "millrace/image/image.h"

@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "millrace/dataset/sample.h"
 #include "millrace/dataset/source.h"

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "millrace/diffusion/latent_scale.h"
 #include "millrace/models/vae_blocks.h"

@@ -1,13 +1,9 @@
 #pragma once
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "millrace/diffusion/scheduler_config.h"
 #include "millrace/models/autoencoder_kl.h"

@@ -1,7 +1,6 @@
 #pragma once
 #include <torch/nn/module.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>

@@ -2,7 +2,6 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"

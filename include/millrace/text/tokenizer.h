@@ -1,9 +1,7 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 

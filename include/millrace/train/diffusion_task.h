@@ -1,6 +1,5 @@
 #pragma once
 #include <exception>
-#include <memory>
 #include <optional>
 
 #include "millrace/diffusion/objective.h"

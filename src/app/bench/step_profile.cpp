@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "millrace/core/error.h"

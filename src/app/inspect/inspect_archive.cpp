@@ -1,5 +1,4 @@
 // Archives, tables and lists: fields and rows, and of those with images what training would find in them.
-#include <algorithm>
 #include <array>
 #include <span>
 

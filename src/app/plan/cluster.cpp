@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <optional>
 
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"

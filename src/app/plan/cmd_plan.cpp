@@ -1,7 +1,6 @@
 // plan: what a run will need, reach and cost, before there is a machine.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "command.h"

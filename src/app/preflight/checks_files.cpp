@@ -1,7 +1,6 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <set>
 #include <thread>
 
 #include "millrace/core/files.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "millrace/core/clock.h"
 #include "preflight/checks.h"

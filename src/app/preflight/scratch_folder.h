@@ -1,7 +1,6 @@
 #pragma once
 #include <filesystem>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace millrace::preflight {

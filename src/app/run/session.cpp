@@ -13,7 +13,6 @@
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
-#include "millrace/dataset/source.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sources.h"
 #include "millrace/nn/device.h"
