@@ -110,7 +110,7 @@ tell_ranks() {
 # NOTE [The end of the time] Whatever the ranks hang in, a save or the queue for their step, or this script, which cannot be interrupted
 # while it looks at storage that hangs: the job goes back before Slurm ends it for good. Who sees to that reads and writes nothing.
 
-# mind_the_clock LEAD [PROCESS]: gives the job back LEAD seconds before its time ends, or at half of a shorter rest; not if PROCESS has
+# mind_the_clock LEAD PROCESS: gives the job back LEAD seconds before its time ends, or at half of a shorter rest; not if PROCESS has
 # ended by then.
 mind_the_clock() {
   local lead=$1 now end
@@ -120,7 +120,7 @@ mind_the_clock() {
   if ((MILLRACE_END_TIME - now < 2 * lead)); then lead=$(((MILLRACE_END_TIME - now) / 2)); fi
   while end=$MILLRACE_END_TIME; do
     while ((now < end - lead)); do
-      if [[ -n ${2:-} ]] && ! kill -0 "$2" 2> /dev/null; then return; fi
+      kill -0 "$2" 2> /dev/null || return
       sleep 5
       printf -v now '%(%s)T' -1
     done
@@ -136,7 +136,7 @@ mind_the_clock() {
 # minute before.
 start_clock() {
   if [[ -z $clock_pid ]]; then
-    mind_the_clock 10 &
+    mind_the_clock 10 $$ &
     clock_pid=$!
   fi
 }
@@ -358,6 +358,8 @@ launch() {
   step_pid=""
 }
 
+stop_clock() { if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi; }
+
 # NOTE [A dead batch host] When the node dies on which this script runs, a job with --no-kill stays RUNNING on the others with
 # nobody in it, up to its time limit. So a small step on the last node looks whether this node still belongs to the job, and
 # gives the job back to the queue if not. Signals to the steps are not meant for it.
@@ -383,7 +385,7 @@ start_watch() {
 clean_up() {
   rm -rf "$scratch"
   if [[ -n $watch_pid ]]; then kill "$watch_pid" 2> /dev/null; fi  # to srun, which ends the step at once
-  if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi
+  stop_clock
 }
 
 # still_ours: that the job runs; false where Slurm's controller does not answer. A job that Slurm is ending for another reason (a
@@ -419,6 +421,7 @@ give_back() {
 leave() {
   trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
   give_back "$1"
+  stop_clock
   rm -rf "$scratch"
   exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
 }

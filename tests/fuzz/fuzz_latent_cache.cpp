@@ -54,14 +54,14 @@ Cache& cache() {
 void load_rows() {
   const CachedArchive rows(cache().folder, cache().archive, cache().shape);
   CachedArchive::Opened opened;
-  for (std::uint64_t row = 0; row < 8; ++row) {
-    const auto* place = rows.find(row);
-    if (!place || place->rejected()) continue;
-    (void)rows.non_finite(*place);
-    const EncodedSample sample = rows.load(*place, opened);
-    if (sample.encoding.moments.size() != 18 || sample.encoding.text.size() != 20 || sample.ref.id.empty())
-      std::abort();
-  }
+  for (std::uint64_t row = 0; row < 8; ++row)
+    for (const auto& place : rows.find(row)) {
+      if (place.rejected()) continue;
+      (void)rows.non_finite(place);
+      const EncodedSample sample = rows.load(place, opened);
+      if (sample.encoding.moments.size() != 18 || sample.encoding.text.size() != 20 || sample.ref.id.empty())
+        std::abort();
+    }
 }
 
 template <class Read>

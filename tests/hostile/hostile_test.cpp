@@ -261,7 +261,8 @@ class HostileCache : public testing::Test {
       const CachedArchive rows(cache, archive, read_cache_description(cache).shape);
       CachedArchive::Opened opened;
       for (std::uint64_t row = 0; row < 8; ++row)
-        if (const auto* place = rows.find(row); place && !place->rejected()) (void)rows.load(*place, opened);
+        for (const auto& place : rows.find(row))
+          if (!place.rejected()) (void)rows.load(place, opened);
       (void)make_latent_manifest(cache, {});
     } catch (const Error& error) {
       problems += error.what();
