@@ -38,5 +38,6 @@ start_from_phase1() (
   done
   { [[ -d $made/unet ]] && echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
+  rm -rf "$start".tmp-*  # of jobs that were ended in the middle
   say "the U-Net starts from $checkpoint, everything else from $pipeline"
 )

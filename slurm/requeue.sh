@@ -11,7 +11,7 @@ supervisor=requeue
 here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
 # shellcheck source=slurm/outcome.sh
 source "$here/outcome.sh"
-step_pid="" watch_pid="" clock_pid="" scratch=""
+step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch=""
 unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what this script has
 unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
@@ -128,17 +128,17 @@ mind_the_clock() {
     if ((MILLRACE_END_TIME <= end)); then break; fi  # else somebody has given it more
   done
   if taken; then return; fi
+  kill -ALRM $$  # the end of the time is no preemption
   say "back to the queue: the ranks do not leave" &  # the log may be on that storage, too
   give_back requeue
 }
 
-# With the launch for which it is first known when the time ends. A lead of 10 s: ranks that nobody tells stop by themselves half a
-# minute before.
+# From the start of the script, and with a launch where no end was known before. A lead of 10 s: ranks that nobody tells stop by
+# themselves half a minute before.
 start_clock() {
-  if [[ -z $clock_pid ]]; then
-    mind_the_clock 10 $$ &
-    clock_pid=$!
-  fi
+  if [[ -n $clock_pid ]] && kill -0 "$clock_pid" 2> /dev/null; then return; fi
+  mind_the_clock 10 $$ &
+  clock_pid=$!
 }
 
 # The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
@@ -438,6 +438,7 @@ taken() {
 
 # The next start is none to count: who is preempted often has not asked for too little time.
 forgive_next_start() {
+  if ((time_is_up)); then return; fi
   known_start=$((${SLURM_RESTART_COUNT:-0} + 1))
   count nothing || true
 }
@@ -497,6 +498,7 @@ follow_verdict() {
       if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
       # Settings that this job has run with, on nodes that may not be what they were.
       if ((person_code != 2 || !worked)) || ! lost_a_node; then die "$person_code" "a person has to look at this: no restart"; fi
+      need_nodes
       may_restart || exit 1
       ;;
     requeue) requeue_job "stopped in order${told:+ after $told}" ;;
@@ -508,6 +510,10 @@ follow_verdict() {
     may_restart || exit 1
   fi
   end_leaked_steps
+}
+
+need_nodes() {
+  if ((${#nodes[@]} < min_nodes || ${#nodes[@]} == 0)); then requeue_job "${#nodes[@]} good nodes are too few"; fi
 }
 
 # Whether drop_nodes finds one to do without.
@@ -574,10 +580,10 @@ supervise() {
     follow_verdict
     if [[ -n ${SLURM_HET_SIZE:-} ]]; then
       if [[ -n `nodes_in_state 'down|fail|.*\*$'` ]]; then requeue_job "a node is down"; fi  # nobody is asked
-    else
+    elif [[ $what != person ]]; then
       drop_nodes
+      need_nodes
     fi
-    if ((${#nodes[@]} < min_nodes || ${#nodes[@]} == 0)); then requeue_job "${#nodes[@]} good nodes are too few"; fi
   done
 }
 
@@ -586,6 +592,8 @@ for signal in TERM USR1 USR2; do
   # shellcheck disable=SC2064  # expanded now
   trap "tell $signal" "$signal"
 done
+trap 'time_is_up=1; tell ALRM' ALRM  # of mind_the_clock
 refuse_array
 forget_foreign_numbers
+runs_once ${MILLRACE_COMMAND:+"$MILLRACE_COMMAND"} "$@" || start_clock
 if [[ -z ${MILLRACE:-} ]]; then find_program; fi

@@ -180,12 +180,12 @@ void LatentFileWriter::publish() {
   file_.reset();
   info_.bytes = written.bytes;
   info_.digest = written.digest;
+  const auto description = fs::path(info_.path).replace_extension(".json");
   try {
-    write_file_atomically(fs::path(info_.path).replace_extension(".json"),
-                          to_json(info_).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    write_file_atomically(description, to_json(info_).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (...) {
     std::error_code ignored;
-    fs::remove(info_.path, ignored);  // nobody would ever look at it
+    if (!fs::exists(description, ignored)) fs::remove(info_.path, ignored);  // nobody would ever look at it
     throw;
   }
 }

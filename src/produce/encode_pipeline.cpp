@@ -82,28 +82,34 @@ void check_resolution(const std::string& cache, const EncodingShape& shape, cons
   const auto factor = AutoencoderKLConfig::from_json(pipeline.config("vae")).factor();
   const auto height = factor * shape.moments[1], width = factor * shape.moments[2];
   if (height == config.transform.resolution && width == config.transform.resolution) return;
-  throw Error(Exit::usage,
-              fmt::format("transform.resolution: {}, but {} holds latents of {} x {} pixels",
-                          config.transform.resolution, cache, width, height),
-              fmt::format("set transform.resolution={}, or choose a cache that was made at {}", width,
-                          config.transform.resolution));
+  throw Error(
+      Exit::usage,
+      fmt::format("transform.resolution: {}, but {} holds latents of {} x {} pixels", config.transform.resolution,
+                  cache, width, height),
+      fmt::format("set transform.resolution={} (a run that has begun wants checkpoint.allow_changes=true with it), or "
+                  "choose a cache that was made at {}",
+                  width, config.transform.resolution));
 }
 
 // A complete cache has its rows and captions already: another choice of them would have no effect.
 void check_choice_of_rows(const std::string& cache, const json& made_with, const SourceConfig& source) {
   const json wanted = source_fingerprint(source), defaults = source_fingerprint({});
-  const json before = made_with.value("data.train", defaults);
-  json after = before;
+  json before = made_with.value("data.train", defaults), after = before;
   if (wanted.at("filters") != defaults.at("filters")) after["filters"] = wanted.at("filters");
   if (wanted.at("idx_to_prompt") != defaults.at("idx_to_prompt")) after["idx_to_prompt"] = wanted.at("idx_to_prompt");
   for (const auto& [column, name] : wanted.at("columns").items())
     if (name != defaults.at("columns").at(column)) after["columns"][column] = name;
-  const auto differences = fingerprint_differences(before, after);
+  for (json* keys : {&before, &after})
+    if (keys->at("filters").empty()) keys->erase("filters");
+  const auto differences =
+      fingerprint_differences(json::object({{source.section, before}}), json::object({{source.section, after}}));
   if (differences.empty()) return;
-  throw Error(Exit::usage,
-              fmt::format("{}: the latents in {} were chosen in another way:\n  {}", source.section, cache,
-                          fmt::join(differences, "\n  ")),
-              "leave these keys out, or make another cache with them");
+  throw Error(
+      Exit::usage,
+      fmt::format("{}: the latents in {} were chosen in another way:\n  {}", source.section, cache,
+                  fmt::join(differences, "\n  ")),
+      "leave these keys out (a run that has begun wants checkpoint.allow_changes=true with it), or make another "
+      "cache with them");
 }
 
 // Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.

@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/dataset/table.h"
 
 namespace millrace {
 
@@ -58,10 +59,15 @@ static TrainConfig config_of(const nlohmann::json& identity) {
 }
 
 // Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
-// Behind addresses none has a size; of encodings, names and sizes are those of the images they were made from.
+// Behind addresses none has a size; a list's is not that of its images, and of encodings, names and sizes are those of
+// the images they were made from.
 static bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
-  return config_of(identity).data.train.type != SourceConfig::Type::latents &&
-         std::ranges::all_of(archives.archives, [](const Archive& archive) { return archive.bytes > 0; });
+  const auto source = config_of(identity).data.train;
+  if (source.type == SourceConfig::Type::latents) return false;
+  return std::ranges::all_of(archives.archives, [&](const Archive& archive) {
+    const bool holds_images = !is_table(archive.path) || (archive.path.ends_with(".parquet") && !source.columns.image);
+    return archive.bytes > 0 && holds_images;
+  });
 }
 
 // What made another digest of the data than `before`, in words.
