@@ -230,11 +230,11 @@ TEST(ListSource, ABreakCostsNothingThatComesBeforeIt) {
   TempFolder folder;
   std::string csv = "path,caption,id\n", jsonl;
   for (int row = 0; row < 4000; ++row) {
-    const auto number =
-        fmt::format("{:x}", static_cast<std::uint64_t>(row + 1) * 0x9E3779B97F4A7C15u);  // hardly compresses
-    csv += fmt::format("{}.jpg,{},k{}\n", number, number, row % 1000);
-    if (row < 900)
-      jsonl += fmt::format("{{\"path\": \"{}.jpg\", \"caption\": \"{}\", \"id\": {}}}\n", number, number, row);
+    std::string text;  // which hardly compresses
+    for (std::uint64_t word = 1; word <= 16; ++word)
+      text += fmt::format("{:x}", (16u * row + word) * 0x9E3779B97F4A7C15u);
+    csv += fmt::format("{}.jpg,{},k{}\n", row, text, row % 1000);
+    if (row < 900) jsonl += fmt::format("{{\"path\": \"{}.jpg\", \"caption\": \"{}\", \"id\": {}}}\n", row, text, row);
   }
   const auto cut = [&](const std::string& name, const std::string& text) {
     folder.write(name, text);
@@ -251,7 +251,7 @@ TEST(ListSource, ABreakCostsNothingThatComesBeforeIt) {
     const auto source = make_source(config, manifest, 64);
     for (const std::uint32_t archive : {0u, 1u}) {
       const auto rows = rows_of(*source, {archive, 0, 1});
-      EXPECT_GT(rows.size(), archive == 0 ? 3000u : 600u) << key;
+      EXPECT_GT(rows.size(), archive == 0 ? 3300u : 500u) << key;  // but for the last piece that is unpacked
       EXPECT_THAT(rows.back(), HasSubstr("archive_error")) << key;
       EXPECT_EQ(std::ranges::count_if(rows, [](const auto& row) { return row.ends_with(":archive_error"); }), 1) << key;
     }

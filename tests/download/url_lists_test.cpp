@@ -119,17 +119,18 @@ TEST(UrlLists, ParquetBringsTypesAndLeavesBinaryColumns) {
 TEST(UrlLists, WhatIsMissingIsNamed) {
   const TempDir dir;
   dir.write("a.csv", "link\nx\n");
-  const auto message = [](const DownloadConfig& config) {
+  const auto message = [](const DownloadConfig& config, Exit exit = Exit::io) {
     try {
       UrlLists(config).read();
     } catch (const Error& error) {
-      EXPECT_EQ(error.exit(), Exit::io);
+      EXPECT_EQ(error.exit(), exit);
       return std::string(error.what()) + " / " + error.hint();
     }
     return std::string("no error");
   };
-  EXPECT_NE(message(config_of({(dir / "a.csv").string()})).find("download.columns.url; the columns are link"),
-            std::string::npos);
+  EXPECT_NE(
+      message(config_of({(dir / "a.csv").string()}), Exit::usage).find("download.columns.url; the columns are link"),
+      std::string::npos);
   EXPECT_NE(message(config_of({(dir / "b.csv").string()})).find("b.csv"), std::string::npos);
   EXPECT_NE(message(config_of({"https://example.org/list.csv"})).find("no file"), std::string::npos);
   fs::create_directory(dir / "empty");
