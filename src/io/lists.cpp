@@ -165,7 +165,8 @@ class ListReader::Impl {
       : path_(path), format_(format_of(path)), text_(path), records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
     if (format_ == ListFormat::txt) schema_ = {"url"};
     if (format_ == ListFormat::csv || format_ == ListFormat::tsv) records_.next(schema_);
-    chosen_ = columns.empty() ? schema() : std::move(columns);
+    chosen_ = std::move(columns);
+    if (chosen_.empty()) chosen_ = schema();
     if (format_ == ListFormat::jsonl) return;
     for (const std::string& name : chosen_) positions_.push_back(position_of(name, path));
   }
