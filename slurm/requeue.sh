@@ -5,7 +5,8 @@
 # Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES and MILLRACE_MAX_REQUEUES
 # (3 restarts, 10 requeues in a row without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue),
 # MILLRACE_RESTART_DELAY (10 s), MILLRACE_STORAGE_PAUSES ("30 120 480" s: the same after 74, growing; then back to the queue),
-# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
+# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix),
+# MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
 here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
@@ -140,6 +141,7 @@ start_clock() {
   mind_the_clock 10 $$ &
   clock_pid=$!
 }
+stop_clock() { if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi; }
 
 # The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
 nodes_of_job() {
@@ -357,8 +359,6 @@ launch() {
   code=$?
   step_pid=""
 }
-
-stop_clock() { if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi; }
 
 # NOTE [A dead batch host] When the node dies on which this script runs, a job with --no-kill stays RUNNING on the others with
 # nobody in it, up to its time limit. So a small step on the last node looks whether this node still belongs to the job, and

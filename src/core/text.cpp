@@ -69,4 +69,9 @@ std::string valid_utf8(std::string_view bytes) {
   return text;
 }
 
+std::string without_nul(std::string text) {
+  for (std::size_t nul; (nul = text.find('\0')) != text.npos;) text.replace(nul, 1, "\uFFFD");
+  return text;
+}
+
 }  // namespace millrace

@@ -52,13 +52,6 @@ json json_of(const Cell& cell) {
   return std::clamp(*real, -largest, largest);
 }
 
-// A key as ids have it: text without NUL, at which it would end in a latent file.
-std::string key_in_id(const std::string& cell) {
-  std::string key = valid_utf8(cell);
-  for (std::size_t nul; (nul = key.find('\0')) != key.npos;) key.replace(nul, 1, "\uFFFD");
-  return key;
-}
-
 // One split of a file from one of its rows on.
 class TableReader final : public SplitReader {
  public:
@@ -111,7 +104,7 @@ class TableReader final : public SplitReader {
     const auto key = columns_.has_key ? text_of(cells[columns_.key()]) : std::nullopt;
     if (!key) return name_row(archive_, fmt::to_string(row));
     const auto repeated = repeated_.find(row);
-    return name_row(archive_, key_in_id(*key), repeated == repeated_.end() ? 1 : repeated->second);
+    return name_row(archive_, without_nul(valid_utf8(*key)), repeated == repeated_.end() ? 1 : repeated->second);
   }
 
   // A JSON object of the columns that filters ask for, as a tar's json member would hold it.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -240,7 +241,7 @@ void Hdf5Writer::append_text(const std::string& name, std::span<const std::strin
   std::vector<std::string> clean(rows.begin(), rows.end());
   std::vector<const char*> pointers;
   for (std::string& text : clean) {
-    for (std::size_t nul; (nul = text.find('\0')) != text.npos;) text.replace(nul, 1, "\xEF\xBF\xBD");
+    text = without_nul(std::move(text));
     pointers.push_back(text.c_str());
   }
   impl_->append(impl_->datasets.at(name), rows.size(), pointers.data());

@@ -17,5 +17,7 @@ std::string_view take_until(std::string_view& text, char mark);
 // The bytes as well-formed UTF-8. U+FFFD stands for each byte that begins no character, and for the whole of a
 // character that was cut short: what ICU and Python's errors="replace" do.
 std::string valid_utf8(std::string_view bytes);
+// U+FFFD for each NUL, at which text ends for C libraries.
+std::string without_nul(std::string text);
 
 }  // namespace millrace
