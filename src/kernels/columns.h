@@ -1,7 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <initializer_list>
 
 #include "frame.h"
 #include "millrace/kernels/element.h"
@@ -9,8 +9,10 @@
 // Before a loop over rows: a GPU thread waits for the loads of several rows together.
 #if defined(__CUDA_ARCH__)
 #define MILLRACE_UNROLL_ROWS _Pragma("unroll 4")
+#define MILLRACE_UNROLL_ALL _Pragma("unroll")  // so that an array that the loop indexes may lie in registers
 #else
 #define MILLRACE_UNROLL_ROWS
+#define MILLRACE_UNROLL_ALL
 #endif
 
 namespace millrace::kernels {
@@ -40,6 +42,24 @@ struct Columns {
   }
 };
 
+inline constexpr int rows_in_flight = 2;  // whose loads a thread waits for together
+
+// use(row, load_row(row)) for the rows of a place. The loads of several rows come before the first use, which a
+// compiler cannot do by itself where `use` writes: it does not know that it writes elsewhere.
+template <class LoadRow, class Use>
+MILLRACE_HOST_DEVICE void through_rows(const Columns::Place& place, int row_step, const LoadRow& load_row,
+                                       const Use& use) {
+  for (std::int64_t row = place.first; row < place.last; row += rows_in_flight * row_step) {
+    decltype(load_row(row)) loaded[rows_in_flight];
+    MILLRACE_UNROLL_ALL
+    for (int k = 0; k < rows_in_flight; ++k)
+      if (row + k * row_step < place.last) loaded[k] = load_row(row + k * row_step);
+    MILLRACE_UNROLL_ALL
+    for (int k = 0; k < rows_in_flight; ++k)
+      if (row + k * row_step < place.last) use(row + k * row_step, loaded[k]);
+  }
+}
+
 // `blocks`: how many are wanted, so that a GPU has enough to do. It does not depend on the GPU, so that sums do not
 // either.
 inline Columns plan_columns(std::int64_t rows, std::int64_t channels, int width, std::int64_t images,
@@ -66,11 +86,12 @@ template <class T>
 constexpr int full_width = 16 / sizeof(T);
 
 // Of sums, whichever width is chosen.
-inline std::int64_t most_splits(std::int64_t rows, std::int64_t channels, std::int64_t images = 1) {
+inline std::int64_t most_splits(std::int64_t rows, std::int64_t channels, std::int64_t images = 1,
+                                std::int64_t blocks = blocks_of_sums) {
   std::int64_t most = 0;
   for (const int width : {1, 4, 8})
     if (channels % width == 0)
-      most = std::max<std::int64_t>(most, plan_columns(rows, channels, width, images, blocks_of_sums).splits);
+      most = std::max<std::int64_t>(most, plan_columns(rows, channels, width, images, blocks).splits);
   return most;
 }
 
@@ -115,20 +136,21 @@ struct PartialRows {
   Target sums;
 };
 
-// The sums over the rows of one or two matrices, in an order that is always the same: a block goes through the rows of
+// The sums over the rows of a few matrices, in an order that is always the same: a block goes through the rows of
 // 8 neighbouring channels, a sector of memory, 64 at a time. Grid (C / 8, matrices).
 struct SumOfRows {
   static constexpr int threads = 512, channels_of_block = 8, rows_at_once = threads / channels_of_block;
+  static constexpr int most_matrices = 3;
   struct Shared {
     float sums[threads];
   };
-  PartialRows first, second;
+  PartialRows matrices[most_matrices];
   std::int64_t count;
   int channels;
 
   template <class Block>
   MILLRACE_HOST_DEVICE void operator()(Block& block, Shared& shared) const {
-    const PartialRows matrix = block.y == 0 ? first : second;
+    const PartialRows& matrix = matrices[block.y];
     const int first_channel = static_cast<int>(block.x) * channels_of_block;
     block.phase([&](int thread) {
       const int channel = first_channel + thread % channels_of_block;
@@ -149,12 +171,14 @@ struct SumOfRows {
 };
 
 template <class Launcher>
-void sum_rows(PartialRows a, PartialRows b, std::int64_t count, std::int64_t channels, const Launcher& launch) {
-  if (a.sums.data == nullptr) std::swap(a, b);
-  if (a.sums.data == nullptr) return;
+void sum_rows(std::initializer_list<PartialRows> matrices, std::int64_t count, std::int64_t channels,
+              const Launcher& launch) {
+  SumOfRows kernel{{}, count, static_cast<int>(channels)};
+  unsigned wanted = 0;
+  for (const auto& matrix : matrices)
+    if (matrix.sums.data != nullptr) kernel.matrices[wanted++] = matrix;
   constexpr int width = SumOfRows::channels_of_block;
-  launch(SumOfRows{a, b, count, static_cast<int>(channels)},
-         {static_cast<unsigned>((channels + width - 1) / width), b.sums.data == nullptr ? 1u : 2u});
+  if (wanted > 0) launch(kernel, {static_cast<unsigned>((channels + width - 1) / width), wanted});
 }
 
 }  // namespace millrace::kernels

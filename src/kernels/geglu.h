@@ -3,8 +3,8 @@
 
 #include "millrace/kernels/element.h"
 
-// y = value * gelu(gate) with [value | gate] = x + bias, gelu by erf (Shazeer, "GLU variants improve transformer").
-// Backward needs x alone.
+// y = value * gelu(gate) with [value | gate] = x + bias, gelu by erf, to 1e-7 (Shazeer, "GLU variants improve
+// transformer"). Backward needs x alone.
 namespace millrace::kernels {
 
 // Bytes of `workspace`, which backward needs where bias_grad is wanted.

@@ -38,16 +38,23 @@ struct GegluKernel {
     const T* x = static_cast<const T*>(arguments.x) + place.channel;
     T* y = static_cast<T*>(arguments.y) + place.channel;
     const GegluBias<width> bias(arguments.bias, place.channel, channels);
-    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+    struct Row {
+      Pack<T, width> value, gate;
+    };
+    const auto load_row = [&](std::int64_t row) {
+      const T* from = x + row * 2 * channels;
+      return Row{load_pack<width>(from), load_pack<width>(from + channels)};
+    };
+    through_rows(place, columns.row_step, load_row, [&](std::int64_t row, const Row& loaded) {
       float values[width], gates[width];
-      load(x + row * 2 * channels, values);
-      load(x + row * 2 * channels + channels, gates);
+      unpack(loaded.value, values);
+      unpack(loaded.gate, gates);
       for (int i = 0; i < width; ++i) {
         const float gate = gates[i] + bias.gate[i];
-        values[i] = (values[i] + bias.value[i]) * (gate * normal_distribution(gate));
+        values[i] = (values[i] + bias.value[i]) * (gate * normal_at(gate).distribution);
       }
       store(y + row * channels, values);
-    }
+    });
   }
 };
 
@@ -83,22 +90,29 @@ struct GegluBackwardKernel {
     const T* y_grad = static_cast<const T*>(arguments.y_grad) + place.channel;
     T* x_grad = static_cast<T*>(arguments.x_grad) + place.channel;
     const GegluBias<width> bias(arguments.bias, place.channel, channels);
-    for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+    struct Row {
+      Pack<T, width> value, gate, y_grad;
+    };
+    const auto load_row = [&](std::int64_t row) {
+      const T* from = x + row * 2 * channels;
+      return Row{load_pack<width>(from), load_pack<width>(from + channels), load_pack<width>(y_grad + row * channels)};
+    };
+    through_rows(place, columns.row_step, load_row, [&](std::int64_t row, const Row& loaded) {
       float values[width], gates[width], gradients[width];
-      load(x + row * 2 * channels, values);
-      load(x + row * 2 * channels + channels, gates);
-      load(y_grad + row * channels, gradients);
+      unpack(loaded.value, values);
+      unpack(loaded.gate, gates);
+      unpack(loaded.y_grad, gradients);
       for (int i = 0; i < width; ++i) {
         const float value = values[i] + bias.value[i], gate = gates[i] + bias.gate[i];
-        const float distribution = normal_distribution(gate);
-        values[i] = gradients[i] * (gate * distribution);
-        gates[i] = gradients[i] * value * (distribution + gate * normal_density(gate));
+        const Normal normal = normal_at(gate);
+        values[i] = gradients[i] * (gate * normal.distribution);
+        gates[i] = gradients[i] * value * (normal.distribution + gate * normal.density);
         sums[0][i] += values[i];
         sums[1][i] += gates[i];
       }
       store(x_grad + row * 2 * channels, values);
       store(x_grad + row * 2 * channels + channels, gates);
-    }
+    });
   }
 };
 
@@ -111,7 +125,7 @@ void run_geglu_backward_of(const GegluBackward& a, const Launcher& launch) {
   }
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
   launch(GegluBackwardKernel<T, width, true>{a, sums}, grid_of(sums));
-  sum_rows({static_cast<const float*>(a.workspace), a.bias_grad}, {}, sums.splits, 2 * a.channels, launch);
+  sum_rows({{static_cast<const float*>(a.workspace), a.bias_grad}}, sums.splits, 2 * a.channels, launch);
 }
 
 template <class T, int width, class Launcher>

@@ -1,7 +1,9 @@
 #include <stdexcept>
 
+#include "bias.h"
 #include "geglu.h"
 #include "gpu.h"
+#include "gradient.h"
 #include "group_norm_silu.h"
 #include "layer_norm.h"
 #include "millrace/kernels/adamw.h"
@@ -36,6 +38,15 @@ void group_norm_silu_cuda(const GroupNormSilu&, void*) {
   refuse();
 }
 void group_norm_silu_backward_cuda(const GroupNormSiluBackward&, void*) {
+  refuse();
+}
+void add_bias_cuda(const AddBias&, void*) {
+  refuse();
+}
+void bias_gradient_cuda(const BiasGradient&, void*) {
+  refuse();
+}
+void sum_gradient_cuda(const SumGradient&, void*) {
   refuse();
 }
 void geglu_cuda(const Geglu&, void*) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+
 #include "columns.h"
 #include "group_norm_silu.h"
 #include "scalar_math.h"
@@ -9,7 +11,7 @@
 // anywhere in a vector of 8 channels.
 namespace millrace::kernels {
 
-// v = (x - shift) scale + beta, each (B, C): shift = mean - time, scale = rstd gamma.
+// v = (x - shift) scale + beta, each (B, C): shift = mean - time - x_bias, scale = rstd gamma.
 struct Normalization {
   float *shift, *scale, *beta;
 };
@@ -27,10 +29,11 @@ struct GroupNormWorkspace {
   // (B, C): over the pixels, of dv, of dv times the normalized x, and of x - shift.
   float *dv_sums, *dv_x_sums, *deviation_sums;
   float *x_factor, *offset;  // (B, C), dx = dv scale + (x - shift) x_factor + offset
+  float* dx_sums;            // (B, C), over the pixels
 };
 
 inline std::int64_t floats_of_workspace(const GroupNormShape& shape) {
-  return shape.batch * shape.channels * (8 + 3 * most_splits(shape.pixels, shape.channels, shape.batch));
+  return shape.batch * shape.channels * (9 + 3 * most_splits(shape.pixels, shape.channels, shape.batch));
 }
 
 inline GroupNormWorkspace cut_workspace(const GroupNormShape& shape, void* workspace) {
@@ -43,6 +46,7 @@ inline GroupNormWorkspace cut_workspace(const GroupNormShape& shape, void* works
   const auto splits = most_splits(shape.pixels, shape.channels, shape.batch);
   return {{take(1), take(1), take(1)},
           {{take(splits), take(splits), take(splits)}},
+          take(1),
           take(1),
           take(1),
           take(1),
@@ -98,14 +102,14 @@ struct MomentsKernel {
 };
 
 MILLRACE_HOST_DEVICE inline void write_normalization(const Normalization& to, std::int64_t at, float mean, float rstd,
-                                                     float time, float gamma, float beta) {
-  to.shift[at] = mean - time;
+                                                     float moved_by, float gamma, float beta) {
+  to.shift[at] = mean - moved_by;
   to.scale[at] = rstd * gamma;
   to.beta[at] = beta;
 }
 
-// Mean and rstd of a group from the moments of its channels in the splits, each (b, c) moved by its time. Grid (groups,
-// B).
+// Mean and rstd of a group from the moments of its channels in the splits, each (b, c) moved by its shift. Grid
+// (groups, B).
 struct StatisticsKernel {
   static constexpr int threads = 128;
   struct Shared {
@@ -151,7 +155,7 @@ struct StatisticsKernel {
     block.phase([&](int thread) {
       for (int i = thread; i < per_group; i += threads) {
         const int channel = group * per_group + i;
-        write_normalization(normalization, first + i, shared.mean, shared.rstd, arguments.time.at_or(first + i, 0),
+        write_normalization(normalization, first + i, shared.mean, shared.rstd, arguments.shift.of(first + i, channel),
                             arguments.gamma[channel], arguments.beta[channel]);
       }
     });
@@ -163,7 +167,8 @@ struct StatisticsKernel {
     return element - image * channels + (std::int64_t{image} * columns.splits + split) * channels;
   }
   MILLRACE_HOST_DEVICE float moved_mean(unsigned image, unsigned split, std::int64_t element) const {
-    return partials.of[0][at(image, split, element)] + arguments.time.at_or(element, 0);
+    const int channel = static_cast<int>(element - std::int64_t{image} * columns.channels);
+    return partials.of[0][at(image, split, element)] + arguments.shift.of(element, channel);
   }
   template <class Use>
   MILLRACE_HOST_DEVICE void each_partial(int thread, int per_group, const Use& use) const {
@@ -187,8 +192,6 @@ struct ColumnNormalization {
   }
 };
 
-inline constexpr int rows_in_flight = 2;  // whose loads a thread waits for together
-
 template <class T, int width>
 struct NormalizeKernel {
   static constexpr int threads = Columns::threads;
@@ -206,17 +209,12 @@ struct NormalizeKernel {
       if (place.first >= place.last) return;
       const ColumnNormalization<width> norm(normalization, std::int64_t{block.z} * columns.channels + place.channel);
       const std::int64_t image = block.z * columns.rows * columns.channels + place.channel;
-      for (std::int64_t row = place.first; row < place.last; row += rows_in_flight * columns.row_step) {
-        Pack<T, width> input[rows_in_flight];
-        for (int k = 0; k < rows_in_flight; ++k) {
-          const std::int64_t at = row + k * columns.row_step;
-          if (at < place.last) input[k] = load_pack<width>(x + image + at * columns.channels);
-        }
-        for (int k = 0; k < rows_in_flight; ++k) {
-          const std::int64_t at = row + k * columns.row_step;
-          if (at < place.last) normalize(input[k], norm, y + image + at * columns.channels);
-        }
-      }
+      through_rows(
+          place, columns.row_step,
+          [&](std::int64_t row) { return load_pack<width>(x + image + row * columns.channels); },
+          [&](std::int64_t row, const Pack<T, width>& input) {
+            normalize(input, norm, y + image + row * columns.channels);
+          });
     });
   }
 
@@ -247,8 +245,8 @@ struct RestoreNormalizationKernel {
       if (channel >= shape.channels) return;
       const std::int64_t at = std::int64_t{block.y} * shape.channels + channel;
       const std::int64_t group = std::int64_t{block.y} * shape.groups + channel / (shape.channels / shape.groups);
-      write_normalization(normalization, at, arguments.mean[group], arguments.rstd[group], arguments.time.at_or(at, 0),
-                          arguments.gamma[channel], arguments.beta[channel]);
+      write_normalization(normalization, at, arguments.mean[group], arguments.rstd[group],
+                          arguments.shift.of(at, channel), arguments.gamma[channel], arguments.beta[channel]);
     });
   }
 };
@@ -330,11 +328,10 @@ struct GroupGradientKernel {
       for (int i = thread; i < per_group; i += threads) {
         workspace.offset[first + i] = offset;
         workspace.x_factor[first + i] = x_factor;
-        if (arguments.time_grad.data == nullptr) continue;
-        const float scale = workspace.normalization.scale[first + i];  // the sum of dx over the pixels
-        arguments.time_grad.write(first + i, scale * workspace.dv_sums[first + i] +
-                                                 x_factor * workspace.deviation_sums[first + i] +
-                                                 offset * static_cast<float>(shape.pixels));
+        const float dx_sum = workspace.normalization.scale[first + i] * workspace.dv_sums[first + i] +
+                             x_factor * workspace.deviation_sums[first + i] + offset * static_cast<float>(shape.pixels);
+        workspace.dx_sums[first + i] = dx_sum;
+        if (arguments.time_grad.data != nullptr) arguments.time_grad.write(first + i, dx_sum);
       }
     });
   }
@@ -374,7 +371,7 @@ template <class T, int width>
 struct InputGradientKernel {
   static constexpr int threads = Columns::threads;
   using Shared = NoShared;
-  const T *x, *y_grad;
+  const T *x, *y_grad, *x_grad_of_rest;
   T* x_grad;
   Columns columns;
   GroupNormWorkspace workspace;
@@ -391,18 +388,27 @@ struct InputGradientKernel {
       load(workspace.x_factor + channel, x_factor);
       load(workspace.offset + channel, offset);
       const std::int64_t image = block.z * columns.rows * columns.channels + place.channel;
-      for (std::int64_t row = place.first; row < place.last; row += columns.row_step) {
+      struct Pixel {
+        Pack<T, width> x, y_grad, rest;
+      };
+      const auto load_pixel = [&](std::int64_t row) {
         const std::int64_t at = image + row * columns.channels;
-        float values[width], gradients[width];
-        load(x + at, values);
-        load(y_grad + at, gradients);
+        Pixel pixel{load_pack<width>(x + at), load_pack<width>(y_grad + at), {}};
+        if (x_grad_of_rest != nullptr) pixel.rest = load_pack<width>(x_grad_of_rest + at);
+        return pixel;
+      };
+      through_rows(place, columns.row_step, load_pixel, [&](std::int64_t row, const Pixel& pixel) {
+        float values[width], gradients[width], rest[width];
+        unpack(pixel.x, values);
+        unpack(pixel.y_grad, gradients);
+        unpack(pixel.rest, rest);  // zeros where there is none
         for (int i = 0; i < width; ++i) {
           const float deviation = values[i] - norm.shift[i];
           const float dv = before_silu(gradients[i], deviation * norm.scale[i] + norm.beta[i], with_silu);
-          values[i] = dv * norm.scale[i] + deviation * x_factor[i] + offset[i];
+          values[i] = dv * norm.scale[i] + deviation * x_factor[i] + offset[i] + rest[i];
         }
-        store(x_grad + at, values);
-      }
+        store(x_grad + image + row * columns.channels, values);
+      });
     });
   }
 };
@@ -425,18 +431,21 @@ template <class T, int width, class Launcher>
 void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
   const auto& s = a.shape;
   const auto workspace = cut_workspace(s, a.workspace);
-  const auto sums = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_sums);
+  constexpr int narrow = std::min(width, 4);  // three sums of more channels leave a GPU registers for too few threads
+  const auto sums = plan_columns(s.pixels, s.channels, narrow, s.batch, blocks_of_sums);
   const auto maps = plan_columns(s.pixels, s.channels, width, s.batch, blocks_of_maps);
   const auto *x = static_cast<const T*>(a.x), *y_grad = static_cast<const T*>(a.y_grad);
+  const auto* rest = static_cast<const T*>(a.x_grad_of_rest);
   constexpr int threads = RestoreNormalizationKernel::threads;
   launch(RestoreNormalizationKernel{a, workspace.normalization},
          {static_cast<unsigned>((s.channels + threads - 1) / threads), static_cast<unsigned>(s.batch)});
-  launch(GradientSumsKernel<T, width>{x, y_grad, sums, workspace.normalization, workspace.partials, a.with_silu},
+  launch(GradientSumsKernel<T, narrow>{x, y_grad, sums, workspace.normalization, workspace.partials, a.with_silu},
          grid_of(sums, s.batch));
   launch(GroupGradientKernel{a, sums, workspace}, {static_cast<unsigned>(s.groups), static_cast<unsigned>(s.batch)});
-  launch(InputGradientKernel<T, width>{x, y_grad, static_cast<T*>(a.x_grad), maps, workspace, a.with_silu},
+  launch(InputGradientKernel<T, width>{x, y_grad, rest, static_cast<T*>(a.x_grad), maps, workspace, a.with_silu},
          grid_of(maps, s.batch));
-  sum_rows({workspace.dv_x_sums, a.gamma_grad}, {workspace.dv_sums, a.beta_grad}, s.batch, s.channels, launch);
+  sum_rows({{workspace.dv_x_sums, a.gamma_grad}, {workspace.dv_sums, a.beta_grad}, {workspace.dx_sums, a.x_bias_grad}},
+           s.batch, s.channels, launch);
 }
 
 template <class Launcher>
@@ -455,7 +464,8 @@ template <class Launcher>
 void run_group_norm_silu_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
   with_type(a.element, [&](auto zero) {
     using T = decltype(zero);
-    const bool aligned = is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad);
+    const bool aligned =
+        is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad_of_rest) && is_aligned(a.x_grad);
     if (a.shape.channels % full_width<T> == 0 && aligned) {
       run_backward<T, full_width<T>>(a, launch);
     } else {

@@ -4,7 +4,7 @@
 
 namespace millrace::kernels {
 
-// A warp per row, which it goes through three times: the second and third time it is in the cache.
+// A warp per row.
 struct RowOfWarp {
   static constexpr int threads = 128, rows = threads / warp_size;
 
@@ -19,6 +19,15 @@ struct RowOfWarp {
   static unsigned blocks(std::int64_t count) { return static_cast<unsigned>((count + rows - 1) / rows); }
 };
 
+// The first number of a row of s.
+template <class T>
+MILLRACE_HOST_DEVICE float first_of(const LayerNorm& a, std::int64_t row) {
+  const std::int64_t at = row * a.channels;
+  const float x = to_float(static_cast<const T*>(a.x)[at]);
+  return a.residual == nullptr ? x : x + to_float(static_cast<const T*>(a.residual)[at]);
+}
+
+// For rows of any length: the second and third time that it goes through them they are in the cache.
 template <class T, int width>
 struct LayerNormKernel {
   static constexpr int threads = RowOfWarp::threads;
@@ -34,7 +43,7 @@ struct LayerNormKernel {
       const auto row = RowOfWarp::row(block.x, thread);
       sums[thread] = means[thread] = 0;
       if (row >= a.rows) return;
-      const float center = first_of(row);  // no digits are lost where the mean is large
+      const float center = first_of<T>(a, row);  // no digits are lost where the mean is large
       RowOfWarp::each_column<width>(thread, a.channels, [&](int channel) {
         float values[width];
         make_sum(row * a.channels + channel, values);
@@ -76,11 +85,6 @@ struct LayerNormKernel {
   MILLRACE_HOST_DEVICE const T* normalized() const {
     return static_cast<const T*>(arguments.residual != nullptr ? arguments.sum : arguments.x);
   }
-  MILLRACE_HOST_DEVICE float first_of(std::int64_t row) const {
-    const std::int64_t at = row * arguments.channels;
-    const float x = to_float(static_cast<const T*>(arguments.x)[at]);
-    return arguments.residual == nullptr ? x : x + to_float(static_cast<const T*>(arguments.residual)[at]);
-  }
   // The values of s, rounded as it is stored.
   MILLRACE_HOST_DEVICE void make_sum(std::int64_t at, float (&values)[width]) const {
     load(static_cast<const T*>(arguments.x) + at, values);
@@ -90,6 +94,95 @@ struct LayerNormKernel {
     for (int i = 0; i < width; ++i) values[i] += others[i];
     store(static_cast<T*>(arguments.sum) + at, values);
     load(static_cast<const T*>(arguments.sum) + at, values);
+  }
+};
+
+// The same, with rows of up to `packs` * warp_size * width channels in registers.
+template <class T, int width, int packs>
+struct ShortLayerNormKernel {
+  static constexpr int threads = RowOfWarp::threads;
+  using Shared = NoShared;
+  LayerNorm arguments;
+
+  struct Lane {
+    Pack<T, width> s[packs];
+    std::int64_t row;
+    float mean;
+  };
+
+  template <class Block>
+  MILLRACE_HOST_DEVICE void operator()(Block& block, Shared&) const {
+    const auto& a = arguments;
+    auto lanes = block.template per_thread<Lane>();
+    auto sums = block.template per_thread<float>();
+    block.phase([&](int thread) {
+      Lane& lane = lanes[thread];
+      lane.row = RowOfWarp::row(block.x, thread);
+      sums[thread] = lane.mean = 0;
+      if (lane.row >= a.rows) return;
+      read(thread, lane);
+      lane.mean = first_of<T>(a, lane.row);  // near it: no digits are lost where it is large
+      each_pack(thread, [&](int i, int) {
+        float values[width];
+        unpack(lane.s[i], values);
+        for (const float value : values) sums[thread] += value - lane.mean;
+      });
+    });
+    block.warp_sum(sums);
+    block.phase([&](int thread) {
+      Lane& lane = lanes[thread];
+      lane.mean += sums[thread] / static_cast<float>(a.channels);
+      sums[thread] = 0;
+      if (lane.row >= a.rows) return;
+      each_pack(thread, [&](int i, int) {
+        float values[width];
+        unpack(lane.s[i], values);
+        for (const float value : values) sums[thread] += (value - lane.mean) * (value - lane.mean);
+      });
+    });
+    block.warp_sum(sums);
+    block.phase([&](int thread) {
+      const Lane& lane = lanes[thread];
+      if (lane.row >= a.rows) return;
+      const float rstd = 1 / sqrtf(sums[thread] / static_cast<float>(a.channels) + a.eps);
+      if (thread % warp_size == 0) a.mean[lane.row] = lane.mean, a.rstd[lane.row] = rstd;
+      each_pack(thread, [&](int i, int channel) {
+        float values[width], gamma[width], beta[width];
+        unpack(lane.s[i], values);
+        a.gamma.read(channel, gamma);
+        a.beta.read(channel, beta);
+        for (int k = 0; k < width; ++k) values[k] = (values[k] - lane.mean) * rstd * gamma[k] + beta[k];
+        store(static_cast<T*>(a.y) + lane.row * a.channels + channel, values);
+      });
+    });
+  }
+
+  // use(index of the pack, first channel) for the packs of a lane.
+  template <class Use>
+  MILLRACE_HOST_DEVICE void each_pack(int thread, const Use& use) const {
+    MILLRACE_UNROLL_ALL
+    for (int i = 0; i < packs; ++i) {
+      const int channel = (thread % warp_size + i * warp_size) * width;
+      if (channel < arguments.channels) use(i, channel);
+    }
+  }
+  // s, rounded as it is stored; all loads come first.
+  MILLRACE_HOST_DEVICE void read(int thread, Lane& lane) const {
+    const std::int64_t begin = lane.row * arguments.channels;
+    const auto* residual = static_cast<const T*>(arguments.residual);
+    Pack<T, width> others[packs];
+    each_pack(thread, [&](int i, int channel) {
+      lane.s[i] = load_pack<width>(static_cast<const T*>(arguments.x) + begin + channel);
+      if (residual != nullptr) others[i] = load_pack<width>(residual + begin + channel);
+    });
+    if (residual == nullptr) return;
+    each_pack(thread, [&](int i, int channel) {
+      float values[width], other[width];
+      unpack(lane.s[i], values);
+      unpack(others[i], other);
+      for (int k = 0; k < width; ++k) assign(lane.s[i].values[k], values[k] + other[k]);
+      *reinterpret_cast<Pack<T, width>*>(static_cast<T*>(arguments.sum) + begin + channel) = lane.s[i];
+    });
   }
 };
 
@@ -193,7 +286,7 @@ void run_layer_norm_backward_of(const LayerNormBackward& a, const Launcher& laun
   const auto sums = plan_columns(a.rows, a.channels, width, 1, blocks_of_sums);
   launch(LayerNormParameterGradientKernel<T, width>{a, sums}, grid_of(sums));
   const auto* partials = static_cast<const float*>(a.workspace);
-  sum_rows({partials, a.gamma_grad}, {partials + std::int64_t{sums.splits} * a.channels, a.beta_grad}, sums.splits,
+  sum_rows({{partials, a.gamma_grad}, {partials + std::int64_t{sums.splits} * a.channels, a.beta_grad}}, sums.splits,
            a.channels, launch);
 }
 
@@ -203,10 +296,19 @@ void run_layer_norm(const LayerNorm& a, const Launcher& launch) {
     using T = decltype(zero);
     const bool aligned = is_aligned(a.x) && is_aligned(a.residual) && is_aligned(a.sum) && is_aligned(a.y) &&
                          is_aligned(a.gamma.data) && is_aligned(a.beta.data);
-    if (a.channels % full_width<T> == 0 && aligned) {
-      launch(LayerNormKernel<T, full_width<T>>{a}, {RowOfWarp::blocks(a.rows)});
+    constexpr int width = full_width<T>;
+    const int packs = (a.channels + warp_size * width - 1) / (warp_size * width);
+    const Grid grid{RowOfWarp::blocks(a.rows)};
+    if (a.channels % width != 0 || !aligned) {
+      launch(LayerNormKernel<T, 1>{a}, grid);
+    } else if (packs <= 2) {
+      launch(ShortLayerNormKernel<T, width, 2>{a}, grid);
+    } else if (packs == 3) {
+      launch(ShortLayerNormKernel<T, width, 3>{a}, grid);
+    } else if (packs <= 5) {
+      launch(ShortLayerNormKernel<T, width, 5>{a}, grid);
     } else {
-      launch(LayerNormKernel<T, 1>{a}, {RowOfWarp::blocks(a.rows)});
+      launch(LayerNormKernel<T, width>{a}, grid);
     }
   });
 }

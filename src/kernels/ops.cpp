@@ -7,101 +7,18 @@
 #include <vector>
 
 #include "geglu.h"
-#include "gpu.h"
+#include "gradient.h"
 #include "group_norm_silu.h"
 #include "layer_norm.h"
 #include "millrace/kernels/op_scope.h"
 #include "normals.h"
+#include "tensor_arguments.h"
 
 namespace millrace::kernels {
 
 namespace {
 
-using torch::Tensor;
 using torch::autograd::AutogradContext;
-
-Element element_of(const Tensor& tensor, const char* name) {
-  switch (tensor.scalar_type()) {
-    case torch::kFloat32:
-      return Element::f32;
-    case torch::kBFloat16:
-      return Element::bf16;
-    case torch::kFloat16:
-      return Element::f16;
-    default:
-      TORCH_CHECK(false, name, " has type ", tensor.scalar_type(), ", not float32, bfloat16 or float16");
-  }
-}
-
-void check_device(const Tensor& tensor, const char* name, const Tensor& x) {
-  TORCH_CHECK(tensor.device() == x.device(), name, " is on ", tensor.device(), ", not on ", x.device());
-}
-
-void check_shape(const Tensor& tensor, const char* name, at::IntArrayRef sizes) {
-  TORCH_CHECK(tensor.sizes() == sizes, name, " has shape ", tensor.sizes(), ", not ", sizes);
-}
-
-void check_contiguous(const Tensor& tensor, const char* name) {
-  TORCH_CHECK(tensor.is_contiguous(), name, " is not contiguous");
-}
-
-// Before autograd sees it.
-void check_defined(const Tensor& tensor, const char* name) {
-  TORCH_CHECK(tensor.defined(), name, " is undefined");
-}
-
-// A small input beside x; a reader of nothing where it is undefined.
-Values values_of(const Tensor& tensor, const char* name, at::IntArrayRef sizes, const Tensor& x) {
-  if (!tensor.defined()) return {};
-  check_shape(tensor, name, sizes);
-  check_contiguous(tensor, name);
-  check_device(tensor, name, x);
-  return {tensor.const_data_ptr(), element_of(tensor, name)};
-}
-
-Values parameter_of(const Tensor& tensor, const char* name, std::int64_t channels, const Tensor& x) {
-  return values_of(tensor, name, {channels}, x);
-}
-
-Target target_of(const Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {tensor.mutable_data_ptr(), element_of(tensor, "a gradient")};
-}
-
-// For the gradient of an input, if it is wanted.
-Tensor gradient_for(const Tensor& input) {
-  return input.defined() && input.requires_grad() ? at::empty_like(input) : Tensor();
-}
-
-// Autograd wants inputs that are left out as an empty optional.
-std::optional<Tensor> if_defined(const Tensor& input) {
-  return input.defined() ? std::optional(input) : std::nullopt;
-}
-
-Tensor make_workspace(std::int64_t bytes, const Tensor& x) {
-  return at::empty({bytes}, x.options().dtype(torch::kByte));
-}
-
-Tensor make_statistics(at::IntArrayRef sizes, const Tensor& x) {
-  return at::empty(sizes, x.options().dtype(torch::kFloat32).memory_format(torch::MemoryFormat::Contiguous));
-}
-
-void check_first_derivative() {
-  TORCH_CHECK(!torch::GradMode::is_enabled(), "the kernels have no second derivatives");
-}
-
-// The twin of the host, or the kernel on LibTorch's stream. On LibTorch's meta device there is nothing to compute
-// (tests/train/device_step_test.cpp).
-template <class Arguments>
-void run(const Tensor& x, void (*cpu)(const Arguments&), void (*cuda)(const Arguments&, void*),
-         const Arguments& arguments) {
-  TORCH_CHECK(x.is_cpu() || x.is_cuda() || x.is_meta(), "tensors are on ", x.device(), ", not on a CPU or a CUDA GPU");
-  if (x.is_meta()) return;
-  if (x.is_cpu()) return cpu(arguments);
-  const c10::DeviceGuard guard(x.device());
-  cuda(arguments, current_stream(x.device().index()));
-  check_launches();
-}
 
 // Group norm -------------------------------------------------------------------------------------------------------
 
@@ -116,11 +33,18 @@ GroupNormShape group_norm_shape(const Tensor& x, std::int64_t groups) {
   return {x.size(0), x.size(2) * x.size(3), static_cast<int>(x.size(1)), static_cast<int>(groups)};
 }
 
+Shift shift_of(const Tensor& time, const Tensor& x_bias, const GroupNormShape& shape, const Tensor& x) {
+  return {values_of(time, "time", {shape.batch, shape.channels}, x), parameter_of(x_bias, "x_bias", shape.channels, x)};
+}
+
+// {x, y}
 struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& optional_time,
-                        const Tensor& weight, const Tensor& bias, std::int64_t groups, double eps, bool with_silu) {
+  static std::vector<Tensor> forward(AutogradContext* context, const Tensor& x,
+                                     const std::optional<Tensor>& optional_time,
+                                     const std::optional<Tensor>& optional_x_bias, const Tensor& weight,
+                                     const Tensor& bias, std::int64_t groups, double eps, bool with_silu) {
     const OpScope scope("millrace::group_norm_silu");
-    const auto time = optional_time.value_or(Tensor());
+    const auto time = optional_time.value_or(Tensor()), x_bias = optional_x_bias.value_or(Tensor());
     const auto shape = group_norm_shape(x, groups);
     const auto y = at::empty_like(x, channels_last);
     const auto mean = make_statistics({shape.batch, groups}, x), rstd = make_statistics({shape.batch, groups}, x);
@@ -131,28 +55,31 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
          .with_silu = with_silu,
          .eps = static_cast<float>(eps),
          .x = x.const_data_ptr(),
-         .time = values_of(time, "time", {shape.batch, shape.channels}, x),
+         .shift = shift_of(time, x_bias, shape, x),
          .gamma = parameter_of(weight, "weight", shape.channels, x),
          .beta = parameter_of(bias, "bias", shape.channels, x),
          .y = y.mutable_data_ptr(),
          .mean = mean.mutable_data_ptr<float>(),
          .rstd = rstd.mutable_data_ptr<float>(),
          .workspace = workspace.mutable_data_ptr()});
-    context->save_for_backward({x, time, weight, bias, mean, rstd});
+    context->save_for_backward({x, time, x_bias, weight, bias, mean, rstd});
     context->saved_data["groups"] = groups;
     context->saved_data["with_silu"] = with_silu;
-    return y;
+    context->set_materialize_grads(false);
+    return {x, y};
   }
 
-  static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> y_grads) {
+  static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> grads) {
     const OpScope scope("millrace::group_norm_silu_backward");
     check_first_derivative();
+    if (!grads[1].defined()) return {grads[0], {}, {}, {}, {}, {}, {}, {}};
     const auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &time = saved[1], &weight = saved[2], &bias = saved[3];
-    const auto y_grad = y_grads[0].contiguous(channels_last);
+    const auto &x = saved[0], &time = saved[1], &x_bias = saved[2], &weight = saved[3], &bias = saved[4];
+    const auto rest = grads[0].defined() ? grads[0].contiguous(channels_last) : Tensor();
+    const auto y_grad = grads[1].contiguous(channels_last);
     const auto shape = group_norm_shape(x, context->saved_data["groups"].toInt());
     const auto x_grad = at::empty_like(x, channels_last);
-    const auto time_grad = gradient_for(time);
+    const auto time_grad = gradient_for(time), x_bias_grad = gradient_for(x_bias);
     const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
     const auto workspace = make_workspace(group_norm_silu_workspace(shape), x);
     run(x, group_norm_silu_backward_cpu, group_norm_silu_backward_cuda,
@@ -161,17 +88,19 @@ struct GroupNormSiluFunction : torch::autograd::Function<GroupNormSiluFunction> 
          .with_silu = context->saved_data["with_silu"].toBool(),
          .x = x.const_data_ptr(),
          .y_grad = y_grad.const_data_ptr(),
-         .time = values_of(time, "time", {shape.batch, shape.channels}, x),
+         .x_grad_of_rest = rest.defined() ? rest.const_data_ptr() : nullptr,
+         .shift = shift_of(time, x_bias, shape, x),
          .gamma = parameter_of(weight, "weight", shape.channels, x),
          .beta = parameter_of(bias, "bias", shape.channels, x),
-         .mean = saved[4].const_data_ptr<float>(),
-         .rstd = saved[5].const_data_ptr<float>(),
+         .mean = saved[5].const_data_ptr<float>(),
+         .rstd = saved[6].const_data_ptr<float>(),
          .x_grad = x_grad.mutable_data_ptr(),
          .time_grad = target_of(time_grad),
+         .x_bias_grad = target_of(x_bias_grad),
          .gamma_grad = target_of(weight_grad),
          .beta_grad = target_of(bias_grad),
          .workspace = workspace.mutable_data_ptr()});
-    return {x_grad, time_grad, weight_grad, bias_grad, {}, {}, {}};
+    return {x_grad, time_grad, x_bias_grad, weight_grad, bias_grad, {}, {}, {}};
   }
 };
 
@@ -224,7 +153,7 @@ struct GegluFunction : torch::autograd::Function<GegluFunction> {
 
 // Layer norm -------------------------------------------------------------------------------------------------------
 
-// With a residual {s, y}, without {y}.
+// {s, y}; s is x itself where there is no residual.
 struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   static std::vector<Tensor> forward(AutogradContext* context, const Tensor& x,
                                      const std::optional<Tensor>& optional_residual, const Tensor& weight,
@@ -252,8 +181,9 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
          .mean = mean.mutable_data_ptr<float>(),
          .rstd = rstd.mutable_data_ptr<float>()});
     context->save_for_backward({sum.defined() ? sum : x, weight, bias, mean, rstd});
+    context->saved_data["with_residual"] = residual.defined();
     context->set_materialize_grads(false);
-    return sum.defined() ? std::vector<Tensor>{sum, y} : std::vector<Tensor>{y};
+    return {sum.defined() ? sum : x, y};
   }
 
   static std::vector<Tensor> backward(AutogradContext* context, std::vector<Tensor> output_grads) {
@@ -261,10 +191,10 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
     check_first_derivative();
     const auto saved = context->get_saved_variables();
     const auto &s = saved[0], &weight = saved[1], &bias = saved[2];
-    const bool with_residual = output_grads.size() == 2;
-    const auto s_grad = with_residual && output_grads[0].defined() ? output_grads[0].contiguous() : Tensor();
-    if (!output_grads.back().defined()) return {s_grad, with_residual ? s_grad : Tensor(), {}, {}, {}};
-    const auto y_grad = output_grads.back().contiguous();
+    const bool with_residual = context->saved_data["with_residual"].toBool();
+    const auto s_grad = output_grads[0].defined() ? output_grads[0].contiguous() : Tensor();
+    if (!output_grads[1].defined()) return {s_grad, with_residual ? s_grad : Tensor(), {}, {}, {}};
+    const auto y_grad = output_grads[1].contiguous();
     const std::int64_t channels = s.size(-1), rows = s.numel() / channels;
     const auto x_grad = at::empty_like(s);
     const auto weight_grad = gradient_for(weight), bias_grad = gradient_for(bias);
@@ -288,23 +218,29 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
 };
 
+std::pair<Tensor, Tensor> pair_of(std::vector<Tensor> two) {
+  return {std::move(two[0]), std::move(two[1])};
+}
+
 }  // namespace
 
-Tensor group_norm_silu(const Tensor& x, const Tensor& time, const Tensor& weight, const Tensor& bias,
-                       std::int64_t groups, double eps, bool with_silu) {
+std::pair<Tensor, Tensor> group_norm_silu_beside(const Tensor& x, const Tensor& time, const Tensor& x_bias,
+                                                 const Tensor& weight, const Tensor& bias, std::int64_t groups,
+                                                 double eps, bool with_silu) {
   check_defined(weight, "weight");
   check_defined(bias, "bias");
-  return GroupNormSiluFunction::apply(x, if_defined(time), weight, bias, groups, eps, with_silu);
+  return pair_of(
+      GroupNormSiluFunction::apply(x, if_defined(time), if_defined(x_bias), weight, bias, groups, eps, with_silu));
 }
 
 Tensor geglu(const Tensor& x, const Tensor& bias) {
   return GegluFunction::apply(x, if_defined(bias));
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+std::pair<Tensor, Tensor> layer_norm_beside(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   check_defined(weight, "weight");
   check_defined(bias, "bias");
-  return LayerNormFunction::apply(x, std::nullopt, weight, bias, eps)[0];
+  return pair_of(LayerNormFunction::apply(x, std::nullopt, weight, bias, eps));
 }
 
 std::pair<Tensor, Tensor> add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
@@ -312,8 +248,7 @@ std::pair<Tensor, Tensor> add_layer_norm(const Tensor& x, const Tensor& residual
   check_defined(residual, "residual");
   check_defined(weight, "weight");
   check_defined(bias, "bias");
-  auto outputs = LayerNormFunction::apply(x, std::optional(residual), weight, bias, eps);
-  return {std::move(outputs[0]), std::move(outputs[1])};
+  return pair_of(LayerNormFunction::apply(x, std::optional(residual), weight, bias, eps));
 }
 
 // AdamW ------------------------------------------------------------------------------------------------------------
@@ -399,6 +334,22 @@ Tensor unit_normals(const Tensor& words, at::IntArrayRef sizes) {
        .words = words.const_data_ptr<std::int32_t>(),
        .out = out.mutable_data_ptr<float>()});
   return out;
+}
+
+void sum_gradient(const Tensor& sum, const Tensor& gradient, bool replaces) {
+  const OpScope scope("millrace::sum_gradient");
+  TORCH_CHECK(sum.scalar_type() == torch::kFloat32, "sum has type ", sum.scalar_type(), ", not float32");
+  TORCH_CHECK(sum.is_non_overlapping_and_dense(), "sum has gaps: strides ", sum.strides());
+  check_shape(gradient, "gradient", sum.sizes());
+  TORCH_CHECK(gradient.strides() == sum.strides(), "gradient has strides ", gradient.strides(), ", not ",
+              sum.strides());
+  check_device(gradient, "gradient", sum);
+  if (sum.numel() == 0) return;
+  run(sum, sum_gradient_cpu, sum_gradient_cuda,
+      {.n = sum.numel(),
+       .gradient = {gradient.const_data_ptr(), element_of(gradient, "gradient")},
+       .sum = sum.mutable_data_ptr<float>(),
+       .replaces = replaces});
 }
 
 void square_sum(const Tensor& gradient, const Tensor& sum) {

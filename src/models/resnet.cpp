@@ -22,19 +22,22 @@ ResnetBlock2DImpl::ResnetBlock2DImpl(const ResnetOptions& o)
 }
 
 torch::Tensor ResnetBlock2DImpl::forward(const torch::Tensor& x, const torch::Tensor& time) {
-  auto hidden = second_activation(conv1(norm1->activated(options_.activation, x)), time);
+  auto [input, hidden] = norm1->activated_beside(options_.activation, x);
+  hidden = convolved_and_activated(hidden, time);
   if (options_.dropout > 0) hidden = at::dropout(hidden, options_.dropout, is_training());
-  hidden = conv2(hidden);
-  hidden = hidden + (conv_shortcut ? conv_shortcut(x) : x);
+  hidden = conv2->plus(hidden, [&, &in = input] { return conv_shortcut ? conv_shortcut(in) : in; });
   return options_.output_scale == 1 ? hidden : hidden / options_.output_scale;
 }
 
-torch::Tensor ResnetBlock2DImpl::second_activation(const torch::Tensor& hidden, const torch::Tensor& time) {
-  if (!time_emb_proj) return norm2->activated(options_.activation, hidden);
-  const auto projected = time_emb_proj(time);  // (B, C or 2C)
-  if (!options_.scale_shift) return norm2->activated(options_.activation, hidden, projected);
-  const auto scale_and_shift = projected.unsqueeze(-1).unsqueeze(-1).chunk(2, 1);
-  return nn::activate(options_.activation, norm2(hidden) * (1 + scale_and_shift[0]) + scale_and_shift[1]);
+torch::Tensor ResnetBlock2DImpl::convolved_and_activated(const torch::Tensor& x, const torch::Tensor& time) {
+  if (options_.scale_shift && time_emb_proj) {
+    const auto hidden = conv1(x);
+    const auto scale_and_shift = time_emb_proj(time).unsqueeze(-1).unsqueeze(-1).chunk(2, 1);  // (B, C, 1, 1) each
+    return nn::activate(options_.activation, norm2(hidden) * (1 + scale_and_shift[0]) + scale_and_shift[1]);
+  }
+  const auto [hidden, bias] = conv1->before_norm(x);
+  const auto shift = time_emb_proj ? time_emb_proj(time) : torch::Tensor();  // (B, C)
+  return norm2->activated(options_.activation, hidden, shift, bias);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "millrace/models/transformer.h"
 
 #include <tuple>
+#include <vector>
 
 #include "millrace/nn/attention.h"
 
@@ -43,9 +44,15 @@ AttentionImpl::AttentionImpl(std::int64_t channels, std::int64_t context_channel
 }
 
 torch::Tensor AttentionImpl::forward(const torch::Tensor& x, const torch::Tensor& context) {
-  // One after the other: the order of arguments is the compiler's choice, and execution_order lists q, k, v.
-  const auto q = to_q(x), k = to_k(context), v = to_v(context);
-  return (*to_out)[0](nn::attention(q, k, v, heads_));
+  // Not in one expression: the order of arguments is the compiler's choice, and execution_order lists q, k, v.
+  std::vector<torch::Tensor> qkv;
+  if (context.is_same(x)) {
+    qkv = nn::LinearImpl::together(x, {to_q.get(), to_k.get(), to_v.get()});
+  } else {
+    qkv.push_back(to_q(x));
+    for (const auto& part : nn::LinearImpl::together(context, {to_k.get(), to_v.get()})) qkv.push_back(part);
+  }
+  return (*to_out)[0](nn::attention(qkv[0], qkv[1], qkv[2], heads_));
 }
 
 FeedForwardImpl::FeedForwardImpl(std::int64_t channels)
@@ -80,7 +87,8 @@ BasicTransformerBlockImpl::BasicTransformerBlockImpl(std::int64_t channels, cons
 }
 
 torch::Tensor BasicTransformerBlockImpl::forward(torch::Tensor x, const torch::Tensor& context) {
-  auto normed = norm1(x);
+  torch::Tensor normed;
+  std::tie(x, normed) = norm1->beside(x);
   std::tie(x, normed) = norm2->of_sum(attn1(normed, only_cross_attention_ ? context : normed), x);
   std::tie(x, normed) = norm3->of_sum(attn2(normed, context), x);
   return ff(normed) + x;
@@ -108,10 +116,11 @@ Transformer2DModelImpl::Transformer2DModelImpl(std::int64_t channels, const Tran
 }
 
 torch::Tensor Transformer2DModelImpl::forward(const torch::Tensor& x, const torch::Tensor& context) {
-  auto tokens = proj_in(pixels_to_tokens(norm(x)));
+  const auto [input, normed] = norm->beside(x);
+  auto tokens = proj_in(pixels_to_tokens(normed));
   for (auto& block : *transformer_blocks) tokens = block(tokens, context);
   // In this order the sum has the memory layout of x.
-  return x + tokens_to_pixels(proj_out(tokens), x.size(2), x.size(3));
+  return input + tokens_to_pixels(proj_out(tokens), x.size(2), x.size(3));
 }
 
 }  // namespace millrace

@@ -57,6 +57,12 @@ class UNetWalk {
     count(x.channels * channels, x.size);
     return tape_.apply(channels, x.size, {x}, {x.memory}, channels * x.channels * element_bytes_);
   }
+  // Several side by side, whose joined weights are kept for the gradient of x.
+  FeatureMap joined_linear(const FeatureMap& x, std::int64_t channels) {
+    count(x.channels * channels, x.size);
+    const auto weights = tape_.allocate(channels * x.channels * element_bytes_);
+    return tape_.apply(channels, x.size, {x}, {x.memory, x.gradient ? weights : nullptr}, *weights);
+  }
 
   // More scratch: both maps once more, in the order that the kernel wants, unless they are in it.
   FeatureMap conv(const FeatureMap& x, std::int64_t channels, std::int64_t kernel, std::int64_t stride,
@@ -77,14 +83,16 @@ class UNetWalk {
   }
   FeatureMap copy(const FeatureMap& x, Extent size) { return tape_.apply(x.channels, size, {x}); }
 
-  // nn::attention. It keeps its output, too, as the layer behind it does anyway.
-  FeatureMap attention(const FeatureMap& q, const FeatureMap& k, const FeatureMap& v, std::int64_t heads) {
-    count(2 * q.channels * tokens(k), q.size);
-    const auto scores =
-        tape_.allocate(pass_.batch * heads *
-                       nn::attention_floats_kept(pass_.device, pass_.dtype, tokens(q), tokens(k), q.channels / heads) *
-                       static_cast<std::int64_t>(sizeof(float)));
-    return tape_.apply(q.channels, q.size, {q, k, v}, {q.memory, k.memory, v.memory, scores});
+  // nn::attention, whose output has the size of x. It keeps its output, too, as the layer behind it does anyway.
+  // Scratch: gradients of q, k and v beside those of the maps that they are parts of.
+  FeatureMap attention(const FeatureMap& x, std::int64_t keys, std::int64_t heads, const FeatureMaps& qkv,
+                       std::int64_t scratch = 0) {
+    count(2 * x.channels * keys, x.size);
+    const auto floats = nn::attention_floats_kept(pass_.device, pass_.dtype, tokens(x), keys, x.channels / heads);
+    std::vector<Allocation> kept = {
+        tape_.allocate(pass_.batch * heads * floats * static_cast<std::int64_t>(sizeof(float)))};
+    for (const auto& map : qkv) kept.push_back(map.memory);
+    return tape_.apply(x.channels, x.size, qkv, kept, scratch);
   }
   void count(std::int64_t multiplications, Extent outputs) {
     flops_ += 2.0 * static_cast<double>(multiplications) * static_cast<double>(outputs.height * outputs.width);
@@ -113,8 +121,19 @@ class UNetWalk {
 
   // Attention.
   FeatureMap attend(const FeatureMap& x, const FeatureMap& context, std::int64_t heads) {
-    const auto q = linear(x, x.channels), k = linear(context, x.channels), v = linear(context, x.channels);
-    return linear(attention(q, k, v, heads), x.channels);
+    const auto attended = [&] {
+      if (!pass_.joined_projections) {
+        const auto q = linear(x, x.channels), k = linear(context, x.channels), v = linear(context, x.channels);
+        return attention(x, tokens(context), heads, {q, k, v});
+      }
+      if (context.memory == x.memory) {
+        const auto qkv = joined_linear(x, 3 * x.channels);
+        return attention(x, tokens(x), heads, {qkv}, *qkv.memory);
+      }
+      const auto q = linear(x, x.channels), kv = joined_linear(context, 2 * x.channels);
+      return attention(x, tokens(context), heads, {q, kv}, *kv.memory);
+    };
+    return linear(attended(), x.channels);
   }
 
   // FeedForward.

@@ -46,6 +46,7 @@ class GradientBuckets {
     int pass = 0;
   };
   bool replaces(int arrived) const;
+  void sum(const Place& place, const torch::Tensor& gradient);
   void hold_back(const Place& place, const torch::Tensor& gradient);
   void add_waiting(int bucket);
   void allocate(int bucket);
@@ -55,7 +56,7 @@ class GradientBuckets {
   void arrive_but(std::size_t newest);
 
   const ShardGroups& groups_;
-  const bool travel_in_bfloat16_;
+  const bool travel_in_bfloat16_, by_own_kernels_;
   std::vector<torch::Tensor> buckets_;  // float32; where parameters are split, they have memory for a while only
   std::vector<torch::Tensor> shards_;   // views of the buckets where these stay
   std::vector<Place> places_;           // as the layout's parameters

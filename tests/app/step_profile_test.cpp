@@ -111,6 +111,28 @@ TEST(StepProfile, KernelsBelongToTheOperationThatLaunchedThem) {
   expect_part(profile, profile.to_host, 0, 0);
   EXPECT_DOUBLE_EQ(profile.overlap_ms, 0.5 * 0.0002);
   EXPECT_DOUBLE_EQ(profile.synchronisations, 0.5);
+
+  ASSERT_EQ(profile.kernels.size(), 7u);
+  EXPECT_EQ(profile.kernels[0].operation, "aten::convolution_backward");
+  EXPECT_EQ(profile.kernels[0].name, "wgrad");
+  expect_part(profile, profile.kernels[0].part, 3000, 1);
+  EXPECT_EQ(profile.kernels[1].operation, "");
+  EXPECT_EQ(profile.kernels[1].name, "ncclDevKernel_AllReduce");
+  expect_part(profile, profile.kernels[6].part, 200, 1);
+}
+
+TEST(StepProfile, KernelsOfOneNameAndOperationAreAddedUp) {
+  const std::vector<ProfileEvent> events = {
+      {operation, profiled_steps, 1, 0, 10000, 1},    {operation, "aten::mm", 1, 100, 600, 2},
+      {operation, "aten::mm", 1, 700, 900, 3},        {operation, "aten::bmm", 1, 950, 990, 4},
+      {device_work, "void gemm", 0, 500, 900, 0, 2},  {device_work, "void gemm", 0, 1000, 1500, 0, 3},
+      {device_work, "void gemm", 0, 1500, 2300, 0, 4}};
+  const auto profile = summarise(events, 1, /*on_gpu=*/true);
+  ASSERT_EQ(profile.kernels.size(), 2u);
+  EXPECT_EQ(profile.kernels[0].operation, "aten::mm");
+  expect_part(profile, profile.kernels[0].part, 900, 2);
+  EXPECT_EQ(profile.kernels[1].operation, "aten::bmm");
+  EXPECT_NE(to_text(profile).find("\n     0.001      2.0  aten::mm  gemm\n"), std::string::npos) << to_text(profile);
 }
 
 TEST(StepProfile, TextAndJsonTellTheSame) {
@@ -126,6 +148,8 @@ TEST(StepProfile, TextAndJsonTellTheSame) {
   }
   EXPECT_EQ(json["copies"][0]["direction"], "host->device");
   EXPECT_EQ(json["copies"][0]["calls"], 1);
+  EXPECT_EQ(json["kernels"][0]["name"], "wgrad");
+  EXPECT_EQ(json["kernels"][0]["operation"], "aten::convolution_backward");
   EXPECT_EQ(json["synchronisations"], 1);
 }
 

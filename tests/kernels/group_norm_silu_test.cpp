@@ -11,17 +11,20 @@ struct Case {
   std::int64_t batch, channels, height, width, groups;
   bool with_time = true, with_silu = true;
   double mean = 0;
+  bool with_x_bias = false, with_rest = false;
 };
 
 std::string describe(const Case& c) {
   return "B" + std::to_string(c.batch) + " C" + std::to_string(c.channels) + " " + std::to_string(c.height) + "x" +
          std::to_string(c.width) + " G" + std::to_string(c.groups) + (c.with_time ? " time" : "") +
-         (c.with_silu ? " silu" : "") + " mean " + std::to_string(c.mean);
+         (c.with_silu ? " silu" : "") + (c.with_x_bias ? " x_bias" : "") + (c.with_rest ? " rest" : "") + " mean " +
+         std::to_string(c.mean);
 }
 
 struct Inputs {
-  Tensor x, time, weight, bias, y_grad;
-  std::vector<Tensor> leaves() const { return {x, time, weight, bias}; }
+  Tensor x, time, x_bias, weight, bias, y_grad;
+  Tensor rest_grad;  // of what else x is used for
+  std::vector<Tensor> leaves() const { return {x, time, x_bias, weight, bias}; }
 };
 
 // float64; x is rounded to `type` once, so that all ways start from the same numbers.
@@ -30,19 +33,31 @@ Inputs make_inputs(const Case& c, torch::Dtype type) {
   const std::vector<std::int64_t> sizes{c.batch, c.channels, c.height, c.width};
   return {rounded(torch::randn(sizes) * (1 + 0.5 * torch::rand({c.channels, 1, 1})) + c.mean),
           c.with_time ? rounded(torch::randn({c.batch, c.channels})) : Tensor(),
-          rounded(1 + 0.3 * torch::randn({c.channels})), rounded(0.3 * torch::randn({c.channels})),
-          rounded(torch::randn(sizes))};
+          c.with_x_bias ? rounded(torch::randn({c.channels})) : Tensor(),
+          rounded(1 + 0.3 * torch::randn({c.channels})),
+          rounded(0.3 * torch::randn({c.channels})),
+          rounded(torch::randn(sizes)),
+          c.with_rest ? rounded(torch::randn(sizes)) : Tensor()};
 }
 
 Inputs on(torch::Device device, const Inputs& from, torch::Dtype type, torch::Dtype parameter_type) {
   const auto channels_last = torch::MemoryFormat::ChannelsLast;
-  return {leaf(from.x.contiguous(channels_last), type, device), leaf(from.time, type, device),
-          leaf(from.weight, parameter_type, device), leaf(from.bias, parameter_type, device),
-          from.y_grad.to(device, type).contiguous(channels_last)};
+  return {leaf(from.x.contiguous(channels_last), type, device),
+          leaf(from.time, type, device),
+          leaf(from.x_bias, parameter_type, device),
+          leaf(from.weight, parameter_type, device),
+          leaf(from.bias, parameter_type, device),
+          from.y_grad.to(device, type).contiguous(channels_last),
+          from.rest_grad.defined() ? from.rest_grad.to(device, type).contiguous(channels_last) : Tensor()};
 }
 
-std::vector<Tensor> outputs_of(const Inputs& inputs, const Tensor& y) {
-  y.backward(inputs.y_grad);
+// x: what is used beside y.
+std::vector<Tensor> outputs_of(const Inputs& inputs, const Tensor& x, const Tensor& y) {
+  if (inputs.rest_grad.defined()) {
+    torch::autograd::backward({x, y}, {inputs.rest_grad, inputs.y_grad});
+  } else {
+    y.backward(inputs.y_grad);
+  }
   std::vector<Tensor> outputs{y.detach()};
   append_gradients(outputs, inputs.leaves());
   return outputs;
@@ -53,13 +68,15 @@ constexpr double eps = 1e-5;
 std::vector<Tensor> run_atens(const Inputs& inputs, const Case& c) {
   auto x = inputs.x;
   if (c.with_time) x = x + inputs.time.unsqueeze(-1).unsqueeze(-1);
+  if (c.with_x_bias) x = x + inputs.x_bias.view({-1, 1, 1});
   const auto y = at::group_norm(x, c.groups, inputs.weight, inputs.bias, eps);
-  return outputs_of(inputs, c.with_silu ? at::silu(y) : y);
+  return outputs_of(inputs, inputs.x, c.with_silu ? at::silu(y) : y);
 }
 
 std::vector<Tensor> run_ours(const Inputs& inputs, const Case& c) {
-  return outputs_of(inputs,
-                    group_norm_silu(inputs.x, inputs.time, inputs.weight, inputs.bias, c.groups, eps, c.with_silu));
+  const auto [x, y] = group_norm_silu_beside(inputs.x, inputs.time, inputs.x_bias, inputs.weight, inputs.bias, c.groups,
+                                             eps, c.with_silu);
+  return outputs_of(inputs, x, y);
 }
 
 void compare(const Case& c, torch::Dtype type, torch::Dtype parameter_type, torch::Device device) {
@@ -99,6 +116,27 @@ TEST_P(GroupNormSilu, IsAtensAtOddShapes) {
                           Case{2, 1040, 5, 5, 2}})       // more channels per group than a block has threads
       compare(c, type, type, device());
   }
+}
+
+// A convolution's bias that the norm adds, and a gradient that comes to x from elsewhere.
+TEST_P(GroupNormSilu, AddsABiasAndTheGradientOfTheRest) {
+  for (const auto type : all_types)
+    for (const bool with_time : {false, true})
+      for (const bool with_rest : {false, true})
+        for (const auto& [channels, groups] : {std::pair{320, 32}, {35, 5}, {24, 8}}) {
+          const bool with_x_bias = with_time || !with_rest;
+          compare({3, channels, 5, 7, groups, with_time, with_time, 0, with_x_bias, with_rest}, type, type, device());
+        }
+}
+
+TEST_P(GroupNormSilu, WithoutAGradientOfItsOwnPassesOnTheRest) {
+  const Case c{1, 16, 3, 3, 4};
+  const auto inputs = on(device(), make_inputs(c, torch::kFloat32), torch::kFloat32, torch::kFloat32);
+  const auto both = group_norm_silu_beside(inputs.x, {}, {}, inputs.weight, inputs.bias, c.groups, eps);
+  EXPECT_TRUE(torch::equal(both.first, inputs.x));
+  both.first.backward(inputs.y_grad);
+  EXPECT_TRUE(torch::equal(inputs.x.grad(), inputs.y_grad));
+  EXPECT_FALSE(inputs.weight.grad().defined());
 }
 
 // SD 2 at 512 pixels: the first level, the widest joined skip, and the last level of the VAE. Too slow for the twins.

@@ -78,6 +78,7 @@ TEST_P(LayerNorm, IsAtens) {
       for (const auto& [rows, channels] : {std::pair{9, 320},
                                            {6, 640},
                                            {5, 1280},
+                                           {3, 2048},
                                            {7, 768},
                                            {77, 1024},
                                            {1, 8},

@@ -74,6 +74,105 @@ TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
   expect_equal(sum_and_norm, {x, residual, norm->weight, norm->bias});
 }
 
+// What else x is used for takes the x that the norm gives.
+TEST(FusedKernels, OfNormsBesideWhatElseTheirInputIsUsedForAsOfLibTorch) {
+  torch::manual_seed(5);
+  auto group_norm = random_weights(GroupNorm(5, 50, 1e-5));
+  auto layer_norm = random_weights(LayerNorm(70, 1e-5));
+  const auto x = torch::randn({3, 50, 7, 9}).contiguous(channels_last).requires_grad_();
+  const auto tokens = torch::randn({2, 11, 70}).requires_grad_();
+  const auto sum = [](const std::pair<torch::Tensor, torch::Tensor>& both) { return both.first.sin() + both.second; };
+  expect_equal([&] { return sum(group_norm->beside(x)); }, {x, group_norm->weight, group_norm->bias});
+  expect_equal([&] { return sum(group_norm->activated_beside(Activation::silu, x)); },
+               {x, group_norm->weight, group_norm->bias});
+  expect_equal([&] { return sum(group_norm->activated_beside(Activation::relu, x)); },
+               {x, group_norm->weight, group_norm->bias});
+  expect_equal([&] { return sum(layer_norm->beside(tokens)); }, {tokens, layer_norm->weight, layer_norm->bias});
+}
+
+TEST(FusedKernels, OfConvolutionsBiasesAsOfLibTorch) {
+  torch::manual_seed(6);
+  auto norm = random_weights(GroupNorm(4, 24, 1e-5));
+  const auto x = torch::randn({2, 16, 6, 5}).contiguous(channels_last).requires_grad_();
+  const auto shift = torch::randn({2, 24}).requires_grad_();
+  const auto residual = torch::randn({2, 24, 6, 5}).contiguous(channels_last).requires_grad_();
+  for (const std::int64_t kernel : {1, 3}) {
+    auto conv = random_weights(Conv2d(16, 24, kernel, 1, kernel / 2));
+    place(*conv, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
+    const std::vector<torch::Tensor> inputs = {x, conv->weight, conv->bias};
+    expect_equal([&] { return conv(x); }, inputs);
+    expect_equal([&] { return conv(x.contiguous()); }, inputs);
+    expect_equal([&] { return conv->plus(x, [&] { return residual; }); }, {x, residual, conv->weight, conv->bias});
+    expect_equal([&] { return conv->plus(x, [&] { return residual.contiguous(); }); },
+                 {x, residual, conv->weight, conv->bias});
+    for (const auto activation : {Activation::silu, Activation::relu}) {
+      const auto through_norm = [&](const torch::Tensor& shift) {
+        const auto [y, bias] = conv->before_norm(x);
+        return norm->activated(activation, y, shift, bias);
+      };
+      expect_equal([&] { return through_norm(shift); }, {x, shift, conv->weight, conv->bias, norm->weight, norm->bias});
+      expect_equal([&] { return through_norm({}); }, inputs);
+    }
+  }
+  auto strided = random_weights(Conv2d(16, 24, 3, 2, 1));
+  expect_equal([&] { return strided(x); }, {x, strided->weight, strided->bias});
+}
+
+TEST(FusedKernels, OfMatrixProductsBiasesAsOfLibTorch) {
+  torch::manual_seed(7);
+  auto linear = random_weights(Linear(30, 22));
+  for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{4, 30}, {2, 9, 30}, {2, 3, 5, 30}}) {
+    const auto x = torch::randn(sizes).requires_grad_();
+    expect_equal([&] { return linear(x); }, {x, linear->weight, linear->bias});
+  }
+}
+
+TEST(FusedKernels, OfSeveralLayersForOneInputAsOfLibTorch) {
+  torch::manual_seed(8);
+  Linear first(30, 22, false), second(30, 9, false), with_bias(30, 4);
+  for (auto* layer : {&first, &second, &with_bias}) {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : (*layer)->parameters()) parameter.normal_();
+  }
+  const auto x = torch::randn({2, 9, 30}).requires_grad_();
+  const auto joined = [&](const std::vector<LinearImpl*>& layers) {
+    const auto parts = LinearImpl::together(x, layers);
+    EXPECT_EQ(parts.size(), layers.size());
+    return torch::cat({parts[0].sin(), parts.back()}, -1);
+  };
+  expect_equal([&] { return joined({first.get(), second.get()}); }, {x, first->weight, second->weight});
+  expect_equal([&] { return joined({first.get(), with_bias.get()}); }, {x, first->weight, with_bias->bias});
+  expect_equal([&] { return joined({second.get()}); }, {x, second->weight});
+}
+
+// A frozen bias, an input that wants no gradient, no gradients at all.
+TEST(FusedKernels, MakeOnlyTheGradientsThatAreWanted) {
+  torch::manual_seed(9);
+  use_fused_kernels(FusedKernels::everywhere);
+  auto conv = random_weights(Conv2d(8, 8, 3, 1, 1));
+  auto linear = random_weights(Linear(8, 8));
+  auto norm = random_weights(GroupNorm(4, 8, 1e-5));
+  const auto image = torch::randn({2, 8, 5, 5}).contiguous(channels_last), tokens = torch::randn({2, 5, 8});
+  const auto compute = [&] {
+    const auto [x, y] = norm->beside(image);
+    return conv->plus(x, [&, &y = y] { return y; }).sum() + linear(tokens).sum();
+  };
+  compute().backward();
+  EXPECT_TRUE(conv->bias.grad().defined());
+  EXPECT_TRUE(torch::allclose(linear->bias.grad(), torch::full({8}, 10.f)));
+  for (auto* bias : {&conv->bias, &linear->bias}) {
+    bias->mutable_grad().reset();
+    bias->set_requires_grad(false);
+  }
+  compute().backward();
+  EXPECT_FALSE(conv->bias.grad().defined());
+  EXPECT_FALSE(linear->bias.grad().defined());
+  EXPECT_TRUE(conv->weight.grad().defined());
+  const torch::NoGradGuard no_grad;
+  EXPECT_FALSE(compute().requires_grad());
+  use_fused_kernels(FusedKernels::by_device);
+}
+
 struct Counted {
   int by_own = 0, by_libtorch = 0;
 };
@@ -130,6 +229,10 @@ TEST(FusedKernels, LeaveTheRestToLibTorch) {
   EXPECT_TRUE(fused.is_contiguous(channels_last));
   EXPECT_TRUE(torch::allclose(fused, norm->activated(Activation::silu, image), 1e-5, 1e-6));
   EXPECT_TRUE(torch::allclose(norm->activated(Activation::relu, pixelwise), at::relu(norm(image)), 1e-5, 1e-6));
+  auto conv = random_weights(Conv2d(8, 8, 3, 1, 1));
+  const auto exact = at::conv2d(image, conv->weight, conv->bias, 1, 1);
+  EXPECT_TRUE(torch::allclose(conv(pixelwise), exact, 1e-5, 1e-5));
+  EXPECT_TRUE(torch::allclose(conv->plus(pixelwise, [&] { return pixelwise; }), exact + image, 1e-5, 1e-5));
   use_fused_kernels(FusedKernels::by_device);
 }
 

@@ -358,6 +358,69 @@ TEST(FullShard, HasTheBiasOfAGegluInBackward) {
   for (std::size_t b = 0; b < split.size(); ++b) EXPECT_TRUE(torch::equal(split[b], expected[b])) << "bucket " << b;
 }
 
+// Layers of a U-Net that let others add their bias, add another layer's output, or share a matrix product, where their
+// parameters stay.
+struct Sharing : torch::nn::Module {
+  nn::GroupNorm norm1{4, 8, 1e-5}, norm2{4, 12, 1e-5};
+  nn::Conv2d conv1{8, 12, 3, 1, 1}, conv2{12, 12, 3, 1, 1}, shortcut{8, 12, 1};
+  nn::LayerNorm token_norm{12, 1e-5};
+  nn::Linear to_k{12, 12, false}, to_v{12, 12, false}, to_out{12, 5};
+
+  Sharing() {
+    register_module("norm1", norm1);
+    register_module("conv1", conv1);
+    register_module("norm2", norm2);
+    register_module("conv2", conv2);
+    register_module("shortcut", shortcut);
+    register_module("token_norm", token_norm);
+    register_module("to_k", to_k);
+    register_module("to_v", to_v);
+    register_module("to_out", to_out);
+    torch::manual_seed(3);
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : parameters()) parameter.normal_(0, 0.5);
+    nn::place(*this, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    auto [in, hidden] = norm1->activated_beside(nn::Activation::silu, x);
+    const auto [y, bias] = conv1->before_norm(hidden);
+    hidden = norm2->activated(nn::Activation::silu, y, {}, bias);
+    hidden = conv2->plus(hidden, [&, &in = in] { return shortcut(in); });
+    const auto [tokens, normed] = token_norm->beside(hidden.permute({0, 2, 3, 1}).flatten(1, 2));
+    const auto parts = nn::LinearImpl::together(normed, {to_k.get(), to_v.get()});
+    return to_out(tokens + parts[0].sin() * parts[1]);
+  }
+};
+
+// The loss and this rank's gradients.
+std::vector<torch::Tensor> pass_of_sharing_layers(Strategy strategy, nn::FusedKernels kernels) {
+  nn::use_fused_kernels(kernels);
+  const auto net = std::make_shared<Sharing>();
+  const ParallelConfig parallel{.strategy = strategy, .bucket_mb = 1e-6};
+  ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
+                     test_world().group());
+  model.begin_gradients(1);
+  torch::manual_seed(test_world().rank());
+  const auto x = torch::randn({2, 8, 5, 4}).contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto loss = net->forward(x).square().mean();
+  loss.backward();
+  model.finish_gradients(1.0);
+  std::vector<torch::Tensor> results = {loss.detach()};
+  for (int b = 0; b < model.buckets(); ++b) results.push_back(model.gradient_shard(b).clone());
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
+  return results;
+}
+
+TEST(FullShard, LayersThatShareWorkHaveTheirParametersWhenTheyNeedThem) {
+  const auto expected = pass_of_sharing_layers(Strategy::shard_grad_op, nn::FusedKernels::nowhere);
+  for (const auto strategy : {Strategy::shard_grad_op, Strategy::full_shard}) {
+    const auto results = pass_of_sharing_layers(strategy, nn::FusedKernels::everywhere);
+    ASSERT_EQ(results.size(), expected.size());
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_TRUE(torch::allclose(results[i], expected[i], 1e-4, 1e-5)) << to_string(strategy) << ", tensor " << i;
+  }
+}
+
 TEST(FullShard, AParameterOutsideOfALayerIsABug) {
   if (test_world().size() == 1) GTEST_SKIP() << "nothing is split on one rank";
   torch::nn::Linear foreign(3, 3);

@@ -123,7 +123,8 @@ std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation
   if (operations_under_way > 0) return nullptr;
   if (name == "millrace::square_sum" && seen.contains("numbers read")) ++seen["parts of the norm behind a read"];
   const auto inputs = operation.inputs();
-  if ((name == "aten::copy_" || name == "aten::add_") && is_in_bucket(inputs[0].toTensor()))
+  if (name == "millrace::sum_gradient" ||
+      ((name == "aten::copy_" || name == "aten::add_") && is_in_bucket(inputs[0].toTensor())))
     ++seen["operations for one gradient"];
   if (name != "aten::copy_") return nullptr;
   if (inputs[0].toTensor().is_meta() && !inputs[1].toTensor().is_meta())

@@ -12,20 +12,43 @@
 // (c10::Error) that names the argument. There are no second derivatives.
 namespace millrace::kernels {
 
-// x (B, C, h, w) channels-last -> the same: silu(group_norm(x + time) weight + bias); time (B, C) or undefined, SiLU if
-// `with_silu`. For backward it keeps x and two float32 numbers per group.
-torch::Tensor group_norm_silu(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
-                              const torch::Tensor& bias, std::int64_t groups, double eps, bool with_silu = true);
+// x (B, C, h, w) channels-last -> the same: silu(group_norm(x + time + x_bias) weight + bias); time (B, C) and x_bias
+// (C) or undefined, SiLU if `with_silu`. For backward it keeps x and two float32 numbers per group.
+//
+// Those named `beside` give x as well: what else x is used for may take that one, and its gradient is added in the
+// norm's own kernel.
+std::pair<torch::Tensor, torch::Tensor> group_norm_silu_beside(const torch::Tensor& x, const torch::Tensor& time,
+                                                               const torch::Tensor& x_bias, const torch::Tensor& weight,
+                                                               const torch::Tensor& bias, std::int64_t groups,
+                                                               double eps, bool with_silu = true);
+inline torch::Tensor group_norm_silu(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
+                                     const torch::Tensor& bias, std::int64_t groups, double eps,
+                                     bool with_silu = true) {
+  return group_norm_silu_beside(x, time, {}, weight, bias, groups, eps, with_silu).second;
+}
 
-// value * gelu(gate) of x + bias = (..., [value | gate]), gelu by erf; bias (2 C) or undefined. It keeps x.
+// x + bias + residual in one pass: x (..., C), or of four dimensions (B, C, h, w) channels-last; bias (C); residual as x or undefined.
+torch::Tensor add_bias(const torch::Tensor& x, const torch::Tensor& bias, const torch::Tensor& residual = {});
+// y (..., C) itself, to which a matrix product has added the bias already: the bias's gradient comes from our kernel.
+torch::Tensor with_bias_gradient(const torch::Tensor& y, const torch::Tensor& bias);
+
+// value * gelu(gate) of x + bias = (..., [value | gate]), gelu by erf to 1e-7, not by tanh; bias (2 C) or undefined. It keeps x.
 torch::Tensor geglu(const torch::Tensor& x, const torch::Tensor& bias = {});
 
 // (..., C) -> the same.
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, double eps);
+std::pair<torch::Tensor, torch::Tensor> layer_norm_beside(const torch::Tensor& x, const torch::Tensor& weight,
+                                                          const torch::Tensor& bias, double eps);
+inline torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                                double eps) {
+  return layer_norm_beside(x, weight, bias, eps).second;
+}
 // s = x + residual and its layer_norm.
 std::pair<torch::Tensor, torch::Tensor> add_layer_norm(const torch::Tensor& x, const torch::Tensor& residual,
                                                        const torch::Tensor& weight, const torch::Tensor& bias,
                                                        double eps);
+
+// sum, float32 and dense, += gradient of the same sizes and strides; or = gradient, if it `replaces`.
+void sum_gradient(const torch::Tensor& sum, const torch::Tensor& gradient, bool replaces);
 
 // Unit normals, float32 of `sizes`, on the device of `words`: int32 (B, 5), the words of core/philox.h's philox_words
 // of each sample. Row i is fill_normal of its key and purpose, the same bits on every device.

@@ -28,7 +28,7 @@ class ResnetBlock2DImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& time = {});
 
  private:
-  torch::Tensor second_activation(const torch::Tensor& hidden, const torch::Tensor& time);
+  torch::Tensor convolved_and_activated(const torch::Tensor& x, const torch::Tensor& time);
 
   ResnetOptions options_;
   nn::GroupNorm norm1, norm2;

@@ -60,7 +60,7 @@ class TokenProjectionImpl : public nn::Layer {
  public:
   TokenProjectionImpl(std::int64_t in, std::int64_t out, bool as_convolution);
   torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters({weight}, [&] { return at::linear(x, weight.flatten(1), bias); });
+    return with_parameters({weight}, [&] { return nn::linear(x, weight.flatten(1), bias); });
   }
 
  private:

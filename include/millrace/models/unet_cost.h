@@ -16,6 +16,7 @@ struct UNetPass {
   std::int64_t tokens = 77;
   torch::DeviceType device = torch::kCPU;
   bool channels_last = false, fused_kernels = false;  // fused: norms, GEGLU; on CPUs by nn/cpu
+  bool joined_projections = false;                    // nn::LinearImpl::together, of src/kernels
 };
 
 // The most bytes that tensors of such a pass hold at once, beside the parameters and the buckets of their gradients.

@@ -3,6 +3,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,13 +17,18 @@
 // its weights does not pay for 866 million random numbers first.
 namespace millrace::nn {
 
+// x (..., in), weight (out, in), bias (out) or undefined -> (..., out).
+torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
+
 // (..., in) -> (..., out); bias undefined without one.
 class LinearImpl : public Layer {
  public:
   LinearImpl(std::int64_t in, std::int64_t out, bool with_bias = true);
   torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters({weight}, [&] { return at::linear(x, weight, bias); });
+    return with_parameters({weight}, [&] { return linear(x, weight, bias); });
   }
+  // Of several layers for one input, (..., out) each; on GPUs by one matrix product where they have no biases.
+  static std::vector<torch::Tensor> together(const torch::Tensor& x, const std::vector<LinearImpl*>& layers);
   // geglu of it: (..., in) -> (..., out / 2). Our kernel adds the bias itself, and makes its gradient beside the
   // others.
   torch::Tensor geglu(const torch::Tensor& x);
@@ -35,13 +41,17 @@ TORCH_MODULE(Linear);
 class Conv2dImpl : public Layer {
  public:
   Conv2dImpl(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1, std::int64_t padding = 0);
-  torch::Tensor forward(const torch::Tensor& x) {
-    return with_parameters({weight}, [&] { return conv2d(x, weight, bias, stride_, padding_); });
-  }
+  torch::Tensor forward(const torch::Tensor& x);
+  // forward(x) + residual(), which is called when this layer has its parameters.
+  torch::Tensor plus(const torch::Tensor& x, const std::function<torch::Tensor()>& residual);
+  // Without the bias where the norm that comes next had better add it: that is the second then, else it is undefined.
+  std::pair<torch::Tensor, torch::Tensor> before_norm(const torch::Tensor& x);
 
   torch::Tensor weight, bias;
 
  private:
+  torch::Tensor convolve(const torch::Tensor& x) const;
+
   std::int64_t stride_, padding_;
 };
 TORCH_MODULE(Conv2d);
@@ -50,14 +60,20 @@ TORCH_MODULE(Conv2d);
 class GroupNormImpl : public Layer {
  public:
   GroupNormImpl(std::int64_t groups, std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x);
-  // activation(norm(x + shift)); shift (B, C) or undefined.
-  torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift = {});
+  torch::Tensor forward(const torch::Tensor& x) { return beside(x).second; }
+  // activation(norm(x + shift + x_bias)); shift (B, C) and x_bias (C) or undefined.
+  torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift = {},
+                          const torch::Tensor& x_bias = {});
+  // x and what becomes of it. What else x is used for may take this x: our kernels then add its gradient themselves.
+  std::pair<torch::Tensor, torch::Tensor> beside(const torch::Tensor& x);
+  std::pair<torch::Tensor, torch::Tensor> activated_beside(Activation activation, const torch::Tensor& x);
 
   torch::Tensor weight, bias;
 
  private:
-  torch::Tensor in_one(const torch::Tensor& x, const torch::Tensor& shift, bool with_silu);
+  using InAndOut = std::pair<torch::Tensor, torch::Tensor>;
+  std::optional<InAndOut> in_one(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& x_bias,
+                                 bool with_silu);
 
   std::int64_t groups_;
   double eps_;
@@ -68,7 +84,9 @@ TORCH_MODULE(GroupNorm);
 class LayerNormImpl : public Layer {
  public:
   LayerNormImpl(std::int64_t channels, double eps);
-  torch::Tensor forward(const torch::Tensor& x);
+  torch::Tensor forward(const torch::Tensor& x) { return beside(x).second; }
+  // As GroupNorm's.
+  std::pair<torch::Tensor, torch::Tensor> beside(const torch::Tensor& x);
   // x + residual and its norm, both of one shape.
   std::pair<torch::Tensor, torch::Tensor> of_sum(const torch::Tensor& x, const torch::Tensor& residual);
 

@@ -27,10 +27,15 @@ class Layer : public torch::nn::Module {
   // `compute`() with all parameters there, and those that its backward needs there again right before that.
   template <class Compute>
   torch::Tensor with_parameters(const std::vector<torch::Tensor>& in_backward, Compute&& compute) {
-    if (source_ == nullptr) return compute();
-    for (const auto& parameter : parameters(/*recurse=*/false)) source_->provide(parameter);
-    return source_->all_stay() ? compute() : provided_before_backward(in_backward, compute());
+    ask_for_parameters();
+    return parameters_stay() ? compute() : provided_before_backward(in_backward, compute());
   }
+  void ask_for_parameters() const {
+    if (source_ == nullptr) return;
+    for (const auto& parameter : parameters(/*recurse=*/false)) source_->provide(parameter);
+  }
+  // Once asked for they are there until the backward pass is over.
+  bool parameters_stay() const { return source_ == nullptr || source_->all_stay(); }
 
  private:
   torch::Tensor provided_before_backward(const std::vector<torch::Tensor>& parameters,

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "millrace/core/error.h"
@@ -24,6 +28,8 @@ struct Pattern {
     return other == name || (other.size() == name.size() + 1 && other.starts_with(name) && other.ends_with('_'));
   }
 };
+
+constexpr std::ptrdiff_t kernels_in_text = 40;  // JSON has all
 
 constexpr std::array<std::string_view, op_classes> class_names = {
     "convolution", "matrix product", "attention", "normalisation", "pointwise",
@@ -136,7 +142,12 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
     return launcher->second == OpClass::idle || launcher->second == OpClass::other ? by_name : launcher->second;
   };
 
+  std::unordered_map<std::uint64_t, std::string_view> name_of_launcher;
+  for (const auto& event : events)
+    if (event.kind == ProfileEvent::Kind::operation) name_of_launcher[event.id] = event.name;
+
   const PerStep per_step(profile);
+  std::map<std::pair<std::string_view, std::string_view>, StepProfile::Part> kernels;
   std::vector<const ProfileEvent*> all_work;
   std::int64_t end = window.end, sum = 0;
   for (const auto& event : events) {
@@ -146,6 +157,8 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
     per_step.add(class_of_work(event), time);
     if (event.name.starts_with("Memcpy HtoD")) per_step.add(profile.to_device, time);
     if (event.name.starts_with("Memcpy DtoH")) per_step.add(profile.to_host, time);
+    const auto launcher = name_of_launcher.find(event.launched_by);
+    per_step.add(kernels[{launcher == name_of_launcher.end() ? "" : launcher->second, event.name}], time);
     all_work.push_back(&event);
     end = std::max(end, event.end);
     sum += time;
@@ -154,6 +167,19 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
   profile.ms = per_step.to_ms(end - window.begin);
   profile.overlap_ms = per_step.to_ms(sum - busy);
   per_step.add(OpClass::idle, end - window.begin - busy, /*is_call=*/false);
+
+  for (const auto& [names, part] : kernels)
+    profile.kernels.push_back({std::string(names.first), std::string(names.second), part});
+  std::ranges::stable_sort(profile.kernels, std::greater(), [](const auto& kernel) { return kernel.part.ms; });
+}
+
+// Without its arguments' types; the middle of a long one goes, for libraries' names differ at both ends.
+std::string short_name(std::string_view kernel) {
+  constexpr std::size_t kept_at_an_end = 60;
+  if (kernel.starts_with("void ")) kernel.remove_prefix(5);
+  kernel = kernel.substr(0, kernel.find(">("));
+  if (kernel.size() <= 2 * kept_at_an_end) return std::string(kernel);
+  return fmt::format("{}...{}", kernel.substr(0, kept_at_an_end), kernel.substr(kernel.size() - kept_at_an_end));
 }
 
 double percent(const StepProfile& profile, double ms) {
@@ -222,6 +248,7 @@ OpClass class_of(std::string_view name) {
       {"millrace::all_reduce_gradient_norm", communication},
       {"nccl*", communication},  // kernels
 
+      {"millrace::sum_gradient", copy},  // the first of a step is one
       {"aten::copy", copy},
       {"aten::_to_copy", copy},
       {"aten::clone", copy},
@@ -278,6 +305,8 @@ OpClass class_of(std::string_view name) {
       {"aten::index", pointwise},
       {"aten::index_select", pointwise},
       {"millrace::geglu*", pointwise},
+      {"millrace::add_bias", pointwise},
+      {"millrace::bias_gradient", pointwise},
       {"millrace::unit_normals", pointwise},
   };
   for (const auto& pattern : patterns)
@@ -313,6 +342,9 @@ std::string to_text(const StepProfile& p) {
   text += fmt::format("synchronisations per step: {:.1f} ({})\n", p.synchronisations,
                       p.on_gpu ? "cudaStreamSynchronize, cudaDeviceSynchronize, cudaEventSynchronize"
                                : "aten::item, which would wait for a GPU");
+  if (!p.kernels.empty()) text += "the kernels that take the longest: ms a step, calls, operation, name\n";
+  for (const auto& [operation, name, part] : p.kernels | std::views::take(kernels_in_text))
+    text += fmt::format("{:>10.3f} {:>8.1f}  {}  {}\n", part.ms, part.calls, operation, short_name(name));
   return text;
 }
 
@@ -326,6 +358,9 @@ nlohmann::ordered_json to_json(const StepProfile& p) {
                                {"calls", p.classes[i].calls}});
   json["copies"] = {{{"direction", "host->device"}, {"ms", p.to_device.ms}, {"calls", p.to_device.calls}},
                     {{"direction", "device->host"}, {"ms", p.to_host.ms}, {"calls", p.to_host.calls}}};
+  json["kernels"] = nlohmann::json::array();
+  for (const auto& [operation, name, part] : p.kernels)
+    json["kernels"].push_back({{"operation", operation}, {"name", name}, {"ms", part.ms}, {"calls", part.calls}});
   json["synchronisations"] = p.synchronisations;
   return json;
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // Where the time of a step goes, from LibTorch's profiler (Kineto).
 namespace millrace {
@@ -55,6 +56,11 @@ struct StepProfile {
   std::array<Part, op_classes> classes{};  // by OpClass; calls are kernels on a GPU, operations on the CPU
   double overlap_ms = 0;                   // of one step: kernels beside other kernels, which `classes` count twice
   Part to_device, to_host;                 // memcpy host->device and device->host, a part of `copy`
+  struct Kernel {
+    std::string operation, name;  // the innermost operation that launched it, empty if none did
+    Part part;
+  };
+  std::vector<Kernel> kernels;  // on a GPU: by name and operation, what takes the longest first
   double synchronisations = 0;  // of one step: waits for the GPU; on the CPU: reads of a number out of a tensor
 
   const Part& operator[](OpClass op_class) const { return classes[static_cast<std::size_t>(op_class)]; }
@@ -75,7 +81,8 @@ StepProfile summarise(std::span<const ProfileEvent> events, int steps, bool on_g
 StepProfile profile_steps(torch::Device device, const std::function<void()>& step);
 
 // A table of lines. The same as {"device", "steps", "ms", "overlap_ms", "classes": [{"class", "ms", "percent",
-// "calls"}], "copies": [{"direction", "ms", "calls"}], "synchronisations"}; ms, calls and synchronisations of one step.
+// "calls"}], "copies": [{"direction", "ms", "calls"}], "kernels": [{"operation", "name", "ms", "calls"}],
+// "synchronisations"}; ms, calls and synchronisations of one step.
 std::string to_text(const StepProfile& profile);
 nlohmann::ordered_json to_json(const StepProfile& profile);
 

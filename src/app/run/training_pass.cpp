@@ -16,7 +16,8 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
           .gradient_checkpointing = model.gradient_checkpointing,
           .device = device.type(),
           .channels_last = model.channels_last.value_or(has_kernels),
-          .fused_kernels = model.fused_kernels.value_or(has_kernels)};
+          .fused_kernels = model.fused_kernels.value_or(has_kernels),
+          .joined_projections = model.fused_kernels.value_or(device.is_cuda())};  // a little less with full_shard
 }
 
 }  // namespace millrace

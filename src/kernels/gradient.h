@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+
+#include "millrace/kernels/element.h"
+
+// A parameter's gradient goes into the float32 sum over micro-batches, flat.
+namespace millrace::kernels {
+
+struct SumGradient {
+  std::int64_t n;
+  Values gradient;  // (n)
+  float* sum;       // (n)
+  bool replaces;    // instead of being added
+};
+void sum_gradient_cpu(const SumGradient& arguments);
+void sum_gradient_cuda(const SumGradient& arguments, void* stream);
+
+}  // namespace millrace::kernels
