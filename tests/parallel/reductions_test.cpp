@@ -401,7 +401,7 @@ std::vector<torch::Tensor> pass_of_sharing_layers(Strategy strategy, nn::FusedKe
                      test_world().group());
   model.begin_gradients(1);
   torch::manual_seed(test_world().rank());
-  const auto x = torch::randn({2, 8, 5, 4}).contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto x = torch::randn({2, 8, 5, 4}).contiguous(torch::MemoryFormat::ChannelsLast).requires_grad_();
   const auto loss = net->forward(x).square().mean();
   loss.backward();
   model.finish_gradients(1.0);

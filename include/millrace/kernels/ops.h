@@ -27,12 +27,14 @@ inline torch::Tensor group_norm_silu(const torch::Tensor& x, const torch::Tensor
   return group_norm_silu_beside(x, time, {}, weight, bias, groups, eps, with_silu).second;
 }
 
-// x + bias + residual in one pass: x (..., C), or of four dimensions (B, C, h, w) channels-last; bias (C); residual as x or undefined.
+// x + bias + residual in one pass: x (..., C), or of four dimensions (B, C, h, w) channels-last; bias (C); residual as
+// x or undefined.
 torch::Tensor add_bias(const torch::Tensor& x, const torch::Tensor& bias, const torch::Tensor& residual = {});
 // y (..., C) itself, to which a matrix product has added the bias already: the bias's gradient comes from our kernel.
 torch::Tensor with_bias_gradient(const torch::Tensor& y, const torch::Tensor& bias);
 
-// value * gelu(gate) of x + bias = (..., [value | gate]), gelu by erf to 1e-7, not by tanh; bias (2 C) or undefined. It keeps x.
+// value * gelu(gate) of x + bias = (..., [value | gate]), gelu by erf to 1e-7, not by tanh; bias (2 C) or undefined. It
+// keeps x.
 torch::Tensor geglu(const torch::Tensor& x, const torch::Tensor& bias = {});
 
 // (..., C) -> the same.

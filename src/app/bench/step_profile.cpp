@@ -173,13 +173,11 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
   std::ranges::stable_sort(profile.kernels, std::greater(), [](const auto& kernel) { return kernel.part.ms; });
 }
 
-// Without its arguments' types; the middle of a long one goes, for libraries' names differ at both ends.
-std::string short_name(std::string_view kernel) {
-  constexpr std::size_t kept_at_an_end = 60;
+// Without its arguments' types, and without the end of a long one: cuDNN's have told their tiles before it.
+std::string_view short_name(std::string_view kernel) {
+  constexpr std::size_t most_characters = 120;
   if (kernel.starts_with("void ")) kernel.remove_prefix(5);
-  kernel = kernel.substr(0, kernel.find(">("));
-  if (kernel.size() <= 2 * kept_at_an_end) return std::string(kernel);
-  return fmt::format("{}...{}", kernel.substr(0, kept_at_an_end), kernel.substr(kernel.size() - kept_at_an_end));
+  return kernel.substr(0, std::min(kernel.find(">("), most_characters));
 }
 
 double percent(const StepProfile& profile, double ms) {
