@@ -92,14 +92,8 @@ void run_add_bias_of(const AddBias& a, const Launcher& launch) {
 
 template <class Launcher>
 void run_add_bias(const AddBias& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    const bool aligned = is_aligned(a.x) && is_aligned(a.residual) && is_aligned(a.y) && is_aligned(a.bias.data);
-    if (a.channels % full_width<T> == 0 && aligned) {
-      run_add_bias_of<T, full_width<T>>(a, launch);
-    } else {
-      run_add_bias_of<T, 1>(a, launch);
-    }
+  with_type_and_width(a.element, a.channels, {a.x, a.residual, a.y, a.bias.data}, [&](auto zero, auto width) {
+    run_add_bias_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 
@@ -113,13 +107,8 @@ void run_bias_gradient_of(const BiasGradient& a, const Launcher& launch) {
 
 template <class Launcher>
 void run_bias_gradient(const BiasGradient& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    if (a.channels % full_width<T> == 0 && is_aligned(a.y_grad)) {
-      run_bias_gradient_of<T, full_width<T>>(a, launch);
-    } else {
-      run_bias_gradient_of<T, 1>(a, launch);
-    }
+  with_type_and_width(a.element, a.channels, {a.y_grad}, [&](auto zero, auto width) {
+    run_bias_gradient_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 

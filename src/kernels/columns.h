@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "frame.h"
 #include "millrace/kernels/element.h"
@@ -84,6 +85,20 @@ inline constexpr std::int64_t blocks_of_sums = 1024, blocks_of_maps = 4096;
 // 16 bytes at a time where channels and addresses allow it, else one element.
 template <class T>
 constexpr int full_width = 16 / sizeof(T);
+
+// function(T{}, width) with the type of `element` and the widest access that the channels and all addresses allow.
+template <class Function>
+void with_type_and_width(Element element, std::int64_t channels, std::initializer_list<const void*> addresses,
+                         const Function& function) {
+  with_type(element, [&](auto zero) {
+    constexpr int width = full_width<decltype(zero)>;
+    if (channels % width == 0 && std::all_of(addresses.begin(), addresses.end(), is_aligned)) {
+      function(zero, std::integral_constant<int, width>{});
+    } else {
+      function(zero, std::integral_constant<int, 1>{});
+    }
+  });
+}
 
 // Of sums, whichever width is chosen.
 inline std::int64_t most_splits(std::int64_t rows, std::int64_t channels, std::int64_t images = 1,

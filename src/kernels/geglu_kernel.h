@@ -136,26 +136,14 @@ void run_geglu_of(const Geglu& a, const Launcher& launch) {
 
 template <class Launcher>
 void run_geglu(const Geglu& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    if (a.channels % full_width<T> == 0 && is_aligned(a.x) && is_aligned(a.y) && is_aligned(a.bias.data)) {
-      run_geglu_of<T, full_width<T>>(a, launch);
-    } else {
-      run_geglu_of<T, 1>(a, launch);
-    }
-  });
+  with_type_and_width(a.element, a.channels, {a.x, a.y, a.bias.data},
+                      [&](auto zero, auto width) { run_geglu_of<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 template <class Launcher>
 void run_geglu_backward(const GegluBackward& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    const bool aligned = is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad) && is_aligned(a.bias.data);
-    if (a.channels % full_width<T> == 0 && aligned) {
-      run_geglu_backward_of<T, full_width<T>>(a, launch);
-    } else {
-      run_geglu_backward_of<T, 1>(a, launch);
-    }
+  with_type_and_width(a.element, a.channels, {a.x, a.y_grad, a.x_grad, a.bias.data}, [&](auto zero, auto width) {
+    run_geglu_backward_of<decltype(zero), decltype(width)::value>(a, launch);
   });
 }
 

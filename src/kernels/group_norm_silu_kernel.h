@@ -450,28 +450,14 @@ void run_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
 
 template <class Launcher>
 void run_group_norm_silu(const GroupNormSilu& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    if (a.shape.channels % full_width<T> == 0 && is_aligned(a.x) && is_aligned(a.y)) {
-      run_forward<T, full_width<T>>(a, launch);
-    } else {
-      run_forward<T, 1>(a, launch);
-    }
-  });
+  with_type_and_width(a.element, a.shape.channels, {a.x, a.y},
+                      [&](auto zero, auto width) { run_forward<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 template <class Launcher>
 void run_group_norm_silu_backward(const GroupNormSiluBackward& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    const bool aligned =
-        is_aligned(a.x) && is_aligned(a.y_grad) && is_aligned(a.x_grad_of_rest) && is_aligned(a.x_grad);
-    if (a.shape.channels % full_width<T> == 0 && aligned) {
-      run_backward<T, full_width<T>>(a, launch);
-    } else {
-      run_backward<T, 1>(a, launch);
-    }
-  });
+  with_type_and_width(a.element, a.shape.channels, {a.x, a.y_grad, a.x_grad_of_rest, a.x_grad},
+                      [&](auto zero, auto width) { run_backward<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 }  // namespace millrace::kernels

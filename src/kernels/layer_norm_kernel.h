@@ -315,16 +315,9 @@ void run_layer_norm(const LayerNorm& a, const Launcher& launch) {
 
 template <class Launcher>
 void run_layer_norm_backward(const LayerNormBackward& a, const Launcher& launch) {
-  with_type(a.element, [&](auto zero) {
-    using T = decltype(zero);
-    const bool aligned = is_aligned(a.s) && is_aligned(a.y_grad) && is_aligned(a.s_grad) && is_aligned(a.x_grad) &&
-                         is_aligned(a.gamma.data);
-    if (a.channels % full_width<T> == 0 && aligned) {
-      run_layer_norm_backward_of<T, full_width<T>>(a, launch);
-    } else {
-      run_layer_norm_backward_of<T, 1>(a, launch);
-    }
-  });
+  with_type_and_width(
+      a.element, a.channels, {a.s, a.y_grad, a.s_grad, a.x_grad, a.gamma.data},
+      [&](auto zero, auto width) { run_layer_norm_backward_of<decltype(zero), decltype(width)::value>(a, launch); });
 }
 
 }  // namespace millrace::kernels

@@ -81,7 +81,8 @@ torch::Tensor Conv2dImpl::plus(const torch::Tensor& x, const std::function<torch
 // Where parameters come and go, the bias might be gone before the norm reads it.
 std::pair<torch::Tensor, torch::Tensor> Conv2dImpl::before_norm(const torch::Tensor& x) {
   if (!fused_kernels_on(x.device()) || !parameters_stay()) return {forward(x), {}};
-  return {with_parameters({weight}, [&] { return conv2d(x, weight, {}, stride_, padding_); }), bias};
+  ask_for_parameters();
+  return {conv2d(x, weight, {}, stride_, padding_), bias};
 }
 
 // By our kernels: cuDNN leaves the bias to LibTorch, which adds it, and sums its gradient, at a fraction of the

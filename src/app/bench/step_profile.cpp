@@ -133,18 +133,18 @@ bool waits_for_gpu(const ProfileEvent& event) {
 }
 
 void count_device_work(StepProfile& profile, std::span<const ProfileEvent> events, const ProfileEvent& window) {
-  std::unordered_map<std::uint64_t, OpClass> class_of_launcher;
-  for (const auto& operation : nest(events)) class_of_launcher[operation.event->id] = operation.op_class;
-  const auto class_of_work = [&](const ProfileEvent& work) {
-    const auto by_name = class_of(work.name);
-    const auto launcher = class_of_launcher.find(work.launched_by);
-    if (by_name == OpClass::copy || launcher == class_of_launcher.end()) return by_name;
-    return launcher->second == OpClass::idle || launcher->second == OpClass::other ? by_name : launcher->second;
+  const auto operations = nest(events);
+  std::unordered_map<std::uint64_t, const Operation*> launchers;
+  for (const auto& operation : operations) launchers[operation.event->id] = &operation;
+  const auto launcher_of = [&](const ProfileEvent& work) {
+    const auto found = launchers.find(work.launched_by);
+    return found == launchers.end() ? nullptr : found->second;
   };
-
-  std::unordered_map<std::uint64_t, std::string_view> name_of_launcher;
-  for (const auto& event : events)
-    if (event.kind == ProfileEvent::Kind::operation) name_of_launcher[event.id] = event.name;
+  const auto class_of_work = [](const ProfileEvent& work, const Operation* launcher) {
+    const auto by_name = class_of(work.name);
+    if (by_name == OpClass::copy || launcher == nullptr) return by_name;
+    return launcher->op_class == OpClass::idle || launcher->op_class == OpClass::other ? by_name : launcher->op_class;
+  };
 
   const PerStep per_step(profile);
   std::map<std::pair<std::string_view, std::string_view>, StepProfile::Part> kernels;
@@ -154,11 +154,11 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
     if (waits_for_gpu(event) && within(event, window)) per_step.add_synchronisation();
     if (event.kind != ProfileEvent::Kind::device_work || event.begin < window.begin) continue;
     const auto time = event.end - event.begin;
-    per_step.add(class_of_work(event), time);
+    const auto* launcher = launcher_of(event);
+    per_step.add(class_of_work(event, launcher), time);
     if (event.name.starts_with("Memcpy HtoD")) per_step.add(profile.to_device, time);
     if (event.name.starts_with("Memcpy DtoH")) per_step.add(profile.to_host, time);
-    const auto launcher = name_of_launcher.find(event.launched_by);
-    per_step.add(kernels[{launcher == name_of_launcher.end() ? "" : launcher->second, event.name}], time);
+    per_step.add(kernels[{launcher == nullptr ? "" : std::string_view(launcher->event->name), event.name}], time);
     all_work.push_back(&event);
     end = std::max(end, event.end);
     sum += time;
