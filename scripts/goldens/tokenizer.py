@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Goldens of the CLIP tokenizer: odd captions and their ids by transformers' CLIPTokenizer, for SD 1's and SD 2's folders,
-and by open_clip's SimpleTokenizer.
+"""Goldens of the CLIP tokenizer: odd captions and their ids by transformers' CLIPTokenizer, for SD 1's and SD 2's folders
+and for folders with added tokens, and by open_clip's SimpleTokenizer.
 
-Writes tests/golden/tokenizer/expected.json (ids without padding, the pad id stands beside them) and open_clip.json (ids
-without padding, which is 0; "mojibake" = captions that ftfy also decodes anew, which millrace does not).
+Writes tests/golden/tokenizer/expected.json (ids without padding, the pad id stands beside them), open_clip.json (ids
+without padding, which is 0; "mojibake" = captions that ftfy also decodes anew, which millrace does not) and added.json
+(folders with added tokens: their files but for the vocabulary, and the ids without padding).
     .venv-goldens/bin/python scripts/goldens/tokenizer.py
 """
 import gzip
@@ -205,6 +206,91 @@ def encode_all(pad):
         return {"pad_token": pad, "pad_id": tokenizer.pad_token_id, "ids": ids}
 
 
+ADDED_CAPTIONS = ["a photo of <cat-toy>", "A <CAT-TOY>!", "x<cat-toy>y <cat-toy><cat-toy>", "<cat-toy", "<cat-toy_1> and <cat-toy>",
+                  "Sks-Dog sks-dog SKS-DOG", "  <Cat-Toy>  <|endoftext|> sks-dog's", "<Pad> <pad> <PAD>", "two  words, TWO WORDS",
+                  "cat cats CAT, a caf\u00e9 CAFE\u0301", "<|STARTOFTEXT|> ! !!", "<cat-toy> " * 90, ""]
+
+
+def added_token(text, **flags):
+    return {"content": text, "lstrip": False, "rstrip": False, "single_word": False, **flags}
+
+
+def texts_alone(folder, ids, pad=END, **config):
+    """As slow tokenizers saved a folder: added_tokens.json has no flags."""
+    write_folder(folder, pad)
+    (folder / "added_tokens.json").write_text(json.dumps(ids))
+    change(folder / "tokenizer_config.json", config)
+
+
+def listed_in_config(folder, tokens, pad=END, **config):
+    """As transformers 4 saves it; special_tokens_map.json is not read then."""
+    write_folder(folder, "!")
+    named = {"49406": added_token(START, normalized=True, special=True), "49407": added_token(END, normalized=True, special=True)}
+    change(folder / "tokenizer_config.json", {"added_tokens_decoder": {**tokens, **named}, "pad_token": pad, **config})
+
+
+def saved_anew(folder, tokens):
+    """As transformers 5 saves it: tokenizer.json holds the vocabulary and the added tokens."""
+    with tempfile.TemporaryDirectory() as name:
+        write_folder(Path(name), END)
+        tokenizer = transformers.CLIPTokenizer.from_pretrained(name)
+    tokenizer.add_tokens(tokens)
+    tokenizer.save_pretrained(folder)
+
+
+def change(file, keys):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **keys}))
+
+
+def added_folders():
+    plain, raw = dict(normalized=True, special=False), dict(normalized=False, special=True)
+    toys = {"<cat-toy_1>": 49409, "Sks-Dog": 49410, "<cat-toy>": 49408}
+    return {
+        "texts alone": lambda f: texts_alone(f, toys),
+        "texts alone, some of them named": lambda f: texts_alone(
+            f, {**toys, "<pad>": 49411, END: 49407}, pad=added_token("<pad>", normalized=True), additional_special_tokens=["Sks-Dog"]),
+        "listed in the config": lambda f: listed_in_config(
+            f, {"49410": added_token("Sks-Dog", **raw), "49409": added_token("<cat-toy_1>", **plain),
+                "49408": added_token("<cat-toy>", **plain)}),
+        "listed in the config with a pad token": lambda f: listed_in_config(f, {"49408": added_token("<pad>", **raw)}, pad="<pad>"),
+        "listed beside texts alone": lambda f: (texts_alone(f, toys), change(f / "tokenizer_config.json", {"added_tokens_decoder": {}})),
+        "saved anew": lambda f: saved_anew(f, list(toys)),
+        "saved anew beside texts alone": lambda f: (
+            saved_anew(f, ["<cat-toy>"]), (f / "added_tokens.json").write_text(json.dumps({"<cat-toy_1>": 49408, "Sks-Dog": 49409}))),
+        "with gaps": lambda f: texts_alone(f, {"<cat-toy>": 60000, "Sks-Dog": 100, "<cat-toy_1>": 49409}),
+        "with gaps in the config": lambda f: listed_in_config(
+            f, {"100000": added_token("<cat-toy>", **plain), "49500": added_token("<cat-toy_1>", **raw)}),
+        "words, and a text twice": lambda f: listed_in_config(
+            f, {"49408": added_token("two words", **raw), "49409": added_token("two words", **plain), "49411": added_token("cat", **plain),
+                "49412": added_token("Caf\u00e9", **plain), "49413": added_token("", **plain)}),
+        "without flags": lambda f: listed_in_config(
+            f, {"49408": added_token("<cat-toy>", special=True), "49409": added_token("Sks-Dog", special=False)}),
+        "roles without flags": lambda f: (
+            texts_alone(f, {"<cat-toy>": 49408}),
+            change(f / "special_tokens_map.json", {"bos_token": added_token(START), "pad_token": added_token("!")})),
+    }
+
+
+def encode_added(make):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder)
+        tokenizer = transformers.CLIPTokenizer.from_pretrained(name)
+        ids = []
+        for caption in ADDED_CAPTIONS:
+            encoded = tokenizer(caption, padding="max_length", max_length=77, truncation=True)
+            ids.append(encoded["input_ids"][:sum(encoded["attention_mask"])])
+        files = {file.name: json.loads(file.read_text()) for file in sorted(folder.glob("*.json")) if file.name != "vocab.json"}
+        if "tokenizer.json" in files:  # which holds the vocabulary too
+            files["tokenizer.json"] = {"added_tokens": files["tokenizer.json"]["added_tokens"]}
+        return {"files": files, "size": len(tokenizer), "pad_id": tokenizer.pad_token_id, "ids": ids}
+
+
+def added_golden():
+    return {"versions": {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}, "captions": ADDED_CAPTIONS,
+            "folders": {name: encode_added(make) for name, make in added_folders().items()}}
+
+
 def open_clip_golden():
     tokenizer = open_clip.tokenizer.SimpleTokenizer()
     plain = {"captions": [], "ids": []}
@@ -223,6 +309,7 @@ def main():
                 "captions": captions(), "folders": {"sd1": encode_all(END), "sd2": encode_all("!")}}
     (OUT / "expected.json").write_text(json.dumps(expected, separators=(",", ":")) + "\n")
     (OUT / "open_clip.json").write_text(json.dumps(open_clip_golden(), separators=(",", ":")) + "\n")
+    (OUT / "added.json").write_text(json.dumps(added_golden(), separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

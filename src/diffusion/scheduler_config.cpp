@@ -288,7 +288,10 @@ nlohmann::json SchedulerConfig::to_json() const {
   const SchedulerClass c = scheduler_class;
   nlohmann::json json = nlohmann::json::parse(given.dump());
   if (json.contains("lambda_min_clipped") && json["lambda_min_clipped"].is_null()) json.erase("lambda_min_clipped");
-  if (c == SchedulerClass::other) return json;
+  if (c == SchedulerClass::other) {
+    json["steps_offset"] = steps_offset;  // StableDiffusionPipeline warns of the default, 0
+    return json;
+  }
   json["_class_name"] = millrace::to_string(c);
   json["num_train_timesteps"] = num_train_timesteps;
   json["beta_start"] = beta_start;
@@ -309,6 +312,10 @@ nlohmann::json SchedulerConfig::to_json() const {
   if (is_multistep(c)) json["lower_order_final"] = lower_order_final;
   if (c == SchedulerClass::dpmsolver_multistep) json["euler_at_final"] = euler_at_final;
   return json;
+}
+
+SchedulerConfig SchedulerConfig::as_exported() const {
+  return from_json(to_json());
 }
 
 std::string SchedulerConfig::class_name() const {

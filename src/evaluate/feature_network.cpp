@@ -3,6 +3,7 @@
 #include <torch/script.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "millrace/core/error.h"
 #include "millrace/image/pillow_resize.h"
@@ -102,6 +103,13 @@ torch::Tensor FeatureNetwork::features(std::span<const Image> images) {
   if (!rows.isfinite().all().item<bool>())
     fail(Exit::io, "evaluate.features: {}: its answer is not finite", impl_->file.string());
   return rows;
+}
+
+// Of a picture with all levels: of one without any contrast a network that normalizes its input knows none.
+std::int64_t FeatureNetwork::width() {
+  Image image{.width = side, .height = side, .pixels = Pixels(3 * side * side)};
+  std::iota(image.pixels.begin(), image.pixels.end(), std::uint8_t{0});
+  return features(std::span(&image, 1)).size(1);
 }
 
 }  // namespace millrace

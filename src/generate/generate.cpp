@@ -52,6 +52,16 @@ torch::Tensor encode_prompts(ImageModel& model, std::span<const ImageRequest> re
   return is_guided ? torch::cat({encode_negative_prompts(model, requests), embeddings}) : embeddings;
 }
 
+// Networks for inpainting take a mask and a picture beside the latents, InstructPix2Pix takes a picture.
+void check_channels(const UNet2DConditionConfig& unet, const AutoencoderKLConfig& vae) {
+  if (unet.in_channels == vae.latent_channels && unet.out_channels == vae.latent_channels) return;
+  throw Error(
+      Exit::usage,
+      fmt::format("the U-Net has in_channels = {} and out_channels = {}, and the VAE's latents have {}",
+                  unet.in_channels, unet.out_channels, vae.latent_channels),
+      "pictures are painted from text alone: networks for inpainting or for editing pictures are not supported");
+}
+
 torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector<std::int64_t>& shape) {
   std::vector<std::uint64_t> seeds;
   for (const auto& request : requests) seeds.push_back(request.seed);
@@ -62,6 +72,7 @@ torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector
 
 std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
   const auto& unet = model.unet->config();
+  check_channels(unet, model.vae->config());
   const std::int64_t factor = model.vae->config().factor();
   return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
           latent_extent("width", config.width, factor, unet.sample_size, 1)};

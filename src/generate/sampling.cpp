@@ -2,10 +2,13 @@
 
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <map>
 
+#include "millrace/core/error.h"
 #include "millrace/core/philox.h"
 #include "millrace/diffusion/sampler.h"
+#include "millrace/nn/device.h"
 
 namespace millrace {
 namespace {
@@ -36,11 +39,19 @@ torch::Tensor guided_output(UNet2DConditionModel& unet, const SamplingPlan& plan
   return plan.guidance_rescale * rescaled + (1 - plan.guidance_rescale) * guided;
 }
 
-// Latents (B, C, h, w), not scaled -> u8 pixels (B, H, W, 3) on the host.
+// Latents (B, C, h, w), not scaled -> u8 pixels (B, H, W, 3) on the host. Whether they are finite comes with them in
+// one copy.
 torch::Tensor decode_pixels(AutoencoderKL& vae, const torch::Tensor& latents) {
   const torch::Tensor image = vae->decode(latents.to(device_of(*vae), dtype_of(*vae))).to(torch::kFloat32);
-  const torch::Tensor levels = ((image * 0.5 + 0.5).clamp(0, 1) * 255).round();
-  return levels.to(torch::kUInt8).permute({0, 2, 3, 1}).to(torch::kCPU).contiguous();
+  const torch::Tensor levels = ((image * 0.5 + 0.5).clamp(0, 1) * 255).round().to(torch::kUInt8);
+  const torch::Tensor is_finite = image.isfinite().all().to(torch::kUInt8).view(1);
+  const torch::Tensor bytes = torch::cat({levels.flatten(), is_finite}).to(torch::kCPU);
+  if (bytes[-1].item<std::uint8_t>() == 0)
+    throw Error(Exit::numerics,
+                fmt::format("pictures are not finite: their latents are not, or the VAE overflows in {}",
+                            dtype_name(dtype_of(*vae))),
+                "float16 overflows soon: choose float32 or bfloat16 by model.dtype, in training by encode.dtype");
+  return bytes.slice(0, 0, -1).view(levels.sizes()).permute({0, 2, 3, 1}).contiguous();
 }
 
 Image to_image(const torch::Tensor& pixels) {  // u8 (H, W, 3)
@@ -54,6 +65,17 @@ std::vector<Image> to_images(const torch::Tensor& pixels) {
   return images;
 }
 
+// A GPU would not say which id it is, and ends the process.
+void check_ids(const std::vector<std::int32_t>& ids, const std::string& text, const CLIPTextConfig& config) {
+  const auto largest = std::ranges::max(ids);
+  if (largest >= config.vocab_size)
+    throw Error(
+        Exit::io,
+        fmt::format("prompt \"{}\": token id {}; the text encoder knows {}", text, largest, config.vocab_size),
+        "the folder's tokenizer belongs to another text encoder, or its text encoder has no rows for the tokens "
+        "that were added");
+}
+
 }  // namespace
 
 torch::Tensor text_embeddings(CLIPTextModel& encoder, const ClipTokenizer& tokenizer,
@@ -64,8 +86,11 @@ torch::Tensor text_embeddings(CLIPTextModel& encoder, const ClipTokenizer& token
   std::vector<std::int64_t> row_of;
   for (const auto& text : texts) {
     const auto [row, is_new] = rows.try_emplace(text, std::ssize(ids));
-    if (is_new) ids.push_back(torch::tensor(tokenizer.encode(text), torch::kInt64));
     row_of.push_back(row->second);
+    if (!is_new) continue;
+    const auto tokens = tokenizer.encode(text);
+    check_ids(tokens, text, encoder->config());
+    ids.push_back(torch::tensor(tokens, torch::kInt64));
   }
   const auto device = device_of(*encoder);
   const auto embeddings = encoder->forward(torch::stack(ids).to(device));

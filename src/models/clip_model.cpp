@@ -53,7 +53,7 @@ torch::Tensor end_places(const torch::Tensor& ids, std::int64_t eos_token_id) {
 CLIPModelConfig CLIPModelConfig::from_json(const nlohmann::json& json, const std::string& file) {
   const auto& text = part_of(json, "text_config", file);
   ConfigReader reader(json, file), text_reader(text, file + ": text_config");
-  return {.text = CLIPTextConfig::from_json(text, file + ": text_config"),
+  return {.text = CLIPTextConfig::of_clip_model(text, file + ": text_config"),
           .vision = read_vision(part_of(json, "vision_config", file), file + ": vision_config"),
           .projection_dim = reader.positive("projection_dim", 512),
           .eos_token_id = text_reader.integer("eos_token_id", 49407)};

@@ -5,8 +5,7 @@
 
 namespace millrace {
 
-CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::string& file) {
-  ConfigReader reader(json, file);
+static CLIPTextConfig read_text_network(ConfigReader& reader, const nlohmann::json& json) {
   CLIPTextConfig c;
   c.source = json;
   c.vocab_size = reader.positive("vocab_size", 49408);
@@ -25,8 +24,19 @@ CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::
   reader.ignore({"architectures", "attention_dropout", "bos_token_id", "dropout", "dtype", "eos_token_id",
                  "initializer_factor", "initializer_range", "model_type", "pad_token_id", "projection_dim",
                  "torch_dtype", "transformers_version"});
-  reader.finish();
   return c;
+}
+
+CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::string& file) {
+  ConfigReader reader(json, file);
+  auto config = read_text_network(reader, json);
+  reader.finish();
+  return config;
+}
+
+CLIPTextConfig CLIPTextConfig::of_clip_model(const nlohmann::json& json, const std::string& file) {
+  ConfigReader reader(json, file);
+  return read_text_network(reader, json);
 }
 
 ClipAttentionImpl::ClipAttentionImpl(const ClipLayerConfig& c)

@@ -32,6 +32,10 @@ void ConfigReader::fail_key(std::string_view key, std::string_view why) const {
   fail(Exit::io, "{}: {} = {}: {}", file_, key, found == source_.end() ? "(absent)" : found->dump(), why);
 }
 
+void ConfigReader::warn_key(std::string_view key, std::string_view what) const {
+  log::warning("{}: {} = {}: {}", file_, key, source_.at(key).dump(), what);
+}
+
 std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback) {
   const json* value = find(key);
   if (!value) return fallback;

@@ -38,6 +38,7 @@ class ConfigReader {
   // Keys of networks we do not build: they must be absent, null or false.
   void refuse(std::initializer_list<std::string_view> keys, std::string_view why);
   [[noreturn]] void fail_key(std::string_view key, std::string_view why) const;
+  void warn_key(std::string_view key, std::string_view what) const;
   void finish() const;
 
  private:

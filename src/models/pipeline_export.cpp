@@ -9,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/io/json.h"
+#include "millrace/io/weights.h"
 #include "model_index.h"
 #include "staged_folder.h"
 
@@ -34,14 +35,6 @@ void write_component(const NewComponent& component, std::string_view name, const
   for (const auto& [variant, tensors] : component.weights) {
     save_weights(tensors, folder, stem_of(name), variant, component.dtype);
   }
-}
-
-void set_sample_size(const fs::path& unet_folder, int sample_size) {
-  json config = read_json_object(unet_folder / "config.json");
-  config["sample_size"] = sample_size;
-  // With an older version on it, diffusers would take any latent below 64 for a mistake and make it 64.
-  config["_diffusers_version"] = diffusers_format_version;
-  write_json(unet_folder / "config.json", config);
 }
 
 // [null, null] stands for a part that a pipeline does without.
@@ -83,12 +76,15 @@ std::string model_card_text(const ModelCard& card) {
   return text;
 }
 
+// Weights are looked for as loaders do it: the plain files, whatever variants lie beside them.
 void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
   for (const char* name : parts)
     if (!source.has(name) && !pipeline.replacements.contains(name))
       throw Error(Exit::io,
                   fmt::format("{} has no {}, which an export takes from there", pipeline.source.string(), name),
                   "put it into that folder, and export again");
+  for (const char* name : networks)
+    if (!pipeline.replacements.contains(name)) (void)open_weights(source.component(name), stem_of(name));
 }
 
 }  // namespace
@@ -96,6 +92,13 @@ void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
 std::optional<std::string> find_missing_part(const PipelineFolder& folder) {
   const auto missing = std::ranges::find_if_not(parts, [&](const char* name) { return folder.has(name); });
   return missing == parts.end() ? std::nullopt : std::optional<std::string>(*missing);
+}
+
+// With an older version on it, diffusers would take a side below 64 for a mistake and make it 64.
+json with_sample_size(json unet_config, std::int64_t side) {
+  unet_config["sample_size"] = side;
+  unet_config["_diffusers_version"] = diffusers_format_version;
+  return unet_config;
 }
 
 void write_component_folder(const fs::path& out, std::string_view name, const NewComponent& component) {
@@ -121,7 +124,10 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   for (const char* name : optional_components) {
     if (source.has(name)) copy_folder(source.component(name), staged.subfolder(name));
   }
-  if (pipeline.unet_sample_size) set_sample_size(staged.path() / "unet", *pipeline.unet_sample_size);
+  if (pipeline.unet_sample_size) {
+    const fs::path file = staged.path() / "unet" / "config.json";
+    write_json(file, with_sample_size(read_json_object(file), *pipeline.unet_sample_size));
+  }
 
   const SchedulerConfig scheduler = pipeline.scheduler ? *pipeline.scheduler : source.scheduler();
   json scheduler_json = scheduler.to_json();

@@ -1,6 +1,8 @@
 #include "millrace/models/unet_config.h"
 
 #include <algorithm>
+#include <mutex>
+#include <regex>
 
 #include "config_reader.h"
 
@@ -125,16 +127,33 @@ void read_resnets(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.scale_shift = scale_shift == "scale_shift";
 }
 
+// Whether diffusers takes a size below 64 for a mistake: files of the first versions have one where 64 is meant.
+bool has_size_of_old_files(ConfigReader& reader) {
+  static const std::regex below_0_9(R"(0\.[0-8](\D.*)?)");
+  const Json* version = reader.find("_diffusers_version");
+  return version && version->is_string() && std::regex_match(version->get<std::string>(), below_0_9);
+}
+
+std::vector<std::int64_t> read_sample_size(ConfigReader& reader) {
+  constexpr std::string_view key = "sample_size";
+  constexpr std::int64_t usual = 64;
+  if (reader.find(key)->is_array()) return reader.positives(key, {});
+  const std::int64_t size = reader.positive(key, 1);
+  if (size >= usual || !has_size_of_old_files(reader)) return {size, size};
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    reader.warn_key(key, fmt::format("taken as {}, as diffusers does in files of its versions below 0.9", usual));
+  });
+  return {usual, usual};
+}
+
 void read_ends(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.in_channels = reader.positive("in_channels", 4);
   c.out_channels = reader.positive("out_channels", 4);
   c.conv_in_kernel = reader.positive("conv_in_kernel", 3);
   c.conv_out_kernel = reader.positive("conv_out_kernel", 3);
   c.center_input_sample = reader.boolean("center_input_sample", false);
-  if (const Json* size = reader.find("sample_size")) {
-    c.sample_size =
-        size->is_array() ? reader.positives("sample_size", {}) : std::vector(2, reader.positive("sample_size", 1));
-  }
+  if (reader.find("sample_size")) c.sample_size = read_sample_size(reader);
   c.flip_sin_to_cos = reader.boolean("flip_sin_to_cos", true);
   c.freq_shift = reader.number("freq_shift", 0);
   if (reader.find("time_embedding_dim")) c.time_embedding_dim = reader.positive("time_embedding_dim", 1);

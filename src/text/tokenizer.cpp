@@ -80,6 +80,7 @@ struct ClipTokenizer::Impl {
   bool open_clip;
   std::vector<SpecialToken> raw, normalized;  // hf: looked for before and after normalization
   std::int32_t start, end, pad;
+  std::int32_t vocabulary_size;
 
   Ids encode_caption(std::string_view caption) const;
   void encode_hf(std::string_view caption, Ids& ids) const;
@@ -140,18 +141,18 @@ ClipTokenizer ClipTokenizer::load(const std::filesystem::path& folder, const Tok
   BytePairs pairs = one_file ? BytePairs::load(folder / "tokenizer.json")
                              : BytePairs::load(folder / "vocab.json", folder / "merges.txt");
   const SpecialTokens special = load_special_tokens(folder, pairs);
+  // open_clip has its own vocabulary and special tokens, and no added ones.
   const bool open_clip = config.mode == TokenizerConfig::Mode::open_clip;
+  const std::int32_t size = open_clip ? pairs.size() : next_id(special.all, pairs);
   auto impl =
-      std::make_unique<Impl>(Impl{std::move(pairs), open_clip, {}, {}, special.start, special.end, special.pad});
+      std::make_unique<Impl>(Impl{std::move(pairs), open_clip, {}, {}, special.start, special.end, special.pad, size});
   for (SpecialToken token : special.all) {
     if (token.normalized) token.text = normalize_caption(token.text);
     (token.normalized ? impl->normalized : impl->raw).push_back(token);
   }
   impl->pad = config.pad_id.value_or(open_clip ? 0 : special.pad);
-  if (impl->pad < 0 || impl->pad >= impl->pairs.size()) {
-    fail(Exit::usage, "tokenizer.pad_id: {} is not an id of the vocabulary (0 to {})", impl->pad,
-         impl->pairs.size() - 1);
-  }
+  if (impl->pad < 0 || impl->pad >= size)
+    fail(Exit::usage, "tokenizer.pad_id: {} is not an id of the vocabulary (0 to {})", impl->pad, size - 1);
   return ClipTokenizer(std::move(impl));
 }
 
@@ -175,7 +176,7 @@ int ClipTokenizer::pad_id() const {
   return impl_->pad;
 }
 int ClipTokenizer::vocabulary_size() const {
-  return impl_->pairs.size();
+  return impl_->vocabulary_size;
 }
 
 }  // namespace millrace

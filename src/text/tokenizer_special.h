@@ -16,11 +16,16 @@ struct SpecialToken {
 };
 
 struct SpecialTokens {
-  std::vector<SpecialToken> all;  // each text once
+  std::vector<SpecialToken> all;  // each text once: those with a role, and what was added to the vocabulary
   std::int32_t start, end, pad;
 };
 
-// special_tokens_map.json goes before tokenizer_config.json; what neither names has CLIP's default.
+// Behind the vocabulary and these tokens.
+std::int32_t next_id(const std::vector<SpecialToken>& tokens, const BytePairs& pairs);
+
+// Added tokens are those of tokenizer_config.json, if it lists them, else of added_tokens.json and tokenizer.json. For
+// the roles special_tokens_map.json goes before tokenizer_config.json, unless that lists the added tokens; what neither
+// names has CLIP's default.
 SpecialTokens load_special_tokens(const std::filesystem::path& folder, const BytePairs& pairs);
 
 }  // namespace millrace

@@ -141,6 +141,23 @@ TEST(SchedulerConfig, AnyClassIsReadThatTellsItsNoise) {
   EXPECT_EQ(error_of([&] { check_settings(ddim); }), "no error");
 }
 
+// diffusers warns of a file without it.
+TEST(SchedulerConfig, WritesTheOffsetOfAnyClass) {
+  auto file = heun;
+  file.erase("steps_offset");
+  const auto json = SchedulerConfig::from_json(file).to_json();
+  EXPECT_EQ(json.at("steps_offset"), 1);
+  EXPECT_EQ(json.size(), heun.size());
+}
+
+TEST(SchedulerConfig, AnExportTellsAnotherClassMoreThanTheFile) {
+  const auto pndm = SchedulerConfig::from_json({{"_class_name", "PNDMScheduler"}, {"beta_end", 0.012}});
+  EXPECT_EQ(pndm.with_class(SchedulerClass::euler_discrete).timestep_spacing, TimestepSpacing::linspace);
+  const auto exported = pndm.as_exported();
+  EXPECT_EQ(exported.with_class(SchedulerClass::euler_discrete).timestep_spacing, TimestepSpacing::leading);
+  EXPECT_EQ(exported.to_json(), pndm.to_json());
+}
+
 TEST(SchedulerConfig, AClassThatIsNotKnownIsNotGuessedAt) {
   const auto flow = error_of([] {
     SchedulerConfig::from_json({{"_class_name", "FlowMatchEulerDiscreteScheduler"}, {"num_train_timesteps", 1000}});

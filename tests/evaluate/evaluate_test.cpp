@@ -72,6 +72,7 @@ TEST(FeatureNetwork, GivesThePythonStacksFeatures) {
     const auto features = network.features(images);
     EXPECT_EQ(features.scalar_type(), torch::kFloat32);
     EXPECT_LT(largest_difference(features, table(expected()[key])), 2e-5) << key;
+    EXPECT_EQ(network.width(), features.size(1)) << key;
   }
 }
 

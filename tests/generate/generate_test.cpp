@@ -8,10 +8,12 @@
 
 #include "core/temp_dir.h"
 #include "devices.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/generate/generate.h"
 #include "millrace/generate/prompts.h"
+#include "millrace/generate/sampling.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/layers.h"
 #include "test_data.h"
@@ -171,6 +173,17 @@ TEST_P(GenerateOnDevice, ASeedGivesTheSamePictureInAnyBatch) {
   EXPECT_FALSE(torch::allclose(together[0].latent, together[1].latent));
 }
 
+TEST_P(GenerateOnDevice, PicturesThatAreNotFiniteAreAnError) {
+  auto& vae = pipeline(device()).model.vae;
+  for (const float value : {NAN, INFINITY}) {
+    auto latents = torch::zeros({2, 4, 4, 4}, device());
+    EXPECT_EQ(images_of(vae, latents).size(), 2);
+    latents[1][0][3][3] = value;
+    EXPECT_EQ(test::error_of([&] { images_of(vae, latents); }).exit(), Exit::numerics);
+    EXPECT_EQ(test::error_of([&] { decode_latents(vae, latents); }).exit(), Exit::numerics);
+  }
+}
+
 // Not once a batch, nor once a call: the embedding stays where it is.
 TEST(Generate, ANegativePromptIsEncodedOnce) {
   auto& model = pipeline(torch::kCPU).model;
@@ -218,6 +231,33 @@ TEST(Generate, SizesComeFromTheConfigOrTheKeys) {
 TEST(Generate, InitialLatentsOfAnotherShapeAreRefused) {
   EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({1, 4, 4, 4})), Error);
   EXPECT_THROW(run(requests(), {.steps = 1}, torch::zeros({2, 4, 8, 8})), Error);
+}
+
+// As of networks for inpainting.
+TEST(Generate, AUNetOfMoreThanLatentsIsRefused) {
+  auto model = pipeline(torch::kCPU).model;
+  for (const char* key : {"in_channels", "out_channels"}) {
+    auto config = reference().at("unet");
+    config[key] = 9;
+    model.unet = UNet2DConditionModel(UNet2DConditionConfig::from_json(config));
+    const auto error = test::error_of([&] { latent_shape(model, {}); });
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_NE(std::string(error.what()).find(fmt::format("{} = 9", key)), std::string::npos) << error.what();
+  }
+}
+
+// LibTorch would not say which token it is, and a GPU would end the process.
+TEST(Generate, ATokenThatTheTextEncoderDoesNotKnowIsNamed) {
+  const test::TempDir folder;
+  fs::copy(test::data_dir() / "generate/tokenizer", folder.path(), fs::copy_options::recursive);
+  folder.write("added_tokens.json", R"({"<cat-toy>": 514})");
+  const auto tokenizer = ClipTokenizer::load(folder.path());
+  auto& encoder = pipeline(torch::kCPU).model.text_encoder;
+  const std::vector<std::string> known = {"a cat"}, unknown = {"a cat", "a <cat-toy>"};
+  EXPECT_EQ(text_embeddings(encoder, tokenizer, known).size(0), 1);
+  const auto error = test::error_of([&] { text_embeddings(encoder, tokenizer, unknown); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("\"a <cat-toy>\": token id 514"), std::string::npos) << error.what();
 }
 
 TEST(Generate, PromptsAreUtf8) {

@@ -1,5 +1,8 @@
+#include "core/temp_dir.h"
 #include "millrace/core/error.h"
-#include "millrace/models/clip_text.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/models/clip_model.h"
 #include "models/golden_network.h"
 #include "test_data.h"
 
@@ -36,6 +39,24 @@ TEST(Clip, HasTheStateDictOfStableDiffusion) {
   Json actual;
   for (const auto& item : text->named_parameters()) actual[item.key()] = item.value().sizes().vec();
   EXPECT_EQ(actual, expected);
+}
+
+// Older folders of CLIP hold settings of the generation of text in text_config.
+TEST(ClipConfig, OfAClipModelMayHoldAnyKey) {
+  const test::TempDir dir;
+  Json config = Json::parse(read_file(test::data_dir() / "evaluate/clip/config.json"));
+  config["text_config"].update({{"num_beams", 1}, {"temperature", 1.0}});
+  const auto said_by = [&](const auto& read) {
+    const auto file = dir / "log";
+    log::init({.console = false, .file = file.string()});
+    read();
+    log::init({});
+    return read_file(file);
+  };
+  const auto of_model = said_by([&] { CLIPModelConfig::from_json(config, "config.json"); });
+  EXPECT_EQ(of_model.find("num_beams"), std::string::npos) << of_model;
+  const auto of_text = said_by([&] { CLIPTextConfig::from_json(config["text_config"]); });
+  EXPECT_NE(of_text.find("num_beams"), std::string::npos) << of_text;
 }
 
 TEST(ClipConfig, RefusesByKey) {

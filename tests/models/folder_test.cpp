@@ -383,6 +383,30 @@ TEST(WritePipeline, LeavesNothingBehindWhenTheSourceIsIncomplete) {
   EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("unet has no vae"));
 }
 
+TEST(WritePipeline, RefusesToCopyANetworkWithoutWeightsThatAreLoadedByDefault) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  const fs::path text = dir / "source/text_encoder/model.safetensors";
+  fs::rename(text, dir / "kept");  // the variant fp16 stays
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io,
+               HasSubstr("no weights in " + text.parent_path().string()));
+  fs::rename(dir / "kept", text);
+  const fs::path vae = dir / "source/vae";
+  fs::rename(vae / "diffusion_pytorch_model.safetensors", vae / "diffusion_pytorch_model.bin");
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("pickled"));
+  fs::remove(vae / "diffusion_pytorch_model.bin");
+  EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("no weights in " + vae.string()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+}
+
+TEST(WithSampleSize, IsReadBackAlsoInAnOldFolder) {
+  const json old = {{"_diffusers_version", "0.6.0"}, {"sample_size", 64}};
+  const auto read = UNet2DConditionConfig::from_json(with_sample_size(old, 32));
+  EXPECT_EQ(read.sample_size.value(), std::vector<std::int64_t>(2, 32));
+}
+
 // The index that diffusers has written for this pipeline.
 TEST(WritePipeline, NeedsNeitherAnIndexNorWhatIsReplaced) {
   const TempDir dir;

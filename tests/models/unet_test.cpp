@@ -182,6 +182,22 @@ TEST(UNetConfig, ComesBackAsItWasRead) {
   EXPECT_EQ(UNet2DConditionConfig::from_json(json).to_json(), json);
 }
 
+// As StableDiffusionPipeline takes them.
+TEST(UNetConfig, ASizeBelow64OfAnOldFolderMeans64) {
+  const auto size = [](const Json& version, const Json& sample_size) {
+    return UNet2DConditionConfig::from_json({{"_diffusers_version", version}, {"sample_size", sample_size}})
+        .sample_size.value();
+  };
+  for (const char* version : {"0.4", "0.6.0", "0.7.0.dev0", "0.8.0", "0.8.1"}) {
+    EXPECT_EQ(size(version, 32), Shape({64, 64})) << version;
+    EXPECT_EQ(size(version, 96), Shape({96, 96})) << version;
+    EXPECT_EQ(size(version, {32, 48}), Shape({32, 48})) << version;
+  }
+  for (const char* version : {"0.9.0.dev0", "0.9.0", "0.10.2", "0.42.1", "1.0.0"})
+    EXPECT_EQ(size(version, 32), Shape({32, 32})) << version;
+  EXPECT_EQ(UNet2DConditionConfig::from_json({{"sample_size", 32}}).sample_size.value(), Shape({32, 32}));
+}
+
 TEST(UNetConfig, RefusesByFileAndKey) {
   const std::vector<Json> refused = {
       {{"num_attention_heads", 8}},

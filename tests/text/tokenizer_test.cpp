@@ -27,6 +27,11 @@ const json& open_clip_golden() {
   return expected;
 }
 
+const json& added_golden() {
+  static const json expected = json::parse(read_file(test::data_dir() / "tokenizer/added.json"));
+  return expected;
+}
+
 constexpr TokenizerConfig open_clip{.mode = TokenizerConfig::Mode::open_clip, .pad_id = {}};
 
 std::vector<std::int32_t> padded(std::vector<std::int32_t> ids, int pad_id) {
@@ -49,6 +54,15 @@ class TokenizerFolders : public testing::Test {
     if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
   }
 
+  // CLIP's vocabulary with these files beside it.
+  static fs::path make_folder(const std::string& name, const json& files) {
+    const fs::path folder = root_ / name;
+    write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, folder, "<|endoftext|>");
+    for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) fs::remove(folder / file);
+    for (const auto& [file, content] : files.items()) std::ofstream(folder / file) << content;
+    return folder;
+  }
+
   static inline fs::path root_;
 };
 
@@ -67,6 +81,26 @@ TEST_F(TokenizerFolders, EqualsTransformers) {
 
 TEST_F(TokenizerFolders, EnoughCaptions) {
   EXPECT_GE(golden()["captions"].size(), 300u);
+}
+
+TEST_F(TokenizerFolders, AddedTokensAreThoseOfTransformers) {
+  for (const auto& [name, expected] : added_golden()["folders"].items()) {
+    const auto tokenizer = ClipTokenizer::load(make_folder(name, expected["files"]));
+    EXPECT_EQ(tokenizer.vocabulary_size(), expected["size"]) << name;
+    EXPECT_EQ(tokenizer.pad_id(), expected["pad_id"]) << name;
+    for (std::size_t i = 0; i < expected["ids"].size(); ++i) {
+      const std::string caption = added_golden()["captions"][i];
+      EXPECT_EQ(tokenizer.encode(caption), padded(expected["ids"][i], tokenizer.pad_id())) << name << ": " << caption;
+    }
+  }
+}
+
+TEST_F(TokenizerFolders, OpenClipHasNoAddedTokens) {
+  const fs::path folder = make_folder("with added tokens", {{"added_tokens.json", {{"<cat-toy>", 49408}}}});
+  EXPECT_EQ(ClipTokenizer::load(folder).encode("<cat-toy>"), padded({49406, 49408, 49407}, 49407));
+  const auto tokenizer = ClipTokenizer::load(folder, open_clip);
+  EXPECT_EQ(tokenizer.vocabulary_size(), 49408);
+  EXPECT_EQ(tokenizer.encode("<cat-toy>"), ClipTokenizer::load(root_ / "sd1", open_clip).encode("<cat-toy>"));
 }
 
 // Ids known from CLIP's own documentation and from diffusers #4153.
@@ -152,6 +186,18 @@ TEST_F(TokenizerFolders, ErrorsNameTheFile) {
     }
     std::ofstream(folder / file) << sound;
   }
+  const auto complaint_about = [&](const json& files) {
+    return message_of([&] { ClipTokenizer::load(make_folder("broken too", files)); });
+  };
+  EXPECT_THAT(complaint_about({{"added_tokens.json", {{"<cat-toy>", "49408"}}}}), HasSubstr("added_tokens.json"));
+  EXPECT_THAT(complaint_about({{"added_tokens.json", json::object()}, {"tokenizer.json", {{"added_tokens", {"x"}}}}}),
+              HasSubstr("tokenizer.json"));
+  const auto listed = [](const char* id, const json& token) {
+    return json{{"tokenizer_config.json", {{"added_tokens_decoder", {{id, token}}}}}};
+  };
+  EXPECT_THAT(complaint_about(listed("first", {{"content", "x"}})), HasSubstr("added_tokens_decoder: 'first'"));
+  EXPECT_THAT(complaint_about(listed("49408", {{"content", "x"}, {"lstrip", true}})), HasSubstr("lstrip"));
+  EXPECT_THAT(complaint_about(listed("49408", 1)), HasSubstr("broken too"));
   std::ofstream(folder / "merges.txt") << "#version: 0.2\nnot_a_token x\n";
   EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("merges.txt"));
   std::ofstream(folder / "vocab.json") << "[1]";

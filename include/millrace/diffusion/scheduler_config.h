@@ -52,8 +52,11 @@ struct SchedulerConfig {
   // The same file with these keys set.
   SchedulerConfig with_keys(const nlohmann::ordered_json& keys) const;
   // All keys of the class, then what else the file held; keys sorted as the reference writer does. Of an unknown class
-  // what the file held.
+  // what the file held, and steps_offset.
   nlohmann::json to_json() const;
+  // Read back from what to_json writes. There every key has a value, so that also those that this file does not hold
+  // carry over to another class.
+  SchedulerConfig as_exported() const;
   // "PNDMScheduler", ..., also of an unknown class.
   std::string class_name() const;
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -28,6 +29,8 @@ class FeatureNetwork {
 
   // f32 (B, D) on the host, B >= 1; pictures may differ in size.
   torch::Tensor features(std::span<const Image> images);
+  // D: found by the features of a picture.
+  std::int64_t width();
 
  private:
   struct Impl;

@@ -56,7 +56,8 @@ struct ImageModel {
   std::optional<Encoded> negative{};  // the negative prompt of the last picture, which as a rule is the next one's
 };
 
-// (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it.
+// (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it,
+// and where the U-Net takes or gives something else than the VAE's latents.
 std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config);
 
 // Error(usage) unless they are (images, C, h, w), or none, and the size is one that the model can paint.
@@ -74,8 +75,8 @@ struct GeneratedImage {
 
 // Makes one image per request, batch by batch, and hands each over in order. The sampler works in fp32, the networks
 // in their dtypes. `initial_latents` (N, C, h, w), unit normal, replaces the noise of the N requests' seeds.
-// Error(usage) for sizes that the VAE's factor does not divide and for initial latents of another shape, Error(requeue)
-// soon after the process was told to stop.
+// Error(usage) where latent_shape has it and for initial latents of another shape, Error(requeue) soon after the
+// process was told to stop, Error(numerics) for pictures that are not finite.
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,
               const std::optional<torch::Tensor>& initial_latents,
               const std::function<void(const GeneratedImage&)>& on_image);

@@ -27,6 +27,7 @@ struct SamplingPlan {
 };
 
 // (N, 77, D), in the text encoder's dtype on its device. A text that stands there several times is encoded once.
+// Error(io) for a token that the text encoder does not know.
 torch::Tensor text_embeddings(CLIPTextModel& encoder, const ClipTokenizer& tokenizer,
                               std::span<const std::string> texts);
 
@@ -40,7 +41,8 @@ torch::Tensor denoise(
     UNet2DConditionModel& unet, const SamplingPlan& plan, const torch::Tensor& noise, const torch::Tensor& text,
     const std::function<bool()>& gives_up = [] { return false; });
 
-// Scaled latents (B, C, h, w) -> their pictures; halves round to even, as numpy does.
+// Scaled latents (B, C, h, w) -> their pictures; halves round to even, as numpy does. Error(numerics) where one is not
+// finite.
 std::vector<Image> images_of(AutoencoderKL& vae, const torch::Tensor& latents);
 // The same of latents that are not scaled, one by one through the decoder.
 std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents);

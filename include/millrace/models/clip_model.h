@@ -22,7 +22,7 @@ struct CLIPVisionConfig {
 
 // config.json of transformers' CLIPModel.
 struct CLIPModelConfig {
-  // Error(io) names `file` and the key, as CLIPTextConfig::from_json.
+  // Error(io) names `file` and the key, as CLIPTextConfig::of_clip_model.
   static CLIPModelConfig from_json(const nlohmann::json& json, const std::string& file);
 
   CLIPTextConfig text;

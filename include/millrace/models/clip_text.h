@@ -24,6 +24,9 @@ struct CLIPTextConfig {
   // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
   // gives a warning.
   static CLIPTextConfig from_json(const nlohmann::json& json, const std::string& file = "text_encoder/config.json");
+  // The same of a CLIPModel's text_config, where transformers used to write every key that any network has: those that
+  // are unknown give no warning.
+  static CLIPTextConfig of_clip_model(const nlohmann::json& json, const std::string& file);
   // The keys as they were read.
   const nlohmann::json& to_json() const { return source; }
 

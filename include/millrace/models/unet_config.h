@@ -21,7 +21,8 @@ struct UNet2DConditionConfig {
   std::int64_t time_channels() const { return time_embedding_dim.value_or(4 * block_out_channels[0]); }
 
   std::int64_t in_channels, out_channels;
-  std::optional<std::vector<std::int64_t>> sample_size;  // height and width of the latents; nothing = any
+  // Height and width of the latents; nothing = any. One number below 64 in a file of diffusers before 0.9 means 64.
+  std::optional<std::vector<std::int64_t>> sample_size;
   bool center_input_sample, flip_sin_to_cos;
   double freq_shift;
   std::vector<bool> down_cross_attention;  // CrossAttnDownBlock2D or DownBlock2D

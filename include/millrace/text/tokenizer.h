@@ -14,7 +14,7 @@ inline constexpr int token_count = 77;  // ids of a caption, CLIP's context
 struct TokenizerConfig {
   enum class Mode { automatic, hf, open_clip };
   // automatic = hf: as transformers' fast tokenizer runs the folder's files. open_clip: as open_clip's SimpleTokenizer,
-  // which cleans captions and knows neither the folder's pad token nor its spelling of the specials.
+  // which cleans captions and knows neither the folder's pad token and added tokens nor its spelling of the specials.
   Mode mode = Mode::automatic;
   // auto: special_tokens_map.json, else tokenizer_config.json, else the vocabulary; in open_clip 0
   config::Auto<int> pad_id;
@@ -25,7 +25,8 @@ struct TokenizerConfig {
 // CLIP's byte-pair encoding. Safe to use from several threads.
 class ClipTokenizer {
  public:
-  // `folder` holds vocab.json, merges.txt and the two special-token files of a diffusers pipeline's tokenizer/.
+  // `folder` holds vocab.json and merges.txt, or tokenizer.json for both, and what there is of the files that name
+  // special and added tokens: a diffusers pipeline's tokenizer/.
   static ClipTokenizer load(const std::filesystem::path& folder, const TokenizerConfig& config = {});
   ClipTokenizer(ClipTokenizer&&) noexcept;
   ~ClipTokenizer();
@@ -35,7 +36,7 @@ class ClipTokenizer {
   // Tokens of a caption between start and end; of one that encode() cuts, some number above the 75 that it keeps.
   int count(std::string_view caption) const;
   int pad_id() const;
-  int vocabulary_size() const;
+  int vocabulary_size() const;  // the largest id + 1
 
  private:
   struct Impl;

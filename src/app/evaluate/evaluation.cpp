@@ -14,6 +14,7 @@
 #include "millrace/core/log.h"
 #include "millrace/image/grid.h"
 #include "millrace/image/png.h"
+#include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {
@@ -77,6 +78,7 @@ Evaluation::Evaluation(const Session& session, const EvaluateRoot& root, const E
     std::error_code error;
     fs::create_directories(folder(), error);
     if (error) fail(Exit::io, "--out {}: {}", job.out.string(), error.message());
+    if (root.evaluate.features_out) check_features_file(*root.evaluate.features_out);
   });
   lease_.emplace(RunLease::acquire(world(), folder()));
   on_root(world(), [&] { file_.emplace(job.out / "evaluation.jsonl"); });
@@ -188,6 +190,7 @@ void Evaluation::put(Json line, const Scores& scores, const std::optional<Valida
     if (!lease_->is_ours()) fail(Exit::requeue, "{} has another owner by now", folder().string());
     file_->put(line);
     print_out(describe(line, loss));
+    if (scores.features.defined()) write_tensors(*root_.evaluate.features_out, {{"features", scores.features}});
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "app_config.h"
 #include "millrace/checkpoint/tensors.h"
+#include "millrace/models/pipeline_export.h"
 #include "millrace/models/weights.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/weights.h"
@@ -16,10 +17,10 @@ UNet2DConditionModel empty_unet(const CheckpointReader& checkpoint, const Pipeli
                                 Painter::Arithmetic arithmetic) {
   if (checkpoint.manifest().at("kind") != "unet")
     fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path().string());
-  auto json = checkpoint.manifest().at("model");
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
-  json["sample_size"] = trained_config(checkpoint).transform.resolution / vae.factor();
-  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(json));
+  const auto side = trained_config(checkpoint).transform.resolution / vae.factor();
+  UNet2DConditionModel unet(
+      UNet2DConditionConfig::from_json(with_sample_size(checkpoint.manifest().at("model"), side)));
   nn::place(*unet, arithmetic.device, arithmetic.dtype);
   unet->eval();
   return unet;
@@ -40,7 +41,7 @@ Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenize
 Painter::Painter(const CheckpointReader& checkpoint, const PipelineFolder& pipeline, const TokenizerConfig& tokenizer,
                  Arithmetic arithmetic)
     : Painter(pipeline, tokenizer, arithmetic, empty_unet(checkpoint, pipeline, arithmetic),
-              trained_scheduler(pipeline.scheduler(), trained_config(checkpoint).objective)) {}
+              trained_scheduler(pipeline.scheduler(), trained_config(checkpoint).objective).as_exported()) {}
 
 void Painter::load_weights(const CheckpointReader& checkpoint) {
   const torch::NoGradGuard no_grad;

@@ -21,7 +21,8 @@ class Painter {
     torch::Dtype dtype;
   };
   Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer, Arithmetic arithmetic);
-  // Of the run that the checkpoint is of, which was started from `pipeline`. Weights are not read yet.
+  // Of the run that the checkpoint is of, which was started from `pipeline`: it paints as the run's export will.
+  // Weights are not read yet.
   Painter(const CheckpointReader& checkpoint, const PipelineFolder& pipeline, const TokenizerConfig& tokenizer,
           Arithmetic arithmetic);
 

@@ -2,12 +2,18 @@
 
 #include "evaluate/image_folder.h"
 #include "millrace/core/files.h"
-#include "millrace/models/tensors.h"
 #include "run/picture_units.h"
 
 namespace millrace {
 
 using Metric = EvaluateConfig::Metric;
+
+void check_features_file(const fs::path& file) try {
+  if (fs::is_directory(file)) fail(Exit::usage, "{} is a folder", file.string());
+  const AtomicFile attempt(file);
+} catch (const Error& error) {
+  throw Error(error.exit(), fmt::format("evaluate.features_out: {}", error.what()), error.hint());
+}
 
 Scorer::Scorer(const Session& session, const EvaluateConfig& config) : session_(session), config_(config) {
   const auto& world = session.world.group();
@@ -25,13 +31,7 @@ FeatureReference Scorer::read_reference() {
   const fs::path path = *config_.reference;
   FeatureReference reference;
   if (!fs::is_directory(path)) {
-    on_root(world, [&] {
-      reference = read_reference_file(path);
-      if (config_.wants(Metric::kid) && !reference.features)
-        throw Error(Exit::usage,
-                    fmt::format("evaluate.reference: KID needs features, and {} has statistics alone", path.string()),
-                    "give a folder of images or .safetensors with features, or leave kid out of evaluate.metrics");
-    });
+    on_root(world, [&] { reference = read_fitting_reference(path); });
     return reference;
   }
   const auto files = on_all(world, [&] { return list_images(path); });
@@ -50,11 +50,17 @@ FeatureReference Scorer::read_reference() {
   return reference;
 }
 
-void Scorer::check_width(const torch::Tensor& features) const {
-  const auto width = reference_->statistics.mean.size(0);
-  if (features.size(1) != width)
+FeatureReference Scorer::read_fitting_reference(const fs::path& file) {
+  auto reference = read_reference_file(file);
+  if (config_.wants(Metric::kid) && !reference.features)
+    throw Error(Exit::usage,
+                fmt::format("evaluate.reference: KID needs features, and {} has statistics alone", file.string()),
+                "give a folder of images or .safetensors with features, or leave kid out of evaluate.metrics");
+  const auto width = reference.statistics.mean.size(0), given = network_->width();
+  if (given != width)
     fail(Exit::usage, "evaluate.reference has {} features, and the network of evaluate.features gives {}", width,
-         features.size(1));
+         given);
+  return reference;
 }
 
 Scores Scorer::score(std::int64_t pictures, std::span<const std::string> captions, const std::string& doing,
@@ -74,8 +80,7 @@ Scores Scorer::score(std::int64_t pictures, std::span<const std::string> caption
   const auto clip_scores = clip_ ? gather_rows(world, units, clip_rows) : torch::Tensor();
   Scores scores{.pictures = pictures};
   on_root(world, [&] {
-    if (config_.features_out) write_tensors(*config_.features_out, {{"features", features}});
-    if (reference_) check_width(features);
+    if (config_.features_out) scores.features = features;
     if (config_.wants(Metric::fid)) scores.fid = frechet_distance(statistics_of(features), reference_->statistics);
     if (config_.wants(Metric::kid)) {
       const auto kid = kernel_distance(features, *reference_->features, config_.seed);

@@ -1,5 +1,8 @@
 #pragma once
+#include <torch/types.h>
+
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -19,7 +22,11 @@ namespace millrace {
 struct Scores {
   std::int64_t pictures = 0;
   std::optional<double> fid{}, kid{}, kid_std{}, clip_score{};
+  torch::Tensor features{};  // f32 (N, D), where evaluate.features_out asks for them
 };
+
+// Error naming evaluate.features_out where such a file cannot be written; nothing is left of the try.
+void check_features_file(const std::filesystem::path& file);
 
 // Pictures [begin, end) of a set.
 using MakePictures = std::function<std::vector<Image>(std::int64_t begin, std::int64_t end)>;
@@ -28,7 +35,8 @@ using MakePictures = std::function<std::vector<Image>(std::int64_t begin, std::i
 class Scorer {
  public:
   // Loads the networks on every rank and the reference, whose pictures, if it is a folder, all ranks read together.
-  // Error(usage) naming the key where a metric lacks its file or the reference lacks what it needs. Collective.
+  // Error(usage) naming the key where a metric lacks its file or the reference lacks what it needs, or has features of
+  // another width than the network. Collective.
   Scorer(const Session& session, const EvaluateConfig& config);
 
   // Of a set of pictures with their captions, if the CLIP score is wanted. `doing` = what making them is called on the
@@ -38,7 +46,8 @@ class Scorer {
 
  private:
   FeatureReference read_reference();
-  void check_width(const torch::Tensor& features) const;
+  // Of a file.
+  FeatureReference read_fitting_reference(const std::filesystem::path& file);
 
   const Session& session_;
   const EvaluateConfig& config_;
