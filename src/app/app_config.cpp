@@ -48,6 +48,9 @@ void check_common(const Config& c, config::Report& report) {
     report.problem("checkpoint.every", "must be above 0, auto, or null for none");
   if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
     report.problem("checkpoint.keep_every", "must be above 0, or null for none");
+  if (c.duration.count <= 0) report.problem("duration", "must be above 0");
+  if (c.guard.digest_every && c.guard.digest_every->count <= 0)
+    report.problem("guard.digest_every", "must be above 0, or null for never");
   if (c.log.every.count <= 0) report.problem("log.every", "must be above 0");
   for (const auto step : c.record.steps)
     if (step < 1) report.problem("record.steps", fmt::format("{} is no step: they count from 1", step));
@@ -167,6 +170,8 @@ void check(const TrainConfig& c, config::Report& report) {
                    "has no use beside roles.producer_gpu and roles.trainer_gpu, which say who produces",
                    {"roles.producer_gpu", "roles.trainer_gpu"});
   if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
+  if (c.samples.every.count <= 0)
+    report.problem("samples.every", "must be above 0; samples.prompts=null for no pictures");
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
     report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",
                    {"data.train.type"});

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "app_config.h"
 #include "command.h"
 #include "millrace/checkpoint/run_lease.h"
+#include "millrace/comm/agree.h"
 #include "millrace/core/files.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
@@ -17,6 +19,7 @@
 #include "millrace/produce/cache_filler.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
+#include "millrace/train/state_file.h"
 #include "run/finish.h"
 #include "run/session.h"
 #include "run/start_table.h"
@@ -42,6 +45,8 @@ PreprocessPlan plan_preprocess(const Session& session, const PreprocessConfig& c
 
 // The archives as a training run on the images would see them, so that its stripes come out the same.
 CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
+  for (auto& archive : manifest.archives)  // counted as far as this job's splits needed it
+    if (archive.seekable && !archive.limit) archive.rows.reset();
   if (manifest.archives.size() < max_stripes) count_rows(manifest, max_stripes);
   CacheManifest finished;
   for (std::size_t i = 0; i < manifest.archives.size(); ++i) {
@@ -52,7 +57,15 @@ CacheManifest finished_manifest(Manifest manifest, const Ledger& ledger) {
   return finished;
 }
 
-// STATE, DONE and ledger.json are of the same names as a training run's.
+// STATE, and DONE when all is in the cache: of the same names as a training run's. `total`: of this run so far.
+void write_state(const PreprocessPlan& plan, const char* state, const RowCounts& total) {
+  const nlohmann::ordered_json json = {
+      {"state", state}, {"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}};
+  const std::filesystem::path dir = plan.config.run.dir.value;
+  write_file_atomically(dir / "STATE", json.dump(2) + "\n");
+  if (std::string_view(state) == "done") write_file_atomically(dir / "DONE", json.dump(2) + "\n");
+}
+
 RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   const std::filesystem::path dir = plan.config.run.dir.value;
   on_root(session.world.group(), [&] {
@@ -64,19 +77,9 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
     if (code) fail(Exit::io, "run.dir: cannot make {}: {}", dir.string(), code.message());
   });
   auto lease = RunLease::acquire(session.world.group(), dir);
+  on_root(session.world.group(), [&] { write_state(plan, "running", {}); });
   open_log(session, dir, "", session.is_root());
   return lease;
-}
-
-// STATE, and DONE when all is in the cache.
-void write_state(const PreprocessPlan& plan, const RowCounts& total, bool finished) {
-  const nlohmann::ordered_json state = {{"state", finished ? "done" : "requeue"},
-                                        {"cache", plan.encoding.cache->string()},
-                                        {"rows", total.rows()},
-                                        {"accepted", total.accepted}};
-  const std::filesystem::path dir = plan.config.run.dir.value;
-  write_file_atomically(dir / "STATE", state.dump(2) + "\n");
-  if (finished) write_file_atomically(dir / "DONE", state.dump(2) + "\n");
 }
 
 void warn_of_idle_ranks(int ranks, const DataPlan& data) {
@@ -130,6 +133,39 @@ bool run_rounds(const Group& group, CacheFiller& filler, FillingProgress& progre
   }
 }
 
+int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipeline& pipeline) {
+  const auto& group = session.world.group();
+  if (session.is_root()) print_start(session, plan);
+  on_root(group, [&] { begin_cache(plan.encoding, pipeline.null_text()); });
+
+  std::vector<std::uint32_t> stripes;
+  const auto own = static_cast<std::uint32_t>(session.world.rank());
+  if (own < plan.data.stripes.stripes) stripes.push_back(own);
+  StreamOptions options;
+  options.threads = plan.config.data.threads.value_or(session.threads);
+  options.epochs = 1;
+  CacheFiller filler(pipeline, plan.data, stripes, options);
+  FillingProgress progress(group, plan.data, plan.config.data.max_bad_share, plan.config.run.dir.value);
+  const bool finished = run_rounds(group, filler, progress);
+  filler.publish();
+  progress.reduce(filler.take_delta(), filler.encoded(), finished, filler.filter_report());
+  if (session.is_root()) {
+    progress.write_ledger();
+    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
+    write_state(plan, finished ? "done" : "requeue", progress.ledger().total());
+    log::progress("");
+    say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
+        plan.encoding.cache->string(),
+        finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
+                               plan.encoding.cache->string())
+                 : "the same command again: it resumes where it stopped");
+  }
+  if (finished) return static_cast<int>(Exit::done);
+  group.barrier();  // behind what rank 0 writes
+  leave_within(15, Exit::requeue, "stopped, with all in place; a thread still waits for what it reads");
+  return static_cast<int>(Exit::requeue);
+}
+
 // Loads, then opens the run folder, then encodes: weights that are missing or broken must not touch the folder.
 int preprocess(const Session& session, const PreprocessPlan& plan) {
   const auto& group = session.world.group();
@@ -139,34 +175,12 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   });
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);
-  if (session.is_root()) print_start(session, plan);
-  on_root(group, [&] { begin_cache(plan.encoding, pipeline->null_text()); });
-
-  std::vector<std::uint32_t> stripes;
-  const auto own = static_cast<std::uint32_t>(session.world.rank());
-  if (own < plan.data.stripes.stripes) stripes.push_back(own);
-  StreamOptions options;
-  options.threads = plan.config.data.threads.value_or(session.threads);
-  options.epochs = 1;
-  CacheFiller filler(*pipeline, plan.data, stripes, options);
-  FillingProgress progress(group, plan.data, plan.config.data.max_bad_share, plan.config.run.dir.value);
-  const bool finished = run_rounds(group, filler, progress);
-  filler.publish();
-  progress.reduce(filler.take_delta(), filler.encoded(), finished, filler.filter_report());
-  if (session.is_root()) {
-    progress.write_ledger();
-    if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
-    write_state(plan, progress.ledger().total(), finished);
-    log::progress("");
-    say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
-        plan.encoding.cache->string(),
-        finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
-                               plan.encoding.cache->string())
-                 : "the same command again: it resumes where it stopped");
+  try {
+    return fill_cache(session, plan, *pipeline);
+  } catch (...) {
+    StateFile(plan.config.run.dir.value, &lease).write_failed(present_error());
+    throw;
   }
-  if (finished) return static_cast<int>(Exit::done);
-  leave_within(15, Exit::requeue, "stopped, with all in place; a thread still waits for what it reads");
-  return static_cast<int>(Exit::requeue);
 }
 
 int run_preprocess(const CommandLine& line) {

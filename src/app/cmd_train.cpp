@@ -25,9 +25,10 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   on_all(world, [&] { plan_model(plan); });
   plan_roles(session, plan);
   check_gpus(session, plan.roles.trainers);
-  plan_samples(session, plan, report);
+  plan_data(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
-  const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path());
+  const auto identity =
+      run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path(), plan.encoders);
   plan.start = plan_start(world, config, identity, plan.data.manifest, plan.roles.trainers);
   startup::done("checkpoint");
   return plan;
@@ -38,14 +39,29 @@ bool is_finished(const TrainPlan& plan) {
   return plan.start.checkpoint && reached(plan.config.duration, plan.start.state.point());
 }
 
+// Whether another run is at its end is nothing that this one's folder could say.
+void refuse_end_of_another_run(const Group& world, const TrainPlan& plan) {
+  on_root(world, [&] {
+    const fs::path dir = plan.config.run.dir.value;
+    const auto& checkpoint = plan.start.checkpoint->path();
+    std::error_code ignored;
+    if (fs::equivalent(checkpoint / "..", dir / "checkpoints", ignored)) return;
+    throw Error(Exit::usage,
+                fmt::format("checkpoint.resume: {} has reached step {}, and duration is {}: nothing to train in {}",
+                            checkpoint.string(), plan.start.state.step, to_string(plan.config.duration), dir.string()),
+                "set a longer duration");
+  });
+}
+
 int finish_without_training(const Session& session, const TrainPlan& plan) {
-  // Another instance may still be at work; a folder that nobody holds is left as it is.
   const fs::path dir = plan.config.run.dir.value;
+  const auto& checkpoint = plan.start.checkpoint->path();
+  // Another instance may still be at work; a folder that nobody holds is left as it is.
   const bool is_held = session.world.group().any(session.is_root() && fs::exists(dir / "LEASE"));
   std::optional<RunLease> lease;
   if (is_held) lease.emplace(RunLease::acquire(session.world.group(), dir));
   on_root(session.world.group(), [&] {
-    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
+    log::info("{} has reached step {}, and duration is {}: nothing to train", checkpoint.string(),
               plan.start.state.step, to_string(plan.config.duration));
     StateFile(dir).write("done", plan.start.state.point(), plan.start.path(), Exit::done);
   });
@@ -102,6 +118,7 @@ int run_train(const CommandLine& line) {
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const TrainPlan plan = make_plan(session, c, loaded.report);
+    if (is_finished(plan)) refuse_end_of_another_run(world.group(), plan);
     if (line.dry_run) return dry_run(session, plan);
     if (is_finished(plan)) return finish_without_training(session, plan);
     return run_roles(session, plan, line.inputs, watch);

@@ -5,6 +5,7 @@
 
 #include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
+#include "millrace/comm/world.h"
 
 namespace millrace {
 namespace {
@@ -22,14 +23,15 @@ bool agree(const Group& group, bool ok) {
 void agree(const Group& group, const std::optional<Error>& error) {
   if (agree(group, !error)) return;
   const auto described =
-      error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint()} : nlohmann::json();
+      error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint(), world_rank()}
+            : nlohmann::json();
   // Messages may quote file names of any bytes, so invalid UTF-8 must not throw here.
   const auto all = group.all_gather_strings(described.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto entry = nlohmann::json::parse(all[rank]);
     if (entry.is_null()) continue;
     // Rank 0 does what is done once for all, and what all do it does as well: naming it would tell nothing.
-    const std::string where = rank > 0 ? fmt::format("rank {}: ", rank) : "";
+    const std::string where = rank > 0 ? fmt::format("rank {}: ", entry[3].get<int>()) : "";
     throw AgreedError({static_cast<Exit>(entry[0].get<int>()), where + entry[1].get<std::string>(), entry[2]}, group);
   }
 }

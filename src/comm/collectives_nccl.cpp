@@ -10,6 +10,7 @@
 #include "millrace/comm/backoff.h"
 #include "millrace/comm/collectives.h"
 #include "millrace/comm/fault.h"
+#include "millrace/comm/world.h"
 #include "millrace/core/process_name.h"
 #include "wait_for_others.h"
 
@@ -179,7 +180,7 @@ class NcclCollectives final : public Collectives {
     };
     while (!done()) {
       finish_own_work(what);
-      wait_for_others([&] { return done() || computes(); }, group_.time_limit(), what, rank());
+      wait_for_others([&] { return done() || computes(); }, group_.time_limit(), what);
     }
   }
 
@@ -213,9 +214,10 @@ class NcclCollectives final : public Collectives {
       poll(what);
       if (backoff.awake_seconds() <= group_.time_limit()) continue;
       fault::blame_this_rank();
-      throw Error(Exit::timeout,
-                  fmt::format("rank {}: its GPU has computed for {:.0f} s without end", rank(), group_.time_limit()),
-                  "a GPU that hangs: the kernel's log may tell of it");
+      throw Error(
+          Exit::timeout,
+          fmt::format("rank {}: its GPU has computed for {:.0f} s without end", world_rank(), group_.time_limit()),
+          "a GPU that hangs: the kernel's log may tell of it");
     }
   }
 
@@ -247,7 +249,7 @@ class NcclCollectives final : public Collectives {
   // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.
   // What its other threads found broken since the call before comes to light here as well.
   void finish_start(const char* what) {
-    wait_for_others([&] { return poll(what); }, group_.time_limit(), what, rank());
+    wait_for_others([&] { return poll(what); }, group_.time_limit(), what);
   }
 
   // Throws what NCCL's threads found broken; true when the stream holds all calls made.

@@ -1,6 +1,7 @@
 #include "hang_judge.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,7 @@ constexpr double forgotten = 0.01;  // of a slow step, at each step that comes a
 constexpr double slow_steps = 20, min_learned_seconds = 60;
 constexpr double outage_seconds = 300;  // until a switch is back, or a rank that loads or saves gets its memory
 constexpr double heard_lately_seconds = 5;
+constexpr double same_moment_seconds = 2;  // signs come once a second
 
 }  // namespace
 
@@ -124,6 +126,19 @@ double HangJudge::still_limit(const Known& known, double learned) const {
   return phase::slow_factor * limit_;
 }
 
+// In training, what hangs may be a transfer that all GPUs wait for without a collective of their hosts that shows it.
+bool HangJudge::others_stand_still_with(int rank) const {
+  const auto& suspect = ranks_[static_cast<std::size_t>(rank)].last;
+  const auto& host = hosts_[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const auto& other = ranks_[i].last;
+    const bool stands = other.phase == phase::training && other.awaited.empty() && !other.leaves &&
+                        std::abs(other.still_seconds - suspect.still_seconds) <= same_moment_seconds;
+    if (hosts_[i] != host && stands) return true;
+  }
+  return false;
+}
+
 std::optional<Standstill> HangJudge::judge(int rank, double now, double learned) const {
   const Known& known = ranks_.at(static_cast<std::size_t>(rank));
   // Trainers notice a silent producer by themselves, and save first.
@@ -133,7 +148,7 @@ std::optional<Standstill> HangJudge::judge(int rank, double now, double learned)
   if (self_ != 0 || !known.last.awaited.empty()) return std::nullopt;
   const double still = known.last.still_seconds;  // who is silent may have moved since
   if (const double limit = still_limit(known, learned); still > limit && now - moved_ > limit)
-    return Standstill{rank, false, still};
+    return Standstill{rank, false, still, others_stand_still_with(rank)};
   return std::nullopt;
 }
 

@@ -35,6 +35,7 @@ struct Standstill {
   int rank = 0;
   bool is_silent = false;  // else it says itself that it stands still
   double seconds = 0;
+  bool is_one_of_many = false;  // ranks of other hosts have stood still, waiting for nobody, since the same moment
 };
 
 // Decides from the ranks' signs who hangs: NOTE [Watchdog]. All ranks judge whether rank 0 is silent, and rank 0 judges
@@ -74,6 +75,7 @@ class HangJudge {
   std::optional<Standstill> judge(int rank, double now, double learned) const;
   std::optional<double> overlong_silence(int rank, double now, double learned) const;
   double still_limit(const Known& known, double learned) const;
+  bool others_stand_still_with(int rank) const;
 
   static constexpr double never = -1e9;
 

@@ -97,7 +97,7 @@ void MpiCollectives::start(Exchange& exchange, Memory data, std::size_t part, st
 }
 
 void MpiCollectives::finish(Exchange& exchange, Memory own, Memory mine, std::size_t chunk) {
-  wait_all(exchange.requests, mpi_.limit_seconds(), "an MPI reduce_scatter", rank());
+  wait_all(exchange.requests, mpi_.limit_seconds(), "an MPI reduce_scatter");
   const auto my_chunk = piece(mine, chunk * chunk_elements, chunk_elements);
   const auto sum = piece(own, chunk * chunk_elements, chunk_elements);
   // My own contribution takes its place among the others before `sum`, which may be the same memory, is written.
@@ -140,7 +140,7 @@ void MpiCollectives::gather_parts(Memory all, std::size_t part) {
                          &requests.emplace_back());
       });
     }
-    wait_all(requests, mpi_.limit_seconds(), "an MPI all_gather", rank());
+    wait_all(requests, mpi_.limit_seconds(), "an MPI all_gather");
   }
 }
 

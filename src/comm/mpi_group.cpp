@@ -72,7 +72,7 @@ MpiGroup::MpiGroup(MPI_Comm comm, std::shared_ptr<double> limit_seconds)
 }
 
 void MpiGroup::wait(MPI_Request request, const char* what) const {
-  wait_all(std::span(&request, 1), limit_seconds(), what, rank_);
+  wait_all(std::span(&request, 1), limit_seconds(), what);
 }
 
 // A communicator is made without a time limit, so all ranks are waited for before.
@@ -93,7 +93,7 @@ std::shared_ptr<GroupBackend> MpiGroup::duplicate() const {
 void MpiGroup::barrier() const {
   MPI_Request request;
   call_mpi([&] { return MPI_Ibarrier(comm_, &request); });
-  wait_barrier(request, limit_seconds(), "barrier", rank_);
+  wait_barrier(request, limit_seconds(), "barrier");
 }
 
 void MpiGroup::broadcast(std::span<std::byte> bytes, int root) const {

@@ -42,9 +42,9 @@ void check_not_given_up() {
               "the log says which wait that was");
 }
 
-void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank) {
+void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what) {
   try {
-    wait_for_others([&] { return all_done(requests); }, limit_seconds, what, rank);
+    wait_for_others([&] { return all_done(requests); }, limit_seconds, what);
   } catch (...) {
     const std::lock_guard turn(mpi_turn());
     given_up = true;
@@ -52,8 +52,8 @@ void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char*
   }
 }
 
-void wait_barrier(MPI_Request request, double limit_seconds, const char* what, int rank) {
-  wait_for_others([&] { return all_done(std::span(&request, 1)); }, limit_seconds, what, rank);
+void wait_barrier(MPI_Request request, double limit_seconds, const char* what) {
+  wait_for_others([&] { return all_done(std::span(&request, 1)); }, limit_seconds, what);
 }
 
 }  // namespace millrace

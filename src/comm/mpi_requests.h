@@ -29,8 +29,8 @@ void call_mpi(Call&& call, const char* file = __builtin_FILE(), int line = __bui
   check_mpi(call(), file, line);
 }
 
-// Waits until all are complete; Error(timeout) naming `what` (a literal) and `rank` after `limit_seconds`.
-void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what, int rank);
-void wait_barrier(MPI_Request request, double limit_seconds, const char* what, int rank);
+// Waits until all are complete; Error(timeout) naming `what` (a literal) and this rank after `limit_seconds`.
+void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what);
+void wait_barrier(MPI_Request request, double limit_seconds, const char* what);
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "wait_for_others.h"
 
 #include "millrace/comm/backoff.h"
+#include "millrace/comm/world.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stopwatch.h"
@@ -21,11 +22,12 @@ struct Waiting {
 
 }  // namespace
 
-void wait_for_others(const std::function<bool()>& done, double limit_seconds, const char* what, int rank) {
+void wait_for_others(const std::function<bool()>& done, double limit_seconds, const char* what) {
   const Waiting waiting(what);
   for (Backoff backoff; !done(); backoff.pause()) {
     if (backoff.awake_seconds() > limit_seconds) {
-      throw Error(Exit::timeout, fmt::format("rank {} waited {:.0f} s for the others in {}", rank, limit_seconds, what),
+      throw Error(Exit::timeout,
+                  fmt::format("rank {} waited {:.0f} s for the others in {}", world_rank(), limit_seconds, what),
                   "another rank hangs or has ended: its log tells where");
     }
   }

@@ -289,11 +289,12 @@ struct Watchdog::Impl {
     if (!found) return std::nullopt;
     const Sign& sign = *judge->sign_of(found->rank);
     const auto& host = hosts[found->rank];
-    return Suspect{found->rank, host, sign.phase,
-                   found->is_silent ? fmt::format("rank {} on {} has not been heard of for {:.0f} s; it was {}",
-                                                  found->rank, host, found->seconds, describe(sign))
-                                    : fmt::format("rank {} on {} has not moved for {:.0f} s, in {}", found->rank, host,
-                                                  found->seconds, describe(sign))};
+    auto what = found->is_silent ? fmt::format("rank {} on {} has not been heard of for {:.0f} s; it was {}",
+                                               found->rank, host, found->seconds, describe(sign))
+                                 : fmt::format("rank {} on {} has not moved for {:.0f} s, in {}", found->rank, host,
+                                               found->seconds, describe(sign));
+    if (found->is_one_of_many) what += ", and ranks of other hosts with it: which one they wait for is not known";
+    return Suspect{found->rank, host, sign.phase, std::move(what), found->is_one_of_many};
   }
 };
 

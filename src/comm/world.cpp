@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "millrace/core/log.h"
+#include "millrace/core/open_files.h"
 #include "millrace/core/process_name.h"
 #include "mpi_group.h"
 #include "mpi_requests.h"
@@ -15,6 +16,8 @@ namespace millrace {
 namespace {
 
 constexpr double default_limit_seconds = 1800;
+
+int rank_in_world = 0;
 
 bool is_set(const char* name) {
   return std::getenv(name) != nullptr;
@@ -32,6 +35,12 @@ void refuse_srun_without_pmi() {
 // in 2.1 instead of 0.5 ms. A value that the user set stays.
 void prefer_shared_memory() {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+// Over TCP, MPI connects every rank with every other, by a socket or two.
+void allow_sockets(int processes) {
+  constexpr std::size_t for_each_process = 4;
+  allow_open_files(for_each_process * static_cast<std::size_t>(std::max(processes, 0)));
 }
 
 // How many processes the launcher has started, as it says itself; 0: it does not. Open MPI's own word comes first: what
@@ -60,6 +69,7 @@ Group join_world() {
   }
   prefer_shared_memory();
   const int launched = launched_processes();  // before MPI sets variables of its own
+  allow_sockets(launched);
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
   if (provided < MPI_THREAD_SERIALIZED) {
@@ -84,6 +94,7 @@ World::World()
     : uncaught_at_start_(std::uncaught_exceptions()),
       group_(join_world()),
       hosts_(group_.all_gather_strings(host_name())) {
+  rank_in_world = group_.rank();
   // By name, not by MPI_COMM_TYPE_SHARED: the same answer for every rank and every implementation.
   local_rank_ = static_cast<int>(std::count(hosts_.begin(), hosts_.begin() + rank(), host()));
 }
@@ -106,6 +117,10 @@ void World::abort(Exit exit) const {
   log::flush();
   if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(exit));
   std::_Exit(static_cast<int>(exit));
+}
+
+int world_rank() {
+  return rank_in_world;
 }
 
 std::string mpi_version() {

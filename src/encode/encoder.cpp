@@ -71,6 +71,8 @@ StartedBatch Encoder::start(std::span<const TransformedSample> samples) {
   const auto pixels = Upload(stack_images(samples, batch_size_, /*pinned=*/device_.is_cuda()), device_).take();
   const auto moments = vae_->encode(normalize_images(pixels, dtype_));  // (batch_size, 8, h, w)
   const auto tokens = stack_tokens(samples);
+  if (text_)  // a folder's tokenizer may know tokens that were added for another text encoder
+    for (std::int64_t i = 0; i < count; ++i) text_->check(tokens[i], samples[static_cast<std::size_t>(i)].ref.id);
   const auto text = text_ ? text_->encode(tokens) : tokens.to(torch::kInt32);  // (B, 77, C) or (B, 77)
   started.batch.moments = start_download(moments.slice(0, 0, count).to(torch::kHalf));
   started.batch.text = start_download(text);

@@ -26,8 +26,8 @@ void add(Hasher128& hasher, std::string_view text) {
 
 std::string digest_of_tokenizer(const fs::path& folder) {
   Hasher128 hasher;
-  for (const char* name :
-       {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "added_tokens.json"}) {
     std::error_code ignored;
     if (!fs::is_regular_file(folder / name, ignored)) continue;
     add(hasher, name);

@@ -128,7 +128,7 @@ Cell cell_of(const nlohmann::json& value) {
     case nlohmann::json::value_t::boolean:
       return value.get<bool>();
     case nlohmann::json::value_t::number_unsigned:
-      if (value.get<std::uint64_t>() > INT64_MAX) return value.get<double>();
+      if (value.get<std::uint64_t>() > INT64_MAX) return std::to_string(value.get<std::uint64_t>());
       [[fallthrough]];
     case nlohmann::json::value_t::number_integer:
       return value.get<std::int64_t>();
@@ -315,6 +315,9 @@ Cell number_or_text(Cell cell) {
   // nlohmann's lexer is the grammar ("007", "+1", "0x10", "1." and "nan" stay text), but it would pass over spaces.
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (text->empty() || !(is_digit(text->front()) || text->front() == '-') || !is_digit(text->back())) return cell;
+  const auto exponent = text->find_first_of("eE");
+  const std::size_t digits = exponent - (text->front() == '-' ? 1 : 0);
+  if (exponent != text->npos && digits > 1 && text->find('.') > exponent) return cell;  // 12345e67 is hexadecimal
   const nlohmann::json number = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!number.is_number()) return cell;
   Cell value = cell_of(number);

@@ -122,7 +122,7 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
     case arrow::Type::UINT64: {
       const std::uint64_t value = value_of<arrow::UInt64Array>(array, row);
       if (value <= INT64_MAX) return static_cast<std::int64_t>(value);
-      return static_cast<double>(value);
+      return std::to_string(value);  // an id, as a rule, of which a double would keep 16 digits
     }
     case arrow::Type::FLOAT:
       return double{value_of<arrow::FloatArray>(array, row)};

@@ -12,17 +12,11 @@ namespace millrace {
 
 using nlohmann::json;
 
-bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest) {
-  const int most = stripes.value_or(std::min(global_batch, max_stripes));
-  return static_cast<int>(manifest.archives.size()) < most;
-}
-
 namespace {
 
-// To how many rows of an archive count_rows has to count: one with more than there can be stripes may well be cut into
-// one split per stripe, and so counts no further.
-std::uint64_t max_rows_to_count(const config::Auto<int>& stripes) {
-  return static_cast<std::uint64_t>(std::max(max_stripes, stripes.value_or(0)));
+// The most stripes that plan_stripes looks at.
+std::uint64_t most_stripes(int global_batch, const config::Auto<int>& wanted) {
+  return static_cast<std::uint64_t>(wanted.value_or(std::min(global_batch, max_stripes)));
 }
 
 // Into how many splits an archive can be cut at most, so that none is empty.
@@ -42,6 +36,23 @@ std::uint64_t splits_per_archive(std::uint64_t stripes, const Manifest& manifest
     if (all >= stripes) return each;
   }
   return 0;
+}
+
+// As far as a plan of `stripes` stripes, or of fewer, may have to know them. Where archives hold twice as many rows as
+// they give splits, which is usual, a few headers of each tell as much as all: a thousand archives are soon looked at.
+void count_rows_for_splits(Manifest& manifest, std::uint64_t stripes) {
+  const auto archives = static_cast<std::uint64_t>(manifest.archives.size());
+  if (archives >= stripes) return;
+  const auto few = 2 * ((stripes + archives - 1) / archives);
+  Manifest counted = manifest;
+  count_rows(counted, few);
+  std::uint64_t splits = 0;
+  for (const Archive& archive : counted.archives) splits += std::min(few, max_splits(archive));
+  if (splits < stripes) {
+    counted = manifest;
+    count_rows(counted, stripes);
+  }
+  manifest = std::move(counted);
 }
 
 StripePlan cut_into_splits(std::uint32_t stripes, std::uint64_t each, const Manifest& manifest) {
@@ -109,7 +120,7 @@ static Manifest list_and_count(const SourceConfig& source, const DataConfig& con
   Manifest manifest;
   StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
     manifest = make_manifest(source, config.allow_pipes);
-    if (needs_rows(global_batch, stripes, manifest)) count_rows(manifest, max_rows_to_count(stripes));
+    count_rows_for_splits(manifest, most_stripes(global_batch, stripes));
   });
   return manifest;
 }

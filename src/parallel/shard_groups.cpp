@@ -56,8 +56,9 @@ void ShardGroups::join(const Mark& mark) const {
 
 void ShardGroups::wait() const {
   const kernels::OpScope scope("millrace::wait_for_sums");
-  if (within_replica) within_replica->wait();
+  // The last to be joined knows best whether this rank's GPU computes or waits for others: all are in one order.
   if (across_replicas) across_replicas->wait();
+  if (within_replica) within_replica->wait();
 }
 
 }  // namespace millrace

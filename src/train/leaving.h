@@ -26,7 +26,7 @@ class Leaving {
   // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave, or
   // wants to end it (`mine`). The next wait_for_batches then says why they leave. Collective.
   bool is_wanted(double save_seconds, bool mine = false) const;
-  // Without waiting for samples.
+  // A step, without waiting for samples, or what else cannot be left in its middle.
   void step_took(double seconds);
 
   // The save may take a while: producers need not encode on. Talking to one that is gone must not keep the others from

@@ -17,11 +17,11 @@
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/core/stopwatch.h"
-#include "millrace/image/grid.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/fused.h"
 #include "millrace/train/record.h"
 #include "pace.h"
+#include "pictures.h"
 #include "saves.h"
 #include "step_guard.h"
 
@@ -58,7 +58,8 @@ class Loop {
         leaving_(context_),
         data_(context_, std::exchange(state_.ledger, {})),
         account_(context_),
-        saves_(context_, state_, data_, progress_.get()) {}
+        saves_(context_, state_, data_, progress_.get()),
+        pictures_(context_, progress_.get()) {}
 
   LoopResult run() try {
     set_wait_limit(context_, phase::slow_factor);  // until the first step is done
@@ -124,6 +125,7 @@ class Loop {
     lr_ = learning_rate(schedule_, number);
     const bool is_passed_over = state_.is_used_up(number);
     const bool is_first = !is_passed_over && !std::exchange(has_trained_, true);
+    if (is_first) set_wait_limit(context_, phase::slow_factor);
     phase::current = is_first ? phase::first_step : is_passed_over ? phase::accounting : phase::training;
 
     const StepTotals totals = is_passed_over ? pass_over() : train();
@@ -134,14 +136,14 @@ class Loop {
       account_.pass_over();
     else
       account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
+    if (!is_passed_over) leaving_.step_took(watch.seconds() - wait->longest);
 
     phase::current = phase::accounting;
     write_ids();
     const bool validated = validate_if_due();
     if (validated || is_due(context_.config.log.every)) write_metrics();
-    paint_samples_if_due();
+    paint_if_due();
     saves_.after_step(totals.writing > 0, is_save_due(totals), seconds());
-    leaving_.step_took(watch.seconds() - wait->longest);
     steady(context_);
     return true;
   }
@@ -342,54 +344,10 @@ class Loop {
     return [this] { return leaving_.is_wanted(saves_.seconds_needed()); };
   }
 
-  // Collective. With the weights that export gives.
-  void paint_samples_if_due() {
-    if (!context_.samples || !is_due(context_.samples->every()) || have_samples_had_their_share()) return;
-    enter_slow(context_, phase::painting);
-    const Stopwatch watch;
-    torch::Tensor latents;
-    const auto paint = [&] { latents = painted_latents(); };
-    if (context_.optimizer.has_ema())
-      context_.optimizer.with_ema(paint);
-    else
-      paint();
-    if (latents.defined()) show_samples(latents, watch);
-    context_.trainers.barrier();  // the first one decodes alone
-    painting_seconds_ += watch.seconds();
-    phase::current = phase::accounting;
-  }
-
-  // Pictures are no reason to end a run, as long as all trainers know that there are none. Collective.
-  torch::Tensor painted_latents() try {
-    return context_.samples->paint(context_.trainers,
-                                   [this](bool mine) { return leaving_.is_wanted(saves_.seconds_needed(), mine); });
-  } catch (const AgreedError& error) {
-    if (is_root()) log::warning("pictures of step {}: {}", state_.step, error.what());
-    return {};
-  }
-
-  // Collective.
-  bool have_samples_had_their_share() {
-    const bool is_over =
-        context_.trainers.any(is_root() && exceed_share_of_samples(painting_seconds_, seconds() - start_.seconds));
-    if (is_over && is_root())
-      log::info(
-          "no pictures of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
-          "samples.every, fewer samples.count or samples.steps would do",
-          state_.step, painting_seconds_);
-    return is_over;
-  }
-
-  // Nor is what becomes of them.
-  void show_samples(const torch::Tensor& latents, const Stopwatch& watch) try {
-    const auto images = context_.samples->decode(latents);
-    const auto path = progress_->picture("samples", state_.step, make_grid(images, context_.samples->prompts()));
-    const double took = watch.seconds(), since = seconds() - painted_at_;
-    log::info("painted {} pictures in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
-              100 * took / since, painted_at_ > start_.seconds ? "the last ones" : "the start", path.string());
-    painted_at_ = seconds();
-  } catch (...) {
-    log::warning("pictures of step {}: {}", state_.step, present_error().what());
+  void paint_if_due() {
+    if (!context_.painter || !is_due(context_.painter->every())) return;
+    const auto gives_up = [this](bool mine) { return leaving_.is_wanted(saves_.seconds_needed(), mine); };
+    leaving_.step_took(pictures_.paint(state_.step, gives_up));
   }
 
   // Collective: judges the data, and writes one line of metrics.
@@ -417,6 +375,7 @@ class Loop {
     result.reason = result.failure ? result.failure->what() : leaving_.reason();
     result.state = state_;
     result.checkpoint = saves_.newest();
+    result.is_saved = saves_.hold_all();
     result.totals = account_.totals(state_);
     result.crew = crew();
     return result;
@@ -429,7 +388,6 @@ class Loop {
   const Stopwatch since_start_{};
   const LrSchedule schedule_;
   double lr_ = 0;
-  double painted_at_ = start_.seconds, painting_seconds_ = 0;
   std::map<std::string, torch::Tensor> record_;  // of the step that is being taken
   StepGuard guard_;
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
@@ -441,6 +399,7 @@ class Loop {
   IntervalAccount account_;
   BalanceWatch balance_{crew()};
   Saves saves_;
+  Pictures pictures_;
 };
 
 }  // namespace

@@ -149,6 +149,10 @@ void Saves::write_state() const {
     state_file_.update(reason_.empty() ? "running" : "stopping", writer_.last_point(), newest(), reason_);
 }
 
+bool Saves::hold_all() const {
+  return newest() && (writer_.last_step() == state_.step || state_.step == start_);
+}
+
 std::optional<std::string> Saves::newest() const {
   if (writer_.last_step() == 0) return context_.resumed_from;
   return (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();

@@ -40,6 +40,8 @@ class Saves {
   void stop_because(const std::string& reason);
   // The newest, of this process or the one that it continued.
   std::optional<std::string> newest() const;
+  // It holds the present step.
+  bool hold_all() const;
 
  private:
   void begin();

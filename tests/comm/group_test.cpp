@@ -6,6 +6,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/group.h"
+#include "millrace/comm/world.h"
 #include "mpi_world.h"
 
 namespace millrace {
@@ -102,6 +103,21 @@ TEST(Group, AgreeThrowsTheFirstErrorEverywhere) {
     EXPECT_EQ(std::string(error.what()).rfind(where + "cannot read", 0), 0u) << error.what();
     EXPECT_EQ(error.hint(), "mount it");
   }
+}
+
+// Logs, faults and hosts are found by it, and trainers need not be the first ranks.
+TEST(Group, AgreeNamesTheRankInTheWorldInEveryGroup) {
+  const auto world = test_world().group();
+  const auto reversed = world.split(0, -world.rank());
+  std::optional<Error> mine;
+  if (world.rank() == 0) mine.emplace(Exit::io, "cannot read", "");
+  try {
+    agree(reversed, mine);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()), world.size() > 1 ? "rank 0: cannot read" : "cannot read");
+  }
+  EXPECT_EQ(world_rank(), world.rank());
 }
 
 // What `call` throws on this rank, as "EXIT message (ranks that agreed)".

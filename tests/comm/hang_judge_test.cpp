@@ -113,6 +113,28 @@ TEST(HangJudge, OfSeveralThatStandStillItNamesTheOneThatHasForLongest) {
   expect_found(run.pass(4000), 2, false, 66);
 }
 
+// Their GPUs may all wait for one that no collective of the hosts shows.
+TEST(HangJudge, RanksOfSeveralHostsThatStandStillFromTheSameMomentAreOneOfMany) {
+  Ranks run({"a", "b", "c"});
+  run.take_usual_steps();
+  run.of(2).still_seconds += 1;
+  const auto found = run.pass(4000);
+  expect_found(found, 2, false, 61);
+  EXPECT_TRUE(found->is_one_of_many);
+}
+
+TEST(HangJudge, OneThatTheOthersWaitForIsNotOneOfMany) {
+  for (const auto& hosts : {std::vector<std::string>{"a", "b", "c"}, {"b", "a", "a"}}) {
+    Ranks run(hosts);
+    run.take_usual_steps();
+    run.of(0).awaited = "all_reduce";
+    if (hosts[1] != hosts[2]) run.of(1).awaited = "all_reduce";
+    const auto found = run.pass(4000);
+    ASSERT_TRUE(found);
+    EXPECT_FALSE(found->is_one_of_many) << "ranks of one host may have one cause";
+  }
+}
+
 // It may wait for the silent one where no collective shows it.
 TEST(HangJudge, ARankThatIsSilentIsNamedBeforeOneThatStandsStill) {
   Ranks run({"a", "b", "b"});

@@ -108,6 +108,43 @@ TEST(Errors, BadDataAreToldOnce) {
   }
 }
 
+TEST(Errors, LengthsOfZeroAreRefused) {
+  const auto outcome = shell(train(
+      "zero", "'duration=0 steps' 'samples.every=0 steps' 'guard.digest_every=0 steps' 'validation.every=0 steps'"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  for (const char* key : {"duration", "samples.every", "guard.digest_every", "validation.every"})
+    EXPECT_THAT(outcome.output, HasSubstr(std::string(key) + ": must be above 0"));
+}
+
+// Weights that predict v must not be trained towards the noise by mistake.
+TEST(Errors, PretrainedWeightsNeedTheirObjectiveUnlessItIsChosen) {
+  fs::copy(workshop() / "tiny", workshop() / "of-v", fs::copy_options::recursive);
+  const auto path = workshop() / "of-v/scheduler/scheduler_config.json";
+  auto config = nlohmann::json::parse(read(path));
+  config["prediction_type"] = "v_prediction";
+  std::ofstream(path) << config;
+  const std::string settings = "'duration=1 steps' model.unet.init=pretrained model.pipeline=" + at("of-v");
+  const auto refused = shell(train("of-v-default", settings));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("objective.prediction: is not set"));
+  EXPECT_FALSE(fs::exists(workshop() / "of-v-default"));
+  for (const std::string chosen : {"v_prediction", "epsilon"}) {
+    const auto taken = shell(train("of-v-" + chosen, settings + " objective.prediction=" + chosen));
+    EXPECT_EQ(taken.exit_code, 0) << taken.output;
+  }
+}
+
+// A compressed file feeds one stripe, whatever data.stripes says of the training data.
+TEST(Errors, ValidationThatFeedsTooFewRanksIsNamed) {
+  ASSERT_EQ(shell("gzip -c " + at("shapes/00003.tar") + " > " + at("held-out.tar.gz")).exit_code, 0);
+  const std::string settings = "'duration=1 steps' validation.batches=1 data.validation.path=" + at("held-out.tar.gz");
+  const auto refused = shell(mpirun(2) + train("too-few", settings));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("data.validation: its 1 archives feed 1 stripes, too few for 2 trainers"));
+  const auto taken = shell(train("enough", settings));
+  EXPECT_EQ(taken.exit_code, 0) << taken.output;
+}
+
 TEST(Errors, ARankThatNeverStartsIsNotWaitedForForEver) {
   const auto outcome =
       shell(mpirun(2) +

@@ -211,6 +211,20 @@ TEST(Offline, ASignalKeepsWhatIsDone) {
   EXPECT_EQ(inspect("signalled-cache")["rows"], 96);
 }
 
+// A folder that was done before must not say so while more is made.
+TEST(Offline, StateSaysThatItRuns) {
+  expect_success(preprocess("states", "states-cache", "data.train.limit=8"));
+  const auto state = workshop() / "states/STATE";
+  EXPECT_EQ(nlohmann::json::parse(read(state)).at("state"), "done");
+  const auto killed = shell(preprocess("states", "states-cache", "encode.batch_size=1") +
+                            " & pid=$!; for i in $(seq 3000); do grep -q running " + state.string() +
+                            " && break; sleep 0.01; done; kill -KILL $pid; wait $pid");
+  EXPECT_NE(killed.exit_code, 0) << killed.output;
+  EXPECT_EQ(nlohmann::json::parse(read(state)).at("state"), "running");
+  expect_success(preprocess("states", "states-cache"));
+  EXPECT_EQ(nlohmann::json::parse(read(state)).at("state"), "done");
+}
+
 // Though nothing comes that it could encode, whether filters drop it or the source is silent.
 TEST(Offline, ASignalIsObeyedWhileNoSampleComes) {
   const auto begun = workshop() / "silent-begun";

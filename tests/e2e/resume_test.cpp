@@ -102,6 +102,54 @@ TEST(Resume, FromACheckpointOfAnotherRun) {
   EXPECT_EQ(largest_difference(read_weights(weights_of("branch")), read_weights(weights_of(straight()))), 0.0);
 }
 
+// The U-Net would see other latents, or other noise, from one step to the next.
+TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
+  const auto pipeline = workshop() / "replaced", other = workshop() / "other-pipeline", vae = pipeline / "vae";
+  fs::copy(workshop() / "tiny", pipeline, fs::copy_options::recursive);
+  expect_success(millrace + " init --preset tiny seed=7 --out " + other.string());
+  const auto command = train("other-vae", four_steps + "model.pipeline=" + pipeline.string() + " ");
+  expect_success(train("other-vae", "'duration=2 steps' model.pipeline=" + pipeline.string()));
+  const auto weights = "diffusion_pytorch_model.safetensors";
+  fs::copy_file(other / "vae" / weights, vae / weights, fs::copy_options::overwrite_existing);
+  auto refused = shell(command);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "model.pipeline: vae.weights: ");
+  fs::copy_file(workshop() / "tiny/vae" / weights, vae / weights, fs::copy_options::overwrite_existing);
+
+  const auto scheduler = pipeline / "scheduler/scheduler_config.json";
+  const auto text = read(scheduler);
+  auto config = nlohmann::json::parse(text);
+  config["beta_end"] = 0.02;
+  std::ofstream(scheduler) << config;
+  refused = shell(command);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "model.pipeline: scheduler.beta_end: 0.012 -> 0.02");
+  config = nlohmann::json::parse(text);
+  config["timestep_spacing"] = "trailing";  // how pictures are painted is free
+  std::ofstream(scheduler) << config;
+  expect_success(command);
+}
+
+TEST(Resume, ACheckpointWithNothingLeftToTrainLeavesAnotherFolderAlone) {
+  const auto outcome =
+      shell(train("nothing-left", four_steps + "checkpoint.resume=" + checkpoint(straight(), 4).string()));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  expect_mentions(outcome, "nothing to train in");
+  EXPECT_FALSE(fs::exists(workshop() / "nothing-left"));
+}
+
+// Phase 2 would start from the checkpoint that DONE names.
+TEST(Resume, WhatIsNotSavedIsNotCalledSaved) {
+  expect_success(train("unsaved", "'duration=2 steps'"));
+  const auto outcome = shell(train("unsaved", four_steps + "checkpoint.every=null"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "nothing was saved (checkpoint.every=null)");
+  EXPECT_EQ(outcome.output.find("millrace export"), std::string::npos) << outcome.output;
+  const auto done = nlohmann::json::parse(read(workshop() / "unsaved/DONE"));
+  EXPECT_EQ(done.at("step"), 4);
+  EXPECT_TRUE(done.at("checkpoint").is_null()) << done;
+}
+
 TEST(Resume, APathWithoutACheckpointIsNamed) {
   const auto path = (workshop() / straight() / "checkpoints/step-00000099").string();
   const auto outcome = shell(train("astray", four_steps + "checkpoint.resume=" + path));

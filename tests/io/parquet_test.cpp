@@ -15,6 +15,8 @@ void expect_cell(const Cell& cell, const nlohmann::json& expected, const std::st
     EXPECT_EQ(std::get<bool>(cell), expected.get<bool>()) << what;
   } else if (expected.is_number_integer() && std::holds_alternative<std::int64_t>(cell)) {
     EXPECT_EQ(std::get<std::int64_t>(cell), expected.get<std::int64_t>()) << what;
+  } else if (expected.is_number_unsigned() && std::holds_alternative<std::string>(cell)) {  // beyond 2^63
+    EXPECT_EQ(std::get<std::string>(cell), std::to_string(expected.get<std::uint64_t>())) << what;
   } else if (expected.is_number()) {
     EXPECT_EQ(std::get<double>(cell), expected.get<double>()) << what;
   } else {

@@ -3,7 +3,7 @@
 #include <torch/utils.h>
 
 #include "millrace/comm/agree.h"
-#include "millrace/train/samples.h"
+#include "millrace/train/picture_painter.h"
 #include "mpi_world.h"
 #include "small_unet.h"
 
@@ -11,10 +11,10 @@ namespace millrace {
 namespace {
 
 // A picture of each rank's share is made after the other, in one step of the sampler.
-Samples make_samples(int of_each_rank, bool last_rank_fails = false) {
+PicturePainter make_painter(int of_each_rank, bool last_rank_fails = false) {
   const int ranks = test_world().size();
   const bool fails = last_rank_fails && test_world().rank() == ranks - 1;
-  Samples::Options options;
+  PicturePainter::Options options;
   options.sampling.scheduler = SchedulerConfig::stable_diffusion(Prediction::epsilon).with_class(SchedulerClass::ddim);
   options.sampling.steps = 1;
   options.sampling.guidance_scale = 1;
@@ -29,7 +29,7 @@ bool says_any(bool mine) {
 }
 
 TEST(Painting, GivesTheFirstTrainerThePicturesOfAll) {
-  const auto latents = make_samples(2).paint(test_world().group(), says_any);
+  const auto latents = make_painter(2).paint(test_world().group(), says_any);
   ASSERT_EQ(latents.defined(), test_world().rank() == 0);
   if (latents.defined()) {
     EXPECT_EQ(latents.size(0), 2 * test_world().size());
@@ -40,7 +40,7 @@ TEST(Painting, GivesTheFirstTrainerThePicturesOfAll) {
 TEST(Painting, WhenATrainerFailsAllHearOfIt) {
   for (const int of_each_rank : {1, 2}) {
     try {
-      make_samples(of_each_rank, /*last_rank_fails=*/true).paint(test_world().group(), says_any);
+      make_painter(of_each_rank, /*last_rank_fails=*/true).paint(test_world().group(), says_any);
       ADD_FAILURE() << "nothing was thrown";
     } catch (const AgreedError& error) {
       const int last = test_world().size() - 1;

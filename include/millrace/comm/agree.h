@@ -29,7 +29,8 @@ class RelayedError : public Error {
 
 // True on every rank when it was true on every rank. Decisions that ranks must share go through here first.
 bool agree(const Group& group, bool ok);
-// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank named.
+// Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank in
+// the world named.
 void agree(const Group& group, const std::optional<Error>& error);
 
 // The exception that is being handled, as an Error: one of the file system is of Exit::io, any other foreign one a bug.

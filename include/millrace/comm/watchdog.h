@@ -11,8 +11,9 @@ namespace millrace {
 struct Suspect {
   int rank = 0;
   std::string host;
-  std::string phase;  // where it stood when it was last heard of
-  std::string what;   // "rank 3 on n2 has not been heard of for 60 s; it was training step 17"
+  std::string phase;            // where it stood when it was last heard of
+  std::string what;             // "rank 3 on n2 has not been heard of for 60 s; it was training step 17"
+  bool is_one_of_many = false;  // ranks of other hosts stand still with it: any may be what the others wait for
 };
 
 // NOTE [Watchdog] Who waits in a collective cannot know for whom, and a rank that hangs cannot say so. Therefore each

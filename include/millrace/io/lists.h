@@ -50,7 +50,9 @@ class ListReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// A text that is a number in JSON's grammar as that number (filters compare numbers); any other cell as it is.
+// A text that is a number in JSON's grammar as that number (filters compare numbers); any other cell as it is, also a
+// text of several digits and an exponent without a point, which no program writes for a number, and integers beyond 64
+// bits.
 Cell number_or_text(Cell cell);
 
 }  // namespace millrace

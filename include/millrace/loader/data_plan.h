@@ -19,9 +19,6 @@ struct StripePlan {
   bool operator==(const StripePlan&) const = default;
 };
 
-// Whether plan_stripes has to know how many rows the archives hold, because splits are needed.
-bool needs_rows(int global_batch, const config::Auto<int>& stripes, const Manifest& manifest);
-
 // S stripes, a rule on the global batch and the archives and never on the ranks: the largest divisor of the global
 // batch up to max_stripes for which every stripe gets a split with rows in it. While archives are fewer than stripes,
 // seekable ones are cut into splits. Error(usage) when an explicit `wanted` does not divide the batch or cannot be

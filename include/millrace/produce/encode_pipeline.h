@@ -1,40 +1,19 @@
 #pragma once
-#include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
-#include "millrace/comm/group.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/latents/cached_source.h"
-#include "millrace/latents/latent_cache.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/stripe_stream.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/encoding_plan.h"
 #include "millrace/produce/producer.h"
 #include "millrace/produce/producer_config.h"
 
 namespace millrace {
-
-// What every rank knows about the encodings before the first one is made.
-struct EncodingPlan {
-  EncodingShape shape;                         // of what producers make, or read
-  std::int64_t text_width = 0;                 // C of the text embeddings, whoever makes them
-  bool encodes = true;                         // false: data.train.type=latents, all encodings are read
-  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
-  nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
-};
-
-// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when
-// it holds what encode.text_on has no use for, or when Parquet files do not hold what the model takes. Collective.
-EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
-                                     const Manifest& manifest, torch::Dtype dtype);
-
-// Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
-// Error(usage) naming the differences when another job has made it in another way meanwhile.
-void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text);
 
 // The frozen networks, loaded once in a process: copies share the weights.
 struct EncoderNetworks {
@@ -44,9 +23,6 @@ struct EncoderNetworks {
 
 EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan& encoding, torch::Device device,
                               torch::Dtype dtype);
-
-// "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
-std::string describe(const EncodingPlan& plan);
 
 // From archives to encodings: loader, tokenizer, encoders and cache of one configuration. What producers of `train`,
 // the ranks of `preprocess` and the set of `data.validation` are made of. One object, since the parts refer to each

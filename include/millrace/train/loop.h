@@ -14,8 +14,8 @@
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/balance.h"
+#include "millrace/train/picture_painter.h"
 #include "millrace/train/progress.h"
-#include "millrace/train/samples.h"
 #include "millrace/train/task.h"
 #include "millrace/train/train_config.h"
 #include "millrace/train/validation.h"
@@ -41,7 +41,7 @@ struct TrainerContext {
   const RunLease* lease = nullptr;
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
-  Samples* samples = nullptr;
+  PicturePainter* painter = nullptr;
   // What only the present weights tell, for a checkpoint's manifest. Collective over the trainers.
   std::function<nlohmann::json()> measure = {};
 };
@@ -54,7 +54,8 @@ struct LoopResult {
   std::optional<Error> failure;  // that ended the run after its state was saved; the same on all trainers
   RunState state;
   std::optional<std::string> checkpoint;  // the last one, when there is one
-  // Of this process: means over its steps but the first, loss and gradient norm over its last interval.
+  bool is_saved = false;                  // it holds `state`
+  // Of these steps: means over all but the first, loss and gradient norm over the last interval.
   Metrics totals;
   Crew crew;
 };

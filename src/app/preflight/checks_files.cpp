@@ -86,7 +86,7 @@ void check_model_folder(Checkup& checkup, TrainPlan& plan) {
 Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, config::Report& report) {
   Group of_role;
   checkup.demand("plan", plan_seconds, [&] {
-    plan_samples(session, plan, report);
+    plan_data(session, plan, report);
     of_role = session.world.group().split(plan.roles.trains(checkup.rank()) ? 0 : 1, checkup.rank());
     return true;
   });

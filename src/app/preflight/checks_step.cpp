@@ -77,7 +77,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
   std::optional<TextEncoder> text_encoder;
   std::map<std::string, torch::Tensor> originals;
   const auto built = demand([&]() -> json {
-    unet = make_unet_for_run(plan);
+    unet = make_unet_for_run(plan, checkup.rank() == plan.roles.trainers.front());
     originals = weights_of(*unet);
     nn::place(*unet, session.device,
               parse_dtype(c.model.dtype, session.device),  // here, where nobody waits for a full GPU

@@ -12,10 +12,10 @@ namespace millrace {
 namespace {
 
 std::string next_of(const LoopResult& result, const std::string& when_finished) {
-  if (result.finished && !result.checkpoint)
+  if (result.finished && !result.is_saved)
     return "nothing was saved (checkpoint.every=null): there is nothing to export";
   if (result.finished) return when_finished;
-  if (result.checkpoint) return "the same command again: it resumes from the checkpoint";
+  if (result.is_saved || result.bad) return "the same command again: it resumes from the checkpoint";
   return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
 }
 
@@ -35,7 +35,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   }
   if (t.skipped > 0)
     say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
-  if (result.checkpoint) say("  checkpoint      {}\n", *result.checkpoint);
+  if (result.is_saved) say("  checkpoint      {}\n", *result.checkpoint);
   say("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
   say("  next            {}\n", next_of(result, next_command));
 }
@@ -48,7 +48,9 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
   if (trainers.rank() == 0) {
     const char* const state = result.finished ? "done" : result.failure ? state_after(*result.failure) : "requeue";
-    StateFile(run_dir, &lease).write(state, result.state.point(), result.checkpoint, exit, result.reason);
+    // DONE must not lead to a checkpoint of an earlier step.
+    const auto checkpoint = result.finished && !result.is_saved ? std::nullopt : result.checkpoint;
+    StateFile(run_dir, &lease).write(state, result.state.point(), checkpoint, exit, result.reason);
     print_footer(run_dir, result, next_command);
   }
   if (result.failure) {

@@ -23,21 +23,23 @@ static void set_first_weights(torch::nn::Module& network, ModelConfig::Init init
   initialize(network, rules, seed);
 }
 
-UNet2DConditionModel make_unet_for_run(const TrainPlan& plan) {
+UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights) {
   const auto& c = plan.config;
   UNet2DConditionModel unet(UNet2DConditionConfig::from_json(plan.unet));
-  if (!plan.start.checkpoint) set_first_weights(*unet, c.model.unet.init, plan.pipeline, "unet", c.run.seed);
+  if (with_weights && !plan.start.checkpoint)
+    set_first_weights(*unet, c.model.unet.init, plan.pipeline, "unet", c.run.seed);
   unet->train();
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   return unet;
 }
 
-// Empty where model.unet.ema_start is null.
-static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan) {
+// Empty where model.unet.ema_start is null; `with_weights` as above.
+static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan, bool with_weights) {
   const auto& path = plan.config.model.unet.ema_start;
   if (!path || plan.start.checkpoint) return {};
   const fs::path where = *path;
   UNet2DConditionModel unet(UNet2DConditionConfig::from_json(plan.unet));
+  if (!with_weights) return weights_of(*unet);
   if (where.extension() == ".safetensors") {
     load_weights(*unet, where.parent_path(), where.stem().string());
   } else {
@@ -58,40 +60,41 @@ torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
 }
 
 // Of the pictures: N prompts, or 2 N with the negative ones first.
-static std::vector<std::string> texts_of_samples(const TrainPlan& plan) {
+static std::vector<std::string> texts_of_pictures(const TrainPlan& plan) {
   std::vector<std::string> texts;
   if (plan.config.samples.guidance_scale > 1)
-    for (const auto& sample : plan.samples) texts.push_back(sample.negative_prompt);
-  for (const auto& sample : plan.samples) texts.push_back(sample.prompt);
+    for (const auto& picture : plan.pictures) texts.push_back(picture.negative_prompt);
+  for (const auto& picture : plan.pictures) texts.push_back(picture.prompt);
   return texts;
 }
 
 // (texts, 77, C) on the host. The encoder is let go of afterwards.
-static torch::Tensor embed_samples(const Session& session, const TrainPlan& plan) {
+static torch::Tensor embed_texts_of_pictures(const Session& session, const TrainPlan& plan) {
   const auto& c = plan.config;
   auto encoder = plan.pipeline.load_text_encoder(session.device, parse_dtype(c.encode.dtype, session.device));
   const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), c.tokenizer);
-  return text_embeddings(encoder, tokenizer, texts_of_samples(plan)).to(torch::kCPU, torch::kFloat32).contiguous();
+  return text_embeddings(encoder, tokenizer, texts_of_pictures(plan)).to(torch::kCPU, torch::kFloat32).contiguous();
 }
 
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
   const auto& world = session.world.group();
-  const int rank = world.rank(), painter = plan.roles.trainers.front();
+  const int rank = world.rank(), first_trainer = plan.roles.trainers.front();
   on_all(world, [&] {
     if (plan.roles.produces(rank))
       encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank);
     if (!plan.roles.trains(rank)) return;
-    unet = make_unet_for_run(plan);
-    ema = load_ema_start(plan);
+    // A thousand trainers must not read one file when they get its weights from the first of them anyway.
+    unet = make_unet_for_run(plan, rank == first_trainer);
+    ema = load_ema_start(plan, rank == first_trainer);
     text_encoder = load_trainers_text_encoder(session, plan);
     if (text_encoder) null_text = null_text_of(*text_encoder, plan);
-    if (plan.samples.empty() || rank != painter) return;
-    samples_text = embed_samples(session, plan);
-    samples_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
+    if (plan.pictures.empty() || rank != first_trainer) return;
+    pictures_text = embed_texts_of_pictures(session, plan);
+    pictures_vae = plan.pipeline.load_vae(session.device, parse_dtype(plan.config.encode.dtype, session.device));
   });
-  if (plan.samples.empty()) return;
-  const auto embeddings = broadcast_tensor(world, samples_text, torch::kFloat32, painter);
-  if (plan.roles.trains(rank)) samples_text = embeddings;
+  if (plan.pictures.empty()) return;
+  const auto embeddings = broadcast_tensor(world, pictures_text, torch::kFloat32, first_trainer);
+  if (plan.roles.trains(rank)) pictures_text = embeddings;
 }
 
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& c, const PipelineFolder& pipeline, const Start& start) {

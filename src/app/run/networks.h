@@ -27,11 +27,12 @@ struct LoadedNetworks {
   std::map<std::string, torch::Tensor> ema;       // what its EMA starts from, by name, unless that is the U-Net
   std::optional<TextEncoder> text_encoder;        // where trainers make text embeddings
   torch::Tensor null_text;                        // which it has made of the empty caption, f16 (77, C) on the host
-  torch::Tensor samples_text;                     // of the pictures' prompts on trainers, as Samples takes them
-  AutoencoderKL samples_vae{nullptr};             // of the first trainer, for the pictures
+  torch::Tensor pictures_text;                    // of the pictures' prompts on trainers, as PicturePainter takes them
+  AutoencoderKL pictures_vae{nullptr};            // of the first trainer, for the pictures
 };
 
-UNet2DConditionModel make_unet_for_run(const TrainPlan& plan);
+// `with_weights`: else they are undefined, for a trainer that gets those of the first one.
+UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights);
 // What trainers make text embeddings with; nothing with encode.text_on=producer.
 std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan);
 // Those of the empty caption, f16 (77, C) on the host.

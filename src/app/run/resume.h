@@ -20,9 +20,11 @@ namespace millrace {
 inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
-// or vae, `model` = its config.json.
+// or vae, `model` = its config.json, `encoders` = what else of the pipeline it was trained with: digests of weights
+// that encode, and what latents are scaled and noise is made by; null where there is nothing of that.
 nlohmann::json run_identity(const std::string& kind, const std::string& config_yaml, const DataPlan& data,
-                            const nlohmann::json& model, const std::filesystem::path& pipeline);
+                            const nlohmann::json& model, const std::filesystem::path& pipeline,
+                            const nlohmann::json& encoders = nullptr);
 
 // The configuration that a checkpoint's run was started with.
 TrainConfig trained_config(const CheckpointReader& checkpoint);

@@ -149,13 +149,15 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
 Routing plan_routing(const Roles& roles, int stripes) {
   const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
   if (trainers > stripes)
-    throw Error(Exit::usage,
-                fmt::format("{} trainers for {} stripes: some would have nothing to train", trainers, stripes),
-                "use fewer trainers, or more stripes: see data.stripes, a larger batch.global, or more archives");
+    throw Error(
+        Exit::usage, fmt::format("{} trainers for {} stripes: some would have nothing to train", trainers, stripes),
+        "use fewer trainers, set data.stripes to a divisor of batch.global that is not below them, or give more "
+        "archives");
   if (producers > stripes)
     throw Error(Exit::usage,
                 fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
-                "use fewer producers, a larger batch.global, or more archives");
+                "use fewer producers, set data.stripes to a divisor of batch.global that is not below them, or give "
+                "more archives");
   Routing routing;
   for (int stripe = 0; stripe < stripes; ++stripe) {
     const int trainer = static_cast<int>(std::int64_t{stripe} * trainers / stripes);

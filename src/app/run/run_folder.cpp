@@ -91,12 +91,15 @@ void RunWatch::end_run(const Suspect& suspect) {
                                             (folder_->run_dir / "log" / "stacks-rank-*.txt").string())
                               : "the run's folder was not open yet";
   const Error error(Exit::timeout, fmt::format("{}; {}", suspect.what, stacks),
-                    "the same command continues from the last checkpoint; leave that host out if it hangs again. "
-                    "guard.hang_timeout is the longest that a rank may stand still in a step");
+                    fmt::format("the same command continues from the last checkpoint{}. guard.hang_timeout is the "
+                                "longest that a rank may stand still in a step",
+                                suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));
   const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
   leave_within(30, Exit::timeout, why);  // run.dir may be what hangs
   if (folder_ && folder_->lease.is_ours()) {
-    fault::write_about({folder_->run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
+    // The file would cost the suspect's host its place in the next start.
+    if (!suspect.is_one_of_many)
+      fault::write_about({folder_->run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
     StateFile(folder_->run_dir).write_failed(error);
   }
   leave_within(0, Exit::timeout, why);

@@ -6,7 +6,7 @@
 #include "app_config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/produce/encode_pipeline.h"
+#include "millrace/produce/encoding_plan.h"
 #include "run/roles.h"
 #include "run/session.h"
 

@@ -26,9 +26,9 @@ static std::string describe_batch(const TrainPlan& plan) {
 
 // "5 pictures every 100 steps, by DDIMScheduler in 25 steps, as no sampler here does what the pipeline's DDPMScheduler
 // says".
-static std::string describe_samples(const TrainPlan& plan) {
+static std::string describe_pictures(const TrainPlan& plan) {
   const auto own = plan.scheduler.class_name(), used = plan.sampling->scheduler.class_name();
-  return fmt::format("{} pictures every {}, by {} in {} steps{}", plan.samples.size(),
+  return fmt::format("{} pictures every {}, by {} in {} steps{}", plan.pictures.size(),
                      to_string(plan.config.samples.every), used, plan.sampling->steps,
                      own != used ? fmt::format(", as no sampler here does what the pipeline's {} says", own) : "");
 }
@@ -43,6 +43,27 @@ std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, cons
   if (steps == 0 || warmup <= steps) return std::nullopt;
   return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
                      to_string(optim.warmup), 100 * steps / warmup);
+}
+
+// Near the number of stripes, one trainer less can double the time of a step.
+static std::optional<std::string> complaint_about_shares(const Routing& routing) {
+  constexpr double tolerable = 1.25;
+  const auto stripes = static_cast<int>(routing.trainer_of_stripe.size());
+  const double longer = static_cast<double>(routing.largest_share(stripes)) * routing.trainers() / stripes;
+  if (longer <= tolerable) return std::nullopt;
+  return fmt::format("a step takes {:.0f}% longer than it would if the {} trainers had equal shares of the {} stripes",
+                     100 * (longer - 1), routing.trainers(), stripes);
+}
+
+// NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16.
+static std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan) {
+  constexpr int exact = 128;
+  const int parts = std::max(plan.shards, plan.replicas);
+  if (config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
+  return fmt::format(
+      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; parallel.strategy=hybrid adds "
+      "in two stages",
+      parts);
 }
 
 void print_start_table(const Session& session, const TrainPlan& plan) {
@@ -74,12 +95,14 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
                   fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                               to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
   if (plan.validation) print_start_row("validation", describe(*plan.validation, c.validation));
-  if (plan.sampling) print_start_row("samples", describe_samples(plan));
+  if (plan.sampling) print_start_row("samples", describe_pictures(plan));
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
   if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
     log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_sums(c.parallel, plan.shards)) log::warning("{}", *complaint);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 

@@ -7,7 +7,9 @@
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
 #include "millrace/core/startup.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/diffusion/sampler.h"
+#include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
@@ -41,18 +43,20 @@ static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
   } catch (const Error& error) {
     throw Error(error.exit(), fmt::format("samples.{}", error.what()), error.hint());
   }
-  std::vector<ImageRequest> samples;
+  std::vector<ImageRequest> pictures;
   for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(config.count); ++i) {
-    samples.push_back(prompts[i % prompts.size()]);
-    samples.back().seed = i;
+    pictures.push_back(prompts[i % prompts.size()]);
+    pictures.back().seed = i;
   }
-  return samples;
+  return pictures;
 }
 
-// By the sampler that the exported folder names, and by DDIM where there is none here. Made once for its complaints:
+// By the sampler that the exported folder names, with the keys that an export writes, and by DDIM where there is none
+// here. Made once for its complaints:
 // the first picture may be hours away.
 static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const SamplesConfig& config) {
-  SamplingPlan plan{.scheduler = find_refusal(scheduler) ? scheduler.with_class(SchedulerClass::ddim) : scheduler,
+  SamplingPlan plan{.scheduler = find_refusal(scheduler) ? scheduler.as_exported().with_class(SchedulerClass::ddim)
+                                                         : scheduler.as_exported(),
                     .steps = config.steps,
                     .guidance_scale = config.guidance_scale};
   try {
@@ -76,13 +80,13 @@ static nlohmann::json load_unet_config(const TrainPlan& plan) {
 
 void plan_model(TrainPlan& plan) {
   const auto& c = plan.config;
-  plan.samples = plan_pictures(c.samples);
+  plan.pictures = plan_pictures(c.samples);
   plan.pipeline = PipelineFolder::open(c.model.pipeline.value);
   plan.unet = load_unet_config(plan);
   const auto folders = plan.pipeline.scheduler();
   plan.scheduler = trained_scheduler(folders, c.objective);
   plan.problems = list_objective_problems(folders, c.objective);
-  if (!plan.samples.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
+  if (!plan.pictures.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
 }
 
 void plan_roles(const Session& session, TrainPlan& plan) {
@@ -144,19 +148,81 @@ static int plan_micro_batch(const Session& session, const TrainPlan& plan) {
   return static_cast<int>(world.largest(micro));
 }
 
-void plan_samples(const Session& session, TrainPlan& plan, config::Report& report) {
+// encode.dtype, or what `auto` stands for on the devices of the producers, if they encode. Collective.
+static torch::Dtype encoders_dtype(const Session& session, const TrainPlan& plan) {
+  const auto& world = session.world.group();
+  const auto own = on_all(world, [&] { return parse_dtype(plan.config.encode.dtype, session.device); });
+  if (plan.config.data.train.type == SourceConfig::Type::latents) return own;
+  const auto names = world.all_gather_strings(dtype_name(own));
+  const auto name_of = [&](int rank) { return names[static_cast<std::size_t>(rank)]; };
+  const int first = plan.roles.producers.front();
+  on_all(world, [&] {
+    for (const int other : plan.roles.producers)
+      if (name_of(other) != name_of(first))
+        throw Error(Exit::usage,
+                    fmt::format("encode.dtype=auto stands for {} on rank {} and for {} on rank {}", name_of(first),
+                                first, name_of(other), other),
+                    "set encode.dtype: all producers must encode alike");
+  });
+  return parse_dtype(name_of(first), session.device);
+}
+
+// Null where there are no weights, which a run on encodings can do without.
+static nlohmann::json digest_if_there(const PipelineFolder& pipeline, const char* component, std::string_view stem) {
+  try {
+    return network_digest(pipeline, component, stem);
+  } catch (const StorageError&) {
+    throw;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+// What makes encodings and noise out of samples. Read by rank 0. Collective.
+static nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
+  std::string text;
+  on_root(world, [&] {
+    const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+    const auto noise = plan.pipeline.scheduler().to_json();
+    nlohmann::json encoders = {
+        {"vae", {{"scaling_factor", vae.scaling_factor}, {"shift_factor", vae.shift_factor.value_or(0)}}}};
+    for (const char* key : {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule"})
+      encoders["scheduler"][key] = noise.value(key, nlohmann::json());
+    encoders["scheduler"]["trained_betas"] = noise.value("trained_betas", nlohmann::json()).dump();
+    encoders["scheduler"]["rescale_betas_zero_snr"] = noise.value("rescale_betas_zero_snr", false);
+    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest_if_there(plan.pipeline, "vae", diffusers_stem);
+    if (plan.encoding.encodes || plan.encoding.shape.has_tokens())
+      encoders["text_encoder"]["weights"] = digest_if_there(plan.pipeline, "text_encoder", transformers_stem);
+    text = encoders.dump();
+  });
+  return nlohmann::json::parse(world.broadcast(text));
+}
+
+// Pretrained weights go on with what they predict, unless somebody says otherwise.
+static void check_prediction(const TrainPlan& plan, config::Report& report) {
+  constexpr auto key = "objective.prediction";
+  const auto folders = plan.pipeline.scheduler().prediction, own = plan.config.objective.prediction;
+  const bool is_chosen = report.origin(key) != "default";
+  if (plan.config.model.unet.init != ModelConfig::Init::pretrained || folders == own || is_chosen) return;
+  report.problem(key,
+                 fmt::format("is not set, and the weights of {} predict {}: set it to {}, or to {} to teach them that",
+                             plan.config.model.pipeline.value, to_string(folders), to_string(folders), to_string(own)));
+}
+
+void plan_data(const Session& session, TrainPlan& plan, config::Report& report) {
   const auto& world = session.world.group();
   const auto& c = plan.config;
   plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   startup::done("data");
-  plan.encoding =
-      broadcast_encoding_plan(world, c, plan.pipeline, plan.data.manifest, parse_dtype(c.encode.dtype, session.device));
+  plan.encoding = broadcast_encoding_plan(world, c, plan.pipeline, plan.data.manifest, encoders_dtype(session, plan));
   const auto& shape = plan.encoding.shape;
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   on_all(world, [&] {
+    check_prediction(plan, report);
     check_shapes(UNet2DConditionConfig::from_json(plan.unet), plan.encoding, report);
     plan.routing = plan_routing(plan.roles, stripes);
   });
+  plan.encoders = describe_encoders(world, plan);
   plan.micro_batch = plan_micro_batch(session, plan);
   on_all(world, [&] { check_micro_batch(plan.routing, c.batch.global, plan.micro_batch); });
   plan.samples_per_stripe = c.batch.global / stripes;

@@ -12,7 +12,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/parallel/shard_plan.h"
-#include "millrace/produce/encode_pipeline.h"
+#include "millrace/produce/encoding_plan.h"
 #include "run/resume.h"
 #include "run/roles.h"
 #include "run/session.h"
@@ -34,6 +34,7 @@ struct TrainPlan {
   ShardPlan shards = {};  // of the trainers
   DataPlan data = {};
   EncodingPlan encoding = {};
+  nlohmann::json encoders = {};  // what a checkpoint's U-Net was trained to follow: see run_identity
   Routing routing = {};
   ShufflePlan shuffle = {};    // `train` alone measures rows for it
   int micro_batch = 0;         // images: batch.micro, or what `auto` stands for
@@ -41,8 +42,8 @@ struct TrainPlan {
   TurnSize parcel = {};
   std::size_t parcel_bytes = 0;
   std::optional<ValidationPlan> validation = {};
-  std::vector<ImageRequest> samples = {};     // pictures that are painted again and again
-  std::optional<SamplingPlan> sampling = {};  // how; none without samples
+  std::vector<ImageRequest> pictures = {};    // that are painted again and again: samples.prompts
+  std::optional<SamplingPlan> sampling = {};  // how; none without pictures
   Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
   HandoffConfig handoff() const { return {parcel_bytes, /*slots=*/4}; }
@@ -50,13 +51,13 @@ struct TrainPlan {
 
 // The parts of a plan, each from those before it.
 
-// `pipeline`, `unet`, `scheduler`, `samples` and what belongs to them, by every rank for itself.
+// `pipeline`, `unet`, `scheduler`, `pictures` and what belongs to them, by every rank for itself.
 void plan_model(TrainPlan& plan);
 // `roles` and `shards`, by the GPUs and hosts of all ranks. Collective.
 void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
-void plan_samples(const Session& session, TrainPlan& plan, config::Report& report);
+void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
 
 // "4 archives, 8 stripes in 16 splits".
 std::string describe(const DataPlan& data);

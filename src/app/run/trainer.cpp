@@ -23,7 +23,7 @@ Trainer::Trainer(const Session& session, const TrainPlan& plan, LoadedNetworks& 
       text_encoder_(std::move(networks.text_encoder)),
       null_text_(std::move(null_text)),
       validation_batches_(std::move(validation)) {
-  if (!plan.samples.empty()) samples_.emplace(make_samples(networks));
+  if (!plan.pictures.empty()) painter_.emplace(make_painter(networks));
 }
 
 LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
@@ -51,7 +51,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .lease = &lease_,
        .resumed_from = start.path(),
        .validation = validation_ ? &*validation_ : nullptr,
-       .samples = samples_ ? &*samples_ : nullptr},
+       .painter = painter_ ? &*painter_ : nullptr},
       state_with_ledger(start, trainers_));
 }
 
@@ -108,17 +108,17 @@ Validation Trainer::make_validation() {
 
 // Of the size that is trained; not more at once than a micro-batch holds, with guidance twice as many rows as pictures,
 // and no more than the VAE paints beside it.
-Samples Trainer::make_samples(LoadedNetworks& networks) const {
+PicturePainter Trainer::make_painter(LoadedNetworks& networks) const {
   const auto& c = plan_.config;
-  Samples::Options options;
+  PicturePainter::Options options;
   options.every = c.samples.every;
   options.sampling = *plan_.sampling;
-  for (const auto& sample : plan_.samples) options.prompts.push_back(sample.prompt);
+  for (const auto& picture : plan_.pictures) options.prompts.push_back(picture.prompt);
   const auto side = c.transform.resolution / vae_.factor();
   options.latent_shape = {vae_.latent_channels, side, side};
   options.batch_size = std::clamp(plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1), 1, 8);
   options.forward_is_collective = plan_.shards.splits_parameters();
-  return {unet_, std::exchange(networks.samples_vae, nullptr), std::exchange(networks.samples_text, {}), options};
+  return {unet_, std::exchange(networks.pictures_vae, nullptr), std::exchange(networks.pictures_text, {}), options};
 }
 
 // A producer that sends nothing may be unable to say so itself.

@@ -34,7 +34,7 @@ class Trainer {
   void build(const Start& start);
   DiffusionTask make_task(const Start& start, ParcelReceiver& receiver) const;
   Validation make_validation();
-  Samples make_samples(LoadedNetworks& networks) const;
+  PicturePainter make_painter(LoadedNetworks& networks) const;
   void report_silent(const Overdue& overdue, const Error& error) const;
 
   const Session& session_;
@@ -51,7 +51,7 @@ class Trainer {
   std::vector<EncodedBatch> validation_batches_;
   std::optional<ShardedTraining> training_;
   std::optional<Validation> validation_;
-  std::optional<Samples> samples_;
+  std::optional<PicturePainter> painter_;
 };
 
 }  // namespace millrace

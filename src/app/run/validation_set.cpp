@@ -22,11 +22,31 @@ namespace {
 
 constexpr int slots = 2;
 
-// The encoders' batch need not be larger than what one producer has to make.
-int encoder_batch(const TrainConfig& c, std::size_t producers) {
+// The encoders' batch need not be larger than the set, and does not depend on the ranks.
+int encoder_batch(const TrainConfig& c) {
   const auto samples = static_cast<std::int64_t>(c.validation.batches) * c.batch.global;
-  const auto per_producer = std::max<std::int64_t>(1, samples / static_cast<std::int64_t>(producers));
-  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, per_producer));
+  return static_cast<int>(std::min<std::int64_t>(c.encode.batch_size, samples));
+}
+
+// The set's own stripes, as `auto` chooses them; more of them only where there are more ranks than that. Collective.
+DataPlan plan_set(const Group& world, const DataConfig& data, int global_batch, const Roles& roles) {
+  auto plan = broadcast_data_plan(world, data.train, data, global_batch);
+  const int ranks = static_cast<int>(std::max(roles.trainers.size(), roles.producers.size()));
+  if (static_cast<int>(plan.stripes.stripes) >= ranks || global_batch < ranks) return plan;
+  auto more = data;
+  more.stripes.value = ranks;
+  while (global_batch % *more.stripes.value != 0) ++*more.stripes.value;
+  try {
+    return broadcast_data_plan(world, data.train, more, global_batch);
+  } catch (const AgreedError& error) {
+    if (error.exit() != Exit::usage) throw;
+    const Error cause = Error(
+        Exit::usage,
+        fmt::format("its {} archives feed {} stripes, too few for {} trainers and {} producers",
+                    plan.manifest.archives.size(), plan.stripes.stripes, roles.trainers.size(), roles.producers.size()),
+        "give it more archives or rows (a pipe, an address or a compressed file feeds one stripe), or use fewer ranks");
+    throw AgreedError(cause, error.group());
+  }
 }
 
 // Until the trainers have what they need.
@@ -87,11 +107,11 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
   plan.config.data.train = *c.data.validation;
   plan.config.data.stripes = {};
   plan.config.encode.cache.reset();
-  plan.config.encode.batch_size = encoder_batch(c, roles.producers.size());
+  plan.config.encode.batch_size = encoder_batch(c);
   plan.batches = c.validation.batches;
   plan.global_batch = c.batch.global;
   try {
-    plan.data = broadcast_data_plan(world, plan.config.data.train, plan.config.data, c.batch.global);
+    plan.data = plan_set(world, plan.config.data, c.batch.global, roles);
     plan.encoding = broadcast_encoding_plan(world, plan.config, pipeline, plan.data.manifest,
                                             parse_dtype(c.encode.dtype, session.device));
     on_all(world, [&] {

@@ -12,12 +12,9 @@
 
 namespace millrace {
 
-// Painting may take a fiftieth of the time, and five minutes more, for a start.
-bool exceed_share_of_samples(double painting_seconds, double seconds_in_training);
-
-// Pictures of the same prompts and noise, painted while a run goes on. Every trainer makes the latents of its share,
-// the first one decodes them.
-class Samples {
+// Paints pictures of the same prompts and noise again and again: every trainer makes the latents of its share, the
+// first one decodes them.
+class PicturePainter {
  public:
   struct Options {
     Duration every = Duration::steps(1000);
@@ -28,7 +25,7 @@ class Samples {
     bool forward_is_collective = false;      // of the U-Net: no trainer can go on when one has failed in it
   };
   // `text` (2 N, 77, D), those of the negative prompts first; without guidance (N, 77, D). `vae`: of the first trainer.
-  Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options);
+  PicturePainter(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options);
 
   const Duration& every() const { return options_.every; }
   const std::vector<std::string>& prompts() const { return options_.prompts; }

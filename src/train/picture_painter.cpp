@@ -1,4 +1,4 @@
-#include "millrace/train/samples.h"
+#include "millrace/train/picture_painter.h"
 
 #include <torch/utils.h>
 
@@ -14,19 +14,14 @@
 
 namespace millrace {
 
-bool exceed_share_of_samples(double painting_seconds, double seconds_in_training) {
-  constexpr double share = 0.02, for_a_start = 300;
-  return painting_seconds > for_a_start + share * seconds_in_training;
-}
-
-Samples::Samples(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options)
+PicturePainter::PicturePainter(UNet2DConditionModel unet, AutoencoderKL vae, torch::Tensor text, Options options)
     : unet_(std::move(unet)), vae_(std::move(vae)), text_(std::move(text)), options_(std::move(options)) {
   const auto pictures = std::ssize(options_.prompts);
   ensure(text_.size(0) == (options_.sampling.is_guided() ? 2 : 1) * pictures, "embeddings of every prompt");
 }
 
 // A trainer that fails between two questions asks the next one with all others, then all hear of its error.
-torch::Tensor Samples::paint(const Group& trainers, const std::function<bool(bool)>& gives_up) {
+torch::Tensor PicturePainter::paint(const Group& trainers, const std::function<bool(bool)>& gives_up) {
   bool is_asking = false, is_over = false;
   const auto ask = [&](bool has_failed) {
     is_asking = true;
@@ -58,7 +53,7 @@ torch::Tensor Samples::paint(const Group& trainers, const std::function<bool(boo
 
 // Of this trainer's share. Where forward is collective every trainer must call it equally often: all have shares of one
 // size, and those at the end repeat the last picture.
-std::string Samples::own_latents(const Group& trainers, const std::function<bool()>& gives_up) {
+std::string PicturePainter::own_latents(const Group& trainers, const std::function<bool()>& gives_up) {
   const EvalMode eval_mode(*unet_);
   const auto pictures = std::ssize(options_.prompts), ranks = std::int64_t{trainers.size()};
   const auto share = (pictures + ranks - 1) / ranks;
@@ -81,7 +76,7 @@ std::string Samples::own_latents(const Group& trainers, const std::function<bool
   return mine;
 }
 
-torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up) {
+torch::Tensor PicturePainter::denoised(std::int64_t begin, std::int64_t end, const std::function<bool()>& gives_up) {
   std::vector<std::uint64_t> seeds(static_cast<std::size_t>(end - begin));
   std::iota(seeds.begin(), seeds.end(), static_cast<std::uint64_t>(begin));
   const auto pictures = std::ssize(options_.prompts);
@@ -90,7 +85,7 @@ torch::Tensor Samples::denoised(std::int64_t begin, std::int64_t end, const std:
   return denoise(unet_, options_.sampling, initial_noise(seeds, options_.latent_shape), text, gives_up);
 }
 
-std::vector<Image> Samples::decode(const torch::Tensor& latents) {
+std::vector<Image> PicturePainter::decode(const torch::Tensor& latents) {
   std::vector<Image> images;
   for (const auto& part : latents.split(options_.batch_size))
     for (auto& image : images_of(vae_, part)) images.push_back(std::move(image));

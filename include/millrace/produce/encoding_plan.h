@@ -1,0 +1,48 @@
+#pragma once
+#include <torch/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "millrace/comm/group.h"
+#include "millrace/dataset/manifest.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/latent_table.h"
+#include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/producer_config.h"
+
+namespace millrace {
+
+// What every rank knows about the encodings before the first one is made.
+struct EncodingPlan {
+  EncodingShape shape;                         // of what producers make, or read
+  std::int64_t text_width = 0;                 // C of the text embeddings, whoever makes them
+  bool encodes = true;                         // false: data.train.type=latents, all encodings are read
+  std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
+  nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
+};
+
+// Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when
+// it holds what encode.text_on has no use for, or when Parquet files do not hold what the model takes. Collective.
+EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
+                                     const Manifest& manifest, torch::Dtype dtype);
+
+// Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
+// Error(usage) naming the differences when another job has made it in another way meanwhile.
+void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text);
+
+// Error(usage) naming the differences when the cache is now one that was made in another way: another job may have
+// begun it since the plan was made.
+void check_cache(const EncodingPlan& plan);
+
+// How encodings of this shape are read out of Parquet files.
+LatentTableOptions latent_table_options(const ProducerConfig& config, const PipelineFolder& pipeline,
+                                        const EncodingShape& shape);
+
+// "moments 8 x 32 x 32 and text 77 x 1024, read from DIR, the missing ones made and added": for the start-up table.
+std::string describe(const EncodingPlan& plan);
+
+}  // namespace millrace
