@@ -31,8 +31,11 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   } else if (counts.retryable > 0) {
     say("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
         counts.retryable);
-  } else {
+  } else if (counts.successes + counts.shards_before > 0) {
     say("  next    millrace train data.train.path={} ...\n", config.out.value);
+  } else {
+    say("  next    there is nothing to train on: no row gave an image, and status_dict in {}/*_stats.json says why\n",
+        config.out.value);
   }
 }
 

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "folder.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/open_files.h"
 #include "millrace/core/queue.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/download/fetcher.h"
 #include "shard_files.h"
 #include "shutdown_vote.h"
@@ -23,9 +27,10 @@ namespace millrace {
 
 namespace {
 
-constexpr const char* settings_name = "download.yaml";
 constexpr std::size_t max_open_shards = 64;
 constexpr std::uint64_t row_bits = 20;  // of a ticket; rows_per_file is below 2^20
+constexpr double nearly_all = 0.9;
+constexpr double patience_seconds = 3600;
 
 // Of one rank: transfers from a host are shared out to all of them.
 FetchOptions options_of(const DownloadConfig& config, const Group& group) {
@@ -37,6 +42,8 @@ FetchOptions options_of(const DownloadConfig& config, const Group& group) {
 // One rank's part. This thread moves bytes; others judge, decode and store what arrived, and the one that stores a
 // shard's last row writes its files.
 class Downloader {
+  using Clock = std::chrono::steady_clock;
+
  public:
   Downloader(const DownloadConfig& config, const Group& group, int threads)
       : config_(config),
@@ -56,15 +63,18 @@ class Downloader {
     while (!vote.must_stop()) {
       rethrow();
       open_shards();
-      if (fetcher_.pending() == 0) {
+      if (fetcher_.pending() == 0 && !next_) {
         finish();
         return true;
       }
       // A full queue would make this thread wait, and the transfers with it.
       const bool has_room = arrived_.size() < static_cast<std::size_t>(options_.connections);
+      const Stopwatch round;
       for (Fetched& fetched : fetcher_.poll(std::chrono::milliseconds(has_room ? 200 : 20), has_room))
         hand_over(std::move(fetched));
-      if (group_.rank() == 0) progress_.show(fetcher_.pending());
+      const bool waits = next_ && must_wait();
+      if (waits) waited_seconds_ += round.seconds();
+      if (group_.rank() == 0) progress_.show(fetcher_.pending(), group_.size(), waits);
     }
     drop();
     rethrow();
@@ -72,6 +82,8 @@ class Downloader {
   }
 
   const DownloadProgress& progress() const { return progress_; }
+  // Why not all lists were read.
+  const std::optional<Error>& failed_list() const { return failed_list_; }
 
  private:
   struct OpenShard {
@@ -84,10 +96,26 @@ class Downloader {
     std::variant<std::string, Failure> result;
   };
 
-  // The next shards of this rank, until transfers have enough to choose from.
+  // The next shards of this rank, until transfers have enough to choose from. Where they cannot be read the lists end:
+  // what was begun is finished first.
   void open_shards() {
     const auto enough = 4 * static_cast<std::size_t>(options_.connections);
-    while (!lists_ended_ && fetcher_.pending() < enough && open_.size() < max_open_shards) {
+    try {
+      while (fetcher_.pending() < enough && open_.size() < max_open_shards && read_next() && !must_wait()) {
+        const bool finished = is_finished(config_, next_->shard);
+        open(std::make_shared<Shard>(*std::exchange(next_, std::nullopt), config_.out.value), finished);
+      }
+    } catch (...) {
+      failed_list_ = present_error();
+      lists_ended_ = true;
+      next_.reset();
+      log::warning("{}; what was begun before is finished first", failed_list_->what());
+    }
+  }
+
+  // Makes next_ the rows of this rank's next shard that there is work for; false at the end of the lists.
+  bool read_next() {
+    while (!next_ && !lists_ended_) {
       const std::uint64_t number = lists_.next_shard();
       const bool mine = number % group_.size() == static_cast<std::uint64_t>(group_.rank());
       const bool finished = mine && is_finished(config_, number);
@@ -97,12 +125,23 @@ class Downloader {
         continue;
       }
       ListSlice slice = lists_.read();
-      if (slice.rows.empty()) {
-        lists_ended_ = true;
-      } else {
-        open(std::make_shared<Shard>(std::move(slice), config_.out.value), finished);
-      }
+      lists_ended_ = slice.rows.empty();
+      if (!lists_ended_) next_ = std::move(slice);
     }
+    return next_.has_value();
+  }
+
+  // NOTE [Lists of shut hosts]: rows of a host that is shut fail as fast as they are read. A list that has hardly any
+  // others would be written off for one bad minute of its host. So none is read on while nearly all of the last results
+  // are such, until the host is asked again: for an hour in all, since it may be gone for good.
+  bool must_wait() const {
+    return shut_share_ >= nearly_all && waited_seconds_ < patience_seconds && Clock::now() < last_shut_ + host_shut_for;
+  }
+
+  void watch_hosts(const Fetched& fetched) {
+    const double results = 4.0 * options_.connections;  // that have a say, the later ones more
+    shut_share_ += ((fetched.host_is_shut ? 1 : 0) - shut_share_) / results;
+    if (fetched.host_is_shut) last_shut_ = Clock::now();
   }
 
   void open(std::shared_ptr<Shard> shard, bool retry) {
@@ -121,6 +160,7 @@ class Downloader {
   }
 
   void hand_over(Fetched fetched) {
+    watch_hosts(fetched);
     const auto place = open_.find(fetched.ticket >> row_bits);
     OpenShard& open = place->second;
     arrived_.push({open.shard, fetched.ticket & ((1u << row_bits) - 1), std::move(fetched.result)});
@@ -182,6 +222,11 @@ class Downloader {
   const FetchOptions options_;
   UrlLists lists_;
   bool lists_ended_ = false;
+  std::optional<Error> failed_list_;
+  std::optional<ListSlice> next_;  // read, not yet opened
+  double shut_share_ = 0;          // of rows whose host is shut, among the last results
+  Clock::time_point last_shut_;
+  double waited_seconds_ = 0;  // for shut hosts, in all
   Fetcher fetcher_;
   std::unordered_map<std::uint64_t, OpenShard> open_;  // by number
   BoundedQueue<Arrival> arrived_;
@@ -191,42 +236,6 @@ class Downloader {
   std::exception_ptr failure_;
   std::vector<std::jthread> workers_;
 };
-
-bool holds_archives(const fs::path& out) {
-  const fs::directory_iterator files(out);
-  return std::any_of(begin(files), end(files),
-                     [](const auto& entry) { return entry.path().string().ends_with("_stats.json"); });
-}
-
-// What may not change while a folder is filled: it decides which row is in which archive, and how it is stored.
-bool is_fixed(const std::string& key) {
-  static constexpr std::string_view keys[] = {"download.urls",    "download.columns",   "download.format",
-                                              "download.limit",   "download.resize",    "download.rows_per_file",
-                                              "download.quality", "download.image_size"};
-  return std::any_of(std::begin(keys), std::end(keys),
-                     [&](std::string_view fixed) { return key == fixed || key.starts_with(std::string(fixed) + "."); });
-}
-
-// A folder that holds archives must have been made with the same settings.
-void check_folder(const DownloadConfig& config) {
-  const fs::path out = config.out.value, settings = out / settings_name;
-  if (!fs::exists(settings) || !holds_archives(out)) return;
-  for (const config::Change& change : config::diff(read_file(settings), DownloadFile{config})) {
-    if (!is_fixed(change.key)) continue;
-    throw Error(Exit::usage,
-                fmt::format("{} holds archives made with {} = {}, not {}", out.string(), change.key, change.before,
-                            change.after),
-                "choose another download.out, or the same settings");
-  }
-}
-
-void open_folder(const DownloadConfig& config) {
-  const fs::path out = config.out.value;
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) fail(Exit::io, "cannot create {}: {}", out.string(), error.message());
-  write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));
-}
 
 }  // namespace
 
@@ -242,7 +251,7 @@ DownloadPlan plan_download(const DownloadConfig& config) {
 DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads) {
   on_root(group, [&] {
     check_folder(config);
-    UrlLists(config).skip();  // the first list is there and has the columns
+    UrlLists(config).check();
     open_folder(config);
   });
   Downloader downloader(config, group, threads);
@@ -250,6 +259,7 @@ DownloadResult run_download(const DownloadConfig& config, const Group& group, in
   downloader.run(vote);
   const bool stopped = vote.wait();
   log::progress("");
+  if (!stopped) agree(group, downloader.failed_list());
   return {!stopped, reduce(group, downloader.progress().counts()), downloader.progress().seconds()};
 }
 

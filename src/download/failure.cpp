@@ -54,4 +54,8 @@ bool is_retryable(const Failure& failure) {
   }
 }
 
+bool may_pass_later(const Failure& failure) {
+  return is_retryable(failure) || failure.kind == FailureKind::tls;
+}
+
 }  // namespace millrace

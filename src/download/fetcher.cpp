@@ -26,7 +26,6 @@ constexpr int max_hops = 5;
 constexpr double max_retry_after_seconds = 10;
 constexpr std::size_t max_robots_bytes = 500 << 10;  // RFC 9309, 2.5
 constexpr int max_silent_rows = 5;                   // with all their attempts
-constexpr std::chrono::minutes shut_for{5};
 
 // One URL on its way: through redirects and attempts, to a body or a failure.
 struct Job {
@@ -35,7 +34,8 @@ struct Job {
   std::string first_url;
   Url url;  // of this hop
   int hops = 0, attempt = 0;
-  double seconds_left = 0;  // of this attempt
+  double seconds_left = 0;    // of this attempt
+  bool host_is_shut = false;  // see Fetched
   std::unique_ptr<HttpGet> get;
 };
 using JobPtr = std::unique_ptr<Job>;
@@ -74,7 +74,7 @@ class Fetcher::Impl {
 
   std::vector<Fetched> poll(std::chrono::milliseconds wait, bool start_new) {
     advance(start_new);
-    if (done_.empty() && pending_ > 0) {
+    if (done_.empty()) {
       curl_multi_poll(multi_, nullptr, 0, static_cast<int>(time_to_wait(wait).count()), nullptr);
       advance(start_new);
     }
@@ -138,6 +138,7 @@ class Fetcher::Impl {
 
   void obey(const RobotsCache::Verdict& verdict, JobPtr job) {
     if (const auto* const failure = std::get_if<Failure>(&verdict)) {
+      job->host_is_shut = is_retryable(*failure);
       done(std::move(job), *failure);
     } else if (!std::get<Robots>(verdict).allows(job->url.path)) {
       done(std::move(job), Failure{FailureKind::robots, "disallowed"});
@@ -148,7 +149,7 @@ class Fetcher::Impl {
 
   void enqueue(JobPtr job) {
     const std::string origin = job->url.origin;
-    if (is_shut(origin)) return give_up(std::move(job), silence_);
+    if (is_shut(origin)) return give_up_at_shut_host(std::move(job));
     hosts_[origin].waiting.push_back(std::move(job));
     ready_.push_back(origin);
   }
@@ -195,8 +196,8 @@ class Fetcher::Impl {
     Host& host = hosts_.at(origin);
     host.silent = silent ? host.silent + 1 : 0;
     if (host.silent < max_silent_rows * (options_.retries + 1)) return;
-    shut_[origin] = Clock::now() + shut_for;
-    for (JobPtr& job : std::exchange(host.waiting, {})) give_up(std::move(job), silence_);
+    shut_[origin] = Clock::now() + host_shut_for;
+    for (JobPtr& job : std::exchange(host.waiting, {})) give_up_at_shut_host(std::move(job));
   }
 
   bool is_shut(const std::string& origin) {
@@ -248,6 +249,11 @@ class Fetcher::Impl {
     return std::chrono::milliseconds(static_cast<long>(1000 * std::max(retry_after.value_or(0), backoff)));
   }
 
+  void give_up_at_shut_host(JobPtr job) {
+    job->host_is_shut = true;
+    give_up(std::move(job), silence_);
+  }
+
   void give_up(JobPtr job, Failure failure) {
     if (job->robots_of.empty()) return done(std::move(job), std::move(failure));
     // RFC 9309, 2.3.1: no file allows all; a server in trouble, or none, allows nothing.
@@ -259,7 +265,7 @@ class Fetcher::Impl {
 
   void done(JobPtr job, std::variant<std::string, Failure> result) {
     if (job->robots_of.empty()) {
-      done_.push_back({job->ticket, std::move(result)});
+      done_.push_back({job->ticket, std::move(result), job->host_is_shut});
     } else {
       learn(job->robots_of, Robots(std::get<std::string>(result), robots_name));
     }

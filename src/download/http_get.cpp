@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
+#include "millrace/core/error.h"
 #include "millrace/io/net/http.h"
 #include "opt_out.h"
 
@@ -35,6 +37,13 @@ int port_of(const sockaddr& address) {
                                             : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
+[[noreturn]] void fail_without_certificates() {
+  const char* const named = std::getenv("SSL_CERT_FILE");
+  const std::string where = named && *named ? named : "none in the usual places";
+  throw Error(Exit::io, fmt::format("cannot read the certificates that servers are verified with: {}", where),
+              "install the package ca-certificates, or let SSL_CERT_FILE name a file of them");
+}
+
 }  // namespace
 
 Failure failure_of(CURLcode code) {
@@ -47,8 +56,9 @@ Failure failure_of(CURLcode code) {
       return {FailureKind::too_large, ""};
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_ISSUER_ERROR:
-    case CURLE_SSL_CACERT_BADFILE:
       return {FailureKind::tls, curl_easy_strerror(code)};
+    case CURLE_SSL_CACERT_BADFILE:
+      fail_without_certificates();
     case CURLE_URL_MALFORMAT:
       return {FailureKind::bad_url, curl_easy_strerror(code)};
     case CURLE_TOO_MANY_REDIRECTS:

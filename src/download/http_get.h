@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-// What a transfer that curl ended with `code` failed by; not for a body that came, nor for statuses.
+// What a transfer that curl ended with `code` failed by; not for a body that came, nor for statuses. Error(io) when
+// this machine has no certificates to verify servers with.
 Failure failure_of(CURLcode code);
 
 // One GET of one hop: a curl handle with the limits set, and what came back.
@@ -34,7 +35,7 @@ class HttpGet {
   struct Redirect {
     std::string url;  // absolute
   };
-  // What the transfer came to, once curl has ended it with `code`.
+  // What the transfer came to, once curl has ended it with `code`. Error(io) as failure_of.
   std::variant<std::string, Redirect, Failure> take_result(CURLcode code);
   double seconds() const;  // that it took
   // What the server asked to wait before the next try.

@@ -59,13 +59,20 @@ double DownloadProgress::seconds() const {
   return since_start_.seconds();
 }
 
-void DownloadProgress::show(std::size_t waiting_rows) {
+std::string DownloadProgress::describe(std::size_t waiting_rows, int ranks, bool paused) const {
+  const double now = std::max(seconds(), 1e-3);
+  const DownloadCounts mine = counts();
+  return fmt::format("{}{} archives | {} | {:.0f} img/s | {} rows wait{} | elapsed {}",
+                     ranks > 1 ? fmt::format("rank 0 of {}: ", ranks) : "", mine.shards, mine.describe(),
+                     mine.successes / now, waiting_rows, paused ? ", others for hosts that do not answer" : "",
+                     format_time(now));
+}
+
+void DownloadProgress::show(std::size_t waiting_rows, int ranks, bool paused) {
   const double now = seconds();
   if (now - last_line_seconds_ < (log::on_terminal() ? 0.5 : 10)) return;
   last_line_seconds_ = now;
-  const DownloadCounts all = counts();
-  const std::string text = fmt::format("{} archives | {} | {:.0f} img/s | {} rows wait | elapsed {}", all.shards,
-                                       all.describe(), all.successes / now, waiting_rows, format_time(now));
+  const std::string text = describe(waiting_rows, ranks, paused);
   if (log::on_terminal()) {
     log::progress(text);
   } else {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "millrace/core/text.h"
+#include "millrace/download/fetcher.h"
 
 namespace millrace {
 
@@ -14,8 +15,7 @@ namespace {
 
 constexpr std::size_t max_origins = 50'000;
 constexpr std::size_t max_bytes = 64 << 20;
-constexpr auto lifetime = std::chrono::hours(24);               // RFC 9309, 2.4
-constexpr auto unreachable_lifetime = std::chrono::minutes(5);  // then the server gets another chance
+constexpr auto lifetime = std::chrono::hours(24);  // RFC 9309, 2.4
 
 bool is_hex(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
@@ -145,7 +145,7 @@ const RobotsCache::Verdict* RobotsCache::find(const std::string& origin, Clock::
 
 void RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_point now) {
   const bool has_rules = std::holds_alternative<Robots>(verdict);
-  const auto expires = now + (has_rules ? Clock::duration(lifetime) : Clock::duration(unreachable_lifetime));
+  const auto expires = now + (has_rules ? Clock::duration(lifetime) : Clock::duration(host_shut_for));
   const auto [place, is_new] = entries_.try_emplace(origin);
   if (is_new) order_.push_back(origin);
   bytes_ -= bytes_of(place->second);

@@ -58,6 +58,15 @@ bool is_reserved(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end() || name == "exif";
 }
 
+std::string get_other(const std::vector<std::string>& names, const std::string& wanted, const fs::path& path) {
+  std::string column = get_column(names, wanted, "others", path);
+  if (!is_reserved(column)) return column;
+  throw Error(Exit::usage,
+              fmt::format("download.columns.others: '{}' of {} has the name of a column that every archive has", column,
+                          path.string()),
+              "leave it out, or rename it in the list");
+}
+
 struct ToText {
   std::string operator()(std::monostate) const { return {}; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
@@ -105,6 +114,13 @@ std::vector<fs::path> expand_lists(const std::vector<std::string>& patterns) {
 
 UrlLists::UrlLists(const DownloadConfig& config) : config_(config), files_(expand_lists(config.urls)) {}
 
+void UrlLists::check() const {
+  for (const fs::path& path : files_) {
+    open(path);
+    if (config_.limit) return;
+  }
+}
+
 UrlLists::Source UrlLists::open(const fs::path& path) const {
   const Schema schema = schema_of(path);
   const DownloadConfig::Columns& wanted = config_.columns;
@@ -135,7 +151,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
       if (!used && !binary && !is_reserved(name)) columns.push_back(name);
     }
   } else {
-    for (const std::string& name : wanted.others) columns.push_back(get_column(schema.names, name, "others", path));
+    for (const std::string& name : wanted.others) columns.push_back(get_other(schema.names, name, path));
   }
 
   const std::vector<std::string> others(columns.begin() + static_cast<long>(first_other), columns.end());

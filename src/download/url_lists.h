@@ -38,11 +38,15 @@ class UrlLists {
  public:
   explicit UrlLists(const DownloadConfig& config);
 
+  // Opens each list: Error(io) for the first that cannot be read, Error(usage) for one that lacks a column or whose
+  // `others` are named as columns of the metadata. With a limit the first alone: which others it leaves out is not
+  // known.
+  void check() const;
   // Number of the shard that comes next, if there is one.
   std::uint64_t next_shard() const { return shard_; }
-  // Its rows; none at the end of the last list.
+  // Its rows; none at the end of the last list. Errors as in check().
   ListSlice read();
-  // Passes over it; false at the end of the last list.
+  // Passes over it; false at the end of the last list. Errors as in check().
   bool skip();
 
  private:

@@ -1,10 +1,21 @@
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <atomic>
 #include <cstdlib>
 
+#include "millrace/core/error.h"
 #include "millrace/download/fetcher.h"
 #include "server.h"
+
+// The system's, which libcurl calls, but for a name whose servers take their time.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** found) {
+  static const auto real = reinterpret_cast<decltype(&getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (!name || std::string_view(name) != "slow.invalid") return real(name, service, hints, found);
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  return EAI_AGAIN;
+}
 
 namespace millrace::test {
 namespace {
@@ -222,6 +233,51 @@ TEST(Fetcher, AHostThatNeverAnswersIsNotAskedForEveryRow) {
   EXPECT_EQ(outcome(results.at(59)), "connection: the host does not answer");
 }
 
+TEST(Fetcher, ASlowNameHoldsUpNobodyElse) {
+  TestServer server(hello);
+  Fetcher fetcher(options());
+  const auto begun = Clock::now();
+  const auto results = fetch_all(fetcher, {"http://slow.invalid/", server.url("/")});
+  EXPECT_LT(Clock::now() - begun, 3s) << "its name is looked for 5 s";
+  EXPECT_EQ(outcome(results.at(0)), "timeout");
+  EXPECT_EQ(outcome(results.at(1)), "body: hello");
+}
+
+TEST(Fetcher, TellsRowsThatNobodyWasAskedFor) {
+  TestServer hangs([](const std::string&, Client& client) { client.pause(20s); });
+  TestServer no_robots([](const std::string&, Client& client) { client.answer(503, ""); });
+  TestServer answers([](const std::string& path, Client& client) {
+    path == "/robots.txt" ? client.answer(404, "") : client.answer(500, "");
+  });
+  FetchOptions how = options();
+  how.timeout_seconds = 0.2;
+  const auto count_shut = [&](const std::vector<std::string>& urls) {
+    Fetcher fetcher(how);
+    for (const std::string& url : urls) fetcher.add(0, url);
+    std::size_t shut = 0;
+    while (fetcher.pending() > 0)
+      for (const Fetched& fetched : fetcher.poll(50ms)) shut += fetched.host_is_shut;
+    return shut;
+  };
+  EXPECT_EQ(count_shut(std::vector<std::string>(20, hangs.url("/x"))), 14u) << "all but five, and one on its way";
+  how.opt_out = true;
+  EXPECT_EQ(count_shut({no_robots.url("/a"), no_robots.url("/b")}), 2u);
+  EXPECT_EQ(count_shut({answers.url("/a"), "no URL", "http://10.0.0.1/"}), 0u) << "their own faults";
+}
+
+TEST(Fetcher, ABundleOfCertificatesThatIsNotThereEndsTheRun) {
+  TestServer server(hello);
+  ::setenv("SSL_CERT_FILE", "/no/such/bundle.pem", 1);
+  try {
+    fetch("https://127.0.0.1:" + std::to_string(server.port()) + "/");
+    ADD_FAILURE() << "not looked for";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find("/no/such/bundle.pem"), std::string::npos) << error.what();
+  }
+  ::unsetenv("SSL_CERT_FILE");
+}
+
 TEST(Fetcher, TheDeadlineCoversAllRedirects) {
   TestServer server([](const std::string& path, Client& client) {
     client.pause(400ms);
@@ -257,6 +313,15 @@ TEST(Fetcher, EndlessHeadersAreCut) {
     }
   });
   EXPECT_EQ(outcome(fetch(server.url("/"))), "too large: headers");
+}
+
+// libcurl calls it out of memory.
+TEST(Fetcher, AnEndlessHeaderCostsItsRowAlone) {
+  TestServer server([](const std::string&, Client& client) {
+    client.send("HTTP/1.1 200 OK\r\nX-Header: " + std::string(400'000, 'x'));
+    client.close();
+  });
+  EXPECT_EQ(kind(fetch(server.url("/"))), "connection");
 }
 
 TEST(Fetcher, ACompressedBodyStaysAsItIs) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "millrace/core/error.h"
 #include "millrace/io/net/http.h"
 
 namespace millrace {
@@ -12,8 +13,27 @@ TEST(HttpGet, AFailureIsRetriedWhereTheTransferMayPass) {
   for (int i = 1; i < CURL_LAST; ++i) {
     const auto code = static_cast<CURLcode>(i);
     if (code == CURLE_HTTP_RETURNED_ERROR || code == CURLE_WRITE_ERROR) continue;  // not asked for; our own verdict
+    if (code == CURLE_SSL_CACERT_BADFILE) continue;                                // not the server's
     EXPECT_EQ(is_retryable(failure_of(code)), may_pass(code, 0)) << i << ": " << curl_easy_strerror(code);
   }
+}
+
+TEST(HttpGet, AMachineWithoutCertificatesEndsTheRun) {
+  try {
+    failure_of(CURLE_SSL_CACERT_BADFILE);
+    FAIL() << "counted as the image's";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(error.hint().find("ca-certificates"), std::string::npos) << error.hint();
+  }
+}
+
+TEST(HttpGet, ACertificateMayBeRenewedBeforeFailedRowsAreAskedForAgain) {
+  const Failure expired = failure_of(CURLE_PEER_FAILED_VERIFICATION);
+  EXPECT_FALSE(is_retryable(expired));
+  EXPECT_TRUE(may_pass_later(expired));
+  EXPECT_TRUE(may_pass_later({FailureKind::timeout, ""}));
+  EXPECT_FALSE(may_pass_later({FailureKind::http, "404"}));
 }
 
 }  // namespace

@@ -25,5 +25,18 @@ TEST(OptOut, HeadersThatDoNot) {
     EXPECT_TRUE(opt_out_of(line).empty()) << line;
 }
 
+TEST(OptOut, ARuleWithAValueNamesNoProgram) {
+  for (const char* line :
+       {"X-Robots-Tag: max-snippet:-1, noai", "X-Robots-Tag: max-image-preview:large, noai",
+        "X-Robots-Tag: max-video-preview:-1, noindex", "X-Robots-Tag: max-snippet : 20, millrace: noai",
+        "X-Robots-Tag: unavailable_after: Sat, 25 Jun 2030 15:00:00 GMT, noai"})
+    EXPECT_FALSE(opt_out_of(line).empty()) << line;
+  for (const char* line :
+       {"X-Robots-Tag: max-image-preview:none", "X-Robots-Tag: otherbot: nofollow, max-snippet:-1, noai",
+        "X-Robots-Tag: other-bot_x: max-image-preview:large, noai", "X-Robots-Tag: AI2Bot: noai, noindex",
+        "X-Robots-Tag: archive.org_bot: noindex"})
+    EXPECT_TRUE(opt_out_of(line).empty()) << line;
+}
+
 }  // namespace
 }  // namespace millrace

@@ -116,6 +116,30 @@ TEST(UrlLists, ParquetBringsTypesAndLeavesBinaryColumns) {
   EXPECT_EQ(slice.rows.at(0).others, (std::vector<Cell>{std::int64_t{7}, 0.5}));
 }
 
+TEST(UrlLists, HexIdsStayAsTheyAre) {
+  const TempDir dir;
+  dir.write("a.csv", "url,id,p\nu,12345e67,1e-05\nu,12E5,1.5e3\n");
+  const auto rows = UrlLists(config_of({(dir / "a.csv").string()})).read().rows;
+  EXPECT_EQ(rows.at(0).others, (std::vector<Cell>{std::string("12345e67"), 1e-05}));
+  EXPECT_EQ(rows.at(1).others, (std::vector<Cell>{std::string("12E5"), 1500.0}));
+}
+
+TEST(UrlLists, OthersMayNotBeNamedAsTheMetadataAre) {
+  const TempDir dir;
+  dir.write("a.csv", "url,status,score\nu,200,x\n");
+  DownloadConfig config = config_of({(dir / "a.csv").string()});
+  config.columns.others = {"score"};
+  UrlLists(config).check();
+  config.columns.others = {"score", "Status"};
+  try {
+    UrlLists(config).check();
+    FAIL() << "two columns of one name";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_NE(std::string(error.what()).find("download.columns.others: 'status'"), std::string::npos) << error.what();
+  }
+}
+
 TEST(UrlLists, WhatIsMissingIsNamed) {
   const TempDir dir;
   dir.write("a.csv", "link\nx\n");

@@ -29,14 +29,16 @@ class DownloadProgress {
   void add_success() { ++successes_; }
   void add(const Failure& failure) {
     ++failures_[static_cast<std::size_t>(failure.kind)];
-    retryable_ += is_retryable(failure);
+    retryable_ += may_pass_later(failure);
   }
   void add_shard() { ++shards_; }
   void add_shard_before() { ++shards_before_; }
 
   DownloadCounts counts() const;
-  // Called often by one thread.
-  void show(std::size_t waiting_rows);
+  // Called often by one thread of the first of `ranks`; paused: no more rows are read for now.
+  void show(std::size_t waiting_rows, int ranks, bool paused);
+  // The line itself.
+  std::string describe(std::size_t waiting_rows, int ranks, bool paused) const;
   double seconds() const;
 
  private:

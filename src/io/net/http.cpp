@@ -1,6 +1,9 @@
 #include "millrace/io/net/http.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 namespace millrace {
@@ -13,10 +16,21 @@ std::string encoded(const std::string& url) {
   char* text = nullptr;
   const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE) == CURLUE_OK &&
                       curl_url_get(parts, CURLUPART_URL, &text, 0) == CURLUE_OK;
-  const std::string encoded = is_url ? text : url;
+  std::string encoded = is_url ? text : url;
   curl_free(text);
   curl_url_cleanup(parts);
   return encoded;
+}
+
+// A file of the authorities' certificates. The place that is built into curl is that of the system it was built on;
+// others are where Debian, Red Hat, SUSE and Alpine have theirs. Empty when there is none.
+std::string find_certificates() {
+  const char* const named = std::getenv("SSL_CERT_FILE");
+  if (named && *named) return named;
+  for (const char* path : {curl_version_info(CURLVERSION_NOW)->cainfo, "/etc/ssl/certs/ca-certificates.crt",
+                           "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
+    if (path && ::access(path, R_OK) == 0) return path;
+  return {};
 }
 
 }  // namespace
@@ -34,6 +48,11 @@ CURL* open_get(const std::string& url, const std::string& user_agent, std::chron
   curl_easy_setopt(easy, CURLOPT_USERAGENT, user_agent.c_str());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, std::max(1L, static_cast<long>(connect_limit.count())));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  if (const std::string file = find_certificates(); !file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
+#if LIBCURL_VERSION_NUM >= 0x075700
+  // The look-up of a name that takes too long is left to its thread. Else curl waits for it, and all transfers with it.
+  curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+#endif
   return easy;
 }
 

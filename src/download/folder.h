@@ -1,0 +1,15 @@
+#pragma once
+#include "millrace/download/download_config.h"
+
+// The folder of archives, and what lies in it for later starts: the settings in download.yaml, the lists in lists.json.
+namespace millrace {
+
+// Error(usage) when its archives were made with other settings, from other lists or by another program, or when it has
+// none yet and a list lies in it. Error(io) when a list is missing. Writes nothing.
+void check_folder(const DownloadConfig& config);
+
+// Makes the folder ready for writers: what killed runs left unfinished is removed, settings and lists are kept.
+// Error(io) where it cannot be written.
+void open_folder(const DownloadConfig& config);
+
+}  // namespace millrace

@@ -1,0 +1,197 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "images.h"
+#include "millrace/core/error.h"
+#include "millrace/core/process_name.h"
+#include "millrace/core/stop.h"
+#include "millrace/download/download.h"
+
+namespace millrace::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+void serve_gray(const std::string& path, Client& client) {
+  if (path == "/robots.txt") return client.answer(404, "");
+  client.answer(200, golden_image("gray.jpg"));
+}
+
+// A CSV of so many addresses /NAME0, /NAME1...
+std::string rows_of(const TestServer& server, const std::string& name, int rows) {
+  std::string text = "url,caption\n";
+  for (int i = 0; i < rows; ++i) text += server.url("/" + name + std::to_string(i)) + ",x\n";
+  return text;
+}
+
+// What run_download refuses to do, or cannot; nothing when it does it.
+std::optional<Error> error_of(const DownloadConfig& config) {
+  try {
+    run_download(config, Group(), 1);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+void expect_refused(const DownloadConfig& config, Exit exit, const std::string& part) {
+  const auto error = error_of(config);
+  ASSERT_TRUE(error) << part;
+  EXPECT_EQ(error->exit(), exit) << error->what();
+  EXPECT_NE(std::string(error->what()).find(part), std::string::npos) << error->what();
+}
+
+TEST(DownloadResume, WhatWasReadBeforeABrokenListIsFinished) {
+  const TempDir dir;
+  const fs::path broken = dir / "lists" / "b.csv";
+  TestServer server([&](const std::string& path, Client& client) {
+    std::error_code error;
+    if (path == "/a0") fs::remove(broken, error);  // while transfers have enough to do without it
+    serve_gray(path, client);
+  });
+  fs::create_directory(dir / "lists");
+  dir.write("lists/a.csv", rows_of(server, "a", 10));
+  dir.write("lists/b.csv", rows_of(server, "b", 2));
+  dir.write("lists/c.csv", rows_of(server, "c", 2));
+  DownloadConfig config = local_config(dir / "lists", dir / "out");
+  config.rows_per_file = 10;
+  config.connections.value = 1;
+  expect_refused(config, Exit::io, "b.csv");
+  EXPECT_EQ(members_of(dir / "out" / "00000.tar").size(), 30u);
+  EXPECT_TRUE(fs::exists(dir / "out" / "00000_stats.json"));
+  EXPECT_FALSE(server.requests().contains("/c0"));
+
+  dir.write("lists/b.csv", rows_of(server, "b", 2));
+  const auto result = run_download(config, Group(), 1);
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.counts.shards_before, 1);
+  EXPECT_EQ(result.counts.successes, 4);
+  EXPECT_EQ(server.requests().at("/a1"), 1);
+}
+
+TEST(DownloadResume, AllListsAreOpenedBeforeAnythingIsWritten) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  fs::create_directory(dir / "lists");
+  dir.write("lists/a.csv", rows_of(server, "a", 2));
+  dir.write("lists/b.csv", "link,caption\nx,y\n");
+  DownloadConfig config = local_config(dir / "lists", dir / "out");
+  expect_refused(config, Exit::usage, "b.csv has no column 'url'");
+  dir.write("lists/b.parquet", "no table");
+  fs::remove(dir / "lists" / "b.csv");
+  expect_refused(config, Exit::io, "b.parquet");
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  EXPECT_TRUE(server.requests().empty());
+  config.limit = 2;  // which the first list has
+  EXPECT_EQ(run_download(config, Group(), 1).counts.successes, 2);
+}
+
+TEST(DownloadResume, ListsMayOnlyComeBehindThoseOfBefore) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  fs::create_directory(dir / "lists");
+  const auto write = [&](const std::string& name, int rows) {
+    return dir.write("lists/" + name + ".csv", rows_of(server, name, rows));
+  };
+  write("m", 2);
+  const fs::path n = write("n", 2);
+  const DownloadConfig config = local_config(dir / "lists", dir / "out");
+  EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 2);
+
+  const fs::path before = write("a", 2);
+  expect_refused(config, Exit::usage, "a.csv stands where");
+  fs::remove(before);
+  fs::remove(n);
+  expect_refused(config, Exit::usage, "n.csv is missing");
+  write("n", 3);
+  expect_refused(config, Exit::usage, "n.csv has ");
+  write("n", 2);
+  write("z", 2);
+  EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 1);
+  fs::remove(dir / "lists" / "z.csv");
+  expect_refused(config, Exit::usage, "z.csv is missing");
+
+  fs::remove(dir / "out" / "lists.json");  // as in folders from before it was kept
+  EXPECT_TRUE(run_download(config, Group(), 1).finished);
+  EXPECT_TRUE(fs::exists(dir / "out" / "lists.json"));
+  dir.write("out/lists.json", "{}");
+  expect_refused(config, Exit::io, "lists.json");
+}
+
+TEST(DownloadResume, AFolderOfAnotherProgramIsLeftAlone) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  const fs::path list = dir.write("list.csv", rows_of(server, "a", 2));
+  fs::create_directory(dir / "out");
+  dir.write("out/00000_stats.json", "{}");
+  expect_refused(local_config(list, dir / "out"), Exit::usage, "of another program: it has no download.yaml");
+  EXPECT_FALSE(fs::exists(dir / "out" / "download.yaml"));
+}
+
+TEST(DownloadResume, ArchivesDoNotGoWhereListsLie) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  const fs::path list = dir.write("list.csv", rows_of(server, "a", 2));
+  expect_refused(local_config(list, dir.path()), Exit::usage, "download.out: the list " + list.string());
+  fs::create_directory(dir / "x");
+  expect_refused(local_config(dir.path(), dir / "x" / ".."), Exit::usage, "list.csv");
+  EXPECT_FALSE(fs::exists(dir / "download.yaml"));
+}
+
+TEST(DownloadResume, WhatAKilledRunWasWritingIsRemoved) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  const DownloadConfig config = local_config(dir.write("list.csv", rows_of(server, "a", 2)), dir / "out");
+  run_download(config, Group(), 1);
+  const std::string own = process_name();
+  const std::string gone = own.substr(0, own.find('-')) + "-4194999";  // beyond pid_max
+  const std::string elsewhere = "0123456789abcdef-1";                  // another machine's
+  const auto half = [&](const std::string& name) { return dir.write("out/" + name, "half"); };
+  const fs::path old = half("00004.tar.tmp-" + elsewhere);
+  fs::last_write_time(old, fs::file_time_type::clock::now() - 25h);
+  const auto litter = {half("00001.tar.tmp-" + gone), half("00001_stats.json.tmp-" + gone), old};
+  const auto at_work = {half("00002.tar.tmp-" + own), half("00003.tar.tmp-" + elsewhere)};
+  run_download(config, Group(), 1);
+  for (const auto& path : litter) EXPECT_FALSE(fs::exists(path)) << path;
+  for (const auto& path : at_work) EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+TEST(DownloadProgressLine, SaysWhoseShareItIs) {
+  DownloadProgress progress;
+  progress.add_success();
+  EXPECT_TRUE(progress.describe(7, 1, false).starts_with("0 archives | 100.0% of 1 rows"))
+      << progress.describe(7, 1, false);
+  EXPECT_NE(progress.describe(7, 1, false).find("| 7 rows wait |"), std::string::npos);
+  EXPECT_TRUE(progress.describe(7, 4, false).starts_with("rank 0 of 4: 0 archives"));
+  EXPECT_NE(progress.describe(0, 1, true).find("hosts that do not answer"), std::string::npos);
+}
+
+// Last: a signal is never taken back.
+TEST(DownloadStop, ListsAreNotReadOnForAHostThatIsShut) {
+  const TempDir dir;
+  TestServer server([](const std::string&, Client& client) { client.answer(503, ""); });
+  DownloadConfig config = local_config(dir.write("short.csv", rows_of(server, "a", 100)), dir / "short");
+  config.rows_per_file = 100;
+  config.connections.value = 4;
+  auto begun = std::chrono::steady_clock::now();
+  EXPECT_TRUE(run_download(config, Group(), 1).finished) << "nothing is left to wait for";
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s);
+
+  config.urls = {dir.write("long.csv", rows_of(server, "a", 6000)).string()};
+  config.out.value = (dir / "long").string();
+  begun = std::chrono::steady_clock::now();
+  const std::jthread later([] {
+    std::this_thread::sleep_for(3s);
+    stop::request(SIGUSR1);
+  });
+  const auto result = run_download(config, Group(), 1);
+  EXPECT_FALSE(result.finished);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s);
+  EXPECT_EQ(result.counts.rows(), 100);
+  EXPECT_EQ(result.counts.shards, 1);
+}
+
+}  // namespace
+}  // namespace millrace::test
