@@ -265,6 +265,8 @@ def added_folders():
                 "49412": added_token("Caf\u00e9", **plain), "49413": added_token("", **plain)}),
         "without flags": lambda f: listed_in_config(
             f, {"49408": added_token("<cat-toy>", special=True), "49409": added_token("Sks-Dog", special=False)}),
+        "roles in the config alone": lambda f: (
+            texts_alone(f, {"<cat-toy>": 49408, END: 49407}), (f / "special_tokens_map.json").unlink()),
         "roles without flags": lambda f: (
             texts_alone(f, {"<cat-toy>": 49408}),
             change(f / "special_tokens_map.json", {"bos_token": added_token(START), "pad_token": added_token("!")})),

@@ -8,6 +8,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/io/json.h"
 #include "millrace/io/weights.h"
 #include "model_index.h"
@@ -76,15 +77,25 @@ std::string model_card_text(const ModelCard& card) {
   return text;
 }
 
-// Weights are looked for as loaders do it: the plain files, whatever variants lie beside them.
 void check_parts(const PipelineFolder& source, const PipelineExport& pipeline) {
   for (const char* name : parts)
     if (!source.has(name) && !pipeline.replacements.contains(name))
       throw Error(Exit::io,
                   fmt::format("{} has no {}, which an export takes from there", pipeline.source.string(), name),
                   "put it into that folder, and export again");
-  for (const char* name : networks)
-    if (!pipeline.replacements.contains(name)) (void)open_weights(source.component(name), stem_of(name));
+}
+
+// Other programs load all of an export, those here what they need of it. Weights are looked for as loaders do it: the
+// plain files, whatever variants lie beside them.
+void warn_of_missing_weights(const PipelineFolder& source, const PipelineExport& pipeline) {
+  for (const char* name : networks) {
+    if (pipeline.replacements.contains(name)) continue;
+    try {
+      (void)open_weights(source.component(name), stem_of(name));
+    } catch (const Error& error) {
+      log::warning("{}: diffusers will not load the exported folder without them", error.what());
+    }
+  }
 }
 
 }  // namespace
@@ -110,6 +121,7 @@ void write_component_folder(const fs::path& out, std::string_view name, const Ne
 void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   const PipelineFolder source = PipelineFolder::open(pipeline.source);
   check_parts(source, pipeline);
+  warn_of_missing_weights(source, pipeline);
   StagedFolder staged(out);
   for (const char* name : networks) {
     const auto replacement = pipeline.replacements.find(name);

@@ -100,6 +100,16 @@ void check_choice_of_rows(const std::string& cache, const json& made_with, const
       "cache with them");
 }
 
+// A caption that holds one of them ends the run, which may be days from now.
+void warn_of_unknown_tokens(const ProducerConfig& config, const PipelineFolder& pipeline) {
+  const auto tokens = ClipTokenizer::load(pipeline.component("tokenizer"), config.tokenizer).vocabulary_size();
+  const auto known = CLIPTextConfig::from_json(pipeline.config("text_encoder")).vocab_size;
+  if (tokens > known)
+    log::warning(
+        "{}: the tokenizer has {} tokens, and the text encoder knows {}: a caption with another one ends the run",
+        pipeline.path().string(), tokens, known);
+}
+
 // Latents without encoders: the pipeline still says how they are scaled, so a foreign VAE deserves a word.
 void warn_of_other_encoders(const json& made_with, const ProducerConfig& config, const PipelineFolder& pipeline,
                             torch::Dtype dtype) {
@@ -155,6 +165,7 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
     return plan;
   }
   plan.shape = shape_of_pipeline(config, pipeline);
+  warn_of_unknown_tokens(config, pipeline);
   if (!config.encode.cache) return plan;
   plan.cache = *config.encode.cache;
   plan.fingerprint = make_fingerprint(pipeline, config.transform, config.tokenizer, config.data, dtype, text_on);

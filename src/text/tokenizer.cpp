@@ -1,7 +1,9 @@
 #include "millrace/text/tokenizer.h"
 
 #include <algorithm>
+#include <bitset>
 #include <span>
+#include <utility>
 
 #include "caption_cleaning.h"
 #include "millrace/core/error.h"
@@ -15,10 +17,22 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// The longest of `tokens` that `text` starts with.
-const SpecialToken* match(std::string_view text, const std::vector<SpecialToken>& tokens) {
+// Tokens that are looked for at every byte of a caption.
+struct SoughtTokens {
+  std::vector<SpecialToken> tokens;
+  std::bitset<256> first_bytes;  // of their texts, which as a rule are one or two
+
+  void add(SpecialToken token) {
+    first_bytes.set(static_cast<unsigned char>(token.text.front()));
+    tokens.push_back(std::move(token));
+  }
+};
+
+// The longest of the tokens that `text` starts with.
+const SpecialToken* match(std::string_view text, const SoughtTokens& sought) {
   const SpecialToken* best = nullptr;
-  for (const SpecialToken& token : tokens) {
+  if (!sought.first_bytes[static_cast<unsigned char>(text.front())]) return best;
+  for (const SpecialToken& token : sought.tokens) {
     if (text.starts_with(token.text) && (!best || token.text.size() > best->text.size())) best = &token;
   }
   return best;
@@ -26,7 +40,7 @@ const SpecialToken* match(std::string_view text, const std::vector<SpecialToken>
 
 // Cuts `text` at special tokens: `on_text` gets what is between them, `on_token` their ids.
 template <class OnText, class OnToken>
-void split_off(std::string_view text, const std::vector<SpecialToken>& tokens, OnText on_text, OnToken on_token) {
+void split_off(std::string_view text, const SoughtTokens& tokens, OnText on_text, OnToken on_token) {
   std::size_t start = 0;
   for (std::size_t i = 0; i < text.size();) {
     const SpecialToken* token = match(text.substr(i), tokens);
@@ -78,7 +92,7 @@ void TokenizerConfig::describe(config::Section& s) {
 struct ClipTokenizer::Impl {
   BytePairs pairs;
   bool open_clip;
-  std::vector<SpecialToken> raw, normalized;  // hf: looked for before and after normalization
+  SoughtTokens raw, normalized;  // hf: looked for before and after normalization
   std::int32_t start, end, pad;
   std::int32_t vocabulary_size;
 
@@ -140,15 +154,15 @@ ClipTokenizer ClipTokenizer::load(const std::filesystem::path& folder, const Tok
       !std::filesystem::exists(folder / "vocab.json") && std::filesystem::exists(folder / "tokenizer.json");
   BytePairs pairs = one_file ? BytePairs::load(folder / "tokenizer.json")
                              : BytePairs::load(folder / "vocab.json", folder / "merges.txt");
-  const SpecialTokens special = load_special_tokens(folder, pairs);
   // open_clip has its own vocabulary and special tokens, and no added ones.
   const bool open_clip = config.mode == TokenizerConfig::Mode::open_clip;
+  const SpecialTokens special = load_special_tokens(folder, pairs, /*with_added=*/!open_clip);
   const std::int32_t size = open_clip ? pairs.size() : next_id(special.all, pairs);
   auto impl =
       std::make_unique<Impl>(Impl{std::move(pairs), open_clip, {}, {}, special.start, special.end, special.pad, size});
   for (SpecialToken token : special.all) {
     if (token.normalized) token.text = normalize_caption(token.text);
-    (token.normalized ? impl->normalized : impl->raw).push_back(token);
+    if (!token.text.empty()) (token.normalized ? impl->normalized : impl->raw).add(token);
   }
   impl->pad = config.pad_id.value_or(open_clip ? 0 : special.pad);
   if (impl->pad < 0 || impl->pad >= size)

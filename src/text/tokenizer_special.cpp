@@ -45,6 +45,11 @@ struct TokenizerFiles {
   json config, map;
 
   json find(const char* role) const { return map.contains(role) ? map[role] : config.value(role, json()); }
+  // Objects of the configuration are none yet when transformers looks at what is special.
+  json find_text(const char* key) const {
+    const json token = find(key);
+    return token.is_object() && !map.contains(key) ? json() : token;
+  }
 };
 
 // transformers does not read special_tokens_map.json where tokenizer_config.json lists the added tokens.
@@ -62,7 +67,7 @@ bool is_named_special(const std::string& text, const TokenizerFiles& files) {
   const auto lists = {files.config.value("extra_special_tokens", json()),
                       files.config.value("additional_special_tokens", json()),
                       files.map.value("extra_special_tokens", json())};
-  return std::ranges::any_of(roles, [&](const char* role) { return is_text(files.find(role)); }) ||
+  return std::ranges::any_of(roles, [&](const char* role) { return is_text(files.find_text(role)); }) ||
          std::ranges::any_of(lists,
                              [&](const json& list) { return list.is_array() && std::ranges::any_of(list, is_text); });
 }
@@ -111,18 +116,19 @@ void put(std::vector<SpecialToken>& tokens, SpecialToken token) {
 
 // NOTE [Added tokens]: what the vocabulary has keeps its id. The others follow the vocabulary without gaps, in the
 // order of the ids that the files give them, as transformers' fast tokenizers number them.
-std::vector<SpecialToken> number_added_tokens(const AddedTokens& added, const BytePairs& pairs,
-                                              const fs::path& folder) {
+// `are_used`: else they only give roles their ids.
+std::vector<SpecialToken> number_added_tokens(const AddedTokens& added, const BytePairs& pairs, const fs::path& folder,
+                                              bool are_used) {
   std::vector<SpecialToken> tokens;
   for (const auto& [listed_id, token] : added) {
-    check_flags(token, folder);
+    if (are_used) check_flags(token, folder);
     SpecialToken special{text_of(token, folder), 0,
                          token.is_object() && token.value("normalized", !token.value("special", false))};
     if (special.text.empty()) continue;
     const SpecialToken* known = find_token(tokens, special.text);
     special.id = known ? known->id : pairs.find(special.text);
     if (special.id < 0) special.id = next_id(tokens, pairs);
-    if (special.id != listed_id)
+    if (are_used && special.id != listed_id)
       log::warning("{}: the added token '{}' has the id {} there, and gets {}, as in transformers", folder.string(),
                    special.text, listed_id, special.id);
     put(tokens, std::move(special));
@@ -138,10 +144,11 @@ std::int32_t next_id(const std::vector<SpecialToken>& tokens, const BytePairs& p
   return next;
 }
 
-SpecialTokens load_special_tokens(const fs::path& folder, const BytePairs& pairs) {
+SpecialTokens load_special_tokens(const fs::path& folder, const BytePairs& pairs, bool with_added) {
   const TokenizerFiles files = read_tokenizer_files(folder);
-  const auto added = number_added_tokens(read_added_tokens(files), pairs, folder);
-  SpecialTokens tokens{.all = added, .start = 0, .end = 0, .pad = 0};
+  const auto added = number_added_tokens(read_added_tokens(files), pairs, folder, with_added);
+  SpecialTokens tokens{.all = {}, .start = 0, .end = 0, .pad = 0};
+  if (with_added) tokens.all = added;
   // NOTE [Plain texts]: a token given as plain text is looked for in the raw caption, one given as an object as its
   // flag "normalized" says; of two roles with the same text the later one decides. So with SD 1's files "<|endoftext|>"
   // is found in lower case only, with SD 2's in any case, and SD 2's pad "!" takes every "!" of a caption. Where the

@@ -25,7 +25,8 @@ std::int32_t next_id(const std::vector<SpecialToken>& tokens, const BytePairs& p
 
 // Added tokens are those of tokenizer_config.json, if it lists them, else of added_tokens.json and tokenizer.json. For
 // the roles special_tokens_map.json goes before tokenizer_config.json, unless that lists the added tokens; what neither
-// names has CLIP's default.
-SpecialTokens load_special_tokens(const std::filesystem::path& folder, const BytePairs& pairs);
+// names has CLIP's default. Without `with_added` only what has a role is
+// in `all`.
+SpecialTokens load_special_tokens(const std::filesystem::path& folder, const BytePairs& pairs, bool with_added);
 
 }  // namespace millrace

@@ -108,6 +108,24 @@ TEST(Evaluate, TheFolderOfGenerateScoresAsItsPipeline) {
     EXPECT_NEAR(folder.at(0)[score].get<double>(), pipeline.at(0)[score].get<double>(), 1e-9) << score;
 }
 
+// Also by a sampler whose defaults are others than those of the file's class, in a file that leaves the keys out.
+TEST(Evaluate, ARunScoresAsItsExport) {
+  fs::copy(workshop() / "tiny", workshop() / "sparse", fs::copy_options::recursive);
+  const auto scheduler = workshop() / "sparse/scheduler/scheduler_config.json";
+  auto config = Json::parse(read(scheduler));
+  config.erase("timestep_spacing");
+  std::ofstream(scheduler) << config;
+  expect_success(train("scored", "'duration=2 steps' model.pipeline=" + at("sparse")));
+  expect_success(millrace + " export --run " + at("scored") + " --out " + at("scored-pipeline"));
+  const std::string sampling = " generate.steps=3 generate.sampler=euler threads=1";
+  expect_success(evaluate + "--run " + at("scored") + " --out " + at("of-run") + measures() + sampling);
+  expect_success(evaluate + "--pipeline " + at("scored-pipeline") + " --out " + at("of-export") + measures() +
+                 sampling);
+  const auto run = scores_in(at("of-run")), exported = scores_in(at("of-export"));
+  for (const auto* score : {"fid", "kid", "clip_score"})
+    EXPECT_NEAR(run.at(0)[score].get<double>(), exported.at(0)[score].get<double>(), 1e-9) << score;
+}
+
 TEST(Evaluate, RunsTellTheirValidationLoss) {
   expect_success(train("run", "'duration=4 steps' checkpoint.every='2 steps'" + validated()));
   const auto logged = lines(workshop() / "run/metrics.jsonl");

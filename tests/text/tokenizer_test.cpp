@@ -101,6 +101,11 @@ TEST_F(TokenizerFolders, OpenClipHasNoAddedTokens) {
   const auto tokenizer = ClipTokenizer::load(folder, open_clip);
   EXPECT_EQ(tokenizer.vocabulary_size(), 49408);
   EXPECT_EQ(tokenizer.encode("<cat-toy>"), ClipTokenizer::load(root_ / "sd1", open_clip).encode("<cat-toy>"));
+  const json stripping = {{"content", "<cat-toy>"}, {"lstrip", true}};
+  const auto unused =
+      make_folder("stripping", {{"tokenizer_config.json", {{"added_tokens_decoder", {{"49408", stripping}}}}}});
+  EXPECT_THROW(ClipTokenizer::load(unused), Error);
+  EXPECT_EQ(ClipTokenizer::load(unused, open_clip).encode("<cat-toy>"), tokenizer.encode("<cat-toy>"));
 }
 
 // Ids known from CLIP's own documentation and from diffusers #4153.

@@ -40,8 +40,8 @@ struct PipelineExport {
 nlohmann::json with_sample_size(nlohmann::json unet_config, std::int64_t side);
 
 // Writes the folder `out`, which must not exist or be empty (else Error(usage)); it appears only when it is complete.
-// Error(io) where a part is neither in the source nor replaced, and where a network that is copied has no weights that
-// are loaded by default.
+// Error(io) where a part is neither in the source nor replaced; a warning where a network that is copied has no weights
+// that are loaded by default.
 void write_pipeline(const std::filesystem::path& out, const PipelineExport& pipeline);
 // The same of one part alone, as `from_pretrained` of its class takes it.
 void write_component_folder(const std::filesystem::path& out, std::string_view name, const NewComponent& component);

@@ -45,7 +45,7 @@ void RunEvaluation::follow() {
     std::optional<CheckpointReader> checkpoint;
     if (!try_read(*path, watch, [&] { checkpoint = CheckpointReader::open(*path, world()); })) continue;
     make_networks(*checkpoint);
-    if (try_read(*path, watch, [&] { load_weights(*checkpoint); })) score_loaded(*checkpoint);
+    if (try_read(*path, watch, [&] { load_weights(*checkpoint); })) try_to_score(*checkpoint, watch);
   }
 }
 
@@ -81,6 +81,17 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
 
 void RunEvaluation::load_weights(const CheckpointReader& checkpoint) {
   on_all(world(), [&] { painter_->load_weights(checkpoint); });
+}
+
+// Weights may give pictures that are not finite, and later ones may not.
+void RunEvaluation::try_to_score(const CheckpointReader& checkpoint, CheckpointWatch& watch) {
+  try {
+    score_loaded(checkpoint);
+  } catch (const AgreedError& error) {
+    if (error.exit() != Exit::numerics) throw;
+    if (session_.is_root()) log::warning("{} is passed over: {}", checkpoint.path().string(), error.what());
+    watch.pass_over(checkpoint.path());
+  }
 }
 
 void RunEvaluation::score_loaded(const CheckpointReader& checkpoint) {

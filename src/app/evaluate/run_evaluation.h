@@ -29,6 +29,7 @@ class RunEvaluation {
   void make_networks(const CheckpointReader& checkpoint);
   void load_weights(const CheckpointReader& checkpoint);
   void score_loaded(const CheckpointReader& checkpoint);
+  void try_to_score(const CheckpointReader& checkpoint, CheckpointWatch& watch);
 
   const Session& session_;
   const EvaluateRoot& root_;
