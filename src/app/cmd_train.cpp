@@ -27,8 +27,8 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   check_gpus(session, plan.roles.trainers);
   plan_data(session, plan, report);
   plan.shuffle = plan_shuffle(session, config, plan.data, plan.encoding, plan.roles, plan.routing);
-  const auto identity =
-      run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path(), plan.encoders);
+  const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path(),
+                                     describe_encoders(world, plan));
   plan.start = plan_start(world, config, identity, plan.data.manifest, plan.roles.trainers);
   startup::done("checkpoint");
   return plan;

@@ -1,11 +1,10 @@
 #include "folder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 
+#include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
-#include "millrace/core/process_name.h"
 #include "millrace/core/text.h"
 #include "millrace/io/json.h"
 #include "url_lists.h"
@@ -106,24 +105,12 @@ void refuse_folder_of_lists(const DownloadConfig& config) {
   }
 }
 
-// Of processes on other machines nothing is known. A file that nobody has written to for a day has no writer.
-bool has_no_writer(const std::string& process, const fs::directory_entry& file) {
-  if (process_is_gone(process)) return true;
-  std::error_code error;
-  const auto written = file.last_write_time(error);
-  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
-}
-
-// What killed runs were writing; the names are those of AtomicFile.
+// What killed runs were writing.
 void remove_leftovers(const fs::path& out) {
-  constexpr std::string_view temporary = ".tmp-";
   std::vector<fs::path> left;
   std::error_code error;
-  for (fs::directory_iterator file(out, error), end; !error && file != end; file.increment(error)) {
-    const std::string extension = file->path().extension().string();
-    if (extension.starts_with(temporary) && has_no_writer(extension.substr(temporary.size()), *file))
-      left.push_back(file->path());
-  }
+  for (fs::directory_iterator file(out, error), end; !error && file != end; file.increment(error))
+    if (is_abandoned(*file)) left.push_back(file->path());
   for (const fs::path& path : left) fs::remove(path, error);
 }
 

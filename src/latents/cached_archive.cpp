@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "millrace/core/abandoned.h"
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/latents/latent_cache.h"

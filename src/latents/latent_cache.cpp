@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
 
+#include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/process_name.h"
@@ -206,21 +206,6 @@ fs::path latent_folder(const fs::path& cache, const std::string& archive) {
 
 fs::path latent_scratch(const fs::path& cache) {
   return cache / "tmp";
-}
-
-// A process of another machine may still be at work. A file that nobody has written to for a day has no writer: every
-// few dozen rows go to disk.
-static bool is_abandoned_by(const std::string& process, const fs::directory_entry& file) {
-  if (process_is_gone(process)) return true;
-  std::error_code error;
-  const auto written = file.last_write_time(error);
-  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
-}
-
-bool is_abandoned(const fs::directory_entry& file) {
-  const auto extension = file.path().extension().string();
-  constexpr std::string_view temporary = ".tmp-";
-  return extension.starts_with(temporary) && is_abandoned_by(extension.substr(temporary.size()), file);
 }
 
 void clear_latent_scratch(const fs::path& cache) {

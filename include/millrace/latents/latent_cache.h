@@ -69,10 +69,8 @@ fs::path latent_folder(const fs::path& cache, const std::string& archive);
 
 // Where latent files lie until they are complete.
 fs::path latent_scratch(const fs::path& cache);
-// True for a half-written NAME.tmp-PROCESS whose process is gone, or that nobody has written to for a day; never for
-// that of another job at work.
-bool is_abandoned(const fs::directory_entry& file);
-// Removes such files, which are of no use. Those beside an archive's latent files go when the archive is looked at.
+// Removes abandoned files there (core/abandoned.h), which are of no use. Those beside an archive's latent files go when
+// the archive is looked at.
 void clear_latent_scratch(const fs::path& cache);
 
 // {"kind": "cache", "complete", "archives", "rows", "accepted", "rejected", "files", "bytes", "fingerprint",

@@ -168,9 +168,11 @@ static torch::Dtype encoders_dtype(const Session& session, const TrainPlan& plan
 }
 
 // Null where there are no weights, which a run on encodings can do without.
-static nlohmann::json digest_if_there(const PipelineFolder& pipeline, const char* component, std::string_view stem) {
+static nlohmann::json digest_if_there(const TrainPlan& plan, const char* component, std::string_view stem) {
+  const nlohmann::json::json_pointer place(fmt::format("/model.pipeline/{}", component));
+  if (plan.encoding.fingerprint.contains(place)) return plan.encoding.fingerprint.at(place);  // read for the cache
   try {
-    return network_digest(pipeline, component, stem);
+    return network_digest(plan.pipeline, component, stem);
   } catch (const StorageError&) {
     throw;
   } catch (const Error&) {
@@ -178,8 +180,7 @@ static nlohmann::json digest_if_there(const PipelineFolder& pipeline, const char
   }
 }
 
-// What makes encodings and noise out of samples. Read by rank 0. Collective.
-static nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
+nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
   std::string text;
   on_root(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
@@ -190,9 +191,9 @@ static nlohmann::json describe_encoders(const Group& world, const TrainPlan& pla
       encoders["scheduler"][key] = noise.value(key, nlohmann::json());
     encoders["scheduler"]["trained_betas"] = noise.value("trained_betas", nlohmann::json()).dump();
     encoders["scheduler"]["rescale_betas_zero_snr"] = noise.value("rescale_betas_zero_snr", false);
-    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest_if_there(plan.pipeline, "vae", diffusers_stem);
+    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest_if_there(plan, "vae", diffusers_stem);
     if (plan.encoding.encodes || plan.encoding.shape.has_tokens())
-      encoders["text_encoder"]["weights"] = digest_if_there(plan.pipeline, "text_encoder", transformers_stem);
+      encoders["text_encoder"]["weights"] = digest_if_there(plan, "text_encoder", transformers_stem);
     text = encoders.dump();
   });
   return nlohmann::json::parse(world.broadcast(text));
@@ -222,7 +223,6 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
     check_shapes(UNet2DConditionConfig::from_json(plan.unet), plan.encoding, report);
     plan.routing = plan_routing(plan.roles, stripes);
   });
-  plan.encoders = describe_encoders(world, plan);
   plan.micro_batch = plan_micro_batch(session, plan);
   on_all(world, [&] { check_micro_batch(plan.routing, c.batch.global, plan.micro_batch); });
   plan.samples_per_stripe = c.batch.global / stripes;

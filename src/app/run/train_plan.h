@@ -34,7 +34,6 @@ struct TrainPlan {
   ShardPlan shards = {};  // of the trainers
   DataPlan data = {};
   EncodingPlan encoding = {};
-  nlohmann::json encoders = {};  // what a checkpoint's U-Net was trained to follow: see run_identity
   Routing routing = {};
   ShufflePlan shuffle = {};    // `train` alone measures rows for it
   int micro_batch = 0;         // images: batch.micro, or what `auto` stands for
@@ -58,6 +57,9 @@ void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
 void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
+
+// What makes encodings and noise out of samples, as run_identity takes it. Read by rank 0. Collective.
+nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan);
 
 // "4 archives, 8 stripes in 16 splits".
 std::string describe(const DataPlan& data);

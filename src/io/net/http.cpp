@@ -22,11 +22,10 @@ std::string encoded(const std::string& url) {
   return encoded;
 }
 
-// A file of the authorities' certificates. The place that is built into curl is that of the system it was built on;
-// others are where Debian, Red Hat, SUSE and Alpine have theirs. Empty when there is none.
+// A file of the authorities' certificates, where no SSL_CERT_FILE names one. The place that is built into curl is that
+// of the system it was built on; others are where Debian, Red Hat, SUSE and Alpine have theirs. Empty when there is
+// none.
 std::string find_certificates() {
-  const char* const named = std::getenv("SSL_CERT_FILE");
-  if (named && *named) return named;
   for (const char* path : {curl_version_info(CURLVERSION_NOW)->cainfo, "/etc/ssl/certs/ca-certificates.crt",
                            "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"})
     if (path && ::access(path, R_OK) == 0) return path;
@@ -48,7 +47,10 @@ CURL* open_get(const std::string& url, const std::string& user_agent, std::chron
   curl_easy_setopt(easy, CURLOPT_USERAGENT, user_agent.c_str());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, std::max(1L, static_cast<long>(connect_limit.count())));
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  if (const std::string file = find_certificates(); !file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
+  static const std::string found = find_certificates();  // a transfer need not look for them
+  const char* const named = std::getenv("SSL_CERT_FILE");
+  const std::string certificates = named && *named ? named : found;
+  if (!certificates.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, certificates.c_str());
 #if LIBCURL_VERSION_NUM >= 0x075700
   // The look-up of a name that takes too long is left to its thread. Else curl waits for it, and all transfers with it.
   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);

@@ -1,0 +1,15 @@
+#pragma once
+#include <filesystem>
+#include <string_view>
+
+// Half-written files whose writers are gone.
+namespace millrace {
+
+// True when the process of that name (process_name.h) is gone, or when nobody has written to its file for a day: a
+// process of another machine may still be at work, and writes more often.
+bool is_abandoned_by(std::string_view process, const std::filesystem::directory_entry& file);
+
+// Of an AtomicFile's NAME.tmp-PROCESS; never for that of another job at work.
+bool is_abandoned(const std::filesystem::directory_entry& file);
+
+}  // namespace millrace

@@ -1,0 +1,24 @@
+#include "millrace/core/abandoned.h"
+
+#include <chrono>
+
+#include "millrace/core/process_name.h"
+
+namespace millrace {
+
+namespace fs = std::filesystem;
+
+bool is_abandoned_by(std::string_view process, const fs::directory_entry& file) {
+  if (process_is_gone(process)) return true;
+  std::error_code error;
+  const auto written = file.last_write_time(error);
+  return !error && fs::file_time_type::clock::now() - written > std::chrono::hours(24);
+}
+
+bool is_abandoned(const fs::directory_entry& file) {
+  const auto extension = file.path().extension().string();
+  constexpr std::string_view temporary = ".tmp-";
+  return extension.starts_with(temporary) && is_abandoned_by(extension.substr(temporary.size()), file);
+}
+
+}  // namespace millrace
