@@ -55,7 +55,7 @@ bool CacheWriter::is_new(std::uint32_t archive, std::uint64_t row) {
 }
 
 void CacheWriter::reject(std::uint32_t archive, std::uint64_t row, RejectReason reason) {
-  writer_of(archive).reject(row, reason);
+  if (is_new(archive, row)) writer_of(archive).reject(row, reason);
 }
 
 LatentFileWriter& CacheWriter::writer_of(std::uint32_t archive) {

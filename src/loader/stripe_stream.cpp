@@ -276,12 +276,12 @@ struct StripeStream::Impl {
     if (stripe.dispatched) --stripe.dispatched;
     const auto& [at, split, epoch_ended, row] = pending->stripe_row;
     for (const RowRun& run : pending->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
-    if (at.epoch == 0) stripe.delta.append(pending->skipped);
+    stripe.delta.append(pending->skipped);
     if (epoch_ended || std::holds_alternative<std::exception_ptr>(pending->outcome)) return pending;
     const auto* const rejected = std::get_if<Rejected>(&pending->outcome);
     const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
     stripe.empty_guard.count(reason, 1);
-    if (at.epoch == 0) stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
+    stripe.delta.add(split, at.row, reason, rejected && rejected->cached);
     return pending;
   }
 
