@@ -39,7 +39,7 @@ struct ProbeConfig {
   void describe(config::Section& section) {
     section.section("run", run, "where it runs");
     section.section("model", model, "arithmetic")
-        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels"});
+        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
     section.section("data", data, "for --component transform");
     section.section("transform", transform, "for --component transform");
     describe_threads(section, threads);

@@ -42,13 +42,6 @@ std::vector<std::int64_t> rows_of(std::int64_t rows, std::vector<std::int64_t> s
   return shape;
 }
 
-torch::Tensor normals(std::span<const RngKey> keys, Purpose purpose, const std::vector<std::int64_t>& shape,
-                      torch::Device device) {
-  const auto sizes = rows_of(std::ssize(keys), shape);
-  if (device.is_cpu()) return normals_on_cpu(keys, purpose, sizes);
-  return kernels::unit_normals(pinned_words(keys, purpose).to(device, /*non_blocking=*/true), sizes);
-}
-
 // What the host knows about each sample of a micro-batch, as views into one piece of memory: it reaches a GPU by one
 // copy that waits for nothing.
 class SampleNumbers {
@@ -186,6 +179,13 @@ std::vector<std::string> list_objective_problems(const SchedulerConfig& folder, 
   return problems;
 }
 
+torch::Tensor unit_normals(std::span<const RngKey> keys, Purpose purpose, const std::vector<std::int64_t>& shape,
+                           torch::Device device) {
+  const auto sizes = rows_of(std::ssize(keys), shape);
+  if (device.is_cpu()) return normals_on_cpu(keys, purpose, sizes);
+  return kernels::unit_normals(pinned_words(keys, purpose).to(device, /*non_blocking=*/true), sizes);
+}
+
 Posterior::Posterior(const torch::Tensor& moments) {
   const std::vector<torch::Tensor> halves = moments.chunk(2, 1);
   mean = halves[0];
@@ -194,7 +194,7 @@ Posterior::Posterior(const torch::Tensor& moments) {
 
 torch::Tensor Posterior::sample(std::span<const RngKey> keys) const {
   ensure(mean.size(0) == std::ssize(keys), "one key per sample");
-  return sample(normals(keys, Purpose::posterior, mean.sizes().slice(1).vec(), mean.device()));
+  return sample(unit_normals(keys, Purpose::posterior, mean.sizes().slice(1).vec(), mean.device()));
 }
 
 torch::Tensor Posterior::sample(const torch::Tensor& unit_normals) const {

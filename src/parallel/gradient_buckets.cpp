@@ -1,5 +1,7 @@
 #include "gradient_buckets.h"
 
+#include <algorithm>
+
 #include "millrace/core/error.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
@@ -79,6 +81,18 @@ void GradientBuckets::take(int parameter, const torch::Tensor& gradient) {
   }
   ++place.arrived;
   for (const int ready : order_.arrived(place.bucket)) reduce(ready);
+}
+
+void GradientBuckets::repeat() {
+  ensure(!groups_.plan.splits_parameters(), "where parameters are split, no pass runs by itself");
+  for (auto place = places_.rbegin(); place != places_.rend(); ++place) {
+    ++place->arrived;
+    for (const int ready : order_.arrived(place->bucket)) reduce(ready);
+  }
+}
+
+bool GradientBuckets::is_level() const {
+  return std::ranges::all_of(places_, [&](const Place& place) { return place.arrived == places_[0].arrived; });
 }
 
 // Whether a gradient that so many came before is not added: a bucket that stays still holds the last step's, and one

@@ -27,6 +27,10 @@ class GradientBuckets {
   void begin(int backwards);
   // Of the layout's parameter of this index.
   void take(int parameter, const torch::Tensor& gradient);
+  // A pass has added a gradient of every parameter to the sums by itself, as one that `take` was called in before.
+  void repeat();
+  // Whether every parameter has had as many gradients as every other.
+  bool is_level() const;
   void finish(double factor);
 
   const torch::Tensor& shard(int bucket) const { return shards_[bucket]; }

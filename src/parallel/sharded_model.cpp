@@ -176,6 +176,14 @@ void ShardedModel::begin_gradients(int backwards) {
   gradients_->begin(backwards);
 }
 
+void ShardedModel::repeat_gradients() {
+  gradients_->repeat();
+}
+
+bool ShardedModel::has_all_gradients() const {
+  return gradients_->is_level();
+}
+
 void ShardedModel::finish_gradients(double factor) {
   const torch::NoGradGuard no_grad;
   gradients_->finish(factor);

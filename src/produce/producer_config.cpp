@@ -24,6 +24,13 @@ void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_
       "comparisons");
 }
 
+void describe_cuda_graphs(config::Section& section, bool& cuda_graphs) {
+  section.key(
+      "cuda_graphs", cuda_graphs,
+      "forward and backward of a micro-batch as one CUDA graph, which a host starts at once: for small batches on one "
+      "GPU, and among several trainers for the micro-batches between a step's first and last; the same numbers");
+}
+
 void RunConfig::describe(config::Section& section) {
   section.key("dir", dir, "folder of the run: checkpoints, metrics, logs");
   section.key("seed", seed, "of everything random");
@@ -51,6 +58,7 @@ void ModelConfig::describe(config::Section& section) {
   describe_dtype(section, dtype);
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
+  describe_cuda_graphs(section, cuda_graphs);
 }
 
 void ProducerConfig::describe(config::Section& section) {

@@ -39,13 +39,23 @@ bool AutoencoderTask::next_batch(double) {
   return true;
 }
 
-torch::Tensor AutoencoderTask::loss(std::int64_t begin, std::int64_t end) {
+// (B, 3, H, W) in [-1, 1] and unit normals (B, latent_channels, h, w).
+std::vector<torch::Tensor> AutoencoderTask::inputs(std::int64_t begin, std::int64_t end) {
   const std::span samples(local_batch_.data() + begin, static_cast<std::size_t>(end - begin));
-  const auto image = normalize_images(upload(stack_images(samples), options_.device));  // (B, 3, H, W)
-  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);      // (B, 8, h, w)
+  const auto image = normalize_images(upload(stack_images(samples), options_.device));
+  const auto& config = vae_->config();
+  const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, end - begin));
+  const std::vector<std::int64_t> latent = {config.latent_channels, image.size(2) / config.factor(),
+                                            image.size(3) / config.factor()};
+  return {image, unit_normals(keys, Purpose::posterior, latent, options_.device)};
+}
+
+torch::Tensor AutoencoderTask::loss(const std::vector<torch::Tensor>& inputs) {
+  const auto& image = inputs[0];
+  const auto moments = vae_->encode(image.to(options_.dtype)).to(torch::kFloat32);  // (B, 8, h, w)
   const Posterior posterior(moments);
   const auto& [mean, logvar] = posterior;
-  const auto latent = posterior.sample(rng_keys(options_.seed, std::span(refs_).subspan(begin, end - begin)));
+  const auto latent = posterior.sample(inputs[1]);
   const auto reconstruction = vae_->decode(latent.to(options_.dtype)).to(torch::kFloat32);
   const auto error = reconstruction - image;
   auto per_sample = [](const torch::Tensor& t) { return t.flatten(1).mean(1); };

@@ -48,33 +48,32 @@ std::optional<Overdue> DiffusionTask::overdue(double seconds) const {
 }
 
 // Unless they are on their way.
-void DiffusionTask::send_inputs(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end) {
-  if (std::tie(inputs_.step, inputs_.begin, inputs_.end) == std::tie(step, begin, end)) return;
-  inputs_ = {step, begin, end, Upload(batch.moments.slice(0, begin, end), options_.device), {}};
-  if (!options_.text_encoder) inputs_.text = Upload(batch.text.slice(0, begin, end), options_.device);
+void DiffusionTask::send(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end) {
+  if (std::tie(sent_.step, sent_.begin, sent_.end) == std::tie(step, begin, end)) return;
+  sent_ = {step, begin, end, Upload(batch.moments.slice(0, begin, end), options_.device), {}};
+  if (!options_.text_encoder) sent_.text = Upload(batch.text.slice(0, begin, end), options_.device);
 }
 
-// NOTE [Looking ahead] While a GPU computes what the loss of [begin, end) has started, the next inputs set out. After
-// the last micro-batch these are the first ones of the next local batch, if that has arrived; nobody waits for it.
-// Before next_batch has handed it out it is no part of the run: refs, and with them checkpoints, do not know it, and
-// what is thrown instead of it is thrown there.
-void DiffusionTask::look_ahead(std::int64_t begin, std::int64_t end) {
+// NOTE [Looking ahead] While a GPU computes the loss of the last inputs, the next ones set out. After the last
+// micro-batch these are the first ones of the next local batch, if that has arrived; nobody waits for it. Before
+// next_batch has handed it out it is no part of the run: refs, and with them checkpoints, do not know it, and what is
+// thrown instead of it is thrown there.
+void DiffusionTask::look_ahead() {
   const auto samples = std::ssize(local_batch_.refs);
-  if (begin == 0) micro_batch_ = end;
-  if (end < samples) return send_inputs(local_batch_, step_, end, std::min(end + micro_batch_, samples));
+  if (end_ < samples) return send(local_batch_, step_, end_, std::min(end_ + micro_batch_, samples));
   try {
     if (!early_batch_ && !early_failure_) early_batch_ = source_.next(/*seconds=*/0);
   } catch (...) {
     early_failure_ = std::current_exception();
   }
-  if (early_batch_) send_inputs(*early_batch_, step_ + 1, 0, std::min(micro_batch_, std::ssize(early_batch_->refs)));
+  if (early_batch_) send(*early_batch_, step_ + 1, 0, std::min(micro_batch_, std::ssize(early_batch_->refs)));
 }
 
 // Embeddings are made only now, so that their time does not count as waiting for samples. A caption whose embeddings
 // are not finite makes the loss of the step so, which the guard sees.
-torch::Tensor DiffusionTask::take_text(Inputs& inputs) {
-  if (!options_.text_encoder) return inputs.text.take();
-  return options_.text_encoder->encode(local_batch_.text.slice(0, inputs.begin, inputs.end));
+torch::Tensor DiffusionTask::take_text(Sent& sent) {
+  if (!options_.text_encoder) return sent.text.take();
+  return options_.text_encoder->encode(local_batch_.text.slice(0, sent.begin, sent.end));
 }
 
 std::vector<std::int64_t> DiffusionTask::draw_timesteps() const {
@@ -92,16 +91,16 @@ void DiffusionTask::seed_dropout(std::int64_t begin) const {
   torch::manual_seed(options_.seed ^ hash64(fmt::format("dropout in step {} from place {}", step_, first)));
 }
 
-torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
+std::vector<torch::Tensor> DiffusionTask::inputs(std::int64_t begin, std::int64_t end) {
+  if (begin == 0) micro_batch_ = end;
+  end_ = end;
   const auto keys = rng_keys(options_.seed, std::span(local_batch_.refs).subspan(begin, end - begin));
   const auto timesteps = std::span(timesteps_).subspan(begin, end - begin);
-  send_inputs(local_batch_, step_, begin, end);
-  auto inputs = std::exchange(inputs_, {});
-  const auto text = take_text(inputs);
-  const auto input = make_step_input(inputs.moments.take(), text, options_.null_text, keys, timesteps,
+  send(local_batch_, step_, begin, end);
+  auto sent = std::exchange(sent_, {});
+  const auto text = take_text(sent);
+  const auto input = make_step_input(sent.moments.take(), text, options_.null_text, keys, timesteps,
                                      options_.latent_scale, schedule_, options_.objective, options_.device);
-  seed_dropout(begin);
-  const auto prediction = predict(unet_, input, options_.dtype);
   record_.keep("latents", input.latents);
   record_.keep("text", input.text);
   record_.keep("noise", input.noise);
@@ -109,10 +108,15 @@ torch::Tensor DiffusionTask::loss(std::int64_t begin, std::int64_t end) {
   record_.keep("timesteps", input.timesteps);
   record_.keep("target", input.target);
   record_.keep("weight", input.weight);
+  seed_dropout(begin);
+  return pass_inputs(input, options_.dtype);
+}
+
+torch::Tensor DiffusionTask::loss(const std::vector<torch::Tensor>& inputs) {
+  const auto input = step_input(inputs);
+  const auto prediction = predict(unet_, input, options_.dtype);
   record_.keep("prediction", prediction);
-  const auto loss = diffusion_loss(prediction, input).sum() / options_.global_batch;
-  look_ahead(begin, end);
-  return loss;
+  return diffusion_loss(prediction, input).sum() / options_.global_batch;
 }
 
 std::map<int, ProducerReport> DiffusionTask::producer_reports() {

@@ -19,6 +19,7 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/fused.h"
+#include "millrace/train/passes.h"
 #include "millrace/train/record.h"
 #include "pace.h"
 #include "pictures.h"
@@ -59,7 +60,8 @@ class Loop {
         data_(context_, std::exchange(state_.ledger, {})),
         account_(context_),
         saves_(context_, state_, data_, progress_.get()),
-        pictures_(context_, progress_.get()) {}
+        pictures_(context_, progress_.get()),
+        passes_(context_.model, context_.cuda_graphs) {}
 
   LoopResult run() try {
     set_wait_limit(context_, phase::slow_factor);  // until the first step is done
@@ -194,25 +196,37 @@ class Loop {
     return static_cast<int>(context_.trainers.largest(own_turns));
   }
 
+  // Among several trainers weights arrive during a step's first pass, and gradients leave during its last.
+  Passes::Kind kind_of_pass(int turn, int turns) const {
+    const bool is_first = turn == 0, is_last = turn + 1 == turns;
+    if (context_.model.plan().splits_parameters()) return Passes::Kind::by_kernels;
+    if (context_.trainers.size() > 1 && (is_first || is_last)) return Passes::Kind::by_kernels;
+    return is_first ? Passes::Kind::first : Passes::Kind::later;
+  }
+
   // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
   // batch.
   StepTotals forward_backward(bool is_recorded) {
     const std::int64_t local_batch = std::ssize(context_.task.refs()), micro = context_.config.batch.micro;
     const auto own_turns = static_cast<int>((local_batch + micro - 1) / micro);
     const auto turns = turns_of_all(own_turns);
-    const auto loss_of_turn = [&](std::int64_t turn) {
-      return context_.task.loss(turn * micro, std::min((turn + 1) * micro, local_batch));
+    const auto inputs_of_turn = [&](std::int64_t turn) {
+      return context_.task.inputs(turn * micro, std::min((turn + 1) * micro, local_batch));
     };
+    const auto loss_of = [&](const Passes::Tensors& inputs) { return context_.task.loss(inputs); };
+    const auto look_ahead = [&] { context_.task.look_ahead(); };
     context_.model.begin_gradients(turns);
     torch::Tensor loss;
     for (int turn = 0; turn < own_turns; ++turn) {
-      auto part = loss_of_turn(turn);
-      part.backward();
-      loss = loss.defined() ? loss + part.detach() : part.detach();
+      const auto kind = is_recorded ? Passes::Kind::by_kernels : kind_of_pass(turn, turns);
+      const auto part = passes_.run(kind, inputs_of_turn(turn), loss_of, look_ahead);
+      loss = loss.defined() ? loss + part : part;
       ++phase::moves;
     }
     if (is_recorded) record_ = context_.task.take_record();  // before the extra turns, which do not belong in it
-    for (int turn = own_turns; turn < turns; ++turn) (0 * loss_of_turn(own_turns - 1)).backward();
+    const auto no_loss_of = [&](const Passes::Tensors& inputs) { return 0 * loss_of(inputs); };
+    for (int turn = own_turns; turn < turns; ++turn)
+      passes_.run(Passes::Kind::by_kernels, inputs_of_turn(own_turns - 1), no_loss_of, look_ahead);
     context_.model.finish_gradients(1.0);
     // In this order: the first one waits for all that the step has started, the second for a copy.
     StepTotals totals;
@@ -400,6 +414,7 @@ class Loop {
   BalanceWatch balance_{crew()};
   Saves saves_;
   Pictures pictures_;
+  Passes passes_;
 };
 
 }  // namespace

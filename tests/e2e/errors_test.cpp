@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Mistake{"wrong_combination", "batch.micro=3", 2, "not a multiple of batch.micro"},
                                      Mistake{"wrong_unit", "'guard.hang_timeout=3 steps'", 2, "guard.hang_timeout"},
                                      Mistake{"no_gpu", "run.device=cuda", 2, "run.device=cuda"},
+                                     Mistake{"graphs_of_a_cpu", "model.cuda_graphs=true", 2, "model.cuda_graphs=true"},
                                      Mistake{"pipeline_missing", "model.pipeline=@/nowhere", 74, "nowhere"},
                                      Mistake{"unet_config_missing", "model.unet.config=@/unet.json", 74, "unet.json"},
                                      Mistake{"bad_roles", "roles.producers=9", 2, "roles.producers"},

@@ -1,6 +1,7 @@
 // Small gradients that are added together, as on GPUs: the bits of those that are added one by one.
 #include <torch/utils.h>
 
+#include "millrace/core/error.h"
 #include "millrace/nn/fused.h"
 #include "sharded_training.h"
 
@@ -63,6 +64,52 @@ TEST(GradientBuckets, SmallGradientsTogetherGiveTheSameBits) {
                 << to_string(strategy) << ", buckets of " << bucket_mb << " MB, " << dtype << ", bucket " << b
                 << (leaves_out ? ", without the first layer in some passes" : "");
         }
+}
+
+// As behind a CUDA graph, whose gradients are in the sums already.
+TEST(GradientBuckets, ARepeatedPassIsCountedAndAddsNothing) {
+  for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op})
+    for (const double bucket_mb : {0.001, 64.0}) {
+      const ParallelConfig parallel{.strategy = strategy, .bucket_mb = bucket_mb};
+      const auto plan = plan_shards(parallel, test_world().hosts());
+      const auto gradients_of_step = [&](bool with_repeats) {
+        auto net = make_net(5);
+        ShardedModel model(*net, parameter_names(*net), plan, parallel, test_world().group());
+        model.begin_gradients(with_repeats ? 5 : 2);
+        const auto repeat = [&] {
+          if (with_repeats) model.repeat_gradients();
+        };
+        loss_of(net, batch_of_step(1), 4 * test_world().rank(), 16).backward();
+        EXPECT_TRUE(model.has_all_gradients());
+        repeat();
+        repeat();
+        loss_of(net, batch_of_step(2), 0, 16 - test_world().rank()).backward();
+        repeat();
+        EXPECT_TRUE(model.has_all_gradients());
+        if (with_repeats) {
+          EXPECT_THROW(model.repeat_gradients(), Error) << "one too many";
+        }
+        model.finish_gradients(1.0);
+        std::vector<torch::Tensor> gradients;
+        for (int b = 0; b < model.buckets(); ++b) gradients.push_back(model.gradient_shard(b).clone());
+        return gradients;
+      };
+      const auto expected = gradients_of_step(false), actual = gradients_of_step(true);
+      for (std::size_t b = 0; b < expected.size(); ++b)
+        EXPECT_TRUE(torch::equal(actual[b], expected[b])) << to_string(strategy) << ", bucket " << b;
+    }
+}
+
+TEST(GradientBuckets, APassThatLeavesParametersOutIsTold) {
+  const auto net = std::make_shared<Uneven>();
+  ShardedModel model(*net, parameter_names(*net), plan_shards({}, test_world().hosts()), {}, test_world().group());
+  model.begin_gradients(2);
+  EXPECT_TRUE(model.has_all_gradients());
+  for (const bool whole : {true, false}) {
+    net->forward(torch::ones({4, 5}), whole).sum().backward();
+    EXPECT_EQ(model.has_all_gradients(), whole);
+  }
+  model.finish_gradients(1.0);
 }
 
 }  // namespace

@@ -64,6 +64,13 @@ struct Fixture {
   const EncodedBatch batch = join(make_batch(2, 0, 3), make_batch(5, 0, 3));
 };
 
+// As the loop asks for it.
+torch::Tensor loss_of_part(DiffusionTask& task, std::int64_t begin, std::int64_t end) {
+  const auto loss = task.loss(task.inputs(begin, end));
+  task.look_ahead();
+  return loss;
+}
+
 std::vector<torch::Tensor> gradients(UNet2DConditionModel& unet) {
   std::vector<torch::Tensor> all;
   for (auto& parameter : unet->parameters()) {
@@ -97,7 +104,7 @@ TEST_P(DiffusionTaskOnDevice, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
   for (const int micro : {1, 2, 4, 6}) {
     double sum = 0;
     for (int begin = 0; begin < share_size; begin += micro) {
-      const auto loss = fixture.task->loss(begin, std::min(begin + micro, share_size));
+      const auto loss = loss_of_part(*fixture.task, begin, std::min(begin + micro, share_size));
       loss.backward();
       sum += loss.item<double>();
     }
@@ -113,7 +120,8 @@ TEST_P(DiffusionTaskOnDevice, MicroBatchesAddUpToTheShareOfTheGlobalMean) {
 TEST(DiffusionTask, StratifiedTimestepsKnowTheStepAndThePlaceInTheGlobalBatch) {
   Fixture fixture({.timesteps = ObjectiveConfig::Timesteps::stratified});
   fixture.task->start_record();
-  for (int begin = 0; begin < share_size; begin += 4) fixture.task->loss(begin, std::min(begin + 4, share_size));
+  for (int begin = 0; begin < share_size; begin += 4)
+    loss_of_part(*fixture.task, begin, std::min(begin + 4, share_size));
   std::vector<RngKey> keys;
   for (const auto& ref : fixture.batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
   const auto expected = stratified_timesteps(keys, seed, {steps_before + 1, whole_batch, first_place}, 1000);
@@ -124,7 +132,7 @@ TEST(DiffusionTask, StratifiedTimestepsKnowTheStepAndThePlaceInTheGlobalBatch) {
 std::vector<bool> dropped(double batch) {
   Fixture fixture({.caption_dropout = batch});
   fixture.task->start_record();
-  for (int begin = 0; begin < share_size; begin += 2) fixture.task->loss(begin, begin + 2);
+  for (int begin = 0; begin < share_size; begin += 2) loss_of_part(*fixture.task, begin, begin + 2);
   const auto text = fixture.task->take_record().at("text");
   std::vector<bool> result;
   for (int i = 0; i < share_size; ++i) {
@@ -150,10 +158,11 @@ TEST(DiffusionTask, CaptionsAreDroppedByTheKeysOfTheirSamples) {
 // On the host; tests/diffusion/objective_test.cpp tells what a GPU computes to the bit.
 TEST_P(DiffusionTaskOnDevice, ARecordHoldsWhatTheStepWasMadeOf) {
   Fixture fixture({.caption_dropout = 0.5, .snr_gamma = 0.5, .noise_offset = 0.1}, device());
-  fixture.task->loss(0, share_size);
+  loss_of_part(*fixture.task, 0, share_size);
   EXPECT_TRUE(fixture.task->take_record().empty()) << "nobody asked for a record";
   fixture.task->start_record();
-  for (int begin = 0; begin < share_size; begin += 4) fixture.task->loss(begin, std::min(begin + 4, share_size));
+  for (int begin = 0; begin < share_size; begin += 4)
+    loss_of_part(*fixture.task, begin, std::min(begin + 4, share_size));
   const auto record = fixture.task->take_record();
   EXPECT_TRUE(fixture.task->take_record().empty());
 
@@ -194,7 +203,7 @@ double loss_of(const torch::Tensor& text, std::optional<TextEncoder> text_encode
   DiffusionTask task(unet, NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
                      BatchReceiver(receiver, {{2, 0}}, 3), receiver, options);
   EXPECT_TRUE(task.next_batch(1));
-  const auto loss = task.loss(0, 3);
+  const auto loss = loss_of_part(task, 0, 3);
   loss.backward();
   return loss.item<double>();
 }
@@ -230,7 +239,7 @@ std::vector<std::string> ids(const DiffusionTask& task) {
 double loss_of_step(Fixture& fixture, int micro) {
   double sum = 0;
   for (int begin = 0; begin < share_size; begin += micro)
-    sum += fixture.task->loss(begin, std::min(begin + micro, share_size)).item<double>();
+    sum += loss_of_part(*fixture.task, begin, std::min(begin + micro, share_size)).item<double>();
   return sum;
 }
 

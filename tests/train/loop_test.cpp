@@ -81,14 +81,18 @@ class Regression final : public Task {
   void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
 
-  torch::Tensor loss(std::int64_t begin, std::int64_t end) override {
+  std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override {
     const auto first = static_cast<std::int64_t>(refs_.size()) * test_world().rank();
+    end_ = first + end;
+    return {inputs_.slice(0, first + begin, end_), targets_.slice(0, first + begin, end_)};
+  }
+  torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override {
     if (test_world().rank() == script_.slow_rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const auto output = net_->out(inputs_.slice(0, first + begin, first + end));
-    auto loss = (output - targets_.slice(0, first + begin, first + end)).square().sum() / global_batch;
+    const auto output = net_->out(inputs[0]);
+    auto loss = (output - inputs[1]).square().sum() / global_batch;
     if (script_.spikes.contains(step_)) loss = 100 * loss;
     if (step_ == script_.damaged_at && test_world().rank() == 1) net_->out->bias.data()[0] += 1;
-    if (first + end < global_batch) return loss;
+    if (end_ < global_batch) return loss;
     if (script_.broken.contains(step_)) loss = loss * NAN;
     if (script_.broken_grads.contains(step_)) loss = loss + (0 * output.sum()).sqrt();
     return loss;
@@ -106,6 +110,7 @@ class Regression final : public Task {
   Script script_;
   int step_;
   torch::Tensor inputs_, targets_;
+  std::int64_t end_ = 0;  // of the last inputs, in the global batch
   std::vector<SampleRef> refs_;
 };
 

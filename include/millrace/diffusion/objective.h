@@ -36,6 +36,10 @@ SchedulerConfig trained_scheduler(const SchedulerConfig& folder, const Objective
 // What somebody who trains by this objective on that folder should know.
 std::vector<std::string> list_objective_problems(const SchedulerConfig& folder, const ObjectiveConfig& objective);
 
+// Unit normals on the device, `shape` of each row and keyed by keys[row]: the same bits on the CPU and on a GPU.
+torch::Tensor unit_normals(std::span<const RngKey> keys, Purpose purpose, const std::vector<std::int64_t>& shape,
+                           torch::Device device);
+
 // The normal distribution of latents that the VAE gives for each image.
 struct Posterior {
   torch::Tensor mean, log_variance;  // (B, C, h, w)

@@ -61,6 +61,10 @@ class ShardedModel final : private nn::ParameterSource {
   // plan splits parameters each pass is collective, forward too: all trainers take equally many. Error(bug) for a
   // gradient too many or too late, and for a parameter that was moved.
   void begin_gradients(int backwards);
+  // In place of a backward pass: a CUDA graph of one has run (nn/pass_graph.h). Not where the plan splits parameters.
+  void repeat_gradients();
+  // Whether each pass so far has given every parameter a gradient, as one that is to be repeated must.
+  bool has_all_gradients() const;
   // After the last pass: gradient shards := sums over all trainers, times `factor`; 0 where no gradient came.
   // Collective.
   void finish_gradients(double factor);

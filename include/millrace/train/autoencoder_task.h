@@ -33,7 +33,8 @@ class AutoencoderTask : public Task {
   std::optional<Overdue> overdue(double) const override { return {}; }
   void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
-  torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
+  std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
+  torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
   void start_record() override { record_.start(); }
   std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override { return {}; }

@@ -36,7 +36,9 @@ class DiffusionTask : public Task {
   std::optional<Overdue> overdue(double seconds) const override;
   void stop_producers() override { receiver_.request_stop(); }
   const std::vector<SampleRef>& refs() const override { return local_batch_.refs; }
-  torch::Tensor loss(std::int64_t begin, std::int64_t end) override;
+  std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
+  torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
+  void look_ahead() override;
   void start_record() override { record_.start(); }
   std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override;
@@ -46,14 +48,13 @@ class DiffusionTask : public Task {
 
  private:
   // What the device gets of samples [begin, end) of a step's local batch, on its way.
-  struct Inputs {
+  struct Sent {
     std::int64_t step = 0, begin = 0, end = 0;
     Upload moments;
     Upload text;  // unless it has to be encoded first
   };
-  void send_inputs(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end);
-  void look_ahead(std::int64_t begin, std::int64_t end);
-  torch::Tensor take_text(Inputs& inputs);
+  void send(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end);
+  torch::Tensor take_text(Sent& sent);
   std::vector<std::int64_t> draw_timesteps() const;
   void check_tokens() const;
   void seed_dropout(std::int64_t begin) const;
@@ -66,8 +67,9 @@ class DiffusionTask : public Task {
   EncodedBatch local_batch_;
   std::optional<EncodedBatch> early_batch_;  // the next one, where it has arrived during a step
   std::exception_ptr early_failure_;         // which came in its place
-  Inputs inputs_;                            // sent last
-  std::int64_t micro_batch_ = 0;             // samples that the first loss of a step is asked for
+  Sent sent_;                                // last
+  std::int64_t micro_batch_ = 0;             // samples that the first inputs of a step are asked for
+  std::int64_t end_ = 0;                     // of the last inputs
   std::int64_t step_;                        // that the local batch belongs to
   std::vector<std::int64_t> timesteps_;      // of its samples
   RecordPieces record_;

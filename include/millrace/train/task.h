@@ -32,9 +32,13 @@ class Task {
   virtual void stop_producers() = 0;
   // The samples of the present local batch, in its order.
   virtual const std::vector<SampleRef>& refs() const = 0;
-  // Sum of the losses of samples [begin, end) of the local batch over the size of the global batch: all parts of all
-  // trainers add up to the mean. A scalar with its graph.
-  virtual torch::Tensor loss(std::int64_t begin, std::int64_t end) = 0;
+  // What the loss of samples [begin, end) of the local batch depends on, besides weights: tensors on the device.
+  virtual std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) = 0;
+  // Sum of these samples' losses over the size of the global batch: all parts of all trainers add up to the mean. A
+  // scalar with its graph.
+  virtual torch::Tensor loss(const std::vector<torch::Tensor>& inputs) = 0;
+  // A device computes the loss of the last inputs: time to send it the next ones.
+  virtual void look_ahead() {}
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
   // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32

@@ -30,6 +30,7 @@ struct BenchConfig {
     std::string dtype = "auto";
     bool gradient_checkpointing = false;
     config::Auto<bool> channels_last{}, fused_kernels{};
+    bool cuda_graphs = false;
     void describe(config::Section& section);
   } model;
   DataConfig data;

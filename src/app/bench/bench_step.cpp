@@ -14,6 +14,7 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_model.h"
 #include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/passes.h"
 #include "millrace/train/predict.h"
 
 namespace millrace {
@@ -59,19 +60,26 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto send_inputs = [&] { return Inputs{{moments, device}, {text, device}}; };
   Inputs inputs = send_inputs();
 
+  Passes passes(model, c.model.cuda_graphs);
+  const auto loss_of = [&](const Passes::Tensors& tensors) {
+    const auto step = step_input(tensors);
+    return diffusion_loss(predict(unet, step, dtype), step).mean();
+  };
+
   // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's: it is there
-  // when the step begins, and the next one sets out when forward has been started.
+  // when the step begins, and the next one sets out when forward has been started. A CUDA graph has one stage, forward.
   const auto run_step = [&](const std::function<void(double StageSeconds::*stage)>& ended) {
     for (auto& key : keys) ++key.epoch;
     const auto step =
         make_step_input(inputs.moments.take(), inputs.text.take(), null_text, keys,
                         uniform_timesteps(keys, schedule.size()), vae.latent_scale(), schedule, c.objective, device);
+    const auto tensors = pass_inputs(step, dtype);
     model.begin_gradients(1);
     ended(&StageSeconds::input);
-    const auto loss = diffusion_loss(predict(unet, step, dtype), step).mean();
-    inputs = send_inputs();
-    ended(&StageSeconds::forward);
-    loss.backward();
+    passes.run(group.size() > 1 ? Passes::Kind::by_kernels : Passes::Kind::first, tensors, loss_of, [&] {
+      inputs = send_inputs();
+      ended(&StageSeconds::forward);
+    });
     ended(&StageSeconds::backward);
     model.finish_gradients(1.0 / group.size());
     optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));

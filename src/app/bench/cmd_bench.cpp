@@ -26,6 +26,7 @@ void BenchConfig::Model::describe(config::Section& section) {
   section.key("gradient_checkpointing", gradient_checkpointing, "compute activations twice instead of keeping them");
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
+  describe_cuda_graphs(section, cuda_graphs);
   section.ignore({"unet"});
 }
 

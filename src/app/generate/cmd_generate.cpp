@@ -37,7 +37,7 @@ struct GenerateRoot {
   void describe(config::Section& section) {
     section.section("run", run, "where it runs").ignore({"dir", "seed", "deterministic"});
     section.section("model", model, "arithmetic")
-        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels"});
+        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how images are made");
     describe_hang_guard(section, guard);

@@ -89,10 +89,23 @@ void plan_model(TrainPlan& plan) {
   if (!plan.pictures.empty()) plan.sampling = plan_sampling(plan.scheduler, c.samples);
 }
 
+// `gpu_of_rank`: empty where there is none.
+static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::string>& gpu_of_rank) {
+  if (!plan.config.model.cuda_graphs) return;
+  constexpr auto hint = "model.cuda_graphs=false";
+  for (const int trainer : plan.roles.trainers)
+    if (gpu_of_rank[static_cast<std::size_t>(trainer)].empty())
+      throw Error(Exit::usage,
+                  fmt::format("model.cuda_graphs=true, and the trainer on rank {} computes on a CPU", trainer), hint);
+  if (UNet2DConditionConfig::from_json(plan.unet).dropout > 0)
+    throw Error(Exit::usage, "model.cuda_graphs=true, and a graph would repeat this U-Net's dropout", hint);
+}
+
 void plan_roles(const Session& session, TrainPlan& plan) {
   const auto gpus = gpu_names(session);
   on_all(session.world.group(), [&] {
     plan.roles = plan_roles(gpus, plan.config.roles);
+    check_cuda_graphs(plan, gpus);
     std::vector<std::string> hosts;
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);

@@ -51,7 +51,8 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .lease = &lease_,
        .resumed_from = start.path(),
        .validation = validation_ ? &*validation_ : nullptr,
-       .painter = painter_ ? &*painter_ : nullptr},
+       .painter = painter_ ? &*painter_ : nullptr,
+       .cuda_graphs = c.model.cuda_graphs},
       state_with_ledger(start, trainers_));
 }
 

@@ -1,0 +1,45 @@
+#include "millrace/train/passes.h"
+
+#include "millrace/core/error.h"
+
+namespace millrace {
+
+static std::vector<std::vector<std::int64_t>> shapes_of(const Passes::Tensors& inputs) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto& input : inputs) shapes.push_back(input.sizes().vec());
+  return shapes;
+}
+
+torch::Tensor Passes::run(Kind kind, const Tensors& inputs, const LossOf& loss_of,
+                          const std::function<void()>& meanwhile) {
+  auto& recorded = kind == Kind::first ? first_ : later_;
+  const bool is_repeated = by_graphs_ && kind != Kind::by_kernels && recorded.shapes == shapes_of(inputs);
+  if (is_repeated) {
+    if (recorded.graph) {
+      model_.repeat_gradients();
+    } else {
+      record(recorded, kind == Kind::first ? later_ : first_, inputs, loss_of);  // its host does this one's part
+    }
+    const auto loss = recorded.graph->replay(inputs);
+    meanwhile();
+    return loss;
+  }
+  const auto loss = loss_of(inputs);
+  meanwhile();
+  loss.backward();
+  // A smaller micro-batch at the end of a step goes on by kernels.
+  if (kind != Kind::by_kernels && recorded.shapes.empty()) recorded.shapes = shapes_of(inputs);
+  return loss.detach();
+}
+
+void Passes::record(Recorded& recorded, const Recorded& other, const Tensors& inputs, const LossOf& loss_of) {
+  const auto pass = [&](const Tensors& own) {
+    const auto loss = loss_of(own);
+    loss.backward();
+    return loss.detach();
+  };
+  recorded.graph = std::make_unique<PassGraph>(inputs, pass, other.graph.get());
+  ensure(model_.has_all_gradients(), "a pass that is repeated gives every parameter a gradient");
+}
+
+}  // namespace millrace

@@ -1,0 +1,134 @@
+// Steps of training by CUDA graphs, against the same steps kernel by kernel.
+#include <torch/utils.h>
+
+#include "devices.h"
+#include "millrace/core/error.h"
+#include "millrace/nn/layers.h"
+#include "millrace/parallel/sharded_optimizer.h"
+#include "millrace/train/passes.h"
+#include "parcels/encodings.h"
+#include "small_unet.h"
+
+namespace millrace {
+namespace {
+
+// How each step's samples are cut.
+using Parts = std::vector<std::int64_t>;
+
+struct Trained {
+  std::vector<torch::Tensor> weights;
+  std::vector<double> losses;
+};
+
+// Five steps of the small U-Net from the same start, whose parts go through `run`.
+template <class Run>
+Trained train(torch::Device device, torch::Dtype dtype, const Parts& parts, bool by_graphs, Run run) {
+  auto unet = test::make_small_unet();
+  nn::place(*unet, device, dtype);
+  const OptimConfig optim{.lr = 1e-3};
+  ShardedModel model(*unet, execution_order(*unet), {}, {}, Group());
+  ShardedAdamW optimizer(model, optim, {});
+  Passes passes(model, by_graphs);
+  const Passes::LossOf loss_of = [&](const Passes::Tensors& in) {
+    return (unet->forward(in[0], in[1], in[2]).to(torch::kFloat32) - in[3]).square().mean();
+  };
+  torch::manual_seed(7);
+  Trained trained;
+  for (int step = 0; step < 5; ++step) {
+    model.begin_gradients(static_cast<int>(parts.size()));
+    double sum = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const std::vector<std::int64_t> image = {parts[i], 4, test::latent_side, test::latent_side};
+      const Passes::Tensors inputs = {torch::randn(image).to(device, dtype),
+                                      torch::randint(1000, {parts[i]}).to(torch::kInt64).to(device),
+                                      torch::randn({parts[i], test::text_tokens, test::text_width}).to(device, dtype),
+                                      torch::randn(image).to(device)};
+      sum += run(passes, i == 0 ? Passes::Kind::first : Passes::Kind::later, inputs, loss_of);
+    }
+    trained.losses.push_back(sum);
+    model.finish_gradients(1.0 / static_cast<double>(parts.size()));
+    optimizer.step(optim.lr, clip_factor(1.0, model.gradient_norm()));
+  }
+  for (int b = 0; b < model.buckets(); ++b) trained.weights.push_back(model.parameter_shard(b).clone().cpu());
+  return trained;
+}
+
+Trained train_by_kernels(torch::Device device, torch::Dtype dtype, const Parts& parts) {
+  const auto run = [](Passes&, Passes::Kind, const Passes::Tensors& inputs, const Passes::LossOf& loss_of) {
+    const auto loss = loss_of(inputs);
+    loss.backward();
+    return loss.item<double>();
+  };
+  return train(device, dtype, parts, /*by_graphs=*/false, run);
+}
+
+// `ahead`: calls that say that the device has work.
+Trained train_by_passes(torch::Device device, torch::Dtype dtype, const Parts& parts, bool by_graphs, int& ahead) {
+  const auto run = [&](Passes& passes, Passes::Kind kind, const auto& inputs, const Passes::LossOf& loss_of) {
+    return passes.run(kind, inputs, loss_of, [&] { ++ahead; }).template item<double>();
+  };
+  return train(device, dtype, parts, by_graphs, run);
+}
+
+// The same bits each time, or none of this could be compared to the bit.
+class Deterministic {
+ public:
+  Deterministic() { set(true); }
+  ~Deterministic() { set(false); }
+
+ private:
+  static void set(bool deterministic) {
+    at::globalContext().setDeterministicCuDNN(deterministic);
+    at::globalContext().setDeterministicAlgorithms(deterministic, /*warn_only=*/true);
+  }
+};
+
+using PassesOnDevice = test::OnDevice;
+MILLRACE_ON_DEVICES(PassesOnDevice);
+
+// On a GPU the second and all later passes of a size are replays, of two graphs where a step has several; the last part
+// of some steps is smaller, and goes on by kernels.
+TEST_P(PassesOnDevice, GiveTheBitsOfForwardAndBackward) {
+  const auto on = device();
+  const Deterministic deterministic;
+  for (const auto dtype : {torch::kFloat32, torch::kBFloat16})
+    for (const Parts& parts : {Parts{4}, Parts{3, 3}, Parts{3, 3, 3, 2}}) {
+      const auto expected = train_by_kernels(on, dtype, parts);
+      int ahead = 0;
+      const auto trained = train_by_passes(on, dtype, parts, /*by_graphs=*/is_cuda(), ahead);
+      EXPECT_EQ(trained.losses, expected.losses) << parts.size() << " parts of a step";
+      for (std::size_t b = 0; b < expected.weights.size(); ++b)
+        EXPECT_TRUE(torch::equal(trained.weights[b], expected.weights[b])) << parts.size() << " parts of a step";
+      EXPECT_EQ(ahead, 5 * std::ssize(parts));
+    }
+}
+
+// Reading a number makes the host wait for the GPU, which no graph repeats.
+TEST_P(PassesOnDevice, WhatCannotBeRecordedIsToldWithTheKey) {
+  if (!is_cuda()) GTEST_SKIP() << "a CPU records nothing";
+  const auto on = device();
+  nn::Linear net(3, 2);
+  net->to(on);
+  ShardedModel model(*net, parameter_names(*net), {}, {}, Group());
+  Passes passes(model, /*by_graphs=*/true);
+  const auto loss_of = [&](const Passes::Tensors& in) {
+    const auto loss = net(in[0]).square().sum();
+    return loss * (loss.item<double>() > 0 ? 1 : 2);
+  };
+  const auto pass = [&] {
+    model.begin_gradients(1);
+    passes.run(Passes::Kind::first, {torch::ones({4, 3}, on)}, loss_of, [] {});
+    model.finish_gradients(1);
+  };
+  pass();
+  try {
+    pass();
+    ADD_FAILURE() << "a number was read while a graph was recorded";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_EQ(error.hint(), "model.cuda_graphs=false");
+  }
+}
+
+}  // namespace
+}  // namespace millrace
