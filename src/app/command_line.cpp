@@ -64,6 +64,14 @@ static bool is_no_text(const std::string& override) {
   return key == "threads" || key == "seed" || key.find('.') != key.npos;
 }
 
+// A shell makes several arguments of key=FOLDER/{00000..00999}.tar without quotes, and only the last would count.
+static void check_quoted(const std::vector<std::string>& arguments, std::size_t i) {
+  const auto key = arguments[i].substr(0, arguments[i].find('=') + 1);
+  if (i == 0 || !key.ends_with(".path=") || !arguments[i - 1].starts_with(key)) return;
+  throw Error(Exit::usage, fmt::format("{}... is given twice in a row, and only the last would count", key),
+              fmt::format("quote it where it has braces: '{}FOLDER/{{00000..00999}}.tar'", key));
+}
+
 [[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {
   std::vector<std::string> known = {"--config", "--print-config", "--dry-run", "--version", "--help"};
   for (const auto& option : options) known.push_back("--" + option.name);
@@ -88,6 +96,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
       rest.push_back("--" + argument);
     } else if (is_override(argument) && (!among_texts || is_no_text(argument)) &&
                !(takes_paths && std::filesystem::exists(argument, ignored))) {
+      check_quoted(arguments, i);
       line.inputs.overrides.push_back(argument);
     } else {
       rest.push_back(argument);

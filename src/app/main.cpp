@@ -57,6 +57,8 @@ int run(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     if (arguments.size() > 1 && arguments[1] == "man") {
       print_man_page(commands);
+    } else if (arguments.size() > 1) {
+      print_help(find_command(commands, arguments[1]), {});
     } else {
       print_overview(commands);
     }

@@ -24,8 +24,18 @@ void leave_when_impatient() {
   if (now.tv_sec - last_interrupt.exchange(now.tv_sec) < impatience_seconds) ::_exit(128 + SIGINT);
 }
 
+// Leaving takes until the step is done and saved, and somebody waits at the terminal.
+void tell_what_happens() {
+  constexpr char text[] = "\nstopping; Ctrl-C again within 5 seconds ends at once and saves nothing\n";
+  static_assert(impatience_seconds == 5);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+}
+
 void on_signal(int signal) {
-  if (signal == SIGINT) leave_when_impatient();
+  if (signal == SIGINT) {
+    leave_when_impatient();
+    tell_what_happens();
+  }
   request(signal);
 }
 

@@ -54,8 +54,9 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
                              const std::string& path) {
   const Chooser chooser(table, config.section, path);
   const SourceColumns& wanted = config.columns;
-  const TableColumn& image = chooser.choose(
-      "image", wanted.image, {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL"});
+  const TableColumn& image =
+      chooser.choose("image", wanted.image,
+                     {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "file_name", "url", "URL"});
   if (image.holds != TableColumn::Holds::bytes && image.holds != TableColumn::Holds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/nn/pass_graph.h"
 
 namespace millrace {
 
@@ -64,6 +65,7 @@ Encoder::Encoder(AutoencoderKL vae, CLIPTextModel text, torch::Device device, to
 StartedBatch Encoder::start(std::span<const TransformedSample> samples) {
   ensure(static_cast<int>(samples.size()) <= batch_size_, "an encoder batch has at most encode.batch_size samples");
   torch::InferenceMode guard;
+  const NoRecording waits;  // cuDNN tries its kernels in the first batch
   const auto count = std::ssize(samples);
 
   StartedBatch started;

@@ -52,7 +52,9 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
     }
     return pipeline;
   }
-  if (!fs::is_directory(path)) fail(Exit::io, "{} is not a folder", path.string());
+  if (!fs::is_directory(path))
+    throw Error(Exit::io, fmt::format("{} is not a folder", path.string()),
+                "a model of the Hub has to be there already: `hf download NAME --local-dir FOLDER`");
   for (const char* name : known_components) {  // parts of a pipeline, without the index that would name them all
     if (fs::is_directory(path / name) && component_of_bare_folder(path / name) == name)
       pipeline.components_[name] = path / name;
@@ -61,7 +63,9 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
   const std::string component = component_of_bare_folder(path);
   if (component.empty()) {
     throw Error(Exit::io, fmt::format("{} holds no Stable Diffusion pipeline: no model_index.json", path.string()),
-                "give a folder in diffusers' layout; `millrace init --preset tiny --out DIR` makes one");
+                fs::exists(path / "checkpoints")
+                    ? "a run: `millrace export --run RUN --out FOLDER` makes a pipeline of it"
+                    : "give a folder in diffusers' layout; `millrace init --preset tiny --out DIR` makes one");
   }
   pipeline.components_[component] = path;
   return pipeline;

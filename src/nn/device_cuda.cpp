@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "device_gpu.h"
+#include "millrace/nn/pass_graph.h"
 
 namespace millrace::gpu {
 
@@ -69,6 +70,7 @@ void use_own_stream(int index) {
   // Always the same one: the allocator keeps memory for each stream that was ever used.
   static const auto stream =
       c10::cuda::getStreamFromPool(/*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index));
+  const NoRecording waits;
   c10::cuda::device_synchronize();  // streams of the pool do not wait for the default one, which may still fill weights
   c10::cuda::setCurrentCUDAStream(stream);
 }

@@ -20,6 +20,12 @@ namespace {
 // Calls of other threads, which encode or copy meanwhile, are none of a recording's business.
 constexpr auto capture_mode = cudaStreamCaptureModeThreadLocal;
 
+// LibTorch's default stream cannot be recorded. Always the same one: graphs share memory within a stream only.
+c10::cuda::CUDAStream recording_stream(c10::DeviceIndex device) {
+  static const auto stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device);
+  return stream;
+}
+
 // Of a capture that has failed, which CUDA lets end by failing again.
 void end_failed(at::cuda::CUDAGraph& graph) {
   try {
@@ -30,14 +36,14 @@ void end_failed(at::cuda::CUDAGraph& graph) {
 
 }  // namespace
 
-// Not in LibTorch's default stream, which cannot be recorded. Backward's kernels follow into the stream of forward's.
+// Backward's kernels follow into the stream of forward's.
 PassGraph::PassGraph(const Tensors& inputs, const Pass& pass, const PassGraph* shared)
     : recording_(std::make_unique<Recording>()) {
   for (const auto& input : inputs) recording_->inputs.push_back(at::empty_like(input));
+  const NoRecording others;
   c10::cuda::device_synchronize();
   c10::cuda::CUDACachingAllocator::emptyCache();
-  const auto device = inputs.front().device().index();
-  const c10::cuda::CUDAStreamGuard in_stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device));
+  const c10::cuda::CUDAStreamGuard in_stream(recording_stream(inputs.front().device().index()));
   auto& graph = recording_->graph;
   graph.capture_begin(shared ? shared->recording_->graph.pool() : at::MempoolId_t{0, 0}, capture_mode);
   try {
@@ -49,7 +55,10 @@ PassGraph::PassGraph(const Tensors& inputs, const Pass& pass, const PassGraph* s
   } catch (const c10::Error& error) {
     end_failed(graph);
     throw Error(Exit::usage, std::string("a CUDA graph cannot hold this pass: ") + error.what_without_backtrace(),
-                "model.cuda_graphs=false");
+                "model.cuda_graphs=false, or a smaller batch.micro where CUDA had too little memory");
+  } catch (...) {
+    end_failed(graph);
+    throw;
   }
 }
 

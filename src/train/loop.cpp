@@ -123,7 +123,11 @@ class Loop {
     const Stopwatch watch;
     const double waited_before = phase::waited_seconds;
     const auto wait = leaving_.wait_for_batches(saves_.seconds_needed());
-    if (!wait) return false;
+    if (!wait) {
+      log::set_step(state_.step);
+      if (is_root()) log::info("stopped by {}", leaving_.reason());
+      return false;
+    }
     lr_ = learning_rate(schedule_, number);
     const bool is_passed_over = state_.is_used_up(number);
     const bool is_first = !is_passed_over && !std::exchange(has_trained_, true);

@@ -10,6 +10,11 @@ static std::vector<std::vector<std::int64_t>> shapes_of(const Passes::Tensors& i
   return shapes;
 }
 
+Passes::Passes(ShardedModel& model, bool by_graphs) : model_(model), by_graphs_(by_graphs) {
+  if (by_graphs && !model.parameter_shard(0).is_cuda())
+    throw Error(Exit::usage, "CUDA graphs need a GPU", "model.cuda_graphs=false");
+}
+
 torch::Tensor Passes::run(Kind kind, const Tensors& inputs, const LossOf& loss_of,
                           const std::function<void()>& meanwhile) {
   auto& recorded = kind == Kind::first ? first_ : later_;

@@ -119,6 +119,20 @@ TEST(CommandLine, KnowsOverrides) {
     EXPECT_FALSE(is_override(text)) << text;
 }
 
+// What a shell makes of data.train.path=/d/{0..2}.tar.
+TEST(CommandLine, RefusesWhatTheShellHasMadeOfBraces) {
+  try {
+    parse({"data.train.path=/d/0.tar", "data.train.path=/d/1.tar", "data.train.path=/d/2.tar"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_THAT(error.what(), HasSubstr("data.train.path=... is given twice in a row"));
+    EXPECT_THAT(error.hint(), HasSubstr("'data.train.path=FOLDER/{00000..00999}.tar'"));
+  }
+  EXPECT_EQ(parse({"optim.lr=1", "optim.lr=2"}).inputs.overrides.size(), 2) << "a script's default, replaced";
+  EXPECT_EQ(parse({"data.train.path=a", "seed=1", "data.train.path=b"}).inputs.overrides.size(), 3);
+}
+
 TEST(CommandLine, NamesTheOptionThatWasMeant) {
   const auto message = [](const std::string& argument) -> std::string {
     try {

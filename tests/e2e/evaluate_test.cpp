@@ -124,6 +124,10 @@ TEST(Evaluate, ARunScoresAsItsExport) {
   const auto run = scores_in(at("of-run")), exported = scores_in(at("of-export"));
   for (const auto* score : {"fid", "kid", "clip_score"})
     EXPECT_NEAR(run.at(0)[score].get<double>(), exported.at(0)[score].get<double>(), 1e-9) << score;
+  const auto nothing =
+      shell(evaluate + "--run " + at("scored") + " --out " + at("of-nothing") + " 'evaluate.metrics=[]'");
+  EXPECT_EQ(nothing.exit_code, 2) << nothing.output;
+  expect_mentions(nothing, "has no data.validation: there is nothing to measure");
 }
 
 TEST(Evaluate, RunsTellTheirValidationLoss) {

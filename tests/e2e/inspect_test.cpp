@@ -145,6 +145,12 @@ TEST(InspectArchive, AWrongPipelineIsNoFaultOfTheArchive) {
   EXPECT_THAT(outcome.output, testing::Not(HasSubstr("kind")));
 }
 
+TEST(InspectArchive, AFolderOfThemIsNamedSo) {
+  const auto outcome = shell(millrace + " inspect " + path_of("shapes"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, testing::AllOf(HasSubstr("shapes is a folder of archives"), HasSubstr("shapes/*")));
+}
+
 TEST(InspectCache, ShowsWhatItsLatentsDecodeTo) {
   const auto made = shell(millrace + " preprocess run.dir=" + path_of("filled") + " run.device=cpu model.pipeline=" +
                           path_of("tiny") + " data.train.path=" + path_of("shapes") +

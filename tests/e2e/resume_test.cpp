@@ -150,6 +150,24 @@ TEST(Resume, WhatIsNotSavedIsNotCalledSaved) {
   EXPECT_TRUE(done.at("checkpoint").is_null()) << done;
 }
 
+// Before the first step there is nothing to save, and no figure to tell.
+TEST(Resume, AnEndBeforeTheFirstStepSaysSo) {
+  const auto outcome = shell(train("early", four_steps + "'data.train.filters={width: \">=9999\"}'"));
+  EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+  expect_mentions(outcome, "next            mend what the error tells, then the same command again: no step was taken");
+  for (const char* figure : {"checkpoint.every=null", "  loss  ", "  balance "})
+    EXPECT_EQ(outcome.output.find(figure), std::string::npos) << outcome.output;
+}
+
+// Who presses Ctrl-C sees that it was heard, and why the run has ended.
+TEST(Resume, CtrlCIsAnswered) {
+  const auto outcome = shell(signal_once(train("interrupted", "'duration=4000 steps' 'log.every=1 steps'"), "INT",
+                                         workshop() / "interrupted/metrics.jsonl", "\"step\":2,"));
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  expect_mentions(outcome, "stopping; Ctrl-C again within 5 seconds ends at once and saves nothing");
+  expect_mentions(outcome, " in training): signal 2 (Interrupt)");
+}
+
 TEST(Resume, APathWithoutACheckpointIsNamed) {
   const auto path = (workshop() / straight() / "checkpoints/step-00000099").string();
   const auto outcome = shell(train("astray", four_steps + "checkpoint.resume=" + path));

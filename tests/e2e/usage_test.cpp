@@ -216,6 +216,13 @@ TEST(Output, ThatIsNotWholeIsAnError) {
   }
 }
 
+TEST(Help, OfACommandIsTheCommandsOwn) {
+  const auto asked = shell(m + " help train"), own = shell(m + " train --help");
+  EXPECT_EQ(asked.exit_code, 0);
+  EXPECT_EQ(asked.output, own.output);
+  EXPECT_EQ(shell(m + " help trian").exit_code, 2);
+}
+
 TEST(Version, IsToldByEveryCommand) {
   for (const std::string command : {" --version", " train --version", " inspect --version", " env --version"}) {
     const auto outcome = shell(m + command);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace millrace {
@@ -19,7 +20,7 @@ class PassGraph {
   // Records `pass` without computing anything. It must have run on this thread with tensors like `inputs`, for what
   // chooses a kernel or loads one cannot be recorded. LibTorch's unused memory goes back to the GPU first, since the
   // graph keeps memory of its own; with `shared` it is that of another graph, which never runs at the same time.
-  // Error(usage) where the pass asks for what cannot be recorded, or in a build without CUDA.
+  // Error(usage) where the pass asks for what cannot be recorded; LibTorch's allocator is of no use then.
   PassGraph(const Tensors& inputs, const Pass& pass, const PassGraph* shared);
   ~PassGraph();
   PassGraph(const PassGraph&) = delete;
@@ -31,6 +32,16 @@ class PassGraph {
  private:
   struct Recording;
   std::unique_ptr<Recording> recording_;
+};
+
+// While one lives, no other thread records a pass: for what may make the host wait for the whole device, as cuDNN does
+// when it tries its kernels, since that breaks a recording on any thread.
+class NoRecording {
+ public:
+  NoRecording();
+
+ private:
+  std::lock_guard<std::mutex> lock_;
 };
 
 }  // namespace millrace

@@ -20,8 +20,8 @@ class Passes {
   // sends or receives while it computes, or whose tensors are to be seen.
   enum class Kind { by_kernels, first, later };
 
-  // The model must outlive this object.
-  Passes(ShardedModel& model, bool by_graphs) : model_(model), by_graphs_(by_graphs) {}
+  // The model must outlive this object. Error(usage) for graphs of a model on a CPU.
+  Passes(ShardedModel& model, bool by_graphs);
 
   // The loss, without its graph; the gradients go to the model. `meanwhile` is called once the device has work.
   torch::Tensor run(Kind kind, const Tensors& inputs, const LossOf& loss_of, const std::function<void()>& meanwhile);

@@ -241,17 +241,20 @@ int run_generate(const CommandLine& line) {
 }  // namespace
 
 Command generate_command() {
-  return {.name = "generate",
-          .summary = "images from prompts",
-          .usage = "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
-          .options = {{"pipeline", "DIR", "diffusers folder"},
-                      {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
-                      {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
-                      {"out", "DIR", "00000.png..., grid.png, images.jsonl; what is there already is left alone"}},
-          .run = run_generate,
-          .schema = schema_of<GenerateRoot>,
-          .heeds_signals = true,
-          .on_ranks = true};
+  return {
+      .name = "generate",
+      .summary = "images from prompts",
+      .usage = "--pipeline DIR (--prompt TEXT... | --prompts FILE) --out DIR [generate.KEY=VALUE]...",
+      .options =
+          {{"pipeline", "DIR", "diffusers folder"},
+           {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
+           {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
+           {"out", "DIR",
+            "00000.png..., grid.png, images.jsonl; what is there already and was made from the same is left alone"}},
+      .run = run_generate,
+      .schema = schema_of<GenerateRoot>,
+      .heeds_signals = true,
+      .on_ranks = true};
 }
 
 }  // namespace millrace

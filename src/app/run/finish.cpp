@@ -15,15 +15,16 @@ std::string next_of(const LoopResult& result, const std::string& when_finished) 
   if (result.finished && !result.is_saved)
     return "nothing was saved (checkpoint.every=null): there is nothing to export";
   if (result.finished) return when_finished;
-  if (result.is_saved || result.bad) return "the same command again: it resumes from the checkpoint";
-  return "nothing was saved (checkpoint.every=null): the same command begins where this one did";
+  const bool wants_a_cure = result.failure && result.failure->exit() == Exit::bad_data;
+  const std::string again = wants_a_cure ? "mend what the error tells, then the same command" : "the same command";
+  if (result.is_saved || result.bad) return again + " again: it resumes from the checkpoint";
+  if (result.state.step == 0) return again + " again: no step was taken";
+  return "nothing was saved (checkpoint.every=null): " + again + " begins where this one did";
 }
 
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& next_command) {
+void print_figures(const LoopResult& result) {
   const auto& t = result.totals;
   const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
-  say("\n{} after step {} ({} samples, {} in training)\n", result.finished ? "done" : "stopped", t.step,
-      format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds));
   say("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
   say("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n", t.images_per_second,
       t.step_ms, wait);
@@ -33,6 +34,14 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
     say("  their stages    {}\n", describe(t.stages));
     say("  balance         {}\n", describe(balance_of(t), result.crew));
   }
+}
+
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& next_command) {
+  const auto& t = result.totals;
+  say("\n{} after step {} ({} samples, {} in training){}\n", result.finished ? "done" : "stopped", t.step,
+      format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds),
+      result.reason.empty() || result.failure ? "" : ": " + result.reason);  // the error itself follows
+  if (result.state.step > 0) print_figures(result);
   if (t.skipped > 0)
     say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.is_saved) say("  checkpoint      {}\n", *result.checkpoint);

@@ -1,5 +1,6 @@
 #pragma once
 #include "millrace/models/unet_cost.h"
+#include "millrace/parallel/shard_plan.h"
 #include "millrace/produce/producer_config.h"
 
 namespace millrace {
@@ -7,5 +8,9 @@ namespace millrace {
 // A micro-batch of latents (C, height, width) as `train` computes it with these settings.
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device);
+
+// Of how many such passes a GPU keeps the memory: among several trainers graphs have theirs beside that of the passes
+// which go on by kernels (model.cuda_graphs).
+int passes_in_memory(const ModelConfig& model, const ShardPlan& shards);
 
 }  // namespace millrace

@@ -81,7 +81,8 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
   if (chosen.empty()) {
     throw Error(Exit::io, fmt::format("no archives in the directory {}", directory),
                 archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
-                                           : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet");
+                                           : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet; a "
+                                             "latent cache is read with data.train.type=latents");
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -136,7 +137,7 @@ void check_present(const std::vector<std::string>& urls) {
   }
   if (missing.empty()) return;
   throw Error(Exit::io, fmt::format("missing {}: {}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", ")),
-              "check the path and the range in braces");
+              "check the path and the range in braces; wildcards are not expanded, a folder is read whole");
 }
 
 // `url` itself, or the archives in the directory it stands for.
