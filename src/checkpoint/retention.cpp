@@ -13,14 +13,19 @@ namespace millrace {
 
 constexpr const char* keep_name = "KEEP";
 
-void remove_leftovers(const fs::path& checkpoints) {
+static std::vector<fs::path> leftovers_in(const fs::path& checkpoints) {
   std::error_code error;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const auto extension = entry.path().extension().string();
     if (extension.starts_with(".tmp") || extension == ".trash") leftovers.push_back(entry.path());
   }
-  for (const auto& path : leftovers) fs::remove_all(path, error);
+  return leftovers;
+}
+
+void remove_leftovers(const fs::path& checkpoints) {
+  std::error_code error;
+  for (const auto& path : leftovers_in(checkpoints)) fs::remove_all(path, error);
 }
 
 // As far as it can be read.
@@ -29,6 +34,12 @@ static std::uintmax_t bytes_in(const fs::path& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator file(folder, error), end; !error && file != end; file.increment(error))
     if (const auto size = file->file_size(error); !error) bytes += size;
+  return bytes;
+}
+
+std::uintmax_t leftover_bytes(const fs::path& run_dir) {
+  std::uintmax_t bytes = 0;
+  for (const auto& path : leftovers_in(run_dir / "checkpoints")) bytes += bytes_in(path);
   return bytes;
 }
 

@@ -1,15 +1,21 @@
 #include "millrace/checkpoint/run_lease.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <stop_token>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
@@ -44,11 +50,13 @@ struct Owner {
             0};
   }
 
+  // Always as long: a renewal is written over what it renews.
   std::string to_text() const {
-    return Json{{"nonce", nonce},     {"process", process}, {"host", host},        {"job", job},
-                {"restart", restart}, {"step", step},       {"renewals", renewals}}
-               .dump(2) +
-           "\n";
+    auto text = Json{{"nonce", nonce},     {"process", process}, {"host", host},        {"job", job},
+                     {"restart", restart}, {"step", step},       {"renewals", renewals}}
+                    .dump(2);
+    text.resize(std::max<std::size_t>(text.size(), 1023), ' ');
+    return text + "\n";
   }
 
   std::string describe() const {
@@ -198,10 +206,41 @@ void wait_and_take(const std::filesystem::path& file, const Owner& self, const L
 
 }  // namespace
 
+// NOTE [Renewing] Whoever takes a folder over makes a new LEASE and renames it to its place. A renewal by the former
+// owner that comes late, from a node that was cut off, must not put that back: so it is no new file but written over
+// the old one, which stays open and is nobody's by then.
+class LeaseFile {
+ public:
+  LeaseFile() = default;
+  explicit LeaseFile(const std::filesystem::path& path) : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail_errno("cannot open", path_);
+  }
+  LeaseFile(LeaseFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+  LeaseFile& operator=(LeaseFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~LeaseFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void write(std::string_view text) const {
+    if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || ::fsync(fd_) != 0)
+      fail_errno("cannot write", path_);
+  }
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
 struct RunLease::Impl {
   std::filesystem::path file;
   std::string nonce;
+  LeaseFile own;          // rank 0
   std::jthread renewing;  // rank 0
+  std::atomic<bool> is_lost{false};
 
   ~Impl() {
     if (!renewing.joinable()) return;
@@ -230,12 +269,13 @@ struct RunLease::Impl {
         const auto owner = try_read_owner(file);
         log::error("run.dir: {} has taken this run over; this instance ends and writes nothing more",
                    owner ? owner->describe() : "another instance, which has ended since,");
+        is_lost = true;
         stop::request(SIGTERM);
         return;
       }
       ++self.renewals;
       try {
-        write_file_atomically(file, self.to_text());
+        own.write(self.to_text());
       } catch (const Error& failed) {
         log::warning("LEASE could not be renewed: {}", failed.what());
       }
@@ -254,6 +294,7 @@ RunLease RunLease::acquire(const Group& world, const std::filesystem::path& run_
     const Owner self = Owner::self();
     impl->nonce = self.nonce;
     wait_and_take(impl->file, self, times);
+    impl->own = LeaseFile(impl->file);
     impl->renewing = std::jthread([&impl = *impl, self, every = times.renewed_every](const std::stop_token& stop) {
       impl.renew_until_stopped(stop, self, every);
     });
@@ -267,7 +308,7 @@ const std::string& RunLease::nonce() const {
 }
 
 bool RunLease::is_ours() const {
-  return impl_->is_ours();
+  return !impl_->is_lost && impl_->is_ours();
 }
 
 }  // namespace millrace

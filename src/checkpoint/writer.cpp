@@ -174,7 +174,9 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   job->point = state.point();
   job->replaces_older = !options_.goes_back || state.losses.skips_in_a_row == 0;
   job->final_name = run_dir_ / "checkpoints" / step_name(state.step);
-  job->temporary = job->final_name.string() + ".tmp" + (options_.lease ? "-" + options_.lease->nonce() : "");
+  // Each save has a name of its own: a network file system may still know the last one's as something else.
+  job->temporary = fmt::format("{}.tmp{}-{}", job->final_name.string(),
+                               options_.lease ? "-" + options_.lease->nonce() : "", ++saves_);
   if (const auto file = files_->file_of(trainers_.rank())) job->own_file = file_name(*file, files_->files());
   try {
     on_root(trainers_, [&] {
@@ -273,6 +275,17 @@ static std::map<std::string, CheckpointTensor> table_of(const FilePlan& plan, co
   return tensors;
 }
 
+// Where the directory stands under its name, it is published, whatever was said of the renaming.
+void CheckpointWriter::publish_under_its_name(const Job& job) {
+  try {
+    publish_directory(job.temporary, job.final_name);
+  } catch (const Error& failed) {
+    std::error_code error;
+    if (!std::filesystem::exists(job.final_name, error) || std::filesystem::exists(job.temporary, error)) throw;
+    log::warning("{} is there, although: {}", job.final_name.string(), failed.what());
+  }
+}
+
 // Rank 0, with what all ranks have written: the manifest, then the directory under its final name, or nothing at all.
 // Returns who reads which file back.
 std::string CheckpointWriter::publish(const Job& job, const std::vector<std::string>& reports) {
@@ -287,7 +300,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
       throw Error(Exit::timeout,
                   fmt::format("{} has been taken over by another instance of the run", run_dir_.string()),
                   "this one ends; the other one continues");
-    if (!has_published_) abandon_newer(run_dir_, last_point_.step);
+    if (!has_published_) abandon_newer(run_dir_, options_.begins_elsewhere ? 0 : last_point_.step);
     if (std::filesystem::exists(job.final_name)) {  // a damaged one of the same step, passed over at the start
       const auto trash = job.final_name.string() + ".trash";
       std::filesystem::remove_all(trash);
@@ -296,7 +309,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
     }
     std::error_code none;
     std::filesystem::remove(run_dir_ / "DONE", none);  // of an earlier, shorter start: the run has gone on
-    publish_directory(job.temporary, job.final_name);
+    publish_under_its_name(job);
 
     auto read_back = nlohmann::json::array();
     const auto add = [&](int writer, const CheckpointFile& file) {

@@ -28,6 +28,7 @@ void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __b
 // As check_mpi: the network or another rank broke, or the GPU.
 void check(ncclResult_t code, const char* what, int rank) {
   if (code == ncclSuccess || code == ncclInProgress) return;
+  if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
   throw Error(
       Exit::timeout,
       fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), ncclGetLastError(nullptr)),

@@ -18,6 +18,10 @@ constexpr double unwinding_seconds = 60;
 std::optional<Reporter> self;  // set once, before any other thread may ask
 std::atomic<bool> written{false}, is_to_blame{false};
 
+std::filesystem::path file_of(const Reporter& rank) {
+  return rank.run_dir / "fault" / fmt::format("rank-{:05d}.json", rank.rank);
+}
+
 }  // namespace
 
 void report_to(Reporter where) {
@@ -31,12 +35,16 @@ void write_about(const Reporter& rank, const Error& error, const char* phase) {
                                        {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
                                        {"reason", error.what()},     {"time", unix_seconds()}};
   try {
-    const auto folder = rank.run_dir / "fault";
-    std::filesystem::create_directories(folder);
-    write_file_atomically(folder / fmt::format("rank-{:05d}.json", rank.rank),
-                          json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    std::filesystem::create_directories(rank.run_dir / "fault");
+    write_file_atomically(file_of(rank), json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   } catch (const std::exception&) {
   }
+}
+
+void forget() {
+  if (!self || !written.exchange(false)) return;
+  std::error_code ignored;
+  std::filesystem::remove(file_of(*self), ignored);
 }
 
 void write(const Error& error) {

@@ -39,6 +39,11 @@ void AppendFile::flush() {
   if (entries_.empty()) fails_ = false;
 }
 
+void AppendFile::forget() {
+  entries_.clear();
+  bytes_ = 0;
+}
+
 bool AppendFile::write_first() {
   auto& entry = entries_.front();
   while (!entry.empty()) {

@@ -84,11 +84,15 @@ class TableReader final : public SplitReader {
       return Rejected{std::move(sample.ref), RejectReason::missing_image,
                       fmt::format("column {} is empty", columns_.names[SampleColumns::image])};
     std::optional<std::string> caption = text_of(cells[SampleColumns::caption]);
-    if (caption && prompts_) caption = prompts_->find(*caption);
+    if (caption && prompts_) caption = prompt_of(*caption);
     if (!caption)
       return Rejected{
           std::move(sample.ref), RejectReason::missing_caption,
           fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
+    if (is_jsonl_ && is_nested(*caption))
+      return Rejected{std::move(sample.ref), RejectReason::missing_caption,
+                      fmt::format("column {} holds several values: {}", columns_.names[SampleColumns::caption],
+                                  caption->substr(0, 100))};
     if (caption->size() > max_caption_bytes) return oversized_caption(std::move(sample.ref), caption->size());
     if (columns_.image_is_place) {
       sample.image_uri = resolve_uri(*image, archive_.path);
@@ -98,6 +102,18 @@ class TableReader final : public SplitReader {
     sample.caption = valid_utf8(*caption);
     sample.json = metadata(cells);
     return sample;
+  }
+
+  // A list or an object of JSON lines has come as text, and a sample has one caption.
+  static bool is_nested(const std::string& text) {
+    return (text.starts_with('[') || text.starts_with('{')) && json::accept(text);
+  }
+
+  // pandas writes classes with gaps as 7.0 into CSV, too.
+  std::optional<std::string> prompt_of(const std::string& cls) const {
+    if (auto prompt = prompts_->find(cls)) return prompt;
+    const auto number = split_.is_untyped() ? text_of(number_or_text(Cell(cls))) : std::nullopt;
+    return number ? prompts_->find(*number) : std::nullopt;
   }
 
   SampleRef name(const std::vector<Cell>& cells, std::uint64_t row) const {
@@ -123,7 +139,33 @@ class TableReader final : public SplitReader {
   const SampleColumns columns_;
   const ClassPrompts* const prompts_;
   const std::map<std::uint64_t, int>& repeated_;
+  const bool is_jsonl_ = list_format(archive_.path) == ListFormat::jsonl;
   TableSplitReader split_;
+};
+
+// Stands for a table that lacks a column: each of its rows lacks it.
+class UnfitReader final : public SplitReader {
+ public:
+  UnfitReader(const Archive& archive, const Split& split, std::uint64_t first_row, std::string why)
+      : archive_(archive),
+        rows_(count_table_rows(archive.path, archive.limit.value_or(std::numeric_limits<std::uint64_t>::max()))),
+        next_(split.index + first_row * split.count),
+        stride_(split.count),
+        why_(std::move(why)) {}
+
+  std::optional<RawRow> next() override {
+    if (next_ >= rows_) return std::nullopt;
+    const bool lacks_image = why_.find(".columns.image") != why_.npos;
+    return Rejected{name_row(archive_, fmt::to_string(std::exchange(next_, next_ + stride_))),
+                    lacks_image ? RejectReason::missing_image : RejectReason::missing_caption, why_};
+  }
+
+ private:
+  const Archive& archive_;
+  const std::uint64_t rows_;
+  std::uint64_t next_;
+  const std::uint64_t stride_;
+  const std::string why_;
 };
 
 // Up to where the file breaks, if it does: whoever reads its rows meets the break at the same place.
@@ -164,10 +206,21 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
     if (count_table_rows(archive.path, 1) == 0) return make_empty_reader();
     fail(Exit::io, "{}: none of its first rows can be read", archive.path);
   }
-  const SampleColumns columns = choose_columns(table, config_, archive.path);
-  warn_of_missing_fields(columns, archive.path);
-  return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
-                                       split, first_row);
+  try {
+    const SampleColumns columns = choose_columns(table, config_, archive.path);
+    warn_of_missing_fields(columns, archive.path);
+    return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
+                                         split, first_row);
+  } catch (const Error& error) {
+    if (error.exit() != Exit::usage) throw;
+    warn_of_unfit(split.archive, error.what());
+    return std::make_unique<UnfitReader>(archive, split, first_row, error.what());
+  }
+}
+
+void TableSource::warn_of_unfit(std::uint32_t archive, const char* why) const {
+  const std::lock_guard lock(mutex_);
+  if (unfit_.insert(archive).second) log::warning("{}: all its rows are left out", why);
 }
 
 const TableSource::Repeated& TableSource::repeated_in(std::uint32_t archive) const {

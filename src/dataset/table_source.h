@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "class_prompts.h"
@@ -31,12 +32,14 @@ class TableSource final : public SampleSource {
   const Repeated& repeated_in(std::uint32_t archive) const;
   std::unique_ptr<SplitReader> open_rows(const Split& split, std::uint64_t first_row) const;
   void warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const;
+  void warn_of_unfit(std::uint32_t archive, const char* why) const;
 
   const SourceConfig config_;
   const Manifest& manifest_;
   const std::optional<ClassPrompts> prompts_;
   mutable std::mutex mutex_;
   mutable std::map<std::uint32_t, Survey> surveys_;
+  mutable std::set<std::uint32_t> unfit_;  // archives without a column, which were warned of
   mutable std::atomic<bool> warned_ = false;
 };
 

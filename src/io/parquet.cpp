@@ -1,6 +1,7 @@
 #include "millrace/io/parquet.h"
 
 #include <arrow/api.h>
+#include <arrow/util/float16.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
 #include <parquet/exception.h>
@@ -124,6 +125,8 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       if (value <= INT64_MAX) return static_cast<std::int64_t>(value);
       return std::to_string(value);  // an id, as a rule, of which a double would keep 16 digits
     }
+    case arrow::Type::HALF_FLOAT:
+      return arrow::util::Float16::FromBits(value_of<arrow::HalfFloatArray>(array, row)).ToDouble();
     case arrow::Type::FLOAT:
       return double{value_of<arrow::FloatArray>(array, row)};
     case arrow::Type::DOUBLE:

@@ -3,6 +3,7 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include "archive_handle.h"
@@ -211,12 +212,23 @@ class TarReader::Impl {
   // Archives put together by cat: only the first is one. Some tars end in more zeros than the mark has.
   void look_behind_end() {
     constexpr std::uint64_t look = 1 << 20;
+    if (!is_plain_file()) return look_behind_compressed(look);
     const auto end = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0));
-    if (!is_plain_file() || end + look >= file_bytes_) return;
+    if (end + look >= file_bytes_) return;
     std::vector<std::byte> bytes(look);
     bytes.resize(InputFile(local_path(name_)).read_at(end, bytes));
     if (std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; })) return;
     unread_bytes_ = file_bytes_ - end;
+    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
+  }
+
+  // Of a local file as much has been decompressed as was read; libarchive reads a little ahead.
+  void look_behind_compressed(std::uint64_t look) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(local_path(name_), error);
+    const auto end = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_filter_bytes(archive_.get(), -1), 0));
+    if (error || end == 0 || end + look >= bytes) return;
+    unread_bytes_ = bytes - end;
     log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
   }
 

@@ -113,7 +113,8 @@ class Loop {
     const LoopConfig& config = context_.config;
     const double total_steps = steps_of(config.duration, config.batch.global);
     return std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
-                                                        config.log.ids, total_steps, config.log.prometheus});
+                                                        config.log.ids, total_steps, config.log.prometheus,
+                                                        context_.lease});
   }
 
   // One optimizer step; false when all trainers have agreed to leave instead.
@@ -187,7 +188,7 @@ class Loop {
   // not push the checkpoints from there out of the ones that are kept.
   bool is_save_due(const StepTotals& totals) {
     const auto& every = context_.config.checkpoint.every;
-    is_save_owed_ = is_save_owed_ || (every && (every->value ? is_due(every->value) : totals.save > 0));
+    is_save_owed_ = is_save_owed_ || totals.save > 0 || (every && is_due(every->value));
     const bool goes_back = context_.config.guard.on_repeat == GuardConfig::OnRepeat::rollback;
     if (goes_back && guard_.history().skips_in_a_row > 0) return false;
     return std::exchange(is_save_owed_, false);

@@ -145,6 +145,11 @@ void Progress::write_tensorboard(const nlohmann::ordered_json& line) {
 }
 
 void Progress::flush() {
+  if (options_.lease && !options_.lease->is_ours()) {
+    metrics_->forget();
+    if (ids_) ids_->forget();
+    return;
+  }
   metrics_->flush();
   if (ids_) ids_->flush();
   if (tensorboard_) tensorboard_->flush();

@@ -14,11 +14,20 @@ namespace millrace {
 namespace {
 
 constexpr double slow_disk = 50e6;  // bytes per second of one writer
+constexpr double retry_seconds = 300;
+
+bool begins_elsewhere(const TrainerContext& context) {
+  std::error_code error;
+  const auto own = std::filesystem::path(context.config.run_dir) / "checkpoints";
+  return context.resumed_from &&
+         !std::filesystem::equivalent(std::filesystem::path(*context.resumed_from).parent_path(), own, error);
+}
 
 CheckpointWriter::Options writer_options(const TrainerContext& context) {
   std::vector<std::string> hosts;
   for (const auto& [rank, host] : context.trainer_ranks) hosts.push_back(host);
   return {.keep = context.config.checkpoint.keep,
+          .begins_elsewhere = begins_elsewhere(context),
           .goes_back = context.config.guard.on_repeat == GuardConfig::OnRepeat::rollback,
           .keep_every = context.config.checkpoint.keep_every,
           .hosts = std::move(hosts),
@@ -42,6 +51,10 @@ Saves::Saves(const TrainerContext& context, RunState& state, DataAccount& data, 
 
 bool Saves::wants(double seconds) const {
   if (writer_.in_flight() || writer_.reads_back()) return false;
+  const auto& every = context_.config.checkpoint.every;
+  if (!every) return false;
+  if (has_failed_ && seconds - started_at_ >= retry_seconds) return true;
+  if (every->value) return false;
   return seconds - started_at_ >= auto_save_interval(cost_, context_.trainers.size());
 }
 
@@ -103,6 +116,7 @@ void Saves::begin() {
   auto manifest_extra = context_.manifest_extra;
   if (context_.measure) manifest_extra.update(context_.measure());
   writer_.start(context_.model, context_.optimizer, state_, manifest_extra);
+  has_failed_ = !writer_.in_flight();
   cost_ = since_begin_.seconds();
 }
 
@@ -118,12 +132,16 @@ Result Saves::go_on(Result (CheckpointWriter::*part)()) {
 }
 
 void Saves::commit() {
-  if (go_on(&CheckpointWriter::commit)) write_state();
+  has_failed_ = !go_on(&CheckpointWriter::commit);
+  if (!has_failed_) write_state();
 }
 
 CheckpointWriter::Found Saves::settle() {
   const auto found = go_on(&CheckpointWriter::settle);
-  if (found == CheckpointWriter::Found::damaged) write_state();
+  if (found == CheckpointWriter::Found::damaged) {
+    has_failed_ = true;
+    write_state();
+  }
   return found;
 }
 

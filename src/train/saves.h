@@ -17,8 +17,8 @@ class Saves {
   // `state`: the loop's, which changes; here its ledger and its places in the data are filled in.
   Saves(const TrainerContext& context, RunState& state, DataAccount& data, Progress* progress);
 
-  // Rank 0's wish with checkpoint.every=auto, `seconds` of training after the run's beginning: by the cost of the last
-  // save.
+  // Rank 0's wish, `seconds` of training after the run's beginning: with checkpoint.every=auto by the cost of the last
+  // save, and whatever it is some minutes after one that has failed.
   bool wants(double seconds) const;
   // True while this rank writes or reads back.
   bool busy() const { return writer_.busy(); }
@@ -64,7 +64,8 @@ class Saves {
   StripeCursors own_cursors_;      // of this trainer's stripes, as far as this process has moved them
   std::int64_t cursors_step_ = 0;  // at which state_.cursors were true
 
-  double started_at_;      // the last save; seconds in training
+  double started_at_;  // the last save; seconds in training
+  bool has_failed_ = false;
   double cost_ = 0;        // seconds that it held up training
   Stopwatch since_begin_;  // of the last save
   double guessed_seconds_ = 0;

@@ -6,6 +6,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/writer.h"
 #include "millrace/core/files.h"
 
 namespace millrace {
@@ -62,6 +63,22 @@ TEST_F(Retention, WhatIsAbandonedAgainKeepsWhatWasAbandonedBefore) {
       kept.insert(entry.path().stem().string() + " " + read_file(entry.path() / "MANIFEST.json"));
   EXPECT_THAT(kept, ElementsAre("step-00000002 1", "step-00000002 2", "step-00000002 3", "step-00000003 1",
                                 "step-00000003 2", "step-00000003 3"));
+}
+
+// What CheckpointWriter removes is room for a checkpoint.
+TEST_F(Retention, WhatAKilledRunLeftIsCountedAndRemoved) {
+  make({1});
+  write_file_atomically(path(1) / "shard", std::string(1000, 'x'));
+  EXPECT_EQ(leftover_bytes(folder_.path()), 0);
+  for (const auto* name : {"step-00000002.tmp-1a-2b-1", "step-00000001.trash"}) {
+    std::filesystem::create_directories(folder_.path() / "checkpoints" / name);
+    write_file_atomically(folder_.path() / "checkpoints" / name / "shard", std::string(500, 'x'));
+  }
+  EXPECT_EQ(leftover_bytes(folder_.path()), 1000);
+  remove_leftovers(folder_.path() / "checkpoints");
+  EXPECT_EQ(leftover_bytes(folder_.path()), 0);
+  EXPECT_TRUE(std::filesystem::exists(path(1) / "shard"));
+  EXPECT_EQ(leftover_bytes(folder_.path() / "nowhere"), 0);
 }
 
 }  // namespace

@@ -67,6 +67,19 @@ TEST(RunLease, IsRenewedWhileItIsHeldAndGoneAfterwards) {
   EXPECT_FALSE(fs::exists(folder.path() / "LEASE"));
 }
 
+// A renewal that comes late, from a node that was cut off, goes to the file that it renews, which is nobody's by then.
+TEST(RunLease, IsRenewedInItsOwnFile) {
+  const TempDir folder;
+  const auto lease = RunLease::acquire(Group(), folder.path(), quick);
+  fs::create_hard_link(folder.path() / "LEASE", folder.path() / "the same file");
+  const auto renewals = [&](const char* name) {
+    return nlohmann::json::parse(read_file(folder.path() / name))["renewals"].get<std::int64_t>();
+  };
+  for (int i = 0; i < 200 && renewals("LEASE") < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_GE(renewals("LEASE"), 3);
+  EXPECT_TRUE(fs::equivalent(folder.path() / "LEASE", folder.path() / "the same file"));
+}
+
 TEST(RunLease, ALivingOwnerIsNamedAndKeepsTheFolder) {
   const TempDir folder;
   write_foreign(folder.path(), 0);

@@ -202,6 +202,32 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
 }
 
+TEST(ListSource, SeveralCaptionsAreNone) {
+  TempFolder folder;
+  folder.write("rows.jsonl",
+               "{\"path\": \"0.jpg\", \"text\": [\"a cat\", \"a feline\"]}\n"
+               "{\"path\": \"1.jpg\", \"text\": {\"en\": \"a dog\"}}\n"
+               "{\"path\": \"2.jpg\", \"text\": \"[a hen] in brackets\"}\n");
+  EXPECT_THAT(rows_of(config_of(Type::csv, folder.path("rows.jsonl"))),
+              ElementsAre("rows/0:missing_caption", "rows/1:missing_caption", "rows/2=[a hen] in brackets"));
+}
+
+// Half of the data under another name must not be lost as one bad row.
+TEST(ListSource, AFileWithoutTheColumnLosesEachOfItsRows) {
+  TempFolder folder;
+  folder.write("a.csv", "path,text\n0.jpg,zero\n1.jpg,one\n");
+  folder.write("b.csv", "path,prompt\n0.jpg,zero\n1.jpg,one\n2.jpg,two\n");
+  folder.write("c.csv", "where,text\n0.jpg,zero\n");
+  const SourceConfig config = config_of(Type::csv, folder.path("{a,b,c}.csv"));
+  const Manifest manifest = manifest_of(config);
+  const auto source = make_source(config, manifest, 64);
+  EXPECT_THAT(test::rows_of(*source, {0, 0, 1}), ElementsAre("a/0=zero", "a/1=one"));
+  EXPECT_THAT(test::rows_of(*source, {1, 0, 2}), ElementsAre("b/0:missing_caption", "b/2:missing_caption"));
+  EXPECT_THAT(test::rows_of(*source, {1, 1, 2}), ElementsAre("b/1:missing_caption"));
+  EXPECT_THAT(test::rows_of(*source, {1, 0, 2}, 1), ElementsAre("b/2:missing_caption"));
+  EXPECT_THAT(test::rows_of(*source, {2, 0, 1}), ElementsAre("c/0:missing_image"));
+}
+
 TEST(ListSource, ADamagedRowIsAloneAndSaysWhy) {
   TempFolder folder;
   folder.write("a.csv", "path,caption\n0.jpg,zero\n1.jpg\n2.jpg,\"two\n3.jpg,three\n");
@@ -350,9 +376,10 @@ TEST(ClassSource, TarsWithCls) {
 
 TEST(ClassSource, ListsAndParquetWithAColumn) {
   TempFolder folder;
-  folder.write("a.csv", "path,label\n0.jpg,1\n1.jpg,n01440764\n2.jpg,\n3.jpg,2.0\n");
+  folder.write("a.csv", "path,label\n0.jpg,1\n1.jpg,n01440764\n2.jpg,\n3.jpg,2.0\n4.jpg,1.0\n");
   SourceConfig config = class_config(folder, folder.path("a.csv"), R"({"1": "a hen", "n01440764": "a tench"})");
-  EXPECT_THAT(rows_of(config), ElementsAre("a/0=a hen", "a/1=a tench", "a/2:missing_caption", "a/3:missing_caption"));
+  EXPECT_THAT(rows_of(config),
+              ElementsAre("a/0=a hen", "a/1=a tench", "a/2:missing_caption", "a/3:missing_caption", "a/4=a hen"));
   config = class_config(folder, golden + "hub.parquet", R"(["zero", "one", "two", "three"])");
   config.columns.cls = "label";
   EXPECT_THAT(std::vector(rows_of(config)), testing::Contains("hub/7=three"));

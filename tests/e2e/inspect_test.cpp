@@ -145,6 +145,15 @@ TEST(InspectArchive, AWrongPipelineIsNoFaultOfTheArchive) {
   EXPECT_THAT(outcome.output, testing::Not(HasSubstr("kind")));
 }
 
+// By cat: what follows the first one is not read.
+TEST(InspectArchive, JoinedCompressedOnesAreTold) {
+  const auto joined = path_of("joined.tar.gz");
+  shell("gzip -c " + path_of("shapes/00000.tar") + " > " + joined);
+  EXPECT_EQ(shell(millrace + " inspect " + joined).exit_code, 0);
+  shell("head -c 4000000 /dev/urandom | gzip -c >> " + joined);
+  EXPECT_THAT(shell(millrace + " inspect " + joined).output, HasSubstr("behind the end mark, which nothing reads"));
+}
+
 TEST(InspectArchive, AFolderOfThemIsNamedSo) {
   const auto outcome = shell(millrace + " inspect " + path_of("shapes"));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;

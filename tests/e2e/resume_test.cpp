@@ -138,6 +138,17 @@ TEST(Resume, ACheckpointWithNothingLeftToTrainLeavesAnotherFolderAlone) {
   EXPECT_FALSE(fs::exists(workshop() / "nothing-left"));
 }
 
+// Were the newer ones damaged, the next start would go on from one of another history.
+TEST(Resume, FromAnotherRunAFoldersOwnCheckpointsAreOfAnotherTime) {
+  expect_success(train("mixed", "'duration=3 steps' 'checkpoint.every=1 steps' optim.lr=0.5"));
+  expect_success(train("mixed", four_steps + "checkpoint.resume=" + checkpoint(straight(), 2).string()));
+  std::multiset<std::string> names;
+  for (const auto& entry : fs::directory_iterator(workshop() / "mixed/checkpoints"))
+    names.insert(entry.path().extension().string().starts_with(".abandoned-") ? "abandoned"
+                                                                              : entry.path().filename().string());
+  EXPECT_EQ(names, (std::multiset<std::string>{"abandoned", "abandoned", "abandoned", "step-00000004"}));
+}
+
 // Phase 2 would start from the checkpoint that DONE names.
 TEST(Resume, WhatIsNotSavedIsNotCalledSaved) {
   expect_success(train("unsaved", "'duration=2 steps'"));

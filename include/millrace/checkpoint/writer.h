@@ -20,6 +20,10 @@ class FilePlan;
 class ReadBack;
 class Snapshot;
 
+// Of checkpoints in the run's folder that a killed run has left half written or half deleted: CheckpointWriter removes
+// them.
+std::uintmax_t leftover_bytes(const std::filesystem::path& run_dir);
+
 // Writes checkpoints (reader.h) in the background from a host copy, one at a time:
 //
 //   start: copy, begin to write  ->  commit: publish, begin to read it back  ->  settle: delete older ones
@@ -29,6 +33,8 @@ class CheckpointWriter {
  public:
   struct Options {
     int keep = 3;  // newest checkpoints that stay
+    // The run goes on from a checkpoint of another run: those in its folder are of another time, whatever their steps.
+    bool begins_elsewhere = false;
     // Where true, one whose step is in a row of bad ones replaces none: training may go back to before them.
     bool goes_back = false;
     std::optional<Duration> keep_every{};  // and for good the first one at or after each multiple of this
@@ -79,6 +85,7 @@ class CheckpointWriter {
   void plan_files(const ShardedModel& model, const ShardedAdamW& optimizer);
   bool find_room(bool pinned);
   std::string publish(const Job& job, const std::vector<std::string>& reports);
+  static void publish_under_its_name(const Job& job);
   int reader_of(int writer) const;
 
   std::filesystem::path run_dir_;
@@ -91,6 +98,7 @@ class CheckpointWriter {
   std::unique_ptr<Job> job_;
   std::unique_ptr<ReadBack> read_back_;
   bool has_published_ = false;
+  int saves_ = 0;
   // Of the last checkpoint of the run and the one before.
   RunPoint last_point_, point_before_;
   std::int64_t last_step_ = 0, step_before_ = 0;

@@ -25,6 +25,9 @@ void write_own(const Error& error);
 // The same about another rank, which cannot do so itself; `phase`: where it stood.
 void write_about(const Reporter& rank, const Error& error, const char* phase);
 
+// Training goes back and goes on with all ranks: what this one has written is over, and its next fault is a new cause.
+void forget();
+
 // An error of Exit::timeout here is about this rank's own node, a GPU that failed for one.
 void blame_this_rank();
 bool is_this_rank_to_blame();

@@ -18,6 +18,8 @@ class AppendFile {
 
   void add(std::string entry);
   void flush();
+  // What is not written yet never is.
+  void forget();
 
  private:
   bool write_first();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/core/append_file.h"
 #include "millrace/image/image.h"
 #include "millrace/train/metrics.h"
@@ -28,6 +29,7 @@ class Progress {
     bool tensorboard = true, ids = false;
     double total_steps = 0;  // 0 = the duration is a time
     std::optional<std::filesystem::path> prometheus = std::nullopt;
+    const RunLease* lease = nullptr;  // nothing is written into files that go on once another instance has the folder
   };
   explicit Progress(Options options);
   ~Progress();

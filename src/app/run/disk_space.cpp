@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/units.h"
@@ -25,8 +26,9 @@ std::filesystem::path existing_folder(const std::filesystem::path& run_dir) {
 void check_disk_space(const std::filesystem::path& run_dir, std::uint64_t checkpoint_bytes, int keep) {
   const auto folder = existing_folder(run_dir);
   std::error_code error;
-  const auto free = std::filesystem::space(folder, error).available;
+  const auto available = std::filesystem::space(folder, error).available;
   if (error) return;  // what cannot be asked is found out when something is written
+  const auto free = available + leftover_bytes(run_dir);
   if (free < checkpoint_bytes)
     throw Error(Exit::io,
                 fmt::format("run.dir: {} are free on the disk of {}, a checkpoint takes {}", format_bytes(free),

@@ -186,6 +186,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   for (;;) {
     const auto end = share_end(world, take_role(rounds, of_role, start), plan.roles.trainers.front());
     if (!end.bad) return end.exit;
+    fault::forget();
     startup::begin();
     phase::current = phase::loading;
     start = roll_back(world, {plan.config.run.dir.value, &lease}, start, *end.bad, end.has_saved, plan.roles.trainers);

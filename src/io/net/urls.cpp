@@ -33,10 +33,19 @@ bool is_list(const std::string& name) {
   return format && *format != ListFormat::txt;
 }
 
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  check_storage(error, path);
+  return status;
+}
+
 std::vector<std::string> files_in(const fs::path& directory) {
   std::vector<std::string> names;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      if (entry.is_symlink() && !fs::exists(status_of(entry.path())))
+        fail(Exit::io, "{} is a link to what is not there", entry.path().string());
       if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
     }
   } catch (const fs::filesystem_error& error) {
@@ -44,13 +53,6 @@ std::vector<std::string> files_in(const fs::path& directory) {
     throw;
   }
   return names;
-}
-
-fs::file_status status_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  check_storage(error, path);
-  return status;
 }
 
 // The archives among the files of a directory, sorted by bytes. Hidden ones are something else: macOS writes ._NAME
@@ -136,7 +138,11 @@ void check_present(const std::vector<std::string>& urls) {
     if (!path.empty() && !fs::exists(status_of(path))) missing.push_back(path);
   }
   if (missing.empty()) return;
-  throw Error(Exit::io, fmt::format("missing {}: {}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", ")),
+  constexpr std::size_t shown = 5;
+  const auto more = missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "";
+  missing.resize(std::min(missing.size(), shown));
+  throw Error(Exit::io,
+              fmt::format("missing {}: {}{}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", "), more),
               "check the path and the range in braces; wildcards are not expanded, a folder is read whole");
 }
 

@@ -29,6 +29,24 @@ TEST(Urls, AnUnsetVariableIsNamed) {
   EXPECT_NE(std::string(error.what()).find("WDS_NOT_SET_ANYWHERE"), std::string::npos);
 }
 
+// Of a misspelt folder all archives are missing.
+TEST(Urls, CountsMissingFilesBeyondAFew) {
+  const ScratchDirectory scratch;
+  const Error error = error_of([&] { expand_urls({(scratch / "{000..199}.tar").string()}); });
+  EXPECT_NE(std::string(error.what()).find("/004.tar and 195 more"), std::string::npos) << error.what();
+  EXPECT_EQ(std::string(error.what()).find("/005.tar"), std::string::npos) << error.what();
+}
+
+// As a cache of the Hub has them, copied without what they point to.
+TEST(Urls, ALinkToNothingIsNoArchiveThatMayBeLeftOut) {
+  const ScratchDirectory scratch;
+  scratch.write("0.tar", "x");
+  std::filesystem::create_symlink(scratch / "gone", scratch / "1.tar");
+  const Error error = error_of([&] { expand_urls({scratch.path().string()}); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("1.tar is a link to what is not there"), std::string::npos) << error.what();
+}
+
 TEST(Urls, NamesEveryMissingFile) {
   const ScratchDirectory scratch;
   scratch.write("1.tar", "x");
