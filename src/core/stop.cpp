@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 
 namespace millrace::stop {
 
@@ -26,17 +27,17 @@ void leave_when_impatient() {
 
 // Leaving takes until the step is done and saved, and somebody waits at the terminal.
 void tell_what_happens() {
-  constexpr char text[] = "\nstopping; Ctrl-C again within 5 seconds ends at once and saves nothing\n";
+  constexpr char text[] = "\nstopping; Ctrl-C again within 5 seconds ends at once\n";
   static_assert(impatience_seconds == 5);
+  const int before = errno;
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text, sizeof text - 1);
+  errno = before;
 }
 
 void on_signal(int signal) {
-  if (signal == SIGINT) {
-    leave_when_impatient();
-    tell_what_happens();
-  }
+  if (signal == SIGINT) leave_when_impatient();
   request(signal);
+  if (signal == SIGINT) tell_what_happens();
 }
 
 void handle(int signal, void (*handler)(int)) {

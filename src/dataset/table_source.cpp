@@ -213,12 +213,13 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
                                          split, first_row);
   } catch (const Error& error) {
     if (error.exit() != Exit::usage) throw;
-    warn_of_unfit(split.archive, error.what());
-    return std::make_unique<UnfitReader>(archive, split, first_row, error.what());
+    const auto why = fmt::format("{}; {}", error.what(), error.hint());  // which names the key
+    warn_of_unfit(split.archive, why);
+    return std::make_unique<UnfitReader>(archive, split, first_row, why);
   }
 }
 
-void TableSource::warn_of_unfit(std::uint32_t archive, const char* why) const {
+void TableSource::warn_of_unfit(std::uint32_t archive, const std::string& why) const {
   const std::lock_guard lock(mutex_);
   if (unfit_.insert(archive).second) log::warning("{}: all its rows are left out", why);
 }

@@ -32,7 +32,7 @@ class TableSource final : public SampleSource {
   const Repeated& repeated_in(std::uint32_t archive) const;
   std::unique_ptr<SplitReader> open_rows(const Split& split, std::uint64_t first_row) const;
   void warn_of_missing_fields(const SampleColumns& columns, const std::string& path) const;
-  void warn_of_unfit(std::uint32_t archive, const char* why) const;
+  void warn_of_unfit(std::uint32_t archive, const std::string& why) const;
 
   const SourceConfig config_;
   const Manifest& manifest_;

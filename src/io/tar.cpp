@@ -3,7 +3,6 @@
 #include <archive_entry.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 
 #include "archive_handle.h"
@@ -49,7 +48,8 @@ class TarReader::Impl {
     if (const std::string path = local_path(url); !path.empty()) {
       begin(std::make_unique<ArchiveInput>(path));
       // Where members lie in the file as they are, a skipped one costs a seek, and its end can be checked beforehand.
-      if (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE) file_bytes_ = input_->size();
+      (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE ? file_bytes_ : compressed_bytes_) =
+          input_->size();
     } else {
       begin(std::make_unique<ArchiveInput>(open_stream(url)));
     }
@@ -222,13 +222,12 @@ class TarReader::Impl {
     log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
   }
 
-  // Of a local file as much has been decompressed as was read; libarchive reads a little ahead.
+  // libarchive reads a little ahead.
   void look_behind_compressed(std::uint64_t look) {
-    std::error_code error;
-    const auto bytes = std::filesystem::file_size(local_path(name_), error);
+    if (compressed_bytes_ == std::numeric_limits<std::uint64_t>::max()) return;
     const auto end = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_filter_bytes(archive_.get(), -1), 0));
-    if (error || end == 0 || end + look >= bytes) return;
-    unread_bytes_ = bytes - end;
+    if (end == 0 || end + look >= compressed_bytes_) return;
+    unread_bytes_ = compressed_bytes_ - end;
     log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
   }
 
@@ -247,7 +246,8 @@ class TarReader::Impl {
   TarOptions options_;
   std::unique_ptr<ArchiveInput> input_;  // feeds the archive, so it outlives it
   ArchiveHandle archive_;
-  std::uint64_t file_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a plain file; else unknown
+  std::uint64_t file_bytes_ = std::numeric_limits<std::uint64_t>::max();        // of a plain file; else unknown
+  std::uint64_t compressed_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a compressed file; else unknown
 
   std::optional<Member> pending_;  // header read, bytes not yet
   bool in_member_ = false;         // libarchive stands within a member

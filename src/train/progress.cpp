@@ -80,6 +80,10 @@ Progress::Progress(Options options) : options_(std::move(options)) {
 
 Progress::~Progress() {
   log::progress("");
+  try {
+    flush();  // or not, where the folder is another's
+  } catch (const std::exception&) {
+  }
 }
 
 void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {

@@ -149,6 +149,20 @@ TEST(Resume, FromAnotherRunAFoldersOwnCheckpointsAreOfAnotherTime) {
   EXPECT_EQ(names, (std::multiset<std::string>{"abandoned", "abandoned", "abandoned", "step-00000004"}));
 }
 
+// Its own checkpoint, however it is spelled, is no other run's: only what is newer is put aside.
+TEST(Resume, FromItsOwnCheckpointARunKeepsWhatIsOlder) {
+  expect_success(train("back", "'duration=3 steps' 'checkpoint.every=1 steps'"));
+  const auto command = train("back", "'duration=4 steps' 'checkpoint.every=4 steps' checkpoint.keep=9 ");
+  fs::create_directory_symlink("checkpoints/step-00000002", workshop() / "back/best");
+  for (const std::string from :
+       {"back/checkpoints/step-00000002/", "back/best", "back/../back/checkpoints/step-00000002"}) {
+    expect_success(command + "checkpoint.resume=" + (workshop() / "back").parent_path().string() + "/" + from);
+    for (const int step : {1, 2, 4})
+      EXPECT_TRUE(fs::exists(checkpoint("back", step))) << "step " << step << " from " << from;
+    EXPECT_FALSE(fs::exists(checkpoint("back", 3))) << from;
+  }
+}
+
 // Phase 2 would start from the checkpoint that DONE names.
 TEST(Resume, WhatIsNotSavedIsNotCalledSaved) {
   expect_success(train("unsaved", "'duration=2 steps'"));
@@ -175,7 +189,7 @@ TEST(Resume, CtrlCIsAnswered) {
   const auto outcome = shell(signal_once(train("interrupted", "'duration=4000 steps' 'log.every=1 steps'"), "INT",
                                          workshop() / "interrupted/metrics.jsonl", "\"step\":2,"));
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
-  expect_mentions(outcome, "stopping; Ctrl-C again within 5 seconds ends at once and saves nothing");
+  expect_mentions(outcome, "stopping; Ctrl-C again within 5 seconds ends at once");
   expect_mentions(outcome, " in training): signal 2 (Interrupt)");
 }
 

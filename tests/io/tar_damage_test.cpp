@@ -1,5 +1,10 @@
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
 
+#include "millrace/io/net/stream.h"
 #include "millrace/io/tar.h"
 #include "support.h"
 #include "tar_bytes.h"
@@ -121,6 +126,30 @@ TEST(TarDamage, ARepeatedFieldStartsANewSample) {
   EXPECT_EQ(second->key, "1");
   EXPECT_EQ(second->fields, (decltype(TarSample::fields){{"jpg", "c"}, {"json", "d"}}));
   EXPECT_FALSE(reader.next());
+}
+
+class Bytes final : public ByteStream {
+ public:
+  explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::size_t read(std::span<std::byte> buffer) override {
+    const auto size = std::min(buffer.size(), bytes_.size() - at_);
+    std::memcpy(buffer.data(), bytes_.data() + at_, size);
+    at_ += size;
+    return size;
+  }
+
+ private:
+  std::string bytes_;
+  std::size_t at_ = 0;
+};
+
+// As a split's samples are read by an index.
+TEST(TarDamage, OneSampleOfALargeArchiveHasNothingBehindIt) {
+  const ScratchDirectory scratch;
+  const auto path = scratch.write("large.tar", three_samples() + tar_member("003.jpg", std::string(4 << 20, 'x')));
+  TarReader reader(std::make_unique<Bytes>(three_samples()), path.string());
+  EXPECT_EQ(reader.skip(10), 3u);
+  EXPECT_EQ(reader.unread_bytes(), 0u);
 }
 
 TEST(TarDamage, MembersAfterTheEndMarkDoNotCount) {

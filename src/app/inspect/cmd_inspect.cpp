@@ -17,7 +17,8 @@ namespace stdfs = std::filesystem;
 bool holds_archives(const stdfs::path& path) {
   for (const auto& entry : stdfs::directory_iterator(path)) {
     const auto name = entry.path().filename().string();
-    if (name.ends_with(".parquet") || name.find(".tar") != name.npos) return true;
+    for (const char* suffix : {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".parquet"})
+      if (name.ends_with(suffix)) return true;
   }
   return false;
 }
@@ -27,7 +28,7 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
   if (stdfs::exists(path / "MANIFEST.json")) return inspect_checkpoint(path);
   if (stdfs::exists(path / "checkpoints")) return inspect_run(path);
-  if (holds_archives(path))
+  if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),
                 fmt::format("millrace inspect {}/* inspects them", path.string()));
   return inspect_pipeline(path);

@@ -21,7 +21,7 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
 }
 
 int passes_in_memory(const ModelConfig& model, const ShardPlan& shards) {
-  return model.cuda_graphs && shards.shards * shards.replicas > 1 ? 2 : 1;
+  return model.cuda_graphs && shards.shards * shards.replicas > 1 && !shards.splits_parameters() ? 2 : 1;
 }
 
 }  // namespace millrace

@@ -44,9 +44,8 @@ std::vector<std::string> files_in(const fs::path& directory) {
   std::vector<std::string> names;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      if (entry.is_symlink() && !fs::exists(status_of(entry.path())))
-        fail(Exit::io, "{} is a link to what is not there", entry.path().string());
-      if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+      const bool leads_nowhere = !entry.exists();  // a link, which is missed if it is chosen
+      if (entry.is_regular_file() || leads_nowhere) names.push_back(entry.path().filename().string());
     }
   } catch (const fs::filesystem_error& error) {
     check_storage(error.code(), directory);
