@@ -658,7 +658,7 @@ TEST(CheckpointWriter, WhatCannotBeReadBackAsWrittenIsPutAsideAndCostsNoOlderOne
   writer.start(training.model, training.optimizer, state_at(20), {});
   while (writer.busy()) std::this_thread::yield();
   test_world().group().barrier();
-  on_rank_0([&] { damage(run.checkpoint(20).string() + ".tmp/" + first_shard(training), -1); });
+  on_rank_0([&] { damage(run.checkpoint(20).string() + ".tmp-2/" + first_shard(training), -1); });
   const bool published = writer.commit();
   const auto found = writer.settle();
   test_world().group().barrier();
