@@ -73,11 +73,9 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
     pipeline = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
     painter_.emplace(checkpoint, pipeline, root_.tokenizer, evaluation_.arithmetic());
     trained = trained_config(checkpoint);
-    if (!trained.data.validation && !root_.measures_pictures())
-      throw Error(Exit::usage,
-                  fmt::format("evaluate.metrics is empty, and {} has no data.validation: there is nothing to measure",
-                              job_.path.string()),
-                  "evaluate.metrics=[fid, clip] measures pictures");
+    if (session_.is_root() && !trained.data.validation && !root_.measures_pictures())
+      log::warning("evaluate.metrics is empty, and {} has no data.validation: there is nothing to measure",
+                   job_.path.string());
     trained.run.dir.value = evaluation_.folder().string();
   });
   if (trained.data.validation)
