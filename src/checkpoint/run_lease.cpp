@@ -15,7 +15,6 @@
 #include <stop_token>
 #include <string_view>
 #include <thread>
-#include <utility>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
@@ -204,26 +203,17 @@ void wait_and_take(const std::filesystem::path& file, const Owner& self, const L
   }
 }
 
-}  // namespace
-
 // NOTE [Renewing] Whoever takes a folder over makes a new LEASE and renames it to its place. A renewal by the former
 // owner that comes late, from a node that was cut off, must not put that back: so it is no new file but written over
 // the old one, which stays open and is nobody's by then.
 class LeaseFile {
  public:
-  LeaseFile() = default;
   explicit LeaseFile(const std::filesystem::path& path) : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
     if (fd_ < 0) fail_errno("cannot open", path_);
   }
-  LeaseFile(LeaseFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-  LeaseFile& operator=(LeaseFile&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~LeaseFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  ~LeaseFile() { ::close(fd_); }
+  LeaseFile(const LeaseFile&) = delete;
+  LeaseFile& operator=(const LeaseFile&) = delete;
 
   void write(std::string_view text) const {
     if (::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || ::fsync(fd_) != 0)
@@ -231,15 +221,17 @@ class LeaseFile {
   }
 
  private:
-  std::filesystem::path path_;
-  int fd_ = -1;
+  const std::filesystem::path path_;
+  const int fd_;
 };
+
+}  // namespace
 
 struct RunLease::Impl {
   std::filesystem::path file;
   std::string nonce;
-  LeaseFile own;          // rank 0
-  std::jthread renewing;  // rank 0
+  std::optional<LeaseFile> own;  // rank 0
+  std::jthread renewing;         // rank 0
   std::atomic<bool> is_lost{false};
 
   ~Impl() {
@@ -275,7 +267,7 @@ struct RunLease::Impl {
       }
       ++self.renewals;
       try {
-        own.write(self.to_text());
+        own->write(self.to_text());
       } catch (const Error& failed) {
         log::warning("LEASE could not be renewed: {}", failed.what());
       }
@@ -294,7 +286,7 @@ RunLease RunLease::acquire(const Group& world, const std::filesystem::path& run_
     const Owner self = Owner::self();
     impl->nonce = self.nonce;
     wait_and_take(impl->file, self, times);
-    impl->own = LeaseFile(impl->file);
+    impl->own.emplace(impl->file);
     impl->renewing = std::jthread([&impl = *impl, self, every = times.renewed_every](const std::stop_token& stop) {
       impl.renew_until_stopped(stop, self, every);
     });

@@ -39,8 +39,7 @@ class Chooser {
   [[noreturn]] void fail(const std::string& what, const char* key) const {
     std::vector<std::string> names;
     for (const TableColumn& column : table_) names.push_back(column.name);
-    throw Error(Exit::usage, what,
-                fmt::format("set {}.columns.{} to one of: {}", section_, key, fmt::join(names, ", ")));
+    throw ColumnError(what, fmt::format("set {}.columns.{} to one of: {}", section_, key, fmt::join(names, ", ")), key);
   }
 
  private:

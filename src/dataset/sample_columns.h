@@ -1,8 +1,10 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "millrace/core/error.h"
 #include "millrace/dataset/data_config.h"
 #include "millrace/dataset/table.h"
 
@@ -20,7 +22,14 @@ struct SampleColumns {
   std::size_t metadata() const { return caption + (has_key ? 2 : 1); }
 };
 
-// Those that `config.columns` names, else the first of the usual names that `table` has. Error(usage) naming the
+// A table without a column that a sample needs; `key`: that of `columns` which would name it.
+struct ColumnError final : Error {
+  ColumnError(const std::string& message, const std::string& hint, std::string key)
+      : Error(Exit::usage, message, hint), key(std::move(key)) {}
+  std::string key;
+};
+
+// Those that `config.columns` names, else the first of the usual names that `table` has. ColumnError naming the
 // table and its columns when there is no image or caption.
 SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
                              const std::string& path);

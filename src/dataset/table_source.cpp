@@ -146,18 +146,17 @@ class TableReader final : public SplitReader {
 // Stands for a table that lacks a column: each of its rows lacks it.
 class UnfitReader final : public SplitReader {
  public:
-  UnfitReader(const Archive& archive, const Split& split, std::uint64_t first_row, std::string why)
+  UnfitReader(const Archive& archive, const Split& split, std::uint64_t first_row, RejectReason reason, std::string why)
       : archive_(archive),
         rows_(count_table_rows(archive.path, archive.limit.value_or(std::numeric_limits<std::uint64_t>::max()))),
         next_(split.index + first_row * split.count),
         stride_(split.count),
+        reason_(reason),
         why_(std::move(why)) {}
 
   std::optional<RawRow> next() override {
     if (next_ >= rows_) return std::nullopt;
-    const bool lacks_image = why_.find(".columns.image") != why_.npos;
-    return Rejected{name_row(archive_, fmt::to_string(std::exchange(next_, next_ + stride_))),
-                    lacks_image ? RejectReason::missing_image : RejectReason::missing_caption, why_};
+    return Rejected{name_row(archive_, fmt::to_string(std::exchange(next_, next_ + stride_))), reason_, why_};
   }
 
  private:
@@ -165,6 +164,7 @@ class UnfitReader final : public SplitReader {
   const std::uint64_t rows_;
   std::uint64_t next_;
   const std::uint64_t stride_;
+  const RejectReason reason_;
   const std::string why_;
 };
 
@@ -211,11 +211,11 @@ std::unique_ptr<SplitReader> TableSource::open_rows(const Split& split, std::uin
     warn_of_missing_fields(columns, archive.path);
     return std::make_unique<TableReader>(archive, columns, prompts_ ? &*prompts_ : nullptr, repeated_in(split.archive),
                                          split, first_row);
-  } catch (const Error& error) {
-    if (error.exit() != Exit::usage) throw;
-    const auto why = fmt::format("{}; {}", error.what(), error.hint());  // which names the key
+  } catch (const ColumnError& error) {
+    const auto why = fmt::format("{}; {}", error.what(), error.hint());
+    const auto reason = error.key == "image" ? RejectReason::missing_image : RejectReason::missing_caption;
     warn_of_unfit(split.archive, why);
-    return std::make_unique<UnfitReader>(archive, split, first_row, why);
+    return std::make_unique<UnfitReader>(archive, split, first_row, reason, why);
   }
 }
 

@@ -218,8 +218,7 @@ class TarReader::Impl {
     std::vector<std::byte> bytes(look);
     bytes.resize(InputFile(local_path(name_)).read_at(end, bytes));
     if (std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; })) return;
-    unread_bytes_ = file_bytes_ - end;
-    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
+    tell_unread(file_bytes_ - end);
   }
 
   // libarchive reads a little ahead.
@@ -227,8 +226,12 @@ class TarReader::Impl {
     if (compressed_bytes_ == std::numeric_limits<std::uint64_t>::max()) return;
     const auto end = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_filter_bytes(archive_.get(), -1), 0));
     if (end == 0 || end + look >= compressed_bytes_) return;
-    unread_bytes_ = compressed_bytes_ - end;
-    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, unread_bytes_);
+    tell_unread(compressed_bytes_ - end);
+  }
+
+  void tell_unread(std::uint64_t bytes) {
+    unread_bytes_ = bytes;
+    log::warning("{}: {} bytes behind the archive's end mark are not read", name_, bytes);
   }
 
   bool is_plain_file() const { return file_bytes_ != std::numeric_limits<std::uint64_t>::max(); }

@@ -5,6 +5,7 @@
 #include "inspect/inspect.h"
 #include "inspect/report_text.h"
 #include "millrace/io/lists.h"
+#include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/models/pipeline_folder.h"
 
@@ -15,11 +16,8 @@ using nlohmann::json;
 namespace stdfs = std::filesystem;
 
 bool holds_archives(const stdfs::path& path) {
-  for (const auto& entry : stdfs::directory_iterator(path)) {
-    const auto name = entry.path().filename().string();
-    for (const char* suffix : {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".parquet"})
-      if (name.ends_with(suffix)) return true;
-  }
+  for (const auto& entry : stdfs::directory_iterator(path))
+    if (is_archive_name(entry.path().filename().string())) return true;
   return false;
 }
 

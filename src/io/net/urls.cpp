@@ -180,6 +180,10 @@ bool is_s3(std::string_view url) {
   return url.starts_with("s3://");
 }
 
+bool is_archive_name(const std::string& name) {
+  return ends_with_any(name, tar_suffixes) || name.ends_with(".parquet");
+}
+
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives) {
   std::vector<std::string> urls;
   for (const std::string& pattern : patterns) {

@@ -9,6 +9,9 @@ namespace millrace {
 // that is the metadata img2dataset writes with each shard, not a shard of its own.
 enum class Archives { tar, parquet, list, any };
 
+// Whether a file of this name is a tar, compressed or not, or a Parquet file.
+bool is_archive_name(const std::string& name);
+
 // The archives that `patterns` name, in their order: each pattern is split at `::`, gets `${NAME}` from the environment
 // variable WDS_NAME and its braces expanded (webdataset's rules); a directory, or s3://BUCKET/FOLDER/ with the slash at
 // its end, becomes the sorted archives in it. Error(io) names every file that is missing, Error(usage) a pattern with
