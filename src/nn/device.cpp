@@ -134,8 +134,12 @@ void ask_for_huge_pages() {
 
 void keep_mkl_exact() {
 #if defined(__x86_64__)
-  const bool runs_avx2_code = __builtin_cpu_supports("avx2") && !__builtin_cpu_supports("avx512f");
-  if (runs_avx2_code) setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/0);
+  if (!__builtin_cpu_supports("avx2")) return;
+  if (!__builtin_cpu_supports("avx512f")) {
+    setenv("MKL_CBWR", "AVX2,STRICT", /*overwrite=*/0);
+  } else if (__builtin_cpu_is("intel")) {
+    setenv("MKL_CBWR", "AVX512", /*overwrite=*/0);
+  }
 #endif
 }
 

@@ -50,8 +50,10 @@ void keep_freed_host_memory();
 // Host tensors from 2 MiB on lie in pages of 2 MiB where the system has them: they are touched for the first time in
 // half the time. Before the first tensor.
 void ask_for_huge_pages();
-// With several threads MKL's AVX2 code may give a row other last digits by its place in the batch. Makes it keep to one
-// order of sums, on processors that run that code and unless the user has set MKL_CBWR. Before the first arithmetic.
+// With several threads MKL's AVX2 code may give a row other last digits by its place in the batch, and MKL promises
+// equal sums from run to run only where a code path is named. Makes it keep to one order of sums, unless the user has
+// set MKL_CBWR: strictly on processors with AVX2, by Intel's AVX-512 code on theirs (the sums that it gives unasked,
+// too). Before the first arithmetic.
 void keep_mkl_exact();
 // The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
 std::uint64_t peak_memory_bytes(torch::Device device);
