@@ -52,8 +52,8 @@ void keep_freed_host_memory();
 void ask_for_huge_pages();
 // With several threads MKL's AVX2 code may give a row other last digits by its place in the batch, and MKL promises
 // equal sums from run to run only where a code path is named. Makes it keep to one order of sums, unless the user has
-// set MKL_CBWR: strictly on processors with AVX2, by Intel's AVX-512 code on theirs (the sums that it gives unasked,
-// too). Before the first arithmetic.
+// set MKL_CBWR: strictly on processors with AVX2 and no AVX-512; on Intel's with AVX-512 by that code, whose sums are
+// those that it gives unasked. Before the first arithmetic.
 void keep_mkl_exact();
 // The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
 std::uint64_t peak_memory_bytes(torch::Device device);
