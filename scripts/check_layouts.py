@@ -113,7 +113,7 @@ def micro_batch(case):
 def overrides(case, seed):
     keys = {axis: value for axis, value in case.items() if "." in axis}
     keys |= {"run.seed": seed, "batch.global": GLOBAL_BATCH, "batch.micro": micro_batch(case),
-             "parallel.shard_size": math.gcd(case["ranks"], 2)}
+             **({"parallel.shard_size": math.gcd(case["ranks"], 2)} if case.get("parallel.strategy") == "hybrid" else {})}
     return [f"{key}={value}" for key, value in keys.items()]
 
 

@@ -82,16 +82,17 @@ await() {
   done
 }
 
-# A number that grows when something was brought to safety: the newest checkpoint's step, or the files of the other commands.
+# A number that grows when something was brought to safety: the newest checkpoint's step, or the files of the other commands. -H: the
+# folder may be a link to another disk.
 progress() {
   local newest
   if [[ -n $run_dir && $out_dir == "$run_dir" ]]; then
     # Not step-N.tmp-*, .abandoned-*, .damaged.
-    newest=`find "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
+    newest=`find -H "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
       sed 's/.*step-0*//' | sort -n | tail -n 1`
     echo "${newest:-0}"
   else
-    find "$out_dir" -type f -name '*.json' 2> /dev/null | wc -l
+    find -H "$out_dir" -type f -name '*.json' 2> /dev/null | wc -l
   fi
 }
 
@@ -99,7 +100,7 @@ progress() {
 state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 
 # The same of the fault files, a line each.
-fault_stamps() { find "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
+fault_stamps() { find -H "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
 before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS; }
 
@@ -265,7 +266,11 @@ count() {
 
 give_up() {
   say "no progress in $1, still at $counted_at: giving up"
-  say "hint: once the cause is gone, submit the job again${SLURM_JOB_ID-, after removing $out_dir/restarts, which counts them}"
+  if [[ ${supervisor:-} == requeue ]]; then
+    say "hint: once the cause is gone, submit the job again"
+  else
+    say "hint: once the cause is gone, start again after removing $out_dir/restarts, which counts them"
+  fi
 }
 
 # may_restart: false when there were enough of them.

@@ -309,10 +309,19 @@ end_leaked_steps() {
   done
 }
 
+# /tmp of this node may be a full disk in memory, where a folder can be made and no file be filled.
+write_hosts() {
+  if [[ -n $scratch ]]; then
+    printf '%s\n' "${placed[@]}" 2> /dev/null > "$scratch/hosts" && return
+    rm -rf "$scratch"
+  fi
+  scratch=`mktemp -d -p "$PWD"` && printf '%s\n' "${placed[@]}" > "$scratch/hosts"
+}
+
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
-  local node i gpus=0 options prefix=("${own_numbers[@]}" SLURM_HOSTFILE="$scratch/hosts")
+  local node i gpus=0 options prefix=("${own_numbers[@]}")
   placed=()
   for node in "${nodes[@]}"; do
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
@@ -327,7 +336,8 @@ launch() {
     prefix=("${own_memory[@]}")
   else
     # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks.
-    printf '%s\n' "${placed[@]}" > "$scratch/hosts"
+    after_outages write_hosts || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
+    prefix+=(SLURM_HOSTFILE="$scratch/hosts")
     options+=(--distribution=arbitrary --nodes="${#nodes[@]}" --ntasks="${#placed[@]}")
     # As many GPUs as the nodes have: every task then sees all of its node, and the program chooses by local rank.
     if ((node_died)); then
@@ -486,6 +496,14 @@ export_end_time() {
   if end=`date -d "$end" +%s 2> /dev/null` && ((end > `date +%s`)); then export MILLRACE_END_TIME=$end; fi
 }
 
+# Whether ranks that have left for the end of the job's time know an older one than Slurm.
+got_more_time() {
+  local known=${MILLRACE_END_TIME:-0}
+  if [[ -n $told || `json_value "$run_dir/STATE" reason` != *"time limit"* ]]; then return 1; fi
+  export_end_time
+  ((known > 0 && ${MILLRACE_END_TIME:-0} > known + 60))
+}
+
 # Does what `judge` has found, and comes back where there is to be another start.
 follow_verdict() {
   case $what in
@@ -501,7 +519,13 @@ follow_verdict() {
       need_nodes
       may_restart || exit 1
       ;;
-    requeue) requeue_job "stopped in order${told:+ after $told}" ;;
+    requeue)
+      if got_more_time; then
+        say "the job's time limit was raised: its ranks, which left for the old one, start again"
+      else
+        requeue_job "stopped in order${told:+ after $told}"
+      fi
+      ;;
   esac
   if [[ -n $told ]]; then requeue_job "$told"; fi
   if [[ $what == storage ]]; then

@@ -18,6 +18,16 @@ if [[ -z $PHASE1_DIR || -z $PHASE2_DIR || ${1:-} != -- ]]; then
   exit 2
 fi
 shift
+# Where phase 1 is, and the configurations, reach the jobs by the environment alone. A flag counts before SBATCH_EXPORT.
+exported=${SBATCH_EXPORT:-ALL} previous=""
+for flag in "${flags[@]}"; do
+  if [[ $flag == --export=* || $previous == --export ]]; then exported=${flag#--export=}; fi
+  previous=$flag
+done
+if [[ ,${exported^^}, != *,ALL,* ]]; then
+  echo "submit_phases: the jobs need this environment, and --export or SBATCH_EXPORT is $exported: say --export=ALL, or ALL,NAME=VALUE" >&2
+  exit 2
+fi
 one_config=${MILLRACE_CONFIG:-}
 if [[ -n $one_config && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; then
   echo "submit_phases: MILLRACE_CONFIG=$one_config is the configuration of every phase without a PHASE1_CONFIG or PHASE2_CONFIG" >&2
