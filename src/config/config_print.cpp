@@ -86,7 +86,8 @@ const Section& find_section(const Section& schema, std::string_view path) {
       for (const Section::Entry& other : section->entries()) {
         if (other.section) known += fmt::format("{}{}", known.empty() ? "" : ", ", other.name());
       }
-      throw Error(Exit::usage, fmt::format("there is no section '{}'", path), "sections: " + known);
+      throw Error(Exit::usage, fmt::format("there is no section '{}'", path),
+                  known.empty() ? "" : "sections: " + known);
     }
     section = entry->section.get();
   }
@@ -165,6 +166,12 @@ std::string print_json(const Section& schema) {
 }
 
 std::string help(const Section& schema, std::string_view section) {
+  // Of a key: what explains it, its section.
+  if (const auto dot = section.rfind('.'); dot != section.npos) {
+    const Section& parent = find_section(schema, section.substr(0, dot));
+    const auto* const entry = parent.find(section.substr(dot + 1));
+    if (entry && !entry->section) return help_of(parent, std::string(section.substr(0, dot)));
+  }
   return help_of(find_section(schema, section), std::string(section));
 }
 

@@ -107,6 +107,13 @@ Node parse_override(const Section& schema, const std::string& text, std::vector<
       path.pop_back();
     }
     path.push_back(rest);
+    if (equals + 1 == text.size()) {
+      problems.push_back(
+          {origin, fmt::format("{} has no value; null takes the entry away, and < and > need quotes to get "
+                               "past a shell: '{}>=3'",
+                               dotted, text)});
+      return Node::map();
+    }
     value = Node::scalar(text.substr(equals + 1));
   } else {
     problems.push_back(

@@ -67,7 +67,7 @@ std::size_t components(std::string_view path) {
 }
 
 // How many components tell the paths of one file name apart.
-std::size_t distinguishing_components(const std::vector<std::string_view>& paths, const std::string& section) {
+std::optional<std::size_t> distinguishing_components(const std::vector<std::string_view>& paths) {
   std::size_t longest = 1;
   for (std::string_view path : paths) longest = std::max(longest, components(path));
   for (std::size_t count = 1; count <= longest; ++count) {
@@ -75,8 +75,23 @@ std::size_t distinguishing_components(const std::vector<std::string_view>& paths
     for (std::string_view path : paths) tails.insert(tail(path, count));
     if (tails.size() == paths.size()) return count;
   }
-  throw Error(Exit::usage, fmt::format("{}.path holds the archive '{}' more than once", section, paths.front()),
-              "ids of samples must be unique; list every archive once");
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse_equal_names(const std::vector<std::string>& paths, const std::vector<std::string>& full,
+                                     const std::string& section) {
+  for (std::size_t first = 0; first < full.size(); ++first)
+    for (std::size_t second = first + 1; second < full.size(); ++second) {
+      if (full[first] != full[second]) continue;
+      if (paths[first] == paths[second])
+        throw Error(Exit::usage, fmt::format("{}.path holds {} more than once", section, visible(paths[first])),
+                    "ids of samples must be unique; list every archive once");
+      throw Error(Exit::usage,
+                  fmt::format("{}.path holds two archives of one name, {}: {} and {}", section, full[first],
+                              visible(paths[first]), visible(paths[second])),
+                  "ids of samples begin with it, without suffix and query, and must be unique: rename one");
+    }
+  throw bug("archive_names: names differ");
 }
 
 }  // namespace
@@ -93,7 +108,11 @@ std::vector<std::string> archive_names(const std::vector<std::string>& paths, co
   std::map<std::string_view, std::vector<std::string_view>> same_name;
   for (const std::string& path : full) same_name[tail(path, 1)].push_back(path);
   std::map<std::string_view, std::size_t> count;
-  for (const auto& [name, group] : same_name) count[name] = distinguishing_components(group, section);
+  for (const auto& [name, group] : same_name) {
+    const auto needed = distinguishing_components(group);
+    if (!needed) refuse_equal_names(paths, full, section);
+    count[name] = *needed;
+  }
   std::vector<std::string> names;
   for (const std::string& path : full) names.emplace_back(tail(path, count[tail(path, 1)]));
   return names;

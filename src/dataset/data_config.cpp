@@ -10,11 +10,15 @@
 namespace millrace {
 
 void SourceColumns::describe(config::Section& s) {
-  s.key("image", image,
-        "column of image bytes (Parquet), of paths and addresses (lists), or of latents; null = the usual names");
-  s.key("caption", caption, "column of captions, or of their text embeddings (latents); null = the usual names");
-  s.key("key", key, "column that names a row in ids; null = the row number");
-  s.key("cls", cls, "column of class numbers (type class)");
+  s.key(
+      "image", image,
+      "column of image bytes (Parquet), of paths and addresses (lists), or of latents; of tars a member, such as png; "
+      "null = the usual names");
+  s.key("caption", caption,
+        "column of captions, or of their text embeddings (latents); of tars a member, such as txt, or json.KEY, a text "
+        "in the member json; null = the usual names");
+  s.key("key", key, "column that names a row in ids; null = the row number (of tars always the member's name)");
+  s.key("cls", cls, "column, or member of tars, of class numbers (type class)");
 }
 
 void SourceConfig::describe(config::Section& s) {
@@ -34,7 +38,7 @@ void SourceConfig::describe(config::Section& s) {
         "metadata field -> condition: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\"; text of other "
         "characters than letters, digits and _ . : / + - in quotes");
   s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
-  s.section("columns", columns, "names of columns, for Parquet and lists");
+  s.section("columns", columns, "names of columns, of Parquet and lists, and of members of tars");
   s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);
 }
 
@@ -71,6 +75,23 @@ void check_filter(const std::string& section, const std::pair<const std::string,
 
 }  // namespace
 
+// Those that are set, and that a run would pass over in silence.
+std::vector<std::string> SourceConfig::keys_without_use() const {
+  std::vector<std::string> keys;
+  const auto unless = [&](bool has_use, bool is_set, const char* key) {
+    if (is_set && !has_use) keys.emplace_back(key);
+  };
+  if (type == Type::latents) return keys;  // a cache's were those of its images, and a table's are checked with it
+  const bool has_files = type != Type::synthetic, has_classes = type == Type::class_labels;
+  unless(has_files, !filters.empty(), "filters");
+  unless(has_files, columns.image.has_value(), "columns.image");
+  unless(has_files && !has_classes, columns.caption.has_value(), "columns.caption");
+  unless(has_files && type != Type::webdataset, columns.key.has_value(), "columns.key");
+  unless(has_classes, columns.cls.has_value(), "columns.cls");
+  unless(has_classes, idx_to_prompt.has_value(), "idx_to_prompt");
+  return keys;
+}
+
 void SourceConfig::check(config::Report& report) const {
   const std::string type_key = section + ".type";
   const bool has_path = std::any_of(path.begin(), path.end(), [](const std::string& one) { return !one.empty(); });
@@ -81,6 +102,8 @@ void SourceConfig::check(config::Report& report) const {
                    {type_key});
   if (type == Type::class_labels && !idx_to_prompt)
     report.problem(section + ".idx_to_prompt", "must be set for type class", {type_key});
+  for (const auto& key : keys_without_use())
+    report.problem(section + "." + key, fmt::format("has no use with type {}", to_string(type)), {type_key});
   for (const auto& filter : filters) check_filter(section, filter, report);
 }
 

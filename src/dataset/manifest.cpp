@@ -87,6 +87,9 @@ void check_kind(const std::vector<std::string>& paths, const SourceConfig& sourc
   const bool class_tables = source.type == Type::class_labels && is_table(paths.front());
   for (const std::string& path : paths) {
     const bool table = is_table(path), parquet = path.ends_with(".parquet");
+    if (!table && path != "-" && !is_pipe(path) && !is_http(path) && !is_s3(path) && local_path(path).empty())
+      throw Error(Exit::usage, fmt::format("{}.path: {}: no such scheme", source.section, path),
+                  "use a path, http(s)://, s3://, or a command as pipe:..., for example 'pipe:gsutil cat gs://...'");
     if (table && local_path(path).empty() && !(parquet && is_s3(path))) {
       throw Error(Exit::usage, fmt::format("{}.path: {} cannot be read from where it is", source.section, path),
                   "lists have to be files, Parquet files or s3://");

@@ -35,7 +35,7 @@ std::unique_ptr<SampleSource> make_image_source(const SourceConfig& config, cons
   }
   const bool tables = !manifest.archives.empty() && is_table(manifest.archives.front().path);
   if (tables) return std::make_unique<TableSource>(config, manifest, load_prompts(config));
-  return std::make_unique<WebDatasetSource>(manifest, !config.filters.empty(), load_prompts(config), IndexStore(index));
+  return std::make_unique<WebDatasetSource>(manifest, config, load_prompts(config), IndexStore(index));
 }
 
 }  // namespace millrace

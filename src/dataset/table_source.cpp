@@ -33,6 +33,12 @@ std::optional<std::string> text_of(const Cell& cell) {
   return whole ? fmt::to_string(static_cast<std::int64_t>(*real)) : fmt::to_string(*real);
 }
 
+// A row without a key has its number, which may be another row's key.
+std::string key_of(const Cell& cell, std::uint64_t row) {
+  const auto key = text_of(cell);
+  return key && !key->empty() ? without_nul(valid_utf8(*key)) : fmt::to_string(row);
+}
+
 // What a text of an untyped table means to a filter.
 Cell meaning_of(Cell cell) {
   const std::string& text = std::get<std::string>(cell);
@@ -117,10 +123,9 @@ class TableReader final : public SplitReader {
   }
 
   SampleRef name(const std::vector<Cell>& cells, std::uint64_t row) const {
-    const auto key = columns_.has_key ? text_of(cells[columns_.key()]) : std::nullopt;
-    if (!key) return name_row(archive_, fmt::to_string(row));
+    if (!columns_.has_key) return name_row(archive_, fmt::to_string(row));
     const auto repeated = repeated_.find(row);
-    return name_row(archive_, without_nul(valid_utf8(*key)), repeated == repeated_.end() ? 1 : repeated->second);
+    return name_row(archive_, key_of(cells[columns_.key()], row), repeated == repeated_.end() ? 1 : repeated->second);
   }
 
   // A JSON object of the columns that filters ask for, as a tar's json member would hold it.
@@ -175,8 +180,7 @@ std::map<std::uint64_t, int> find_repeated(const std::string& path, const std::s
   std::map<std::uint64_t, int> repeated;
   try {
     for (std::uint64_t row = 0; const auto cells = table->next(); ++row) {
-      const auto key = text_of(cells->front());
-      if (const int occurrence = key ? keys.add(*key) : 1; occurrence > 1) repeated[row] = occurrence;
+      if (const int occurrence = keys.add(key_of(cells->front(), row)); occurrence > 1) repeated[row] = occurrence;
     }
   } catch (const AccessError&) {
     throw;

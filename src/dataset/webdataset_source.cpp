@@ -1,5 +1,8 @@
 #include "webdataset_source.h"
 
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +12,7 @@
 #include "millrace/core/text.h"
 #include "millrace/dataset/row.h"
 #include "millrace/io/input_file.h"
+#include "millrace/io/json.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/tar.h"
 
@@ -19,10 +23,30 @@ namespace {
 constexpr std::uint64_t max_sample_bytes = 256ull << 20;
 constexpr std::uint64_t block_bytes = 512;  // of a tar
 
+TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
+  constexpr std::string_view of_json = "json.";
+  TarRules rules;
+  rules.with_json = !config.filters.empty();
+  rules.prompts = prompts;
+  if (config.columns.image) {
+    rules.images = {lower(*config.columns.image)};  // as TarReader gives fields
+  } else {
+    rules.images.assign(image_fields.begin(), image_fields.end());
+  }
+  rules.caption = prompts ? config.columns.cls.value_or("cls") : config.columns.caption.value_or("txt");
+  if (rules.caption.starts_with(of_json)) {
+    rules.caption_key = rules.caption.substr(of_json.size());
+    rules.with_json = true;
+  } else {
+    rules.caption = lower(rules.caption);
+  }
+  return rules;
+}
+
 TarOptions wanted_fields(const TarRules& rules) {
   TarOptions options;
-  options.fields.assign(image_fields.begin(), image_fields.end());
-  options.fields.emplace_back(rules.prompts ? "cls" : "txt");
+  options.fields = rules.images;
+  if (!rules.caption_key) options.fields.push_back(rules.caption);
   if (rules.with_json) options.fields.emplace_back("json");
   return options;
 }
@@ -34,30 +58,42 @@ std::string* find_field(TarSample& sample, std::string_view name) {
   return nullptr;
 }
 
-std::string* find_image(TarSample& sample) {
-  for (const char* field : image_fields) {
+std::string* find_image(TarSample& sample, const TarRules& rules) {
+  for (const auto& field : rules.images) {
     if (std::string* bytes = find_field(sample, field)) return bytes;
   }
   return nullptr;
 }
 
-std::optional<std::string> find_caption(TarSample& sample, const ClassPrompts* prompts) {
-  const std::string* const text = find_field(sample, prompts ? "cls" : "txt");
-  if (!text) return std::nullopt;
-  return prompts ? prompts->find(*text) : *text;
+// A number is a class, or a poor caption; what is neither that nor text is none.
+std::optional<std::string> text_in_json(const std::string& text, const std::string& key) {
+  const auto json = nlohmann::json::parse(from_python_json(text), nullptr, /*allow_exceptions=*/false);
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (found == json.end() || !(found->is_string() || found->is_number())) return std::nullopt;
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+std::optional<std::string> find_caption(TarSample& sample, const TarRules& rules) {
+  const std::string* const member = find_field(sample, rules.caption_key ? "json" : rules.caption);
+  if (!member) return std::nullopt;
+  const auto text = rules.caption_key ? text_in_json(*member, *rules.caption_key) : *member;
+  return text && rules.prompts ? rules.prompts->find(*text) : text;
 }
 
 Rejected oversized_sample(SampleRef ref) {
   return {std::move(ref), RejectReason::too_large, "more bytes or fields than a sample may have"};
 }
 
-RawRow to_row(TarSample sample, SampleRef ref, const ClassPrompts* prompts) {
+RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   if (sample.oversized || sample.end > sample.begin + max_sample_bytes) return oversized_sample(std::move(ref));
-  std::string* const image = find_image(sample);
-  if (!image) return Rejected{std::move(ref), RejectReason::missing_image, "none of jpg, png, jpeg, webp"};
-  const std::optional<std::string> caption = find_caption(sample, prompts);
+  std::string* const image = find_image(sample, rules);
+  if (!image)
+    return Rejected{std::move(ref), RejectReason::missing_image,
+                    fmt::format("none of {}", fmt::join(rules.images, ", "))};
+  const std::optional<std::string> caption = find_caption(sample, rules);
   if (!caption)
-    return Rejected{std::move(ref), RejectReason::missing_caption, prompts ? "no cls, or no caption of it" : "no txt"};
+    return Rejected{std::move(ref), RejectReason::missing_caption,
+                    fmt::format("no {}{}", rules.caption, rules.prompts ? ", or no caption of it" : "")};
   if (caption->size() > max_caption_bytes) return oversized_caption(std::move(ref), caption->size());
   RawSample raw;
   raw.ref = std::move(ref);
@@ -79,7 +115,7 @@ class FrontToBackReader final : public SplitReader {
       ++rows_;
       SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
       if (sample->end > 0) ref.offset = sample->begin;
-      return to_row(std::move(*sample), std::move(ref), rules_.prompts);
+      return to_row(std::move(*sample), std::move(ref), rules_);
     }
     if (tar_.error() && is_pipe(archive_.path) && !tar_.error()->input_failure.empty() && !std::exchange(told_, true))
       throw CommandFailed(archive_.name, tar_.error()->input_failure, tar_.error()->message);
@@ -157,7 +193,7 @@ class IndexedReader final : public SplitReader {
     const auto repeated = index_.repeated.find(position);
     SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
     ref.offset = begin;
-    return to_row(std::move(*sample), std::move(ref), rules_.prompts);
+    return to_row(std::move(*sample), std::move(ref), rules_);
   }
 
   const Archive& archive_;
@@ -170,19 +206,25 @@ class IndexedReader final : public SplitReader {
 
 }  // namespace
 
+WebDatasetSource::WebDatasetSource(const Manifest& manifest, const SourceConfig& config,
+                                   std::optional<ClassPrompts> prompts, IndexStore indices)
+    : manifest_(manifest),
+      prompts_(std::move(prompts)),
+      rules_(rules_of(config, prompts_ ? &*prompts_ : nullptr)),
+      store_(std::move(indices)) {}
+
 std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uint64_t first_row) const {
   const Archive& archive = manifest_.archives.at(split.archive);
-  const TarRules rules{with_json_, prompts_ ? &*prompts_ : nullptr};
   const bool whole = split.count == 1 && first_row == 0;
   if (archive.seekable && !whole) {
     const TarIndex& index = index_of(split.archive);
-    if (index.plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules);
+    if (index.plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
     if (split.count > 1) {
       throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in splits", archive.path),
                   "name it .tar.gz, or unpack it");
     }
   }
-  auto reader = std::make_unique<FrontToBackReader>(archive, rules);
+  auto reader = std::make_unique<FrontToBackReader>(archive, rules_);
   for (std::uint64_t row = 0; row < first_row && reader->next(); ++row) continue;
   return reader;
 }

@@ -2,28 +2,34 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "class_prompts.h"
 #include "index_store.h"
+#include "millrace/dataset/data_config.h"
 #include "millrace/dataset/source.h"
 
 namespace millrace {
 
 // What is read of a sample.
 struct TarRules {
+  std::vector<std::string> images;         // of these members the first one that is there
+  std::string caption = "txt";             // or cls: which member, or json.KEY
+  std::optional<std::string> caption_key;  // of the member json
   bool with_json = false;
-  const ClassPrompts* prompts = nullptr;  // null = txt is the caption
+  const ClassPrompts* prompts = nullptr;  // null = the caption stands there itself
 };
 
 // Tar archives whose neighbouring members KEY.FIELD form samples. NOTE [Rules of a row]: the image is the first of jpg,
 // png, jpeg, webp, the caption is txt (an empty one is a caption, a missing one is not) or, of a class data set, what
-// the prompts say of cls; json is kept for the filters.
+// the prompts say of cls; json is kept for the filters. `columns` names other members; json.KEY is a text in json.
 class WebDatasetSource final : public SampleSource {
  public:
-  // `with_json`: read the metadata too. `prompts`: of a class data set. `indices`: where indices are kept.
-  WebDatasetSource(const Manifest& manifest, bool with_json, std::optional<ClassPrompts> prompts, IndexStore indices)
-      : manifest_(manifest), with_json_(with_json), prompts_(std::move(prompts)), store_(std::move(indices)) {}
+  // `prompts`: of a class data set. `indices`: where indices are kept.
+  WebDatasetSource(const Manifest& manifest, const SourceConfig& config, std::optional<ClassPrompts> prompts,
+                   IndexStore indices);
   std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override;
 
  private:
@@ -34,8 +40,8 @@ class WebDatasetSource final : public SampleSource {
     std::optional<TarIndex> index;
   };
   const Manifest& manifest_;
-  const bool with_json_;
   const std::optional<ClassPrompts> prompts_;
+  const TarRules rules_;
   const IndexStore store_;
   mutable std::mutex mutex_;
   mutable std::map<std::uint32_t, Indexed> indices_;

@@ -27,8 +27,12 @@ void read_row(std::string_view text, const std::string& where, ImageRequest& req
 }  // namespace
 
 std::vector<ImageRequest> read_prompts(const std::filesystem::path& file, const ImageRequest& fallback) {
+  constexpr auto kinds = "a text file with a prompt a line, or a .jsonl file of objects with a \"prompt\"";
+  for (const char* table : {".csv", ".tsv", ".json", ".parquet"})
+    if (file.extension() == table)
+      throw Error(Exit::usage, fmt::format("prompts: {} is no list of prompts", file.string()), kinds);
   std::ifstream in(file);
-  if (!in) fail(Exit::io, "prompts: {} cannot be read", file.string());
+  if (!in) throw Error(Exit::io, fmt::format("prompts: {} cannot be read", file.string()), kinds);
   std::vector<ImageRequest> requests;
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {

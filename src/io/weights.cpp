@@ -114,9 +114,24 @@ const fs::path& Weights::file_of(std::string_view name) const {
   return find(name).path();
 }
 
+// STEM.fp16.safetensors or the like; empty where there is none.
+static std::string other_variant(const fs::path& folder, std::string_view stem) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    auto name = entry.path().filename().string();
+    const bool is_whole = name != fmt::format("{}.safetensors", stem) && name.find("-of-") == name.npos;
+    if (is_whole && name.starts_with(fmt::format("{}.", stem)) && name.ends_with(".safetensors")) return name;
+  }
+  return "";
+}
+
 Weights open_weights(const fs::path& folder, std::string_view stem, std::string_view variant) {
   const auto found = try_find_weights(folder, stem, variant);
   if (!found) {
+    const auto other = other_variant(folder, stem);
+    if (!other.empty())
+      throw Error(Exit::io, fmt::format("{} holds only a variant of its weights, {}", folder.string(), other),
+                  fmt::format("name it {}.safetensors, or save it without variant=", stem));
     throw Error(Exit::io, fmt::format("no weights in {}", folder.string()),
                 fmt::format("looked for {}", fmt::join(candidates(stem, variant), ", ")));
   }

@@ -127,6 +127,15 @@ void warn_of_other_encoders(const json& made_with, const ProducerConfig& config,
   }
 }
 
+// What has become part of the latents when they were made.
+void warn_of_idle_keys(const ProducerConfig& config) {
+  const auto changes = config::diff(config::dump_yaml(TransformConfig{}), config.transform);
+  for (const auto& change : changes)
+    if (change.key != "resolution")
+      log::warning("transform.{}={} has no effect: the latents in {} are as they were made", change.key, change.after,
+                   config.data.train.path[0]);
+}
+
 }  // namespace
 
 LatentTableOptions latent_table_options(const ProducerConfig& config, const PipelineFolder& pipeline,
@@ -162,6 +171,7 @@ EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& p
     check_resolution(plan.cache->string(), plan.shape, config, pipeline);
     check_choice_of_rows(plan.cache->string(), description.fingerprint, config.data.train);
     warn_of_other_encoders(description.fingerprint, config, pipeline, dtype);
+    warn_of_idle_keys(config);
     return plan;
   }
   plan.shape = shape_of_pipeline(config, pipeline);

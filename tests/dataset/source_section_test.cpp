@@ -35,6 +35,30 @@ TEST(SourceSectionName, ComesFromTheConfiguration) {
   EXPECT_EQ(copy.section, "data.validation");
 }
 
+// What a run would pass over in silence.
+TEST(SourceKeys, WithoutUseAreRefused) {
+  const auto problems_with = [](const std::vector<std::string>& settings) {
+    Root root;
+    auto overrides = settings;
+    overrides.insert(overrides.begin(), "data.train.path=a");
+    auto report = config::load(root, {.files = {}, .overrides = overrides});
+    EXPECT_THAT(report.problems(), IsEmpty());
+    root.data.check(report);
+    std::string text;
+    for (const auto& problem : report.problems()) text += problem + "\n";
+    return text;
+  };
+  const std::string table = "data.train.columns={image: i, caption: c, key: k}";
+  EXPECT_EQ(problems_with({"data.train.columns={image: png, caption: json.c}"}), "");
+  EXPECT_EQ(problems_with({"data.train.type=parquet", table}), "");
+  EXPECT_EQ(problems_with({"data.train.type=class", "data.train.idx_to_prompt=p", "data.train.columns.cls=c"}), "");
+  EXPECT_THAT(problems_with({table}), HasSubstr("columns.key"));
+  EXPECT_THAT(problems_with({"data.train.idx_to_prompt=p.json"}), HasSubstr("idx_to_prompt"));
+  EXPECT_THAT(problems_with({"data.train.type=csv", "data.train.columns.cls=c"}), HasSubstr("columns.cls"));
+  EXPECT_EQ(problems_with({"data.train.type=synthetic"}), "");  // to try the rest of a configuration
+  EXPECT_THAT(problems_with({"data.train.type=synthetic", "data.train.filters.a=1"}), HasSubstr("filters"));
+}
+
 struct Mistake {
   const char* name;
   std::function<void(SourceConfig&, const test::TempFolder&)> make;
@@ -78,7 +102,14 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Mistake{"no_path", [](auto& c, auto&) { c.path = {}; }, ".path is not set"},
         Mistake{"pipe", [](auto& c, auto&) { c.path = {"pipe:cat x.tar"}; }, ".path holds a pipe"},
-        Mistake{"twice", [](auto& c, auto&) { c.path.push_back(c.path[0]); }, ".path holds the archive '"},
+        Mistake{"twice", [](auto& c, auto&) { c.path.push_back(c.path[0]); }, ".path holds "},
+        Mistake{"twins",
+                [](auto& c, auto& f) {
+                  f.write("a.tar.gz", "");
+                  c.path.push_back(f.path("a.tar.gz"));
+                },
+                ".path holds two archives of one name"},
+        Mistake{"scheme", [](auto& c, auto&) { c.path = {"gs://bucket/a.tar"}; }, ".path: gs://bucket/a.tar: no such"},
         Mistake{"other_kind", [](auto& c, auto& f) { c.path = {f.path("a.csv")}; }, ".type=webdataset does not go"},
         Mistake{"list_far_away", [](auto& c, auto&) { c.type = Type::csv, c.path = {"http://h/a.csv"}; },
                 ".path: http://h/a.csv cannot be read"},

@@ -48,6 +48,33 @@ TEST(WebDataset, RulesOfARow) {
   EXPECT_EQ(std::get<RawSample>(*reader->next()).image, "J");  // jpg comes before png
 }
 
+TEST(WebDataset, ColumnsNameOtherMembers) {
+  TempFolder folder;
+  folder.write_tar("a.tar",
+                   {{.key = "0",
+                     .fields = {{"jpg", "J"},
+                                {"png", "P"},
+                                {"txt", "short"},
+                                {"long.txt", "long"},
+                                {"json", R"({"recaption": "by a model", "n": NaN})"}}},
+                    {.key = "1", .fields = {{"jpg", "J"}, {"txt", "short"}, {"json", R"({"recaption": null})"}}},
+                    {.key = "2", .fields = {{"png", "P"}, {"txt", "short"}, {"json", "no JSON"}}}});
+  const auto rows_with = [&](std::optional<std::string> SourceColumns::*column, const std::string& member) {
+    auto config = config_of(folder.path("a.tar"));
+    config.columns.*column = member;
+    const Manifest manifest = test::manifest_of(config);
+    const auto source = make_source(config, manifest, 64);
+    const auto rows = rows_of(*source, {0, 0, 1});
+    EXPECT_THAT(rows_of(*source, {0, 1, 2}), ElementsAre(rows[1]));  // by the index
+    return rows;
+  };
+  EXPECT_THAT(rows_with(&SourceColumns::caption, "long.txt"),
+              ElementsAre("a/0=long", "a/1:missing_caption", "a/2:missing_caption"));
+  EXPECT_THAT(rows_with(&SourceColumns::caption, "json.recaption"),
+              ElementsAre("a/0=by a model", "a/1:missing_caption", "a/2:missing_caption"));
+  EXPECT_THAT(rows_with(&SourceColumns::image, "png"), ElementsAre("a/0=short", "a/1:missing_image", "a/2=short"));
+}
+
 // A rejected row can be found in its archive, whether it is read from the front or by the index.
 TEST(WebDataset, RowsKnowTheirPlaceInAPlainTar) {
   TempFolder folder;

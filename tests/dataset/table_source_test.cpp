@@ -202,6 +202,15 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
 }
 
+// A row's number may be another row's key.
+TEST(ListSource, IdsAreUniqueWhereKeysAreMissing) {
+  TempFolder folder;
+  folder.write("rows.csv", "path,text,key\n0.jpg,a,1\n1.jpg,b,\n2.jpg,c,1\n3.jpg,d,\n");
+  SourceConfig config = config_of(Type::csv, folder.path("rows.csv"));
+  config.columns.key = "key";
+  EXPECT_THAT(rows_of(config), ElementsAre("rows/1=a", "rows/1#2=b", "rows/1#3=c", "rows/3=d"));
+}
+
 TEST(ListSource, SeveralCaptionsAreNone) {
   TempFolder folder;
   folder.write("rows.jsonl",

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Names of columns; what is not named is looked for under the usual names.
+// Names of columns, or of a tar's members; what is not named is looked for under the usual names.
 struct SourceColumns {
   std::optional<std::string> image, caption, key, cls;
 
@@ -32,6 +32,9 @@ struct SourceConfig {
   void describe(config::Section& section);
   // Adds what single keys cannot tell, such as a missing path.
   void check(config::Report& report) const;
+
+ private:
+  std::vector<std::string> keys_without_use() const;
 };
 
 const char* to_string(SourceConfig::Type type);  // as the configuration spells it

@@ -80,10 +80,19 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
     }
   }
   if (chosen.empty()) {
-    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory),
-                archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
-                                           : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz, *.tar.zst or *.parquet; a "
-                                             "latent cache is read with data.train.type=latents");
+    const char* const expected = archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
+                                 : archives == Archives::parquet
+                                     ? "expected *.parquet"
+                                     : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz or *.tar.zst; a latent cache "
+                                       "is read with data.train.type=latents";
+    std::string there;
+    const auto count = [&](const std::set<std::string>& files, const char* type) {
+      if (!files.empty()) there += fmt::format("; {} there is for type {}", *files.begin(), type);
+    };
+    count(tars, "webdataset");
+    count(tables, "parquet");
+    count(lists, "csv");
+    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory), expected + there);
   }
   return {chosen.begin(), chosen.end()};
 }
