@@ -157,9 +157,15 @@ void check(const PreprocessConfig& c, config::Report& report) {
   check_guard(c.guard, report);
 }
 
+static void check_parallel(const ParallelConfig& parallel, config::Report& report) {
+  if (parallel.shard_size.value && parallel.strategy != Strategy::hybrid)
+    report.problem("parallel.shard_size", "has no use without strategy hybrid", {"parallel.strategy"});
+}
+
 void check(const TrainConfig& c, config::Report& report) {
   if (c.batch.micro.value) check_batch(c.batch.global, *c.batch.micro.value, report);
   check_common(c, report);
+  check_parallel(c.parallel, report);
   check_encoding(c, report);
   if (c.data.validation) c.data.validation->check(report);
   if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback && !c.checkpoint.every)

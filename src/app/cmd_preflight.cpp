@@ -52,8 +52,11 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
     check_space(checkup, config, check_step(checkup, session, plan, of_role));
   }
   checkup.finish();
+  const auto& resume = config.checkpoint.resume;
+  const bool resumes = resume != "never" && (resume != "auto" || !list_checkpoints(config.run.dir.value).empty());
   if (checkup.is_root())
-    say("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run\n", checkup.seconds());
+    say("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run{}\n", checkup.seconds(),
+        resumes ? "; the checkpoint that it goes on from was not tried, which `train --dry-run` does" : "");
 }
 
 int check_allocation(World& world, const CommandLine& line, Deadline& deadline) {

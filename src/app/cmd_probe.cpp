@@ -8,6 +8,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
+#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {
@@ -100,7 +101,7 @@ TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
 int run_probe(const CommandLine& line) {
   const auto loaded = load_config<ProbeConfig>(line);
   if (loaded.printed) return 0;
-  if (loaded.root.threads.value) at::set_num_threads(*loaded.root.threads.value);
+  if (loaded.root.threads.value) use_threads(*loaded.root.threads.value);
   const auto component = line.get("component");
   const auto output = line.get("output");
   TensorMap results;

@@ -29,6 +29,7 @@ int run_report(const CommandLine& line) {
     auto& run = runs.emplace_back(read_run(path));
     if (run.base.name.empty()) run.base = defaults_of(run);
   }
+  tell_apart(runs);
   if (line.dry_run) {
     say("dry run: nothing was written; the report would be {}\n", out.string());
     return 0;

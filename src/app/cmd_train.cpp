@@ -19,6 +19,14 @@
 namespace millrace {
 namespace {
 
+// Before the networks are made: a dry run tells of it, too.
+void check_ema_start(const TrainPlan& plan) {
+  const auto& path = plan.config.model.unet.ema_start;
+  if (path && !plan.start.checkpoint && !fs::exists(*path))
+    throw Error(Exit::io, fmt::format("model.unet.ema_start: {} is not there", *path),
+                "a pipeline's folder, its unet folder, or a .safetensors file");
+}
+
 TrainPlan make_plan(const Session& session, const TrainConfig& config, config::Report& report) {
   const auto& world = session.world.group();
   TrainPlan plan{.config = config};
@@ -30,6 +38,7 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
   const auto identity = run_identity("unet", config::dump_yaml(config), plan.data, plan.unet, plan.pipeline.path(),
                                      describe_encoders(world, plan));
   plan.start = plan_start(world, config, identity, plan.data.manifest, plan.roles.trainers);
+  on_root(world, [&] { check_ema_start(plan); });
   startup::done("checkpoint");
   return plan;
 }

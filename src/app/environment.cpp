@@ -15,7 +15,7 @@ namespace millrace {
 
 // "2 x NVIDIA H100 (GPU-1c2f..., GPU-9e0a...)".
 static std::string describe_gpus() {
-  if (gpu_count() == 0) return "none";
+  if (gpu_count() == 0) return built_with_cuda() ? fmt::format("none ({})", why_no_gpu()) : "none";
   std::vector<std::string> uuids;
   for (int i = 0; i < gpu_count(); ++i) uuids.push_back(gpu_uuid({torch::kCUDA, static_cast<torch::DeviceIndex>(i)}));
   return fmt::format("{} x {} ({})", gpu_count(), device_name(torch::kCUDA), fmt::join(uuids, ", "));

@@ -13,6 +13,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/torch_error.h"
 #include "output.h"
+#include "run/threads.h"
 
 namespace millrace {
 namespace {
@@ -102,6 +103,7 @@ struct S3Closer {
 
 int main(int argc, char** argv) {
   using namespace millrace;
+  begin_without_openmp_settings(argv);
   keep_freed_host_memory();
   ask_for_huge_pages();
   translate_foreign_errors(present_torch_error);

@@ -51,6 +51,12 @@ double take_prefix(std::string_view& word) {
   return factor;
 }
 
+// A number times a power of ten, which a binary fraction may miss by its last digits: 16.1k is 16100.
+double scaled(double number, double factor) {
+  const double product = number * factor, whole = std::round(product);
+  return std::abs(product - whole) < 1e-9 * whole ? whole : product;
+}
+
 struct DurationWord {
   std::string_view word;
   Duration::Unit unit;
@@ -105,9 +111,12 @@ Duration parse_duration(std::string_view text) {
   if (auto quantity = split(text)) {
     const double factor = take_prefix(quantity->word);
     for (const auto& known : duration_words) {
-      if (quantity->word == known.word) return {quantity->number * factor * known.factor, known.unit};
+      if (quantity->word == known.word) return {scaled(quantity->number, factor * known.factor), known.unit};
     }
   }
+  if (const auto quantity = split(text); quantity && quantity->word.starts_with("epoch"))
+    throw Error(Exit::usage, fmt::format("'{}': there is no unit of passes over the data", text),
+                "multiply: rows of the data times passes, as in '5000000 samples'");
   throw Error(Exit::usage, fmt::format("'{}' is not a duration", text),
               "write a number and a unit, such as '550000 steps', '1.1G samples', '30 s', '20 min', '4 h' or '2 d'");
 }

@@ -44,8 +44,21 @@ struct FeatureNetwork::Impl {
       const auto out = part.get_method("forward")(std::move(inputs), named);
       if (!out.isTensor()) fail(Exit::io, "evaluate.features: {}: its answer is no tensor", file.string());
       return out.toTensor();
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::AcceleratorError&) {
+      throw;
     } catch (const c10::Error& error) {
       fail(Exit::io, "evaluate.features: {}: {}", file.string(), error.what_without_backtrace());
+    } catch (const std::runtime_error& error) {  // the same from within TorchScript's interpreter, as texts
+      const std::string_view text = error.what();
+      if (text.find("out of memory") != text.npos)
+        throw Error(Exit::usage, fmt::format("evaluate.features: {}: {}", file.string(), text),
+                    "a smaller evaluate.batch_size");
+      const bool is_of_gpu = text.find("CUDA error") != text.npos;
+      fail(is_of_gpu ? Exit::timeout : Exit::io, "evaluate.features: {}: {}", file.string(), text);
     }
   }
 
@@ -79,6 +92,10 @@ FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureRe
   auto impl = std::make_unique<Impl>(Impl{file, {}, resize, device, false});
   try {
     impl->module = torch::jit::load(file.string(), device);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::AcceleratorError&) {
+    throw;
   } catch (const c10::Error&) {
     throw Error(
         Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),

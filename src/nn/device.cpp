@@ -42,9 +42,9 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
     gpu::use(local_rank % gpus);
     return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
   }
-  // With an old driver `auto` is refused, too: GPUs that stand idle are an oversight.
-  if (word == "cuda" || (word == "auto" && gpu::has_old_driver()))
-    throw Error(Exit::usage, fmt::format("run.device={}: {}", word, gpu::why_none()), "use run.device=cpu");
+  if (word == "cuda" || (word == "auto" && gpu::is_broken()))
+    throw Error(gpu::has_fault() ? Exit::timeout : Exit::usage, fmt::format("run.device={}: {}", word, gpu::why_none()),
+                "use run.device=cpu");
   return torch::kCPU;
 }
 
@@ -71,6 +71,10 @@ std::string dtype_name(torch::Dtype dtype) {
     default:
       return c10::toString(dtype);
   }
+}
+
+std::string why_no_gpu() {
+  return gpu::why_none();
 }
 
 int gpu_count() {

@@ -6,7 +6,10 @@ namespace millrace::gpu {
 int count() {
   return 0;
 }
-bool has_old_driver() {
+bool is_broken() {
+  return false;
+}
+bool has_fault() {
   return false;
 }
 std::string why_none() {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "device_gpu.h"
+#include "millrace/core/error.h"
 #include "millrace/nn/pass_graph.h"
 
 namespace millrace::gpu {
@@ -34,18 +35,28 @@ std::string nccl_version() {
   return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
 }
 
+// cudaSuccess also where there is no driver or no GPU.
+cudaError_t start_error() {
+  int driver = 0, devices = 0;
+  cudaDriverGetVersion(&driver);
+  const auto error = driver > 0 ? cudaGetDeviceCount(&devices) : cudaSuccess;
+  return error == cudaErrorNoDevice ? cudaSuccess : error;
+}
+
 }  // namespace
 
 int count() {
   return c10::cuda::device_count();
 }
-bool has_old_driver() {
-  int driver = 0, devices = 0;
-  cudaDriverGetVersion(&driver);  // 0 where there is none
-  return driver > 0 && cudaGetDeviceCount(&devices) == cudaErrorInsufficientDriver;
+bool is_broken() {
+  return start_error() != cudaSuccess;
+}
+bool has_fault() {
+  return is_broken() && start_error() != cudaErrorInsufficientDriver;
 }
 std::string why_none() {
-  if (!has_old_driver()) return "no usable GPU or driver on this machine";
+  if (!is_broken()) return "no usable GPU or driver on this machine";
+  if (has_fault()) return fmt::format("CUDA does not start: {}", cudaGetErrorString(start_error()));
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
@@ -62,6 +73,12 @@ std::string versions() {
 }
 
 void use(int index) {
+  const auto& gpu = *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index));
+  if (10 * gpu.major + gpu.minor < 75)  // the oldest of src/kernels/CMakeLists.txt, and LibTorch's for CUDA 13
+    throw Error(Exit::usage,
+                fmt::format("{}: compute capability {}.{}, and there are kernels for 7.5 and later", gpu.name,
+                            gpu.major, gpu.minor),
+                "leave that node out, or use run.device=cpu");
   c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
 }
 

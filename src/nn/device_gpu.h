@@ -8,13 +8,17 @@
 namespace millrace::gpu {
 
 int count();
-// Whether there is a driver, for an older CUDA than this program's.
-bool has_old_driver();
+// Whether there is a driver, and CUDA does not start: it is for an older CUDA, or the machine has a fault. Nothing else
+// may come of it than an error: GPUs that stand idle are an oversight.
+bool is_broken();
+// The same, by a fault of the machine's.
+bool has_fault();
 // Why `count` is 0, as the end of a sentence.
 std::string why_none();
 // Of CUDA, its driver, cuDNN and NCCL, as they are in this process.
 std::string versions();
-// Of the calling thread: the device that LibTorch asks when it chooses kernels.
+// Of the calling thread: the device that LibTorch asks when it chooses kernels. Error(usage) for a GPU older than all
+// that kernels are made for.
 void use(int index);
 // Of the calling thread: the process's second stream on the device, once all work there is done.
 void use_own_stream(int index);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "millrace/core/error.h"
@@ -57,6 +58,8 @@ void add_line(RunRecord& run, const nlohmann::json& line) {
   }
   if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
     run.end = time->get<std::string>();
+    if (!run.newest_start_step && run.environment.is_object() && run.end > run.environment.value("time", "~"))
+      run.newest_start_step = step;
     if (run.begin.empty()) run.begin = run.end;
   }
 }
@@ -98,9 +101,14 @@ Template read_template(const fs::path& file) {
   return base;
 }
 
-std::string name_of(const fs::path& folder) {
-  const auto path = fs::absolute(folder).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
+// The last `components` of a folder's path.
+std::string name_of(const fs::path& folder, int components = 1) {
+  auto path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  fs::path name;
+  for (int i = 0; i < components && path.has_filename(); ++i, path = path.parent_path())
+    name = name.empty() ? path.filename() : path.filename() / name;
+  return name.string();
 }
 
 }  // namespace
@@ -143,6 +151,16 @@ std::map<std::string, std::string> flatten_settings(const std::string& yaml) {
   return settings;
 }
 
+// What was scored and painted beyond the place that the run has gone back to.
+static void leave_out_abandoned(RunRecord& run) {
+  auto last = run.state.is_object() ? run.state.value("step", std::int64_t{0}) : 0;
+  if (const auto& steps = run.series("loss").steps; !steps.empty()) last = std::max(last, steps.back());
+  if (last == 0) return;
+  std::erase_if(run.evaluations, [&](const auto& line) { return line.value("step", std::int64_t{0}) > last; });
+  if (run.state.is_object() && run.state.value("state", "") == "running") return;  // its newest line is behind it
+  std::erase_if(run.pictures, [&](const auto& picture) { return picture.step > last; });
+}
+
 RunRecord read_run(const fs::path& folder) {
   const bool has_metrics = fs::is_regular_file(folder / "metrics.jsonl");
   const bool has_settings = fs::is_regular_file(folder / "config.yaml");
@@ -152,7 +170,11 @@ RunRecord read_run(const fs::path& folder) {
   RunRecord run;
   run.folder = folder;
   run.name = name_of(folder);
+  run.environment = read_if_there(folder / "environment.json");
   for_each_object(folder / "metrics.jsonl", [&](const auto& line) { add_line(run, line); });
+  const auto& steps = run.series("loss").steps;
+  if (!run.newest_start_step && !steps.empty() && run.environment.is_object() && run.environment.contains("time"))
+    run.newest_start_step = steps.back() + 1;  // which has not got there
   for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
   // Lines stand as they were scored, often the newest checkpoint first.
   std::ranges::stable_sort(run.evaluations, {}, [](const auto& line) { return line.value("step", std::int64_t{0}); });
@@ -160,11 +182,22 @@ RunRecord read_run(const fs::path& folder) {
   run.base = read_template(folder / "template.yaml");
   run.state = read_if_there(folder / "STATE");
   run.ledger = read_if_there(folder / "ledger.json");
-  run.environment = read_if_there(folder / "environment.json");
   run.model = find_model(folder / "checkpoints");
   run.pictures = find_pictures(folder / "samples");
   run.events = read_events(folder);
+  leave_out_abandoned(run);
   return run;
+}
+
+void tell_apart(std::vector<RunRecord>& runs) {
+  constexpr int most = 64;
+  const auto have_one_name = [&] {
+    std::set<std::string> names;
+    for (const auto& run : runs) names.insert(run.name);
+    return names.size() < runs.size();
+  };
+  for (int components = 2; components <= most && have_one_name(); ++components)
+    for (auto& run : runs) run.name = name_of(run.folder, components);
 }
 
 }  // namespace millrace

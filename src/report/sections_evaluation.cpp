@@ -38,12 +38,13 @@ std::map<std::int64_t, double> losses_in(const Json& line) {
   return losses;
 }
 
-// Every bucket counts alike.
-std::string mean_loss(const Json& line) {
+// Lines of earlier versions hold the buckets alone, in which different numbers of samples count alike.
+std::string scored_loss(const Json& line) {
+  if (line.contains("loss_mean")) return number(line, "loss_mean");
   const auto losses = losses_in(line);
   double sum = 0;
   for (const auto& [bucket, loss] : losses) sum += loss;
-  return losses.empty() ? "" : short_number(sum / static_cast<double>(losses.size()));
+  return losses.empty() ? "" : "≈ " + short_number(sum / static_cast<double>(losses.size()));
 }
 
 std::string kid_of(const Json& line) {
@@ -147,7 +148,7 @@ Section evaluation_section(Runs runs) {
     for (const auto& line : run.evaluations)
       table.rows.push_back({runs.size() > 1 ? run.name : "", text_of(line, "step"), text_of(line, "guidance_scale"),
                             text_of(line, "images"), number(line, "fid"), kid_of(line), number(line, "clip_score"),
-                            mean_loss(line), protocols.letter_of(line)});
+                            scored_loss(line), protocols.letter_of(line)});
   if (table.rows.empty()) return {};
   Section section{"Evaluation", {without_empty_columns(table)}};
   for (auto& block : protocols.describe()) section.blocks.push_back(std::move(block));

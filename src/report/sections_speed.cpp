@@ -38,8 +38,15 @@ std::string limit_of(const RunRecord& run) {
 }
 
 double rate_of_one(const RunRecord& run) {
-  const auto trainers = trainers_of(run);
-  return trainers.count > 0 ? usual(run.series("images_per_second")) / trainers.count : std::nan("");
+  const auto trainers = trainers_of(run);  // of the newest start, as these steps are
+  Series rates;
+  const auto& all = run.series("images_per_second");
+  for (std::size_t i = 0; i < all.steps.size(); ++i) {
+    if (all.steps[i] < run.newest_start_step.value_or(0)) continue;
+    rates.steps.push_back(all.steps[i]);
+    rates.values.push_back(all.values[i]);
+  }
+  return trainers.count > 0 ? usual(rates) / trainers.count : std::nan("");
 }
 
 int resolution_of(const RunRecord& run) {

@@ -98,8 +98,10 @@ const GpuUse& IntervalAccount::look_at_gpus() {
 // samples than others, for as many samples as they all have on average. Collective.
 std::vector<double> IntervalAccount::own_seconds() const {
   std::vector<double> all(static_cast<std::size_t>(context_.trainers.size()), 0.0);
-  const double share = static_cast<double>(context_.task.refs().size()) * context_.trainers.size() /
-                       static_cast<double>(context_.config.batch.global);
+  const double share = context_.model.plan().splits_parameters()
+                           ? 1  // all take as many micro-batches
+                           : static_cast<double>(context_.task.refs().size()) * context_.trainers.size() /
+                                 static_cast<double>(context_.config.batch.global);
   all[static_cast<std::size_t>(context_.trainers.rank())] = own_seconds_ / static_cast<double>(own_steps_) / share;
   context_.trainers.all_reduce_sum(std::span<double>(all));
   return all;

@@ -10,6 +10,7 @@
 #include "millrace/comm/watchdog.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/slurm.h"
 #include "millrace/core/stop.h"
@@ -28,9 +29,21 @@ std::string describe_wish(int wish) {
   return fmt::format("signal {} ({})", wish, ::strsignal(wish));
 }
 
+// A job that had no time left would not run: such an end is another job's, or has been put off.
+double end_of_job(bool is_root) {
+  const double now = unix_seconds();
+  const auto end = slurm::job_end(now);
+  if (end.at > now) return end.at;
+  if (is_root)
+    log::warning("{}={:.0f} is in the past: the job's end is not known, and its time limit comes unannounced",
+                 end.variable, end.at);
+  return slurm::JobEnd().at;
+}
+
 }  // namespace
 
-Leaving::Leaving(const TrainerContext& context) : context_(context), job_end_(slurm::job_end()) {}
+Leaving::Leaving(const TrainerContext& context)
+    : context_(context), job_end_(end_of_job(context.trainers.rank() == 0)) {}
 
 std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
@@ -45,7 +58,7 @@ std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
     context_.trainers.all_reduce_max(wishes);
     const auto [wish, failed, waiting, longest_us] = wishes;
     if (wish || failed) {
-      reason_ = failed ? "a producer" : describe_wish(static_cast<int>(wish));
+      reason_ = failed ? "an error while getting samples" : describe_wish(static_cast<int>(wish));
       return std::nullopt;
     }
     if (!waiting) return SampleWait{waited, 1e-6 * static_cast<double>(longest_us)};

@@ -50,7 +50,10 @@ std::string prometheus_text(const nlohmann::ordered_json& line, const std::strin
          fmt::format("millrace_running{{{}}} {}\n", run_label, is_running ? 1 : 0);
 }
 
+// What was measured last stays, until it is measured again: scrapers come more rarely than lines.
 void PrometheusFile::write(nlohmann::ordered_json line) {
+  for (auto& [name, value] : line_.items())
+    if (name.starts_with("validation_") && !line.contains(name)) line[name] = std::move(value);
   line_ = std::move(line);
   publish(/*is_running=*/true);
 }

@@ -16,13 +16,13 @@ namespace {
 constexpr double slow_disk = 50e6;  // bytes per second of one writer
 constexpr double retry_seconds = 300;
 
-// However the checkpoint is spelled. Where that cannot be told, it is this run's. Rank 0 asks.
+// However the checkpoint is spelled, and wherever links lead. Where that cannot be told, it is this run's. Rank 0 asks.
 bool begins_elsewhere(const TrainerContext& context) {
   if (!context.resumed_from || context.trainers.rank() != 0) return false;
-  std::error_code error, other;
-  const auto from = std::filesystem::canonical(*context.resumed_from, error);
-  const auto run = std::filesystem::canonical(context.config.run_dir, other);
-  return !error && !other && from.parent_path() != run / "checkpoints";
+  std::error_code error;
+  return !std::filesystem::equivalent(std::filesystem::path(*context.resumed_from) / "..",
+                                      std::filesystem::path(context.config.run_dir) / "checkpoints", error) &&
+         !error;
 }
 
 CheckpointWriter::Options writer_options(const TrainerContext& context) {

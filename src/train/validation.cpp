@@ -7,6 +7,7 @@
 
 #include "eval_mode.h"
 #include "millrace/core/error.h"
+#include "millrace/core/phase.h"
 #include "millrace/nn/device.h"
 #include "millrace/train/predict.h"
 
@@ -77,6 +78,7 @@ std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std:
     const auto timesteps = timesteps_of(turn);
     const auto its_losses = losses(turn, timesteps);
     if (!is_extra) sums.add(timesteps, its_losses);
+    ++phase::moves;
   }
   return sums.over(trainers, options_.samples);
 }

@@ -89,6 +89,25 @@ TEST(EvaluationFile, HoldsOneLinePerStepAndScale) {
   EXPECT_TRUE(again.holds(line_of(2, 1.5, 0)));
 }
 
+TEST(EvaluationFile, TwoRunsDoNotEraseEachOther) {
+  const test::TempDir dir;
+  const auto path = dir.path() / "evaluation.jsonl";
+  EvaluationFile file(path);
+  const auto of = [](const std::string& run, const std::string& digest) {
+    auto line = line_of(2, 7.5, 30, digest);
+    line["checkpoint"] = run + "/checkpoints/step-00000002";
+    return line;
+  };
+  file.put(of("one/run", "a"));
+  file.put(of("other/run", "b"));
+  EXPECT_TRUE(file.holds(of("one/run", "a")));
+  EXPECT_TRUE(file.holds(of("one/../other/run", "b")));
+  EXPECT_TRUE(file.holds(of("moved/run", "b")));
+  file.put(of("other/run", "c"));  // trained again
+  const auto text = read_file(path);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 2);
+}
+
 TEST(EvaluationFile, ASweepIsOfOneModelAndOneProtocol) {
   const test::TempDir dir;
   EvaluationFile file(dir.path() / "evaluation.jsonl");

@@ -21,6 +21,9 @@ TEST(Duration, ReadsNumberPrefixAndUnit) {
                                                     {"4 h", {14400, Unit::seconds}},
                                                     {"2 d", {172800, Unit::seconds}},
                                                     {" 0 steps ", {0, Unit::steps}},
+                                                    {"16.1k steps", {16100, Unit::steps}},
+                                                    {"8.3M samples", {8.3e6, Unit::samples}},
+                                                    {"0.000123M steps", {123, Unit::steps}},
                                                     {"1.5 hours", {5400, Unit::seconds}}};
   for (const auto& [text, expected] : cases) EXPECT_EQ(parse_duration(text), expected) << text;
 }

@@ -130,6 +130,27 @@ TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
   expect_success(command);
 }
 
+TEST(Resume, AnotherScheduleByTheObjectiveIsRefusedToo) {
+  const std::string zero = "objective.prediction=v_prediction objective.zero_terminal_snr=true ";
+  const auto longer = "'duration=3 steps' objective.prediction=v_prediction ";
+  expect_success(train("zero-snr", "'duration=2 steps' " + zero));
+  const auto refused = shell(train("zero-snr", longer));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "scheduler.rescale_betas_zero_snr: true -> false");
+  expect_success(train("zero-snr", "'duration=3 steps' " + zero));
+}
+
+// As on clusters whose home is small.
+TEST(Resume, CheckpointsMayLieBehindALink) {
+  const auto elsewhere = workshop() / "scratch";
+  fs::create_directories(elsewhere);
+  fs::create_directories(workshop() / "linked");
+  fs::create_directory_symlink(elsewhere, workshop() / "linked/checkpoints");
+  expect_success(train("linked", "'duration=2 steps' 'checkpoint.every=1 steps'"));
+  expect_success(train("linked", four_steps + "'checkpoint.every=1 steps'"));
+  EXPECT_EQ(checkpoints("linked"), (std::set<std::string>{"step-00000003", "step-00000004"}));
+}
+
 TEST(Resume, ACheckpointWithNothingLeftToTrainLeavesAnotherFolderAlone) {
   const auto outcome =
       shell(train("nothing-left", four_steps + "checkpoint.resume=" + checkpoint(straight(), 4).string()));

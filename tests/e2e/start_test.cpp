@@ -111,5 +111,25 @@ TEST(Start, StratifiedTimestepsCoverTheRangeOnAnyRanks) {
   }
 }
 
+// What many clusters set: OpenMP's binding must not leave a rank one thread, nor a team smaller than agreed make it
+// hang.
+TEST(Start, OpenMPsSettingsCostNoThreads) {
+  const auto threads_with = [](const std::string& variables) {
+    const auto outcome =
+        shell("export " + variables + "; timeout 100 " + train("openmp", record_first + "checkpoint.every=null"));
+    EXPECT_EQ(outcome.exit_code, 0) << variables << "\n" << outcome.output;
+    const auto end = outcome.output.find(" a rank, model in");
+    return outcome.output.substr(outcome.output.rfind(", ", end), end - outcome.output.rfind(", ", end));
+  };
+  const auto all = threads_with("UNRELATED=1");
+  EXPECT_NE(all.find("thread"), std::string::npos);
+  const auto loss = read_weights(record("openmp")).at("loss");
+  for (const std::string variables :
+       {"OMP_PROC_BIND=true", "OMP_PROC_BIND=spread OMP_PLACES=threads", "OMP_DYNAMIC=true", "OMP_THREAD_LIMIT=1"}) {
+    EXPECT_EQ(threads_with(variables), all);
+    EXPECT_EQ(read_weights(record("openmp")).at("loss"), loss) << variables;
+  }
+}
+
 }  // namespace
 }  // namespace millrace::e2e

@@ -196,9 +196,11 @@ TEST(Report, EvaluationsOfTheLossAloneHaveTheirNumbers) {
   run.evaluations = {nlohmann::json::parse(
       R"({"step":50,"loss":{"0-99":0.25,"100-199":0.75},"protocol":{"preset":"custom","metrics":[]}})")};
   auto page = render_markdown(make_report(std::span(&run, 1)));
-  EXPECT_THAT(page, HasSubstr("| step | loss | protocol |\n|---|---|---|\n| 50 | 0.5 | A |"));
+  EXPECT_THAT(page, HasSubstr("| step | loss | protocol |\n|---|---|---|\n| 50 | ≈ 0.5 | A |"));
   EXPECT_THAT(page, HasSubstr("Protocol A: metrics = \\[\\], preset = custom."));
   EXPECT_THAT(page_of(run), HasSubstr("Loss by timestep"));
+  run.evaluations[0]["loss_mean"] = 0.3;  // of all samples, most of which lie in the first bucket
+  EXPECT_THAT(render_markdown(make_report(std::span(&run, 1))), HasSubstr("| 50 | 0.3 | A |"));
   run.evaluations.push_back(nlohmann::json::parse(
       R"({"step":50,"guidance_scale":3,"images":7,"kid":0.025,"kid_std":0.003,"protocol":{"preset":"mlperf"}})"));
   page = render_markdown(make_report(std::span(&run, 1)));

@@ -29,11 +29,35 @@ TEST(RunRecord, TheLaterLineOfAStepCounts) {
 
 TEST(RunRecord, EvaluationsAreInTheOrderOfSteps) {
   test::TempDir run;
-  run.write("metrics.jsonl", "{\"step\":1,\"loss\":1.0}\n");
-  run.write("evaluation.jsonl", "{\"step\":4000,\"fid\":1}\n{\"step\":1000,\"fid\":2}\n{\"step\":1000,\"fid\":3}\n");
+  run.write("metrics.jsonl", "{\"step\":4000,\"loss\":1.0}\n");
+  run.write("evaluation.jsonl",
+            "{\"step\":4000,\"fid\":1}\n{\"step\":4001,\"fid\":0}\n"  // gone back from there
+            "{\"step\":1000,\"fid\":2}\n{\"step\":1000,\"fid\":3}\n");
   std::vector<double> fids;
   for (const auto& line : read_run(run.path()).evaluations) fids.push_back(line["fid"]);
   EXPECT_THAT(fids, ElementsAre(2, 3, 1));
+}
+
+TEST(RunRecord, TheNewestStartsFirstStepIsKnown) {
+  test::TempDir run;
+  run.write("metrics.jsonl",
+            "{\"step\":1,\"loss\":1.0,\"time\":\"2026-01-01T00:00:00Z\"}\n"
+            "{\"step\":2,\"loss\":1.0,\"time\":\"2026-01-02T00:00:00Z\"}\n");
+  EXPECT_FALSE(read_run(run.path()).newest_start_step);
+  run.write("environment.json", "{\"time\":\"2026-01-01T12:00:00Z\"}");
+  EXPECT_EQ(read_run(run.path()).newest_start_step, 2);
+  run.write("environment.json", "{\"time\":\"2026-01-03T12:00:00Z\"}");
+  EXPECT_EQ(read_run(run.path()).newest_start_step, 3);
+}
+
+TEST(RunRecord, RunsOfOneNameAreToldApart) {
+  std::vector<RunRecord> runs(3);
+  runs[0].folder = "/a/x/run/", runs[1].folder = "/b/x/run", runs[2].folder = "/other";
+  for (auto& run : runs) run.name = run.folder == "/other" ? "other" : "run";
+  tell_apart(runs);
+  EXPECT_EQ(runs[0].name, "a/x/run");
+  EXPECT_EQ(runs[1].name, "b/x/run");
+  EXPECT_EQ(runs[2].name, "other");
 }
 
 TEST(RunRecord, AFolderThatIsNoRunIsRefused) {

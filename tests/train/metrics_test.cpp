@@ -74,7 +74,9 @@ TEST(Prometheus, TextIsWellFormed) {
 TEST(Prometheus, TheFileIsReplacedAndMayFail) {
   test::TempDir folder;
   PrometheusFile file(folder / "run.prom", "run");
+  file.write(metrics_line(measured_metrics()));
   file.write(metrics_line({.step = 1}));
+  EXPECT_THAT(read_file(folder / "run.prom"), testing::HasSubstr("millrace_validation_loss{run=\"run\"} 0.25\n"));
   file.write(metrics_line({.step = 2}));
   EXPECT_THAT(read_file(folder / "run.prom"), testing::HasSubstr("millrace_step{run=\"run\"} 2\n"));
   EXPECT_THAT(read_file(folder / "run.prom"), testing::EndsWith("millrace_running{run=\"run\"} 1\n"));

@@ -13,12 +13,22 @@ inline std::optional<long long> number(const char* variable) {
   return std::atoll(text);
 }
 
-// When its time is up, in Unix seconds: MILLRACE_END_TIME, which slurm/requeue.sh sets, or what newer Slurms say
-// themselves. Infinite outside of a job, and where nobody says.
-inline double job_end() {
-  for (const char* name : {"MILLRACE_END_TIME", "SLURM_JOB_END_TIME"})
-    if (const char* text = std::getenv(name); text && std::atof(text) > 0) return std::atof(text);
-  return std::numeric_limits<double>::infinity();
+struct JobEnd {
+  double at = std::numeric_limits<double>::infinity();  // Unix seconds
+  const char* variable = nullptr;                       // which says so
+};
+
+// When its time is up: MILLRACE_END_TIME, which slurm/requeue.sh sets, or what newer Slurms say themselves: of these
+// the first that lies after `now`, else one that is past. Infinite outside of a job, and where nobody says.
+inline JobEnd job_end(double now) {
+  JobEnd past;
+  for (const char* name : {"MILLRACE_END_TIME", "SLURM_JOB_END_TIME"}) {
+    const char* text = std::getenv(name);
+    const double at = text ? std::atof(text) : 0;
+    if (at > now) return {at, name};
+    if (at > 0) past = {at, name};
+  }
+  return past;
 }
 
 }  // namespace millrace::slurm

@@ -7,7 +7,8 @@
 namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
-// word, for a GPU that is not there and, with "auto" too, for a driver older than this program's CUDA. GPUs are
+// word, for a GPU that is not there and, with "auto" too, for one that is too old and for a driver older than this
+// program's CUDA; Error(timeout) where CUDA does not start for another reason, which is the machine's. GPUs are
 // assigned round robin to the processes of a node, the calling thread is set to its own, and float32 is computed as
 // such. cuDNN tries its kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);
@@ -21,6 +22,8 @@ torch::Dtype parse_dtype(const std::string& word, torch::Device device);
 // "float32" and so on, as `parse_dtype` reads it.
 std::string dtype_name(torch::Dtype dtype);
 
+// Why there is no GPU to use, as the end of a sentence.
+std::string why_no_gpu();
 // Number of GPUs this process can use; 0 in a build without CUDA.
 int gpu_count();
 // Whether this program is linked with LibTorch's CUDA half; there may be no GPU nevertheless.

@@ -39,17 +39,18 @@ struct Template {
 struct RunRecord {
   std::filesystem::path folder;
   std::string name;
-  std::map<std::string, Series> metrics;        // of metrics.jsonl; objects' numbers as FIELD/KEY
-  std::string begin, end;                       // `time` of its first and last line
-  std::map<std::string, std::string> settings;  // of config.yaml, by dotted key
-  Template base = {};                           // template.yaml; without a name where there is none
-  nlohmann::json state;                         // STATE, or null
-  nlohmann::json ledger;                        // ledger.json, or null
-  nlohmann::json environment;                   // environment.json, or null
-  nlohmann::json model;                         // config.json of the network, of the newest checkpoint; or null
-  std::vector<nlohmann::json> evaluations;      // lines of evaluation.jsonl
-  std::vector<SamplesPicture> pictures;         // samples/step-*.png, in the order of steps
-  std::vector<Event> events;                    // in the order of their first time
+  std::map<std::string, Series> metrics;          // of metrics.jsonl; objects' numbers as FIELD/KEY
+  std::string begin, end;                         // `time` of its first and last line
+  std::map<std::string, std::string> settings;    // of config.yaml, by dotted key
+  Template base = {};                             // template.yaml; without a name where there is none
+  nlohmann::json state;                           // STATE, or null
+  nlohmann::json ledger;                          // ledger.json, or null
+  nlohmann::json environment;                     // environment.json, or null
+  std::optional<std::int64_t> newest_start_step;  // first step of the process that environment.json is of
+  nlohmann::json model;                           // config.json of the network, of the newest checkpoint; or null
+  std::vector<nlohmann::json> evaluations;        // lines of evaluation.jsonl
+  std::vector<SamplesPicture> pictures;           // samples/step-*.png, in the order of steps
+  std::vector<Event> events;                      // in the order of their first time
 
   const Series& series(const std::string& field) const;  // empty where there is none
   double last(const std::string& field) const;           // NaN where there is none
@@ -59,6 +60,9 @@ struct RunRecord {
 // Reads while a run writes: a last line that is cut short is left out, of a step that stands there twice the later line
 // counts. Error(io) where `folder` is no run: neither metrics.jsonl nor config.yaml.
 RunRecord read_run(const std::filesystem::path& folder);
+
+// Gives runs of equal names as much of the folders above them as tells them apart.
+void tell_apart(std::vector<RunRecord>& runs);
 
 // The dotted keys of YAML as config.yaml has it: a key a line, two spaces a level.
 std::map<std::string, std::string> flatten_settings(const std::string& yaml);

@@ -60,6 +60,9 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto send_inputs = [&] { return Inputs{{moments, device}, {text, device}}; };
   Inputs inputs = send_inputs();
 
+  if (c.model.cuda_graphs && group.size() > 1)
+    throw Error(Exit::usage, "bench step: among several ranks its one micro-batch a step is no graph",
+                "model.cuda_graphs=false, or one rank");
   Passes passes(model, c.model.cuda_graphs);
   const auto loss_of = [&](const Passes::Tensors& tensors) {
     const auto step = step_input(tensors);

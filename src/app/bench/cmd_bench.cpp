@@ -9,6 +9,7 @@
 #include "command.h"
 #include "millrace/nn/device.h"
 #include "run/session.h"
+#include "run/threads.h"
 
 namespace millrace {
 
@@ -100,7 +101,7 @@ int run_bench(const CommandLine& line) {
     const auto loaded =
         load_config<BenchConfig>(world, line, [&](const auto& c, auto& report) { check(c, name, report); });
     if (loaded.printed || line.dry_run) return 0;
-    at::set_num_threads(loaded.root.threads);
+    use_threads(loaded.root.threads);
     const auto figures = run_benchmark(loaded.root, name, world);
     if (world.rank() == 0) figures.print(line.has("json"));
     return 0;

@@ -34,6 +34,7 @@ void add(Json& line, const Scores& scores, const std::optional<ValidationLoss>& 
   add_score("kid_std", scores.kid_std);
   add_score("clip_score", scores.clip_score);
   if (!loss) return;
+  line["loss_mean"] = std::isfinite(loss->mean) ? Json(loss->mean) : Json(nullptr);
   for (const auto& bucket : loss->by_timestep)
     line["loss"][bucket.name()] = std::isfinite(bucket.mean) ? Json(bucket.mean) : Json(nullptr);
 }

@@ -16,8 +16,16 @@ bool same(const Json& a, const Json& b, const char* key) {
   return in_a == in_b && (!in_a || a[key] == b[key]);
 }
 
+fs::path path_of(const Json& line) {
+  const auto found = line.find("checkpoint");
+  if (found == line.end() || !found->is_string() || found->get_ref<const std::string&>().empty()) return {};
+  return fs::absolute(found->get<std::string>()).lexically_normal();
+}
+
+// A step's checkpoint may have become another one, and a run may have moved with its checkpoints; another run's is
+// another one.
 bool is_of_same_model(const Json& a, const Json& b) {
-  return same(a, b, "step") && (a.contains("step") || same(a, b, "checkpoint"));
+  return same(a, b, "step") && (path_of(a) == path_of(b) || (a.contains("step") && same(a, b, "digest")));
 }
 
 bool is_of_same_pictures(const Json& a, const Json& b) {

@@ -15,8 +15,6 @@ namespace {
 
 UNet2DConditionModel empty_unet(const CheckpointReader& checkpoint, const PipelineFolder& pipeline,
                                 Painter::Arithmetic arithmetic) {
-  if (checkpoint.manifest().at("kind") != "unet")
-    fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path().string());
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
   const auto side = trained_config(checkpoint).transform.resolution / vae.factor();
   UNet2DConditionModel unet(

@@ -36,6 +36,9 @@ Json protocol_of(const EvaluateRoot& root, EvaluateJob::Source source, std::int6
   protocol["batch_size"] = evaluate.batch_size;
   add_painting(protocol, root.generate);
   protocol["dtype"] = root.model.dtype;
+  // Only what somebody chose: lines of before say nothing of it.
+  for (const auto& change : config::diff(config::dump_yaml(TokenizerConfig{}), root.tokenizer))
+    protocol["tokenizer"][change.key] = change.after;
   return protocol;
 }
 

@@ -70,6 +70,8 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   PipelineFolder pipeline;
   TrainConfig trained;
   on_all(world(), [&] {
+    if (checkpoint.manifest().at("kind") != "unet")
+      fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path().string());
     pipeline = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
     painter_.emplace(checkpoint, pipeline, root_.tokenizer, evaluation_.arithmetic());
     trained = trained_config(checkpoint);

@@ -16,10 +16,19 @@ Roles share_stripes(const Session& session, const TrainConfig& config) {
   auto data = config.data;
   data.train = *config.data.validation;
   data.stripes = {};
-  const auto plan = broadcast_data_plan(session.world.group(), data.train, data, config.batch.global);
+  const auto& world = session.world.group();
+  std::size_t stripes = 0;
+  try {
+    stripes = broadcast_data_plan(world, data.train, data, config.batch.global).stripes.stripes;
+  } catch (const AgreedError& error) {
+    const Error cause(
+        error.exit(), fmt::format("data.validation of the run: {}", error.what()),
+        error.hint().empty() ? "its paths hold from the folder that the run was started in" : error.hint());
+    throw AgreedError(cause, error.group());
+  }
   Roles roles;
   roles.all_in_one = true;
-  roles.trainers.resize(std::min<std::size_t>(session.world.group().size(), plan.stripes.stripes));
+  roles.trainers.resize(std::min<std::size_t>(world.size(), stripes));
   std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
   roles.producers = roles.trainers;
   return roles;

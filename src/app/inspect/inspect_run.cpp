@@ -2,6 +2,7 @@
 #include "inspect/inspect.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/io/safetensors.h"
 
 namespace millrace {
@@ -31,6 +32,15 @@ json inspect_checkpoint(const stdfs::path& path) {
   return report;
 }
 
+// Of a run that saves nothing.
+static void add_place_of_unsaved(json& report, const stdfs::path& state_file) {
+  if (!stdfs::exists(state_file)) return;
+  const auto state = json::parse(read_file(state_file), nullptr, /*allow_exceptions=*/false);
+  if (!state.is_object()) return;
+  for (const char* key : {"step", "samples"})
+    if (state.contains(key) && state[key].is_number_integer()) report[key] = state[key];
+}
+
 json inspect_run(const stdfs::path& path) {
   json report = {{"kind", "run"},
                  {"step", 0},
@@ -40,11 +50,13 @@ json inspect_run(const stdfs::path& path) {
                  {"problems", json::array()}};
   for (const auto& name : list_checkpoints(path)) {
     auto entry = inspect_checkpoint(name.path);
+    if (!entry["valid"] && !stdfs::exists(name.path)) continue;  // retention has removed it meanwhile
     entry["path"] = name.path.string();
     if (entry["valid"] && report["step"] == 0) report["step"] = entry["step"], report["samples"] = entry["samples"];
     for (const auto& problem : entry["problems"]) report["problems"].push_back(problem);
     report["checkpoints"].push_back(std::move(entry));
   }
+  if (list_checkpoints(path).empty()) add_place_of_unsaved(report, path / "STATE");
   return report;
 }
 

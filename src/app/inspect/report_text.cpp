@@ -137,7 +137,12 @@ std::string histogram(const json& ranges) {
   return text;
 }
 
-std::string name_and_value(const json& map) {
+// `are_ours`: the names are the report's own; those of fields are typed as they stand.
+std::string name_and_value(const json& map, bool are_ours) {
+  const auto heading = [&](const std::string& name) { return are_ours ? millrace::heading(name) : visible(name); };
+  const auto cell = [&](const std::string& name, const json& value) {
+    return are_ours ? millrace::cell(name, value) : millrace::cell(value);
+  };
   std::size_t width = 0;
   for (const auto& [name, value] : map.items()) width = std::max(width, heading(name).size());
   std::string text;
@@ -151,7 +156,7 @@ std::string name_and_value(const json& map) {
   return text;
 }
 
-std::string section(const json& value) {
+std::string section(const std::string& key, const json& value) {
   if (is_list_of_objects(value)) return table(value, {});
   if (is_map_of_objects(value)) {
     std::vector<std::string> names;
@@ -159,7 +164,7 @@ std::string section(const json& value) {
     for (const auto& [name, row] : value.items()) names.push_back(name), rows.push_back(row);
     return table(rows, names);
   }
-  if (value.is_object()) return name_and_value(value);
+  if (value.is_object()) return name_and_value(value, key != "fields" && key != "types");
   std::string text;
   for (const auto& entry : value) text += "    " + cell(entry) + "\n";
   return text;
@@ -178,7 +183,7 @@ std::string report_text(const std::string& path, const json& report) {
   for (const auto& [key, value] : report.items()) {
     if (key == "problems" || key == "kind" || (value.is_structured() && value.empty())) continue;
     if (value.is_structured() && !is_shape(value)) {
-      sections += "  " + heading(key) + "\n" + section(value);
+      sections += "  " + heading(key) + "\n" + section(key, value);
     } else {
       text += fmt::format("  {:<14} {}\n", heading(key), cell(key, value));
     }

@@ -128,15 +128,18 @@ int stripes_of(const TrainConfig& config) {
   return stripes;
 }
 
-[[noreturn]] void fail_memory(const PlannedRole& role, const char* key) {
+[[noreturn]] void fail_memory(const PlannedRole& role, const ModelConfig& model) {
+  const bool trains = role.kind != PlannedRole::Kind::encoders;
+  const auto* const key = trains ? "batch.micro" : "encode.batch_size";
+  std::string hint = role.fitting_batch > 0 ? fmt::format("{}={} fits", key, role.fitting_batch)
+                     : trains ? "a smaller encode.batch_size where ranks do both, parallel.strategy=full_shard over "
+                                "more trainers, or larger GPUs would do"
+                              : "larger GPUs, or encode.dtype=bfloat16, would do";
+  if (trains && !model.gradient_checkpointing) hint += "; so may model.gradient_checkpointing=true";
   throw Error(Exit::usage,
               fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", to_string(role.kind), key, role.batch,
                           role.memory_gib, role.gpu->name, role.gpu->memory_gib),
-              role.fitting_batch > 0
-                  ? fmt::format("{}={} fits; so may model.gradient_checkpointing=true", key, role.fitting_batch)
-                  : "a smaller encode.batch_size, model.gradient_checkpointing=true, parallel.strategy=full_shard over "
-                    "more trainers, or larger "
-                    "GPUs would do");
+              hint);
 }
 
 class RunPlanner {
@@ -165,8 +168,7 @@ class RunPlanner {
     share_batch();
     roles_.all_in_one ? add_all_in_one() : add_roles();
     for (const auto& role : plan_.roles)
-      if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib)
-        fail_memory(role, role.kind == PlannedRole::Kind::encoders ? "encode.batch_size" : "batch.micro");
+      if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib) fail_memory(role, config_.model);
     add_length();
     add_cost();
     return plan_;
@@ -239,7 +241,10 @@ class RunPlanner {
     role.batch = plan_.micro_batch;
     const auto bytes = [&](int images) { return costs_.memory().trainer(images, shards_, trainers_encode()); };
     role.memory_gib = bytes(role.batch) / gib;
-    if (costs_.on_gpus()) role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
+    if (!costs_.on_gpus()) return;
+    const int fitting = fitting_batch(role.gpu->memory_gib * gib, bytes);
+    role.fitting_batch =
+        fitting > 0 ? choose_micro_batch(plan_routing(roles_, stripes_of(config_)), config_.batch.global, fitting) : 0;
   }
 
   void add_all_in_one() {
@@ -273,9 +278,12 @@ class RunPlanner {
     const double demand = slowest * evenness_ * static_cast<double>(roles_.trainers.size());
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
       PlannedRole role{Kind::encoders, ranks, gpu};
-      role.batch = config_.encode.batch_size;
-      role.memory_gib = costs_.memory().encoder() / gib;
-      role.fitting_batch = role.batch;
+      const auto bytes = [&](int images) { return costs_.memory().encoder(images); };
+      if (costs_.encodes()) {
+        role.batch = config_.encode.batch_size;
+        role.memory_gib = bytes(role.batch) / gib;
+        if (costs_.on_gpus()) role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
+      }
       role.images_per_second = ranks * encode_rate(*gpu);
       role.source = source_of(measured_.encode, gpu->encode);
       supply += role.images_per_second;

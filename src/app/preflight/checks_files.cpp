@@ -129,7 +129,7 @@ void check_space(Checkup& checkup, const TrainConfig& config, std::uint64_t chec
   const int keep = config.checkpoint.keep;
   const auto answers = checkup.ask("space", file_seconds, [&]() -> json {
     if (config.checkpoint.every) check_disk_space(run_dir, checkpoint_bytes, keep);
-    const auto space = fs::space(existing_folder(run_dir));
+    const auto space = fs::space(checkpoint_disk(run_dir));
     return {{"free", space.available}, {"disk", format_bytes(space.capacity)}};
   });
   checkup.conclude([&] {

@@ -164,7 +164,7 @@ Loaded<TrainConfig> check_program(Checkup& checkup, const CommandLine& line) {
 void check_machines(Checkup& checkup, Session& session, TrainPlan& plan) {
   const auto machines = checkup.demand("machines", short_seconds, [&] {
     session.threads = count_threads(session.world, plan.config.threads);
-    at::set_num_threads(session.threads);
+    use_threads(session.threads);
     session.device = resolve_device(plan.config.run.device, session.world.local_rank());
     choose_kernels(session.device, plan.config.run.deterministic, plan.config.model.fused_kernels);
     return facts_of_machine(session);

@@ -16,15 +16,15 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& model, bool ema) {
   return sizeof(float) * static_cast<std::uint64_t>(elements) * (ema ? 4 : 3);
 }
 
-std::filesystem::path existing_folder(const std::filesystem::path& run_dir) {
-  auto folder = std::filesystem::absolute(run_dir);
+std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir) {
+  auto folder = std::filesystem::absolute(run_dir / "checkpoints");
   std::error_code error;
   while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   return folder;
 }
 
 void check_disk_space(const std::filesystem::path& run_dir, std::uint64_t checkpoint_bytes, int keep) {
-  const auto folder = existing_folder(run_dir);
+  const auto folder = checkpoint_disk(run_dir);
   std::error_code error;
   const auto available = std::filesystem::space(folder, error).available;
   if (error) return;  // what cannot be asked is found out when something is written

@@ -23,7 +23,8 @@ std::vector<std::string> judge_shared_gpus(const std::vector<std::string>& uuids
           Exit::usage,
           fmt::format("ranks {} use the same GPU, {}, and {} of them train", fmt::join(ranks, ", "), uuid, training),
           "start one trainer a GPU: as many ranks a node as it has GPUs, or roles.producers=N for ranks that "
-          "only produce; CUDA_VISIBLE_DEVICES must not show every rank the same GPU");
+          "only produce: these are the last ones, so that with several ranks a GPU nodes take ranks in turn (mpirun "
+          "--map-by node, srun --distribution=cyclic); CUDA_VISIBLE_DEVICES must not show every rank the same GPU");
     if (ranks.size() > 1)
       warnings.push_back(fmt::format("ranks {} use the same GPU, {}: each is slower", fmt::join(ranks, ", "), uuid));
   }

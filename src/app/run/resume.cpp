@@ -39,10 +39,23 @@ TrainConfig trained_config(const CheckpointReader& checkpoint) {
   return config;
 }
 
+static void refuse_no_checkpoint(const std::filesystem::path& resume) {
+  std::error_code error;
+  if (std::filesystem::exists(resume / "MANIFEST.json", error) || error) return;
+  std::string there;
+  for (const auto& checkpoint : list_checkpoints(resume)) there += fmt::format(" {}", checkpoint.path.string());
+  throw Error(
+      Exit::io, fmt::format("checkpoint.resume: {} is no checkpoint", resume.string()),
+      there.empty() ? "auto, never, or a folder such as RUN/checkpoints/step-00001000" : "this run has" + there);
+}
+
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers) {
   if (resume == "auto") return find_checkpoint(run_dir, world, {}, trainers);
-  if (resume != "never") return CheckpointReader::open(resume, world, trainers);
+  if (resume != "never") {
+    on_root(world, [&] { refuse_no_checkpoint(resume); });
+    return CheckpointReader::open(resume, world, trainers);
+  }
   on_root(world, [&] {
     const auto there = list_checkpoints(run_dir);
     if (there.empty()) return;
@@ -99,6 +112,15 @@ static std::vector<std::string> encoder_changes(const nlohmann::json& before, co
   return changes;
 }
 
+// The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.
+static nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
+  auto encoders = checkpoint.manifest().value("encoders", nlohmann::json());
+  if (encoders.is_object() && encoders.contains("scheduler") &&
+      config_of(checkpoint.manifest()).objective.zero_terminal_snr)
+    encoders["scheduler"]["rescale_betas_zero_snr"] = true;
+  return encoders;
+}
+
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
   std::vector<std::string> refused;
@@ -119,8 +141,7 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     if (digest.empty() || digest == archives.digest().hex()) continue;
     for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   }
-  for (auto& change : encoder_changes(checkpoint.manifest().value("encoders", nlohmann::json()),
-                                      identity.value("encoders", nlohmann::json())))
+  for (auto& change : encoder_changes(encoders_of(checkpoint), identity.value("encoders", nlohmann::json())))
     refused.push_back(std::move(change));
   if (refused.empty()) return;
   if (!allow_changes)

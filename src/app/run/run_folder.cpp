@@ -66,9 +66,8 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
   return lease;
 }
 
-RunWatch::RunWatch(const World& world, double hang_seconds) {
-  if (world.size() > 1) watchdog_.emplace(world, hang_seconds, [this](const Suspect& suspect) { end_run(suspect); });
-}
+RunWatch::RunWatch(const World& world, double hang_seconds)
+    : watchdog_(world, hang_seconds, [this](const Suspect& suspect) { end_run(suspect); }) {}
 
 RunWatch::InFolder::InFolder(RunWatch& watch, std::filesystem::path run_dir, const RunLease& lease)
     : run_dir(std::move(run_dir)), lease(lease), watch_(watch) {

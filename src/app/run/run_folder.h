@@ -50,7 +50,7 @@ class RunWatch {
 
   std::mutex mutex_;
   const InFolder* folder_ = nullptr;
-  std::optional<Watchdog> watchdog_;  // of several ranks; goes first, since its thread uses the rest
+  Watchdog watchdog_;  // goes first, since its thread uses the rest
 };
 
 // Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends

@@ -58,11 +58,11 @@ RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, Encodin
 }
 
 double RunMemory::trainer(int micro_batch, const ShardPlan& shards, bool encodes) const {
-  return overhead() + training(micro_batch, shards) + (encodes ? encoders() : 0);
+  return overhead() + training(micro_batch, shards) + (encodes ? encoders(config_.encode.batch_size) : 0);
 }
 
-double RunMemory::encoder() const {
-  return overhead() + encoders();
+double RunMemory::encoder(int batch_size) const {
+  return overhead() + encoders(batch_size);
 }
 
 int RunMemory::fitting_micro_batch(double total_bytes, const ShardPlan& shards, bool encodes) const {
@@ -71,11 +71,13 @@ int RunMemory::fitting_micro_batch(double total_bytes, const ShardPlan& shards, 
   const int fitting = fitting_batch(usable, bytes);
   if (fitting > 0) return fitting;
   const auto text = [](double number) { return format_bytes(static_cast<std::uint64_t>(number)); };
-  throw Error(Exit::usage,
-              fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
-                          text(total_bytes), text(usable)),
-              "model.gradient_checkpointing=true, parallel.strategy=full_shard over more trainers, or a smaller "
-              "encode.batch_size where ranks do both; batch.micro=1 tries it all the same");
+  throw Error(
+      Exit::usage,
+      fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
+                  text(total_bytes), text(usable)),
+      fmt::format("{}parallel.strategy=full_shard over more trainers, or a smaller encode.batch_size where ranks "
+                  "do both; batch.micro=1 tries it all the same",
+                  config_.model.gradient_checkpointing ? "" : "model.gradient_checkpointing=true, "));
 }
 
 double RunMemory::overhead() const {
@@ -84,7 +86,7 @@ double RunMemory::overhead() const {
 
 double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
   const auto pass = training_pass(config_.model, micro_batch, encoding_.moments[1], encoding_.moments[2], device_);
-  const auto waste = on_gpus() ? passes_in_memory(config_.model, shards) : cpu_waste;
+  const auto waste = on_gpus() ? passes_in_memory(config_, shards) : cpu_waste;
   const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
   const auto state = state_of(shards);
   auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));
@@ -93,12 +95,12 @@ double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
   return bytes;
 }
 
-double RunMemory::encoders() const {
+double RunMemory::encoders(int batch_size) const {
   ensure(vae_.has_value(), "the VAE of those who encode is known");
   const auto side = config_.transform.resolution;
   const auto element = static_cast<std::int64_t>(c10::elementSize(encode_dtype_));
   return static_cast<double>(vae_parameters_ * element +
-                             vae_encode_bytes(*vae_, config_.encode.batch_size, side, side, element, device_.type())) +
+                             vae_encode_bytes(*vae_, batch_size, side, side, element, device_.type())) +
          (encoding_.has_tokens() ? 0 : text_encoder());
 }
 

@@ -33,7 +33,7 @@ class RunMemory {
   // Bytes on its device, on a CPU all of its memory, of a rank that trains, and has encoders as well where `encodes`.
   double trainer(int micro_batch, const ShardPlan& shards, bool encodes) const;
   // Of one that only encodes.
-  double encoder() const;
+  double encoder(int batch_size) const;
 
   // The share of a device's memory that the plan of it may fill: it knows tensors, not how allocators and cuDNN's
   // workspaces cut memory up, and on a CPU the node has other uses for it.
@@ -45,7 +45,7 @@ class RunMemory {
  private:
   double overhead() const;
   double training(int micro_batch, const ShardPlan& shards) const;
-  double encoders() const;
+  double encoders(int batch_size) const;
   double text_encoder() const;
   double checkpoint(const StateMemory& state, const ShardPlan& shards) const;
   double validation(const ShardPlan& shards) const;

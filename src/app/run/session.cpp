@@ -135,8 +135,7 @@ Session start_session(World& world, const std::string& device, const config::Aut
     world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout) + watchdog_lead_seconds);
   });
   const int threads = count_threads(world, wanted_threads);
-  if (threads > 1) keep_mkl_exact();
-  at::set_num_threads(threads);
+  use_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};
 }
 

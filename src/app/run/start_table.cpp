@@ -55,15 +55,24 @@ static std::optional<std::string> complaint_about_shares(const Routing& routing)
                      100 * (longer - 1), routing.trainers(), stripes);
 }
 
-// NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16.
-static std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan) {
+// NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16; on CPUs sums are
+// float32.
+static std::optional<std::string> complaint_about_sums(const ParallelConfig& config, const ShardPlan& plan,
+                                                       torch::Device device) {
   constexpr int exact = 128;
   const int parts = std::max(plan.shards, plan.replicas);
-  if (config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
+  if (!device.is_cuda() || config.reduce_dtype.value != ReduceDtype::bfloat16 || parts <= exact) return std::nullopt;
   return fmt::format(
-      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; parallel.strategy=hybrid adds "
-      "in two stages",
-      parts);
+      "parallel.reduce_dtype=bfloat16 loses digits in sums over {} trainers; {}", parts,
+      plan.replicas > 1 && plan.shards > 1 ? "float32 does not" : "parallel.strategy=hybrid adds in two stages");
+}
+
+static std::string describe(const ObjectiveConfig& objective) {
+  std::string text = to_string(objective.prediction);
+  if (objective.zero_terminal_snr) text += ", zero terminal SNR";
+  if (objective.snr_gamma) text += fmt::format(", min-SNR {}", *objective.snr_gamma);
+  if (objective.noise_offset > 0) text += fmt::format(", noise offset {}", objective.noise_offset);
+  return text + fmt::format(", caption drop {}", objective.caption_dropout);
 }
 
 void print_start_table(const Session& session, const TrainPlan& plan) {
@@ -83,14 +92,18 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
                                           plan.start.checkpoint                                ? "from a checkpoint"
                                           : c.model.unet.init == ModelConfig::Init::pretrained ? "pretrained"
                                                                                                : "with fresh weights"));
-  print_start_row("data", describe(plan.data));
+  const bool is_synthetic = c.data.train.type == SourceConfig::Type::synthetic;
+  print_start_row("data", (is_synthetic ? "synthetic images, " : "") + describe(plan.data));
+  std::vector<std::string> filters;
+  for (const auto& [field, condition] : c.data.train.filters)
+    filters.push_back(fmt::format("{}: {}", field, condition));
+  if (!filters.empty()) print_start_row("filters", fmt::format("{}", fmt::join(filters, ", ")));
   print_start_row("shuffle", describe(plan.shuffle));
   print_start_row("batch", describe_batch(plan));
   print_start_row("encodings", describe(plan.encoding));
   print_start_row("handoff", fmt::format("parcels of {} samples, at most {}", plan.parcel.samples(),
                                          format_bytes(plan.parcel_bytes)));
-  print_start_row("objective",
-                  fmt::format("{}, caption drop {}", to_string(c.objective.prediction), c.objective.caption_dropout));
+  print_start_row("objective", describe(c.objective));
   print_start_row("optimizer",
                   fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
                               to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
@@ -102,7 +115,8 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
     log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_sums(c.parallel, plan.shards)) log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_sums(c.parallel, plan.shards, session.device))
+    log::warning("{}", *complaint);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 
@@ -113,7 +127,7 @@ void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch:
   const auto state =
       plan_state_memory(model.layout(), model.plan(), c.parallel, pass.dtype, c.ema.enabled, device.is_cuda());
   const auto activations =
-      passes_in_memory(c.model, plan.shards) * unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
+      passes_in_memory(c, plan.shards) * unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
             format_bytes(state.peak(activations)));

@@ -1,28 +1,73 @@
 #include "run/threads.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/ranges.h>
+#include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
 
+#include "millrace/nn/device.h"
+
 namespace millrace {
+
+namespace {
+
+// A set of CPUs below `count`, empty at first.
+struct CpuSet {
+  explicit CpuSet(int count) : set(CPU_ALLOC(count), [](cpu_set_t* s) { CPU_FREE(s); }), bytes(CPU_ALLOC_SIZE(count)) {
+    CPU_ZERO_S(bytes, set.get());
+  }
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set;
+  std::size_t bytes;
+};
+
+// The thread that has loaded OpenMP is bound to the first place.
+void leave_place() {
+  std::vector<int> cpus;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(omp_get_place_num_procs(place));
+    omp_get_place_proc_ids(place, ids.data());
+    cpus.insert(cpus.end(), ids.begin(), ids.end());
+  }
+  if (cpus.empty()) return;
+  const CpuSet all(std::ranges::max(cpus) + 1);
+  for (const int cpu : cpus) CPU_SET_S(cpu, all.bytes, all.set.get());
+  sched_setaffinity(0, all.bytes, all.set.get());
+}
+
+}  // namespace
+
+void begin_without_openmp_settings(char** argv) {
+  bool is_set = false;
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "OMP_DYNAMIC", "OMP_THREAD_LIMIT"}) {
+    is_set |= std::getenv(name) != nullptr;
+    unsetenv(name);
+  }
+  const bool binds = omp_get_proc_bind() != omp_proc_bind_false;
+  const bool may_be_fewer = omp_get_dynamic() || omp_get_thread_limit() != std::numeric_limits<int>::max();
+  if (!is_set || !(binds || may_be_fewer)) return;
+  if (binds) leave_place();
+  execv("/proc/self/exe", argv);  // where that fails, things are as they were
+}
 
 std::vector<int> allowed_cpus() {
   // The kernel answers EINVAL as long as the set is smaller than its own.
   constexpr int most = 1 << 20;
   for (int count = 1024; count <= most; count *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(count), [](cpu_set_t* s) { CPU_FREE(s); });
-    const std::size_t bytes = CPU_ALLOC_SIZE(count);
-    CPU_ZERO_S(bytes, set.get());
-    if (sched_getaffinity(0, bytes, set.get()) == 0) {
+    const CpuSet mask(count);
+    if (sched_getaffinity(0, mask.bytes, mask.set.get()) == 0) {
       std::vector<int> cpus;
       for (int cpu = 0; cpu < count; ++cpu)
-        if (CPU_ISSET_S(cpu, bytes, set.get())) cpus.push_back(cpu);
+        if (CPU_ISSET_S(cpu, mask.bytes, mask.set.get())) cpus.push_back(cpu);
       return cpus;
     }
     if (errno != EINVAL) break;
@@ -52,6 +97,11 @@ int count_threads(const World& world, const config::Auto<int>& wanted) {
     for (int cpu; text >> cpu;) mask.push_back(cpu);
   }
   return wanted.value_or(plan_threads(masks, self));
+}
+
+void use_threads(int threads) {
+  if (threads > 1) keep_mkl_exact();
+  at::set_num_threads(threads);
 }
 
 }  // namespace millrace

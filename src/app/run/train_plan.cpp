@@ -99,16 +99,18 @@ static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::stri
                   fmt::format("model.cuda_graphs=true, and the trainer on rank {} computes on a CPU", trainer), hint);
   if (UNet2DConditionConfig::from_json(plan.unet).dropout > 0)
     throw Error(Exit::usage, "model.cuda_graphs=true, and a graph would repeat this U-Net's dropout", hint);
+  if (plan.shards.splits_parameters())
+    throw Error(Exit::usage, "model.cuda_graphs=true, and with full_shard weights come and go within a pass", hint);
 }
 
 void plan_roles(const Session& session, TrainPlan& plan) {
   const auto gpus = gpu_names(session);
   on_all(session.world.group(), [&] {
     plan.roles = plan_roles(gpus, plan.config.roles);
-    check_cuda_graphs(plan, gpus);
     std::vector<std::string> hosts;
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);
+    check_cuda_graphs(plan, gpus);
   });
 }
 
@@ -197,7 +199,7 @@ nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
   std::string text;
   on_root(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
-    const auto noise = plan.pipeline.scheduler().to_json();
+    const auto noise = plan.scheduler.to_json();
     nlohmann::json encoders = {
         {"vae", {{"scaling_factor", vae.scaling_factor}, {"shift_factor", vae.shift_factor.value_or(0)}}}};
     for (const char* key : {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule"})

@@ -20,8 +20,9 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
           .joined_projections = model.fused_kernels.value_or(device.is_cuda())};  // a little less with full_shard
 }
 
-int passes_in_memory(const ModelConfig& model, const ShardPlan& shards) {
-  return model.cuda_graphs && shards.shards * shards.replicas > 1 && !shards.splits_parameters() ? 2 : 1;
+int passes_in_memory(const TrainConfig& config, const ShardPlan& shards) {
+  if (!config.model.cuda_graphs || shards.splits_parameters()) return 1;
+  return shards.shards * shards.replicas > 1 || !config.record.steps.empty() ? 2 : 1;
 }
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
 #pragma once
+#include "app_config.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/parallel/shard_plan.h"
 #include "millrace/produce/producer_config.h"
@@ -9,8 +10,8 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device);
 
-// Of how many such passes a GPU keeps the memory: among several trainers graphs have theirs beside that of the passes
-// which go on by kernels (model.cuda_graphs).
-int passes_in_memory(const ModelConfig& model, const ShardPlan& shards);
+// Of how many such passes a GPU keeps the memory: among several trainers, and where steps are recorded, graphs have
+// theirs beside that of the passes which go on by kernels (model.cuda_graphs).
+int passes_in_memory(const TrainConfig& config, const ShardPlan& shards);
 
 }  // namespace millrace
