@@ -44,7 +44,8 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
   check_model_folder(checkup, plan);
   const auto of_role = check_plan(checkup, session, plan, report);
   if (!line.dry_run) {
-    check_run_folder(checkup, config.run.dir.value, scratch);
+    check_folder(checkup, "run folder", "run.dir", config.run.dir.value, scratch);
+    if (config.encode.cache) check_folder(checkup, "latent cache", "encode.cache", *config.encode.cache, scratch);
     check_data(checkup, plan);
     check_messages(checkup, plan.roles);
     check_gradients(checkup, session, plan, of_role);
@@ -52,11 +53,11 @@ void run_checks(World& world, const CommandLine& line, Checkup& checkup, Scratch
     check_space(checkup, config, check_step(checkup, session, plan, of_role));
   }
   checkup.finish();
+  if (!checkup.is_root()) return;
   const auto& resume = config.checkpoint.resume;
   const bool resumes = resume != "never" && (resume != "auto" || !list_checkpoints(config.run.dir.value).empty());
-  if (checkup.is_root())
-    say("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run{}\n", checkup.seconds(),
-        resumes ? "; the checkpoint that it goes on from was not tried, which `train --dry-run` does" : "");
+  say("\nall is well, after {:.0f} s: the same arguments with `millrace train` start the run{}\n", checkup.seconds(),
+      resumes ? "; the checkpoint that it goes on from was not tried, which `train --dry-run` does" : "");
 }
 
 int check_allocation(World& world, const CommandLine& line, Deadline& deadline) {

@@ -50,7 +50,7 @@ TEST(RunFolder, ANodeWithALocalOneIsNamed) {
   {
     Checkup checkup(place.world, place.hosts, place.deadline);
     ScratchFolder scratch;
-    check_run_folder(checkup, run_dir, scratch);
+    check_folder(checkup, "run folder", "run.dir", run_dir, scratch);
     error = error_of([&] { checkup.finish(); });
   }
   place.world.group().barrier();

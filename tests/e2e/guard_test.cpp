@@ -207,6 +207,17 @@ TEST(Hang, WhoStandsStillInLoadingIsNamed) {
   EXPECT_FALSE(fs::exists(workshop() / "hangs-in-listing"));
 }
 
+// As where a file system does not answer: nobody else is there to miss it.
+TEST(Hang, ARankOfItsOwnThatStandsStillLeaves) {
+  const auto outcome =
+      shell("timeout 120 env MILLRACE_INJECT=hang@0:4:write=metrics.jsonl " + std::string(MILLRACE_INJECT_BINARY) +
+            train("alone", "'duration=9 steps' 'guard.hang_timeout=10 s'").substr(millrace.size()));
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "rank 0 on ");
+  EXPECT_EQ(nlohmann::json::parse(read(workshop() / "alone/STATE"))["state"], "requeue");
+  EXPECT_TRUE(fs::exists(workshop() / "alone/fault/rank-00000.json"));
+}
+
 // Suspended for longer than any limit allows, once while trainers wait for samples and once while they wait for each
 // other: what was first stopped goes on last.
 TEST(Hang, NobodyIsBlamedAfterAPauseOfTheWholeRun) {

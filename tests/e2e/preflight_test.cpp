@@ -202,6 +202,9 @@ TEST(Preflight, ARunFolderThatCannotBeWrittenIsNamed) {
   const auto outcome = shell(mpirun(3) + preflight("x", "roles.producers=1 run.dir=" + folder));
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("millrace: run.dir: cannot write in " + folder));
+  const auto cache = shell(mpirun(3) + preflight("y", "roles.producers=1 encode.cache=" + folder));
+  EXPECT_EQ(cache.exit_code, outcome.exit_code) << cache.output;
+  EXPECT_THAT(cache.output, HasSubstr("millrace: encode.cache: cannot write in " + folder));
   expect_row(outcome, "run folder", "failed");
 }
 

@@ -148,7 +148,7 @@ TEST(Resume, CheckpointsMayLieBehindALink) {
   fs::create_directory_symlink(elsewhere, workshop() / "linked/checkpoints");
   expect_success(train("linked", "'duration=2 steps' 'checkpoint.every=1 steps'"));
   expect_success(train("linked", four_steps + "'checkpoint.every=1 steps'"));
-  EXPECT_EQ(checkpoints("linked"), (std::set<std::string>{"step-00000003", "step-00000004"}));
+  EXPECT_EQ(checkpoints("linked"), (std::set<std::string>{"step-00000002", "step-00000003", "step-00000004"}));
 }
 
 TEST(Resume, ACheckpointWithNothingLeftToTrainLeavesAnotherFolderAlone) {

@@ -21,7 +21,8 @@ void check_machines(Checkup& checkup, Session& session, TrainPlan& plan);
 void check_model_folder(Checkup& checkup, TrainPlan& plan);
 // Returns the ranks that have the role of this one.
 Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, config::Report& report);
-void check_run_folder(Checkup& checkup, const std::filesystem::path& run_dir, ScratchFolder& scratch);
+void check_folder(Checkup& checkup, const char* name, const std::string& key, const std::filesystem::path& where,
+                  ScratchFolder& scratch);
 void check_data(Checkup& checkup, const TrainPlan& plan);
 void check_messages(Checkup& checkup, const Roles& roles);
 // What sums the gradients of the trainers: NCCL between GPUs, else MPI.

@@ -94,15 +94,16 @@ Group check_plan(Checkup& checkup, const Session& session, TrainPlan& plan, conf
   return of_role;
 }
 
-void check_run_folder(Checkup& checkup, const fs::path& run_dir, ScratchFolder& scratch) {
-  const auto made = checkup.ask("run folder", file_seconds, [&]() -> json {
+void check_folder(Checkup& checkup, const char* name, const std::string& key, const fs::path& where,
+                  ScratchFolder& scratch) {
+  const auto made = checkup.ask(name, file_seconds, [&]() -> json {
     if (!checkup.is_root()) return nullptr;
-    return scratch.make(run_dir).filename().string();
+    return scratch.make(key, where).filename().string();
   });
-  const auto folder = run_dir / made[0].facts.get<std::string>();
+  const auto folder = where / made[0].facts.get<std::string>();
   const auto file_of = [&](int rank) { return folder / fmt::format("rank-{:05d}", rank); };
   const auto own = file_of(checkup.rank());
-  const auto written = checkup.ask("run folder", file_seconds, [&] {
+  const auto written = checkup.ask(name, file_seconds, [&] {
     write_file_atomically(own, content_of(own));
     return json::object();
   });
@@ -112,7 +113,7 @@ void check_run_folder(Checkup& checkup, const fs::path& run_dir, ScratchFolder& 
   }
   const auto ring = ring_over_hosts(checkup.hosts());
   const int writer = ring[(position_in(ring, checkup.rank()) + 1) % ring.size()];
-  const auto seen = checkup.ask("run folder", file_seconds, [&] {
+  const auto seen = checkup.ask(name, file_seconds, [&] {
     read_back(file_of(writer), checkup.name(writer));
     return json::object();
   });

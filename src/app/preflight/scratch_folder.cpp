@@ -19,16 +19,15 @@ static void remove_leftovers(const fs::path& run_dir) {
   for (const auto& path : left) fs::remove_all(path, ignored);
 }
 
-fs::path ScratchFolder::make(const fs::path& run_dir) {
+fs::path ScratchFolder::make(const std::string& key, const fs::path& folder) {
   const std::lock_guard lock(mutex_);
   std::error_code error;
-  for (auto above = run_dir.lexically_normal(); !above.empty() && !fs::exists(above, error);
-       above = above.parent_path())
+  for (auto above = folder.lexically_normal(); !above.empty() && !fs::exists(above, error); above = above.parent_path())
     made_above_.push_back(above);
-  path_ = run_dir / (std::string(prefix) + process_name());
+  path_ = folder / (std::string(prefix) + process_name());
   fs::create_directories(path_, error);
-  if (error) fail(Exit::io, "run.dir: cannot write in {}: {}", run_dir.string(), error.message());
-  remove_leftovers(run_dir);
+  if (error) fail(Exit::io, "{}: cannot write in {}: {}", key, folder.string(), error.message());
+  remove_leftovers(folder);
   return path_;
 }
 
@@ -39,6 +38,7 @@ void ScratchFolder::remove() {
   fs::remove_all(path_, ignored);
   path_.clear();
   for (const auto& folder : made_above_) fs::remove(folder, ignored);  // not if somebody else uses it by now
+  made_above_.clear();
 }
 
 }  // namespace millrace::preflight
