@@ -311,10 +311,9 @@ end_leaked_steps() {
 
 # /tmp of this node may be a full disk in memory, where a folder can be made and no file be filled.
 write_hosts() {
-  if [[ -n $scratch ]]; then
-    printf '%s\n' "${placed[@]}" 2> /dev/null > "$scratch/hosts" && return
-    rm -rf "$scratch"
-  fi
+  if [[ -z $scratch ]]; then make_scratch || return 1; fi
+  printf '%s\n' "${placed[@]}" 2> /dev/null > "$scratch/hosts" && return
+  rm -rf "$scratch"
   scratch=`mktemp -d -p "$PWD"` && printf '%s\n' "${placed[@]}" > "$scratch/hosts"
 }
 
@@ -555,7 +554,7 @@ after_outages() {
   for seconds in "${storage_pauses[@]}" never; do
     code=0
     "$@" || code=$?
-    if ((code == 0 || code == 2 || ${SLURM_RESTART_COUNT:-0} == 0)); then return "$code"; fi
+    if ((code == 0 || code == 2 || (${SLURM_RESTART_COUNT:-0} == 0 && !worked))); then return "$code"; fi
     if [[ $seconds == never ]]; then hold_job "what it began with is not there, or its storage stays away"; fi
     say "storage is away or a file is missing; another look in $seconds s"
     rest "$seconds"

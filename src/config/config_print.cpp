@@ -167,11 +167,11 @@ std::string print_json(const Section& schema) {
 
 std::string help(const Section& schema, std::string_view section) {
   // Of a key: what explains it, its section.
-  if (const auto dot = section.rfind('.'); dot != section.npos) {
-    const Section& parent = find_section(schema, section.substr(0, dot));
-    const auto* const entry = parent.find(section.substr(dot + 1));
-    if (entry && !entry->section) return help_of(parent, std::string(section.substr(0, dot)));
-  }
+  const auto dot = section.rfind('.');
+  const auto above = section.substr(0, dot == section.npos ? 0 : dot);
+  const Section& parent = find_section(schema, above);
+  const auto* const entry = parent.find(section.substr(dot == section.npos ? 0 : dot + 1));
+  if (entry && !entry->section) return help_of(parent, std::string(above));
   return help_of(find_section(schema, section), std::string(section));
 }
 

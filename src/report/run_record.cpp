@@ -58,8 +58,8 @@ void add_line(RunRecord& run, const nlohmann::json& line) {
   }
   if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
     run.end = time->get<std::string>();
-    if (!run.newest_start_step && run.environment.is_object() && run.end > run.environment.value("time", "~"))
-      run.newest_start_step = step;
+    if (run.environment.is_object() && run.end > run.environment.value("time", "~"))
+      run.newest_start_step = std::min(run.newest_start_step.value_or(step), step);
     if (run.begin.empty()) run.begin = run.end;
   }
 }
@@ -157,7 +157,8 @@ static void leave_out_abandoned(RunRecord& run) {
   if (const auto& steps = run.series("loss").steps; !steps.empty()) last = std::max(last, steps.back());
   if (last == 0) return;
   std::erase_if(run.evaluations, [&](const auto& line) { return line.value("step", std::int64_t{0}) > last; });
-  if (run.state.is_object() && run.state.value("state", "") == "running") return;  // its newest line is behind it
+  const auto state = run.state.is_object() ? run.state.value("state", "") : "";
+  if (state != "done") return;  // the newest line, and STATE, may be behind the newest picture
   std::erase_if(run.pictures, [&](const auto& picture) { return picture.step > last; });
 }
 

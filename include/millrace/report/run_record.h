@@ -46,7 +46,7 @@ struct RunRecord {
   nlohmann::json state;                           // STATE, or null
   nlohmann::json ledger;                          // ledger.json, or null
   nlohmann::json environment;                     // environment.json, or null
-  std::optional<std::int64_t> newest_start_step;  // first step of the process that environment.json is of
+  std::optional<std::int64_t> newest_start_step;  // first line of the start that environment.json is of
   nlohmann::json model;                           // config.json of the network, of the newest checkpoint; or null
   std::vector<nlohmann::json> evaluations;        // lines of evaluation.jsonl
   std::vector<SamplesPicture> pictures;           // samples/step-*.png, in the order of steps

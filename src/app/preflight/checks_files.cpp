@@ -43,13 +43,13 @@ std::string content_of(const fs::path& file) {
 }
 
 // What another rank has written, as soon as it is there.
-void read_back(const fs::path& file, const std::string& writer) {
+void read_back(const fs::path& file, const std::string& writer, const std::string& key) {
   const Stopwatch watch;
   std::error_code error;
   while (!fs::exists(file, error)) {
     if (watch.seconds() > visible_seconds)
-      fail(Exit::io, "it does not see {}, which {} wrote {:.0f} s ago: is run.dir the same folder there?",
-           file.string(), writer, visible_seconds);
+      fail(Exit::io, "it does not see {}, which {} wrote {:.0f} s ago: is {} the same folder there?", file.string(),
+           writer, visible_seconds, key);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (read_file(file) != content_of(file))
@@ -114,7 +114,7 @@ void check_folder(Checkup& checkup, const char* name, const std::string& key, co
   const auto ring = ring_over_hosts(checkup.hosts());
   const int writer = ring[(position_in(ring, checkup.rank()) + 1) % ring.size()];
   const auto seen = checkup.ask(name, file_seconds, [&] {
-    read_back(file_of(writer), checkup.name(writer));
+    read_back(file_of(writer), checkup.name(writer), key);
     return json::object();
   });
   scratch.remove();

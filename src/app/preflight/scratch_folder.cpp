@@ -22,7 +22,9 @@ static void remove_leftovers(const fs::path& run_dir) {
 fs::path ScratchFolder::make(const std::string& key, const fs::path& folder) {
   const std::lock_guard lock(mutex_);
   std::error_code error;
-  for (auto above = folder.lexically_normal(); !above.empty() && !fs::exists(above, error); above = above.parent_path())
+  for (auto above = folder.lexically_normal();
+       !above.empty() && fs::symlink_status(above, error).type() == fs::file_type::not_found;
+       above = above.parent_path())
     made_above_.push_back(above);
   path_ = folder / (std::string(prefix) + process_name());
   fs::create_directories(path_, error);

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -47,16 +49,24 @@ void leave_place() {
 }  // namespace
 
 void begin_without_openmp_settings(char** argv) {
+  const bool binds = omp_get_proc_bind() != omp_proc_bind_false;
+  const bool may_be_fewer = omp_get_dynamic() || omp_get_thread_limit() != std::numeric_limits<int>::max();
+  if (!binds && !may_be_fewer) return;
   bool is_set = false;
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "OMP_DYNAMIC", "OMP_THREAD_LIMIT"}) {
     is_set |= std::getenv(name) != nullptr;
     unsetenv(name);
   }
-  const bool binds = omp_get_proc_bind() != omp_proc_bind_false;
-  const bool may_be_fewer = omp_get_dynamic() || omp_get_thread_limit() != std::numeric_limits<int>::max();
-  if (!is_set || !(binds || may_be_fewer)) return;
+  if (!is_set) return;  // it has begun anew already
   if (binds) leave_place();
-  execv("/proc/self/exe", argv);  // where that fails, things are as they were
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error && !program.filename().string().starts_with("ld-")) {  // not the loader, which was given the program
+    execv(program.c_str(), argv);
+    execv("/proc/self/exe", argv);  // where the file has been replaced
+  }
+  std::fputs("millrace: OpenMP keeps its OMP_* settings in this process, which may be slow or hang: unset them\n",
+             stderr);
 }
 
 std::vector<int> allowed_cpus() {
