@@ -113,10 +113,10 @@ Duration parse_duration(std::string_view text) {
     for (const auto& known : duration_words) {
       if (quantity->word == known.word) return {scaled(quantity->number, factor * known.factor), known.unit};
     }
+    if (quantity->word.starts_with("epoch"))
+      throw Error(Exit::usage, fmt::format("'{}': there is no unit of passes over the data", text),
+                  "multiply: rows of the data times passes, as in '5000000 samples'");
   }
-  if (const auto quantity = split(text); quantity && quantity->word.starts_with("epoch"))
-    throw Error(Exit::usage, fmt::format("'{}': there is no unit of passes over the data", text),
-                "multiply: rows of the data times passes, as in '5000000 samples'");
   throw Error(Exit::usage, fmt::format("'{}' is not a duration", text),
               "write a number and a unit, such as '550000 steps', '1.1G samples', '30 s', '20 min', '4 h' or '2 d'");
 }

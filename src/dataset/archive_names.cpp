@@ -67,7 +67,7 @@ std::size_t components(std::string_view path) {
 }
 
 // How many components tell the paths of one file name apart.
-std::optional<std::size_t> distinguishing_components(const std::vector<std::string_view>& paths) {
+std::size_t distinguishing_components(const std::vector<std::string_view>& paths) {
   std::size_t longest = 1;
   for (std::string_view path : paths) longest = std::max(longest, components(path));
   for (std::size_t count = 1; count <= longest; ++count) {
@@ -75,23 +75,23 @@ std::optional<std::size_t> distinguishing_components(const std::vector<std::stri
     for (std::string_view path : paths) tails.insert(tail(path, count));
     if (tails.size() == paths.size()) return count;
   }
-  return std::nullopt;
+  throw bug("archive_names: paths of one name");
 }
 
-[[noreturn]] void refuse_equal_names(const std::vector<std::string>& paths, const std::vector<std::string>& full,
-                                     const std::string& section) {
-  for (std::size_t first = 0; first < full.size(); ++first)
-    for (std::size_t second = first + 1; second < full.size(); ++second) {
-      if (full[first] != full[second]) continue;
-      if (paths[first] == paths[second])
-        throw Error(Exit::usage, fmt::format("{}.path holds {} more than once", section, visible(paths[first])),
-                    "ids of samples must be unique; list every archive once");
-      throw Error(Exit::usage,
-                  fmt::format("{}.path holds two archives of one name, {}: {} and {}", section, full[first],
-                              visible(paths[first]), visible(paths[second])),
-                  "ids of samples begin with it, without suffix and query, and must be unique: rename one");
-    }
-  throw bug("archive_names: names differ");
+void refuse_equal_names(const std::vector<std::string>& paths, const std::vector<std::string>& full,
+                        const std::string& section) {
+  std::map<std::string_view, const std::string*> path_of;
+  for (std::size_t i = 0; i < full.size(); ++i) {
+    const auto [other, is_new] = path_of.try_emplace(full[i], &paths[i]);
+    if (is_new) continue;
+    if (*other->second == paths[i])
+      throw Error(Exit::usage, fmt::format("{}.path holds {} more than once", section, visible(paths[i])),
+                  "ids of samples must be unique; list every archive once");
+    throw Error(Exit::usage,
+                fmt::format("{}.path holds two archives of one name, {}: {} and {}", section, full[i],
+                            visible(*other->second), visible(paths[i])),
+                "ids of samples begin with it, without suffix and query, and must be unique: rename one");
+  }
 }
 
 }  // namespace
@@ -105,14 +105,11 @@ std::vector<std::string> archive_names(const std::vector<std::string>& paths, co
       throw Error(Exit::usage, fmt::format("{}.path: the name of {} is not UTF-8", section, visible(paths[i])),
                   "rename it");
   }
+  refuse_equal_names(paths, full, section);
   std::map<std::string_view, std::vector<std::string_view>> same_name;
   for (const std::string& path : full) same_name[tail(path, 1)].push_back(path);
   std::map<std::string_view, std::size_t> count;
-  for (const auto& [name, group] : same_name) {
-    const auto needed = distinguishing_components(group);
-    if (!needed) refuse_equal_names(paths, full, section);
-    count[name] = *needed;
-  }
+  for (const auto& [name, group] : same_name) count[name] = distinguishing_components(group);
   std::vector<std::string> names;
   for (const std::string& path : full) names.emplace_back(tail(path, count[tail(path, 1)]));
   return names;

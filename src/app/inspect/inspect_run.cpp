@@ -56,7 +56,7 @@ json inspect_run(const stdfs::path& path) {
     for (const auto& problem : entry["problems"]) report["problems"].push_back(problem);
     report["checkpoints"].push_back(std::move(entry));
   }
-  if (list_checkpoints(path).empty()) add_place_of_unsaved(report, path / "STATE");
+  if (report["checkpoints"].empty()) add_place_of_unsaved(report, path / "STATE");
   return report;
 }
 
