@@ -24,11 +24,12 @@ void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_
       "comparisons");
 }
 
-void describe_cuda_graphs(config::Section& section, bool& cuda_graphs) {
+void describe_cuda_graphs(config::Section& section, config::Auto<bool>& cuda_graphs) {
   section.key(
       "cuda_graphs", cuda_graphs,
-      "forward and backward of a micro-batch as one CUDA graph, which a host starts at once: for small batches on one "
-      "GPU, and among several trainers for the micro-batches between a step's first and last; the same numbers");
+      "forward and backward of a micro-batch as one CUDA graph, which a host starts at once; the same numbers. auto = "
+      "where one GPU trains alone, unless record.steps, bench.profile or dropout want kernels one by one; true = among "
+      "several trainers, too, for the micro-batches between a step's first and last");
 }
 
 void RunConfig::describe(config::Section& section) {

@@ -324,6 +324,7 @@ class Loop {
     log::info("started in {} ({:.1f} of it waiting for samples)", startup::describe(), waited);
     if (!kernels.empty()) log::info("attention: {}", kernels);
     if (!norms.empty()) log::info("norms and GEGLU: {}", norms);
+    if (context_.cuda_graphs) log::info("forward and backward: by CUDA graphs from the second step on");
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.

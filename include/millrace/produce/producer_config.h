@@ -31,7 +31,7 @@ struct ModelConfig {
   bool gradient_checkpointing = false;
   std::string dtype = "auto";
   config::Auto<bool> channels_last{}, fused_kernels{};
-  bool cuda_graphs = false;
+  config::Auto<bool> cuda_graphs{};
 
   void describe(config::Section& section);
 };
@@ -52,6 +52,6 @@ struct ProducerConfig {
 void describe_dtype(config::Section& section, std::string& dtype);
 void describe_channels_last(config::Section& section, config::Auto<bool>& channels_last);
 void describe_fused_kernels(config::Section& section, config::Auto<bool>& fused_kernels);
-void describe_cuda_graphs(config::Section& section, bool& cuda_graphs);
+void describe_cuda_graphs(config::Section& section, config::Auto<bool>& cuda_graphs);
 
 }  // namespace millrace

@@ -42,7 +42,7 @@ struct TrainerContext {
   std::optional<std::string> resumed_from = {};  // checkpoint
   Validation* validation = nullptr;
   PicturePainter* painter = nullptr;
-  bool cuda_graphs = false;  // model.cuda_graphs
+  bool cuda_graphs = false;
   // What only the present weights tell, for a checkpoint's manifest. Collective over the trainers.
   std::function<nlohmann::json()> measure = {};
 };

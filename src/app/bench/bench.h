@@ -29,8 +29,7 @@ struct BenchConfig {
     std::string pipeline;
     std::string dtype = "auto";
     bool gradient_checkpointing = false;
-    config::Auto<bool> channels_last{}, fused_kernels{};
-    bool cuda_graphs = false;
+    config::Auto<bool> channels_last{}, fused_kernels{}, cuda_graphs{};
     void describe(config::Section& section);
   } model;
   DataConfig data;

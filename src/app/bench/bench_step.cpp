@@ -60,10 +60,12 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto send_inputs = [&] { return Inputs{{moments, device}, {text, device}}; };
   Inputs inputs = send_inputs();
 
-  if (c.model.cuda_graphs && group.size() > 1)
+  if (c.model.cuda_graphs.value_or(false) && group.size() > 1)
     throw Error(Exit::usage, "bench step: among several ranks its one micro-batch a step is no graph",
                 "model.cuda_graphs=false, or one rank");
-  Passes passes(model, c.model.cuda_graphs);
+  const bool has_dropout = UNet2DConditionConfig::from_json(folder.config("unet")).dropout > 0;
+  Passes passes(
+      model, c.model.cuda_graphs.value_or(device.is_cuda() && group.size() == 1 && !has_dropout && !c.bench.profile));
   const auto loss_of = [&](const Passes::Tensors& tensors) {
     const auto step = step_input(tensors);
     return diffusion_loss(predict(unet, step, dtype), step).mean();

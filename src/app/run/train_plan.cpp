@@ -91,7 +91,7 @@ void plan_model(TrainPlan& plan) {
 
 // `gpu_of_rank`: empty where there is none.
 static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::string>& gpu_of_rank) {
-  if (!plan.config.model.cuda_graphs) return;
+  if (!plan.config.model.cuda_graphs.value_or(false)) return;
   constexpr auto hint = "model.cuda_graphs=false";
   for (const int trainer : plan.roles.trainers)
     if (gpu_of_rank[static_cast<std::size_t>(trainer)].empty())

@@ -20,9 +20,19 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
           .joined_projections = model.fused_kernels.value_or(device.is_cuda())};  // a little less with full_shard
 }
 
+static bool has_passes_by_kernels(const TrainConfig& config, const ShardPlan& shards) {
+  return shards.shards * shards.replicas > 1 || !config.record.steps.empty();
+}
+
+bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
+                      torch::Device device) {
+  return config.model.cuda_graphs.value_or(device.is_cuda() && unet.dropout == 0 &&
+                                           !has_passes_by_kernels(config, shards));
+}
+
 int passes_in_memory(const TrainConfig& config, const ShardPlan& shards) {
-  if (!config.model.cuda_graphs || shards.splits_parameters()) return 1;
-  return shards.shards * shards.replicas > 1 || !config.record.steps.empty() ? 2 : 1;
+  if (!config.model.cuda_graphs.value_or(false) || shards.splits_parameters()) return 1;
+  return has_passes_by_kernels(config, shards) ? 2 : 1;
 }
 
 }  // namespace millrace

@@ -10,8 +10,12 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device);
 
-// Of how many such passes a GPU keeps the memory: among several trainers, and where steps are recorded, graphs have
-// theirs beside that of the passes which go on by kernels (model.cuda_graphs).
+// Whether passes are CUDA graphs: model.cuda_graphs, and what `auto` stands for.
+bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
+                      torch::Device device);
+
+// Of how many such passes a GPU keeps the memory: where model.cuda_graphs=true among several trainers, or beside
+// record.steps, graphs have theirs beside that of the passes which go on by kernels.
 int passes_in_memory(const TrainConfig& config, const ShardPlan& shards);
 
 }  // namespace millrace
