@@ -189,21 +189,22 @@ void ShardedModel::finish_gradients(double factor) {
   gradients_->finish(factor);
 }
 
-double ShardedModel::gradient_square_sum() const {
-  if (plan().replica_of(trainers_.rank()) != 0) return 0;
+torch::Tensor ShardedModel::gradient_square_sum() const {
+  const torch::NoGradGuard no_grad;
+  if (plan().replica_of(trainers_.rank()) != 0) return torch::zeros({}, torch::kFloat64);
   const kernels::OpScope scope("millrace::gradient_square_sum");
   if (nn::fused_kernels_on(gradients_->shard(0).device())) {
     const auto sums = torch::empty({buckets()}, gradients_->shard(0).options().dtype(torch::kFloat64));
     for (int b = 0; b < buckets(); ++b) kernels::square_sum(gradients_->shard(b), sums.narrow(0, b, 1));
-    return sums.sum().item<double>();
+    return sums.sum();
   }
   auto sum = torch::zeros({}, gradients_->shard(0).options().dtype(torch::kFloat64));
   for (const auto& shard : gradients_->shards()) sum += square_sum(shard);
-  return sum.item<double>();
+  return sum;
 }
 
 double ShardedModel::gradient_norm() const {
-  double sum = gradient_square_sum();
+  auto sum = gradient_square_sum().item<double>();
   const kernels::OpScope scope("millrace::all_reduce_gradient_norm");
   trainers_.all_reduce_sum(std::span(&sum, 1));
   return std::sqrt(sum);

@@ -55,14 +55,22 @@ void DiffusionTask::send(const EncodedBatch& batch, std::int64_t step, std::int6
 }
 
 // NOTE [Looking ahead] While a GPU computes the loss of the last inputs, the next ones set out. After the last
-// micro-batch these are the first ones of the next local batch, if that has arrived; nobody waits for it. Before
-// next_batch has handed it out it is no part of the run: refs, and with them checkpoints, do not know it, and what is
-// thrown instead of it is thrown there.
+// micro-batch these are the first ones of the next local batch, which is put together while the GPU is not through with
+// the step; nobody waits for it longer. Before next_batch has handed it out it is no part of the run: refs, and with
+// them checkpoints, do not know it, and what is thrown instead of it is thrown there.
 void DiffusionTask::look_ahead() {
   const auto samples = std::ssize(local_batch_.refs);
   if (end_ < samples) return send(local_batch_, step_, end_, std::min(end_ + micro_batch_, samples));
+  receive_early(/*seconds=*/0);
+}
+
+void DiffusionTask::receive_until(const std::function<bool()>& is_done) {
+  while (!early_batch_ && !early_failure_ && !is_done()) receive_early(/*seconds=*/0.001);
+}
+
+void DiffusionTask::receive_early(double seconds) {
   try {
-    if (!early_batch_ && !early_failure_) early_batch_ = source_.next(/*seconds=*/0);
+    if (!early_batch_ && !early_failure_) early_batch_ = source_.next(seconds);
   } catch (...) {
     early_failure_ = std::current_exception();
   }

@@ -18,6 +18,7 @@
 #include "millrace/core/startup.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/nn/attention.h"
+#include "millrace/nn/device_work.h"
 #include "millrace/nn/fused.h"
 #include "millrace/train/passes.h"
 #include "millrace/train/record.h"
@@ -233,9 +234,11 @@ class Loop {
     for (int turn = own_turns; turn < turns; ++turn)
       passes_.run(Passes::Kind::by_kernels, inputs_of_turn(own_turns - 1), no_loss_of, look_ahead);
     context_.model.finish_gradients(1.0);
-    // In this order: the first one waits for all that the step has started, the second for a copy.
+    const auto square_sum = context_.model.gradient_square_sum();
+    const DeviceWork started(context_.device);
+    context_.task.receive_until([&] { return started.is_done(); });
     StepTotals totals;
-    totals.square_sum = context_.model.gradient_square_sum();
+    totals.square_sum = square_sum.item<double>();
     totals.loss = loss.item<double>();
     return totals;
   }

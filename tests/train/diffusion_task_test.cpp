@@ -275,6 +275,33 @@ TEST_P(DiffusionTaskOnDevice, TheNextBatchIsTakenDuringAStepAndCountsLater) {
   }
 }
 
+// ... as well as what arrives while the host waits for the device, for as long as that has work.
+TEST_P(DiffusionTaskOnDevice, TheNextBatchIsReceivedWhileTheDeviceWorks) {
+  Fixture fixture({}, device());
+  loss_of_step(fixture, 4);
+  int asked = 0;
+  fixture.task->receive_until([&] { return ++asked == 3; });
+  EXPECT_EQ(asked, 3) << "nothing came";
+  asked = 0;
+  fixture.task->receive_until([&] {
+    if (++asked == 2) fixture.receiver.put(0, 2, 3, 3);
+    if (asked == 4) fixture.receiver.put(1, 5, 3, 3);
+    return asked == 100;
+  });
+  EXPECT_EQ(asked, 4) << "all is there";
+  EXPECT_TRUE(fixture.task->next_batch(0));
+  loss_of_step(fixture, 4);
+
+  fixture.receiver.put(0, 2, 6, 3);
+  fixture.task->receive_until([] { return true; });
+  EXPECT_EQ(fixture.receiver.given(), 4) << "a device that has no work is not kept waiting";
+  fixture.receiver.fail_with(Error(Exit::io, "the producer is gone"));
+  asked = 0;
+  fixture.task->receive_until([&] { return ++asked == 100; });
+  EXPECT_EQ(asked, 1);
+  EXPECT_THROW(fixture.task->next_batch(0), Error);
+}
+
 TEST(DiffusionTask, AFailureMetDuringAStepWaitsForItsEnd) {
   Fixture fixture({});
   fixture.receiver.fail_with(Error(Exit::io, "the producer is gone"));

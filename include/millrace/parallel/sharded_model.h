@@ -68,8 +68,9 @@ class ShardedModel final : private nn::ParameterSource {
   // After the last pass: gradient shards := sums over all trainers, times `factor`; 0 where no gradient came.
   // Collective.
   void finish_gradients(double factor);
-  // Sum of squares of this rank's gradient shard; summed over all trainers every element counts once. Double precision.
-  double gradient_square_sum() const;
+  // Sum of squares of this rank's gradient shard; summed over all trainers every element counts once. A scalar in
+  // double precision, which a device still computes.
+  torch::Tensor gradient_square_sum() const;
   // L2 norm over all parameters, the same bits on every rank. Collective, after finish_gradients.
   double gradient_norm() const;
 

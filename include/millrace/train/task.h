@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ class Task {
   virtual torch::Tensor loss(const std::vector<torch::Tensor>& inputs) = 0;
   // A device computes the loss of the last inputs: time to send it the next ones.
   virtual void look_ahead() {}
+  // The host waits for a device: time to receive what the next step needs, until `is_done` or all of it is there.
+  virtual void receive_until([[maybe_unused]] const std::function<bool()>& is_done) {}
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
   // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32
