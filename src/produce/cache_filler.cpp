@@ -30,8 +30,16 @@ void CacheFiller::work(double seconds) {
   } catch (const ReadingStopped&) {  // the round ends by the signal
   }
   account();
-  if (!samples.empty()) encode(std::move(samples));
+  std::optional<StartedEncoding> next;
+  if (!samples.empty()) next = encoder_.start(std::move(samples));
+  collect();  // a GPU has the next batch meanwhile
+  running_ = std::move(next);
   encoder_.reject(std::exchange(rejections_, {}));
+}
+
+void CacheFiller::publish() {
+  collect();
+  encoder_.finish();
 }
 
 // The next sample, unless the cache has it.
@@ -54,8 +62,10 @@ void CacheFiller::account() {
   }
 }
 
-void CacheFiller::encode(std::vector<TransformedSample> samples) {
-  const auto [batch, finite] = encoder_.encode(std::move(samples));
+// The batch that was started last, if any: it goes into the cache.
+void CacheFiller::collect() {
+  if (!running_) return;
+  const auto [batch, finite] = encoder_.collect(*std::exchange(running_, std::nullopt));
   for (std::size_t row = 0; row < finite.size(); ++row) {
     if (finite[row]) continue;
     const auto& ref = batch.refs[row];

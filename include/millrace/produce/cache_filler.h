@@ -16,20 +16,20 @@
 namespace millrace {
 
 // A producer whose encodings end in files: the rows of its stripe in order, those that the cache lacks encoded and
-// written. Nothing is replaced, every row is kept.
+// written, one batch while the next is encoded. Nothing is replaced, every row is kept.
 class CacheFiller {
  public:
   // `stripes`: one, or none. `pipeline` and `data` must outlive it.
   CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::vector<std::uint32_t> stripes,
               const StreamOptions& options);
 
-  bool done() const { return done_; }
+  bool done() const { return done_ && !running_; }
 
   // Reads on until there is one batch of samples, all is read, or `seconds` have passed (the filters may drop
-  // everything), and encodes what there is.
+  // everything), starts to encode what there is, and writes the batch that was started before.
   void work(double seconds);
-  // What is encoded and not in a complete file yet.
-  void publish() { encoder_.finish(); }
+  // What is encoded, or about to be, and not in a complete file yet.
+  void publish();
 
   // What became of the rows since the last call.
   LedgerDelta take_delta() { return std::exchange(delta_, {}); }
@@ -39,7 +39,7 @@ class CacheFiller {
  private:
   std::optional<TransformedSample> next_missing();
   void account();
-  void encode(std::vector<TransformedSample> samples);
+  void collect();
 
   const DataPlan& data_;
   RejectedList& rejected_;
@@ -47,7 +47,8 @@ class CacheFiller {
   CachedEncoder encoder_;
   const std::vector<std::uint32_t> stripes_;
   InterleavedReader samples_;
-  bool done_;
+  bool done_;  // reading
+  std::optional<StartedEncoding> running_;
   std::vector<RejectedRow> rejections_;  // that the cache is not told yet
   LedgerDelta delta_;
 };
