@@ -170,7 +170,7 @@ class NcclCollectives final : public Collectives {
 
   // Device synchronisation would wait for ever for a rank that hangs, and nobody would know what for. As long as this
   // rank's own GPU computes, the others wait for it, not it for them: the watchdog has to know that.
-  void wait() override {
+  void wait(const std::function<void()>& meanwhile) override {
     constexpr auto what = "NCCL transfers";
     const CurrentGpu current(device_);
     check(cudaEventRecord(own_work_, static_cast<cudaStream_t>(compute_stream_(device_))));
@@ -180,7 +180,7 @@ class NcclCollectives final : public Collectives {
       return is_over(event_);
     };
     while (!done()) {
-      finish_own_work(what);
+      finish_own_work(what, meanwhile);
       wait_for_others([&] { return done() || computes(); }, group_.time_limit(), what);
     }
   }
@@ -210,9 +210,10 @@ class NcclCollectives final : public Collectives {
   // Whether the compute stream has work that waits for no transfer.
   bool computes() const { return !is_over(own_work_) && (!joined_event_ || is_over(joined_event_)); }
 
-  void finish_own_work(const char* what) {
+  void finish_own_work(const char* what, const std::function<void()>& meanwhile) {
     for (Backoff backoff; computes(); backoff.pause()) {
       poll(what);
+      meanwhile();
       if (backoff.awake_seconds() <= group_.time_limit()) continue;
       fault::blame_this_rank();
       throw Error(

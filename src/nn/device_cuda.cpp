@@ -108,7 +108,7 @@ void* compute_stream(int index) {
 std::uint64_t peak_memory_bytes(int index) {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
-  return static_cast<std::uint64_t>(stats.allocated_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak);
+  return static_cast<std::uint64_t>(stats.reserved_bytes[static_cast<std::size_t>(StatType::AGGREGATE)].peak);
 }
 
 std::string name(int index) {

@@ -32,8 +32,11 @@ DeviceWork::DeviceWork(torch::Device device) {
   event_->record(own_stream(device));
 }
 
-void DeviceWork::synchronize() const {
-  while (!is_done()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+void DeviceWork::synchronize(const std::function<void()>& meanwhile) const {
+  while (!is_done()) {
+    meanwhile();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
 }
 
 void DeviceWork::order_before_own() const {

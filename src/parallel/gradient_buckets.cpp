@@ -171,7 +171,7 @@ void GradientBuckets::arrive() {
   if (!travel_in_bfloat16_) release_memory(buckets_[b]);
 }
 
-void GradientBuckets::finish(double factor) {
+void GradientBuckets::finish(double factor, const std::function<void()>& meanwhile) {
   for (auto& place : places_) {
     if (place.arrived > 0) continue;
     allocate(place.bucket);
@@ -182,7 +182,7 @@ void GradientBuckets::finish(double factor) {
     reduce(bucket);
   }
   arrive_but(0);
-  groups_.wait();
+  groups_.wait(meanwhile);
   if (factor == 1.0) return;
   for (auto& shard : shards_) shard.mul_(factor);
 }

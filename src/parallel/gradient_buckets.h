@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "bucket_order.h"
@@ -31,7 +32,7 @@ class GradientBuckets {
   void repeat();
   // Whether every parameter has had as many gradients as every other.
   bool is_level() const;
-  void finish(double factor);
+  void finish(double factor, const std::function<void()>& meanwhile);
 
   const torch::Tensor& shard(int bucket) const { return shards_[bucket]; }
   const std::vector<torch::Tensor>& shards() const { return shards_; }

@@ -54,11 +54,11 @@ void ShardGroups::join(const Mark& mark) const {
   if (across_replicas) across_replicas->join(mark.across);
 }
 
-void ShardGroups::wait() const {
+void ShardGroups::wait(const std::function<void()>& meanwhile) const {
   const kernels::OpScope scope("millrace::wait_for_sums");
   // The last to be joined knows best whether this rank's GPU computes or waits for others: all are in one order.
-  if (across_replicas) across_replicas->wait();
-  if (within_replica) within_replica->wait();
+  if (across_replicas) across_replicas->wait(meanwhile);
+  if (within_replica) within_replica->wait(meanwhile);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <functional>
 #include <memory>
 
 #include "millrace/comm/collectives.h"
@@ -33,7 +34,7 @@ struct ShardGroups {
   // What is computed from now on waits for the transfers before the mark (comm/collectives.h).
   void join(const Mark& mark) const;
   // The host waits for all of them.
-  void wait() const;
+  void wait(const std::function<void()>& meanwhile) const;
 
   void share_with_replicas(const torch::Tensor& shard, int from_replica) const;
 

@@ -184,9 +184,9 @@ bool ShardedModel::has_all_gradients() const {
   return gradients_->is_level();
 }
 
-void ShardedModel::finish_gradients(double factor) {
+void ShardedModel::finish_gradients(double factor, const std::function<void()>& meanwhile) {
   const torch::NoGradGuard no_grad;
-  gradients_->finish(factor);
+  gradients_->finish(factor, meanwhile);
 }
 
 torch::Tensor ShardedModel::gradient_square_sum() const {

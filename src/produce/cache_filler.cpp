@@ -34,6 +34,7 @@ void CacheFiller::work(double seconds) {
   if (!samples.empty()) next = encoder_.start(std::move(samples));
   collect();  // a GPU has the next batch meanwhile
   running_ = std::move(next);
+  if (done_) collect();
   encoder_.reject(std::exchange(rejections_, {}));
 }
 

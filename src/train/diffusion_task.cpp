@@ -5,7 +5,9 @@
 #include <tuple>
 #include <utility>
 
+#include "millrace/comm/agree.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/log.h"
 #include "millrace/train/predict.h"
 
 namespace millrace {
@@ -19,6 +21,16 @@ DiffusionTask::DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, 
       options_(std::move(options)),
       step_(options_.step) {
   options_.null_text = options_.null_text.to(options_.device);
+}
+
+// An error of samples that no step has come to need.
+DiffusionTask::~DiffusionTask() {
+  if (!early_failure_) return;
+  try {
+    std::rethrow_exception(early_failure_);
+  } catch (...) {
+    log::warning("while samples were received that are not trained: {}", present_error().what());
+  }
 }
 
 bool DiffusionTask::next_batch(double seconds) {
@@ -61,16 +73,8 @@ void DiffusionTask::send(const EncodedBatch& batch, std::int64_t step, std::int6
 void DiffusionTask::look_ahead() {
   const auto samples = std::ssize(local_batch_.refs);
   if (end_ < samples) return send(local_batch_, step_, end_, std::min(end_ + micro_batch_, samples));
-  receive_early(/*seconds=*/0);
-}
-
-void DiffusionTask::receive_until(const std::function<bool()>& is_done) {
-  while (!early_batch_ && !early_failure_ && !is_done()) receive_early(/*seconds=*/0.001);
-}
-
-void DiffusionTask::receive_early(double seconds) {
   try {
-    if (!early_batch_ && !early_failure_) early_batch_ = source_.next(seconds);
+    if (!early_batch_ && !early_failure_) early_batch_ = source_.next(/*seconds=*/0);
   } catch (...) {
     early_failure_ = std::current_exception();
   }

@@ -166,6 +166,7 @@ class Loop {
     compare_weights_if_due(totals);
     if (is_recorded) record(totals);
     update(totals);
+    tell_graph();
     return totals;
   }
 
@@ -220,7 +221,7 @@ class Loop {
       return context_.task.inputs(turn * micro, std::min((turn + 1) * micro, local_batch));
     };
     const auto loss_of = [&](const Passes::Tensors& inputs) { return context_.task.loss(inputs); };
-    const auto look_ahead = [&] { context_.task.look_ahead(); };
+    const std::function<void()> look_ahead = [&] { context_.task.look_ahead(); };
     context_.model.begin_gradients(turns);
     torch::Tensor loss;
     for (int turn = 0; turn < own_turns; ++turn) {
@@ -233,10 +234,9 @@ class Loop {
     const auto no_loss_of = [&](const Passes::Tensors& inputs) { return 0 * loss_of(inputs); };
     for (int turn = own_turns; turn < turns; ++turn)
       passes_.run(Passes::Kind::by_kernels, inputs_of_turn(own_turns - 1), no_loss_of, look_ahead);
-    context_.model.finish_gradients(1.0);
+    context_.model.finish_gradients(1.0, look_ahead);
     const auto square_sum = context_.model.gradient_square_sum();
-    const DeviceWork started(context_.device);
-    context_.task.receive_until([&] { return started.is_done(); });
+    DeviceWork(context_.device).synchronize(look_ahead);
     StepTotals totals;
     totals.square_sum = square_sum.item<double>();
     totals.loss = loss.item<double>();
@@ -327,7 +327,11 @@ class Loop {
     log::info("started in {} ({:.1f} of it waiting for samples)", startup::describe(), waited);
     if (!kernels.empty()) log::info("attention: {}", kernels);
     if (!norms.empty()) log::info("norms and GEGLU: {}", norms);
-    if (context_.cuda_graphs) log::info("forward and backward: by CUDA graphs from the second step on");
+  }
+
+  void tell_graph() {
+    if (!passes_.has_graph() || std::exchange(has_told_graph_, true) || !is_root()) return;
+    log::info("forward and backward: a CUDA graph from now on");
   }
 
   // The ids of the global batch, in batch order, on rank 0. Collective.
@@ -415,7 +419,8 @@ class Loop {
   StepGuard guard_;
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
   bool is_save_owed_ = false;
-  bool has_trained_ = false;            // a step in this process
+  bool has_trained_ = false;  // a step in this process
+  bool has_told_graph_ = false;
   std::unique_ptr<Progress> progress_;  // on rank 0
   Leaving leaving_;
   DataAccount data_;

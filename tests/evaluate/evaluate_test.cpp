@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/temp_dir.h"
+#include "devices.h"
 #include "error_of.h"
 #include "millrace/core/files.h"
 #include "millrace/evaluate/clip_score.h"
@@ -63,15 +64,18 @@ TEST(Resize, FloatBicubicIsPillows) {
   }
 }
 
-TEST(FeatureNetwork, GivesThePythonStacksFeatures) {
+using EvaluateOnDevice = test::OnDevice;
+MILLRACE_ON_DEVICES(EvaluateOnDevice);
+
+TEST_P(EvaluateOnDevice, FeaturesAreThePythonStacks) {
   const auto images = pictures();
   for (const auto& [file, resize, key] : {std::tuple{"inception.pt", FeatureResize::clean, "clean"},
                                           {"inception.pt", FeatureResize::legacy, "legacy"},
                                           {"plain.pt", FeatureResize::clean, "plain"}}) {
-    auto network = FeatureNetwork::load(golden(file), resize, torch::kCPU);
-    const auto features = network.features(images);
+    auto network = FeatureNetwork::load(golden(file), resize, device());
+    const auto features = network.features(images).cpu();
     EXPECT_EQ(features.scalar_type(), torch::kFloat32);
-    EXPECT_LT(largest_difference(features, table(expected()[key])), 2e-5) << key;
+    EXPECT_LT(largest_difference(features, table(expected()[key])), is_cuda() ? 2e-4 : 2e-5) << key;
     EXPECT_EQ(network.width(), features.size(1)) << key;
   }
 }
@@ -124,15 +128,16 @@ TEST(Reference, NpzAndSafetensorsAreRead) {
   EXPECT_EQ(test::error_of([&] { read_reference_file(dir.path() / "b.safetensors"); }).exit(), Exit::io);
 }
 
-TEST(ClipScore, IsTransformers) {
+TEST_P(EvaluateOnDevice, ClipScoresAreTransformers) {
   const auto images = pictures();
   const auto captions = expected()["captions"].get<std::vector<std::string>>();
   for (const std::string folder : {"clip", "clip_old"}) {
-    auto scorer = ClipScorer::load(golden(folder), torch::kCPU);
+    auto scorer = ClipScorer::load(golden(folder), device());
     const auto scores = scorer.scores(images, captions);
     const auto wanted = expected()[folder].get<std::vector<double>>();
     for (std::size_t i = 0; i < wanted.size(); ++i)
-      EXPECT_NEAR(scores[static_cast<std::int64_t>(i)].item<double>(), wanted[i], 1e-4) << folder << " " << i;
+      EXPECT_NEAR(scores[static_cast<std::int64_t>(i)].item<double>(), wanted[i], is_cuda() ? 1e-3 : 1e-4)
+          << folder << " " << i;
   }
 }
 

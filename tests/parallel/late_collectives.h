@@ -49,7 +49,12 @@ class LateCollectives final : public Collectives {
   bool is_done_at_once() const override { return false; }
   Mark mark() override { return order_.transfers.size(); }
   void join(Mark mark) override { order_.run_until(mark); }
-  void wait() override { order_.run_until(order_.transfers.size()); }
+  void wait(const std::function<void()>& meanwhile) override {
+    while (order_.done < order_.transfers.size()) {
+      meanwhile();
+      order_.run_until(order_.done + 1);
+    }
+  }
 
  private:
   void later(std::function<void()> transfer) { order_.transfers.push_back(std::move(transfer)); }

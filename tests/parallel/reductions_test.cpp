@@ -39,7 +39,7 @@ class RecordingCollectives final : public Collectives {
   bool is_done_at_once() const override { return collectives_->is_done_at_once(); }
   Mark mark() override { return collectives_->mark(); }
   void join(Mark mark) override { collectives_->join(mark); }
-  void wait() override { collectives_->wait(); }
+  void wait(const std::function<void()>& meanwhile) override { collectives_->wait(meanwhile); }
 
  private:
   void write(const char* what, Memory data) {

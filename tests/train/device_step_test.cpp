@@ -10,6 +10,7 @@
 #include <torch/library.h>
 #include <torch/utils.h>
 
+#include <functional>
 #include <map>
 
 #include "core/temp_dir.h"
@@ -28,6 +29,8 @@ Counts seen;
 
 constexpr c10::StreamId copying = 1;
 c10::StreamId current_stream = 0;
+bool is_through = true;         // the device, with what has been started
+std::function<void()> arrival;  // what happens while the host waits for that
 
 // Streams for a device that has none.
 struct DeviceWithStreams final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Meta> {
@@ -39,6 +42,14 @@ struct DeviceWithStreams final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType:
   }
   void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
     *event = const_cast<DeviceWithStreams*>(this);
+    is_through = false;
+  }
+  // One nap long it is not.
+  bool queryEvent(void*) const override {
+    if (is_through) return true;
+    ++seen["naps"];
+    arrival();
+    return std::exchange(is_through, true);
   }
   void block(void*, const c10::Stream&) const override { ++seen["streams ordered"]; }
   void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
@@ -156,8 +167,12 @@ class WatchedTask final : public DiffusionTask {
   bool next_batch(double seconds) override {
     each_step.push_back(std::exchange(seen, {}));
     if (std::ssize(each_step) > steps) throw Error(Exit::timeout, "enough");
-    return DiffusionTask::next_batch(seconds);
+    const int given = receiver->given();
+    const bool is_there = DiffusionTask::next_batch(seconds);
+    if (receiver->given() > given) ++seen["batches that a step has waited for"];
+    return is_there;
   }
+  const test::ScriptedReceiver* receiver = nullptr;
   std::vector<Counts> each_step;  // the first one: before all steps
 };
 
@@ -169,7 +184,11 @@ std::vector<Counts> counts_of_steps(const ObjectiveConfig& objective, int micro,
   place_on_meta(*unet, dtype);
   unet->set_gradient_checkpointing(recomputes);
   test::ScriptedReceiver receiver;
-  for (int step = 0; step < steps; ++step) receiver.put(0, 0, share * step, share);
+  int parcels = 0;
+  arrival = [&] {
+    if (parcels < steps) receiver.put(0, 0, share * parcels++, share);
+  };
+  arrival();
   WatchedTask task(unet, NoiseSchedule(SchedulerConfig::stable_diffusion(Prediction::epsilon)),
                    BatchReceiver(receiver, {{0, 0}}, share), receiver,
                    {.objective = objective,
@@ -182,6 +201,7 @@ std::vector<Counts> counts_of_steps(const ObjectiveConfig& objective, int micro,
                     .device = torch::kMeta,
                     .dtype = dtype,
                     .producers = {0}});
+  task.receiver = &receiver;
   const OptimConfig optim{.lr = 1e-4};
   ShardedModel model(*unet, execution_order(*unet), {}, {}, Group(), ShardedModel::Start::restored);
   ShardedAdamW optimizer(model, optim, {});
@@ -243,7 +263,8 @@ TEST_F(DeviceStep, TheHostReadsLossAndGradientNormAndNothingElse) {
         // Moments and text embeddings; what the host knows about each sample; AdamW's settings and its count of steps.
         // All gradients of the small net are added together; those in bfloat16 are converted first, but for the first.
         const int added = dtype == torch::kFloat32 ? turns : 2 * turns - 1;
-        const Counts usual{{"numbers read", 2},
+        const Counts usual{{"naps", 1},
+                           {"numbers read", 2},
                            {"operations for several gradients", added},
                            {"streams ordered", 2 * turns},
                            {"copies beside arithmetic", 2 * turns},

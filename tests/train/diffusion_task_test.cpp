@@ -275,31 +275,20 @@ TEST_P(DiffusionTaskOnDevice, TheNextBatchIsTakenDuringAStepAndCountsLater) {
   }
 }
 
-// ... as well as what arrives while the host waits for the device, for as long as that has work.
-TEST_P(DiffusionTaskOnDevice, TheNextBatchIsReceivedWhileTheDeviceWorks) {
+// ... as it arrives, while the host waits for the device.
+TEST_P(DiffusionTaskOnDevice, TheNextBatchIsTakenPieceByPiece) {
   Fixture fixture({}, device());
   loss_of_step(fixture, 4);
-  int asked = 0;
-  fixture.task->receive_until([&] { return ++asked == 3; });
-  EXPECT_EQ(asked, 3) << "nothing came";
-  asked = 0;
-  fixture.task->receive_until([&] {
-    if (++asked == 2) fixture.receiver.put(0, 2, 3, 3);
-    if (asked == 4) fixture.receiver.put(1, 5, 3, 3);
-    return asked == 100;
-  });
-  EXPECT_EQ(asked, 4) << "all is there";
-  EXPECT_TRUE(fixture.task->next_batch(0));
-  loss_of_step(fixture, 4);
-
+  fixture.receiver.put(0, 2, 3, 3);
+  fixture.task->look_ahead();
+  EXPECT_EQ(fixture.receiver.given(), 3);
+  fixture.receiver.put(1, 5, 3, 3);
   fixture.receiver.put(0, 2, 6, 3);
-  fixture.task->receive_until([] { return true; });
-  EXPECT_EQ(fixture.receiver.given(), 4) << "a device that has no work is not kept waiting";
-  fixture.receiver.fail_with(Error(Exit::io, "the producer is gone"));
-  asked = 0;
-  fixture.task->receive_until([&] { return ++asked == 100; });
-  EXPECT_EQ(asked, 1);
-  EXPECT_THROW(fixture.task->next_batch(0), Error);
+  fixture.task->look_ahead();
+  EXPECT_EQ(fixture.receiver.given(), 4) << "one batch is received ahead, and no more";
+  fixture.task->look_ahead();
+  EXPECT_EQ(fixture.receiver.given(), 4);
+  EXPECT_TRUE(fixture.task->next_batch(0));
 }
 
 TEST(DiffusionTask, AFailureMetDuringAStepWaitsForItsEnd) {
@@ -311,6 +300,15 @@ TEST(DiffusionTask, AFailureMetDuringAStepWaitsForItsEnd) {
   EXPECT_FALSE(fixture.task->next_batch(0)) << "thrown once, as by the receiver";
   put_second_batch(fixture);
   EXPECT_TRUE(fixture.task->next_batch(0)) << "nothing is lost";
+}
+
+TEST(DiffusionTask, AFailureThatNoStepMeetsIsToldAtTheEnd) {
+  Fixture fixture({});
+  fixture.receiver.fail_with(Error(Exit::io, "the producer is gone"));
+  loss_of_step(fixture, 4);
+  testing::internal::CaptureStderr();
+  fixture.task.reset();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("the producer is gone"));
 }
 
 TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {

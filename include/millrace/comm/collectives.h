@@ -51,9 +51,12 @@ class Collectives {
   // What the device is given from now on waits for the transfers before the mark: it may read what they bring and write
   // to what they take.
   virtual void join(Mark) {}
-  // The host waits until all that was started is done. Error(timeout) when that takes longer than the group's time
-  // limit.
-  virtual void wait() {}
+  // The host waits until all that was started is done, and calls `meanwhile` again and again while its own device still
+  // computes what others wait for. Error(timeout) when that takes longer than the group's time limit.
+  virtual void wait([[maybe_unused]] const std::function<void()>& meanwhile) {}
+  void wait() {
+    wait([] {});
+  }
 };
 
 using MakeCollectives = std::function<std::unique_ptr<Collectives>(const Group&)>;

@@ -58,7 +58,8 @@ void ask_for_huge_pages();
 // set MKL_CBWR: strictly on processors with AVX2 and no AVX-512; on Intel's with AVX-512 by that code, whose sums are
 // those that it gives unasked. Before the first arithmetic.
 void keep_mkl_exact();
-// The most memory that tensors of this process have held: on the GPU, or the resident set on the CPU.
+// The most memory that this process has held: on the GPU what LibTorch has taken for tensors, kept blocks and those of
+// CUDA graphs included; on the CPU the resident set.
 std::uint64_t peak_memory_bytes(torch::Device device);
 // "NVIDIA A100-SXM4-80GB", or the processor's name.
 std::string device_name(torch::Device device);

@@ -2,6 +2,7 @@
 #include <c10/core/Event.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <optional>
 
 namespace millrace {
@@ -14,7 +15,8 @@ class DeviceWork {
 
   bool is_done() const { return !event_ || event_->query(); }
   // The host waits for it, in naps: CUDA's own wait would keep a core busy, which a producer has better use for.
-  void synchronize() const;
+  // `meanwhile` is called before each nap.
+  void synchronize(const std::function<void()>& meanwhile = [] {}) const;
   // What the calling thread starts from now on waits for it; the host does not.
   void order_before_own() const;
 

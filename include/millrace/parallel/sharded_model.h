@@ -66,8 +66,9 @@ class ShardedModel final : private nn::ParameterSource {
   // Whether each pass so far has given every parameter a gradient, as one that is to be repeated must.
   bool has_all_gradients() const;
   // After the last pass: gradient shards := sums over all trainers, times `factor`; 0 where no gradient came.
-  // Collective.
-  void finish_gradients(double factor);
+  // `meanwhile` as in Collectives::wait. Collective.
+  void finish_gradients(
+      double factor, const std::function<void()>& meanwhile = [] {});
   // Sum of squares of this rank's gradient shard; summed over all trainers every element counts once. A scalar in
   // double precision, which a device still computes.
   torch::Tensor gradient_square_sum() const;

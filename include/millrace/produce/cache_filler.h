@@ -23,7 +23,7 @@ class CacheFiller {
   CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::vector<std::uint32_t> stripes,
               const StreamOptions& options);
 
-  bool done() const { return done_ && !running_; }
+  bool done() const { return done_; }
 
   // Reads on until there is one batch of samples, all is read, or `seconds` have passed (the filters may drop
   // everything), starts to encode what there is, and writes the batch that was started before.
@@ -47,7 +47,7 @@ class CacheFiller {
   CachedEncoder encoder_;
   const std::vector<std::uint32_t> stripes_;
   InterleavedReader samples_;
-  bool done_;  // reading
+  bool done_;
   std::optional<StartedEncoding> running_;
   std::vector<RejectedRow> rejections_;  // that the cache is not told yet
   LedgerDelta delta_;

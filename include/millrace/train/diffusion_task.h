@@ -31,6 +31,7 @@ class DiffusionTask : public Task {
   };
   DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source, ParcelReceiver& receiver,
                 Options options);
+  ~DiffusionTask() override;
 
   bool next_batch(double seconds) override;
   std::optional<Overdue> overdue(double seconds) const override;
@@ -39,7 +40,6 @@ class DiffusionTask : public Task {
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
   void look_ahead() override;
-  void receive_until(const std::function<bool()>& is_done) override;
   void start_record() override { record_.start(); }
   std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override;
@@ -55,7 +55,6 @@ class DiffusionTask : public Task {
     Upload text;  // unless it has to be encoded first
   };
   void send(const EncodedBatch& batch, std::int64_t step, std::int64_t begin, std::int64_t end);
-  void receive_early(double seconds);
   torch::Tensor take_text(Sent& sent);
   std::vector<std::int64_t> draw_timesteps() const;
   void check_tokens() const;

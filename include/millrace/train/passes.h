@@ -25,6 +25,8 @@ class Passes {
 
   // The loss, without its graph; the gradients go to the model. `meanwhile` is called once the device has work.
   torch::Tensor run(Kind kind, const Tensors& inputs, const LossOf& loss_of, const std::function<void()>& meanwhile);
+  // Whether passes are repeated by one by now.
+  bool has_graph() const { return first_.graph || later_.graph; }
 
  private:
   struct Recorded {

@@ -1,7 +1,6 @@
 #pragma once
 #include <torch/types.h>
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,10 +37,9 @@ class Task {
   // Sum of these samples' losses over the size of the global batch: all parts of all trainers add up to the mean. A
   // scalar with its graph.
   virtual torch::Tensor loss(const std::vector<torch::Tensor>& inputs) = 0;
-  // A device computes the loss of the last inputs: time to send it the next ones.
+  // A device computes the loss of the last inputs: time to send it the next ones, and to receive those of the next
+  // step. Called again and again while the host waits for the device.
   virtual void look_ahead() {}
-  // The host waits for a device: time to receive what the next step needs, until `is_done` or all of it is there.
-  virtual void receive_until([[maybe_unused]] const std::function<bool()>& is_done) {}
   // From now on `loss` keeps its tensors until `take_record`.
   virtual void start_record() = 0;
   // Tensors of this step by their names in the record file, first dimension = the local batch; host memory, fp32

@@ -5,6 +5,7 @@
 #include "environment.h"
 #include "millrace/core/clock.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_watch.h"
 
 namespace millrace {
 namespace {
@@ -24,12 +25,13 @@ std::string dump(const Json& json, int indent = -1) {
 
 std::string environment_of(const Session& session, const Roles& roles, int micro_batch) {
   const auto& world = session.world;
-  const Json mine = {{"rank", world.rank()},
-                     {"host", world.host()},
-                     {"role", role_of(roles, world.rank())},
-                     {"device", session.device.is_cuda() ? "cuda" : "cpu"},
-                     {"device_name", device_name(session.device)},
-                     {"threads", session.threads}};
+  Json mine = {{"rank", world.rank()},
+               {"host", world.host()},
+               {"role", role_of(roles, world.rank())},
+               {"device", session.device.is_cuda() ? "cuda" : "cpu"},
+               {"device_name", device_name(session.device)},
+               {"threads", session.threads}};
+  if (const auto uuid = gpu_uuid(session.device); !uuid.empty()) mine["gpu"] = uuid;
   const auto ranks = world.group().all_gather_strings(dump(mine));
   if (!session.is_root()) return "";
   Json json = {{"time", utc_now()}};

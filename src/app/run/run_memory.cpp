@@ -86,7 +86,7 @@ double RunMemory::overhead() const {
 
 double RunMemory::training(int micro_batch, const ShardPlan& shards) const {
   const auto pass = training_pass(config_.model, micro_batch, encoding_.moments[1], encoding_.moments[2], device_);
-  const auto waste = on_gpus() ? passes_in_memory(config_, shards) : cpu_waste;
+  const auto waste = on_gpus() ? passes_in_memory(config_, unet_, shards, device_) : cpu_waste;
   const auto activations = waste * static_cast<double>(unet_activation_bytes(unet_, pass));
   const auto state = state_of(shards);
   auto bytes = static_cast<double>(state.peak(static_cast<std::int64_t>(activations)));

@@ -126,8 +126,9 @@ void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch:
   const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
   const auto state =
       plan_state_memory(model.layout(), model.plan(), c.parallel, pass.dtype, c.ema.enabled, device.is_cuda());
-  const auto activations =
-      passes_in_memory(c, plan.shards) * unet_activation_bytes(UNet2DConditionConfig::from_json(plan.unet), pass);
+  const auto unet = UNet2DConditionConfig::from_json(plan.unet);
+  const double passes = passes_in_memory(c, unet, plan.shards, device);
+  const auto activations = static_cast<std::int64_t>(passes * static_cast<double>(unet_activation_bytes(unet, pass)));
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
             format_bytes(state.peak(activations)));

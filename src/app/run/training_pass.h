@@ -14,8 +14,10 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
 bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
                       torch::Device device);
 
-// Of how many such passes a GPU keeps the memory: where model.cuda_graphs=true among several trainers, or beside
-// record.steps, graphs have theirs beside that of the passes which go on by kernels.
-int passes_in_memory(const TrainConfig& config, const ShardPlan& shards);
+// Of how many such passes a GPU keeps the memory. Graphs have theirs for themselves: beside it lies that of passes
+// which go on by kernels, where model.cuda_graphs=true among several trainers or with record.steps, and else a part of
+// one for validation and pictures, which have no gradients.
+double passes_in_memory(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
+                        torch::Device device);
 
 }  // namespace millrace
