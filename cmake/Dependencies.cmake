@@ -62,6 +62,12 @@ if(MILLRACE_TORCH)
   # AUTO builds for the machine at hand: without a driver the CUDA libraries would only slow every start down.
   if(MILLRACE_CUDA STREQUAL ON OR (MILLRACE_CUDA STREQUAL AUTO AND EXISTS /proc/driver/nvidia/version))
     find_package(CUDAToolkit QUIET)
+    file(STRINGS ${torch_dir}/version.py wheel_cuda REGEX "^cuda.*= '")
+    string(REGEX REPLACE ".*'([0-9]+)\\..*" "\\1" wheel_cuda "${wheel_cuda}")
+    if(CUDAToolkit_FOUND AND wheel_cuda AND NOT CUDAToolkit_VERSION_MAJOR STREQUAL wheel_cuda)
+      message(FATAL_ERROR "CUDA toolkit ${CUDAToolkit_VERSION} in ${CUDAToolkit_BIN_DIR}, and the torch wheel is made with CUDA ${wheel_cuda}: a process can hold one "
+        "only. Install the toolkit ${wheel_cuda} and give -DCUDAToolkit_ROOT=FOLDER, or build without: -DMILLRACE_CUDA=OFF")
+    endif()
     if(CUDAToolkit_FOUND AND EXISTS ${torch_dir}/lib/libtorch_cuda.so)
       set(MILLRACE_WITH_CUDA ON)
     elseif(MILLRACE_CUDA STREQUAL ON)

@@ -98,7 +98,9 @@ find_program() {
   build=$MILLRACE
   if [[ ! -x $MILLRACE ]]; then MILLRACE=`realpath -m "$here/../../../bin/millrace"`; fi  # PREFIX/share/millrace/slurm
   if [[ ! -x $MILLRACE ]]; then MILLRACE=`command -v millrace || echo "$build"`; fi
-  if job_has_gpus && [[ $MILLRACE == */build/release/* ]]; then say "the job has GPUs, but there is no build/cuda: they stay idle"; fi
+  if job_has_gpus && [[ $MILLRACE == */build/release/* ]] && ! ldd "$MILLRACE" 2> /dev/null | grep libtorch_cuda > /dev/null; then
+    say "the job has GPUs, but there is no build/cuda: they stay idle"
+  fi
 }
 
 # Signals go to the steps by Slurm: srun itself would answer TERM by killing all tasks.

@@ -12,7 +12,8 @@ namespace millrace {
 // AutoencoderKL::encode of one image of these sizes in pixels.
 double vae_encode_flops(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width);
 
-// About the most bytes that feature maps of it hold at once, for a batch of images.
+// About the most bytes that feature maps of it hold at once, for a batch of images; on a GPU with what the allocator
+// keeps.
 std::int64_t vae_encode_bytes(const AutoencoderKLConfig& config, std::int64_t images, std::int64_t height,
                               std::int64_t width, std::int64_t element_bytes, torch::DeviceType device);
 

@@ -25,8 +25,8 @@ constexpr std::array gpus = {
     GpuModel{"l4", "l4", "NVIDIA L4", 22.5, {20, 24, false}, {42, 42, false}},
     GpuModel{"a40", "a40", "NVIDIA A40", 45, {30, 36, false}, {52, 52, false}},
     GpuModel{"a6000", "a6000", "NVIDIA RTX A6000", 48, {31, 37, false}, {54, 54, false}},
-    GpuModel{"rtx3090", "3090", "NVIDIA GeForce RTX 3090", 24, {14, 17, false}, {25, 25, false}},
-    GpuModel{"rtx4090", "4090", "NVIDIA GeForce RTX 4090", 24, {33, 40, false}, {58, 58, false}},
+    GpuModel{"rtx3090", "3090", "NVIDIA GeForce RTX 3090", 23.6, {14, 17, false}, {25, 25, false}},
+    GpuModel{"rtx4090", "4090", "NVIDIA GeForce RTX 4090", 23.6, {33, 40, false}, {58, 58, false}},
     GpuModel{"cpu", "", "", 0, {0, 0, false}, {0, 0, false}},
 };
 

@@ -132,12 +132,13 @@ int stripes_of(const TrainConfig& config) {
   const bool trains = role.kind != PlannedRole::Kind::encoders;
   const auto* const key = trains ? "batch.micro" : "encode.batch_size";
   std::string hint = role.fitting_batch > 0 ? fmt::format("{}={} fits", key, role.fitting_batch)
-                     : trains ? "a smaller encode.batch_size where ranks do both, parallel.strategy=full_shard over "
-                                "more trainers, or larger GPUs would do"
+                     : trains ? "a smaller encode.batch_size where ranks do both, ema.enabled=false, a latent cache "
+                                "(data.train.type=latents), parallel.strategy=full_shard over more trainers, or larger "
+                                "GPUs would do"
                               : "larger GPUs, or encode.dtype=bfloat16, would do";
   if (trains && !model.gradient_checkpointing) hint += "; so may model.gradient_checkpointing=true";
   throw Error(Exit::usage,
-              fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.0f}", to_string(role.kind), key, role.batch,
+              fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.1f}", to_string(role.kind), key, role.batch,
                           role.memory_gib, role.gpu->name, role.gpu->memory_gib),
               hint);
 }

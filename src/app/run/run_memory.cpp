@@ -75,9 +75,10 @@ int RunMemory::fitting_micro_batch(double total_bytes, const ShardPlan& shards, 
       Exit::usage,
       fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
                   text(total_bytes), text(usable)),
-      fmt::format("{}parallel.strategy=full_shard over more trainers, or a smaller encode.batch_size where ranks "
-                  "do both; batch.micro=1 tries it all the same",
-                  config_.model.gradient_checkpointing ? "" : "model.gradient_checkpointing=true, "));
+      fmt::format("{}{}{}or parallel.strategy=full_shard over more trainers; batch.micro=1 tries it all the same",
+                  config_.model.gradient_checkpointing ? "" : "model.gradient_checkpointing=true, ",
+                  encodes ? "a smaller encode.batch_size, a latent cache (data.train.type=latents), " : "",
+                  config_.ema.enabled ? "ema.enabled=false, " : ""));
 }
 
 double RunMemory::overhead() const {

@@ -7,6 +7,7 @@
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/core/log.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/gpu_identity.h"
 #include "millrace/nn/gpu_watch.h"
 #include "millrace/parallel/state_memory.h"
 #include "run/training_pass.h"
@@ -132,6 +133,18 @@ void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch:
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",
             format_bytes(state.lasting()), format_bytes(activations), plan.micro_batch,
             format_bytes(state.peak(activations)));
+  if (!device.is_cuda()) return;
+  const bool encodes = trainers_encode(plan);
+  const auto planned =
+      static_cast<std::uint64_t>(run_memory(plan, device).trainer(plan.micro_batch, plan.shards, encodes));
+  const auto total = gpu_identity(device).total_bytes;
+  const auto text = fmt::format("with {}CUDA about {} of the GPU's {}", encodes ? "the encoders and " : "",
+                                format_bytes(planned), format_bytes(total));
+  if (planned <= total) {
+    log::info("{}", text);
+  } else {
+    log::warning("{}: it may not suffice; docs/operations.md, \"What fits a GPU\", has what helps", text);
+  }
 }
 
 }  // namespace millrace

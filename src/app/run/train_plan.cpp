@@ -15,7 +15,6 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "run/micro_batch.h"
-#include "run/run_memory.h"
 
 namespace millrace {
 
@@ -131,17 +130,25 @@ static std::int64_t own_memory(const Session& session) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(own.bytes, std::uint64_t{1} << 50) / sharing);
 }
 
-// On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
-// the same again.
-static int fit_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
+bool trainers_encode(const TrainPlan& plan) {
+  return plan.roles.all_in_one && plan.config.data.train.type != SourceConfig::Type::latents;
+}
+
+RunMemory run_memory(const TrainPlan& plan, torch::Device device) {
   constexpr double program_bytes = 256 << 20;
-  const auto& c = plan.config;
-  const bool encodes = plan.roles.all_in_one && c.data.train.type != SourceConfig::Type::latents;
+  const bool encodes = trainers_encode(plan);
   RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}};
   if (encodes) shapes.vae = plan.pipeline.config("vae");
   if (encodes || plan.encoding.shape.has_tokens()) shapes.text_encoder = plan.pipeline.config("text_encoder");
-  const RunMemory memory(c, shapes, plan.encoding.shape, device, program_bytes);
-  const int fitting = memory.fitting_micro_batch(static_cast<double>(total_bytes), plan.shards, encodes);
+  return RunMemory(plan.config, shapes, plan.encoding.shape, device, program_bytes);
+}
+
+// On the device of the trainer with least memory: the total, not what is free, so that a run that starts again chooses
+// the same again.
+static int fit_micro_batch(const TrainPlan& plan, torch::Device device, std::int64_t total_bytes) {
+  const auto& c = plan.config;
+  const auto memory = run_memory(plan, device);
+  const int fitting = memory.fitting_micro_batch(static_cast<double>(total_bytes), plan.shards, trainers_encode(plan));
   const int micro = choose_micro_batch(plan.routing, c.batch.global, fitting);
   const int share = plan.routing.largest_share(c.batch.global);
   if (2 * micro < std::min(fitting, share))

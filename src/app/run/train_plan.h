@@ -15,6 +15,7 @@
 #include "millrace/produce/encoding_plan.h"
 #include "run/resume.h"
 #include "run/roles.h"
+#include "run/run_memory.h"
 #include "run/session.h"
 #include "run/shuffle_plan.h"
 #include "run/validation_set.h"
@@ -57,6 +58,11 @@ void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
 void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
+
+// Whether its trainers encode as well.
+bool trainers_encode(const TrainPlan& plan);
+// What its ranks need of the memory of devices like this one. Refers to plan.config.
+RunMemory run_memory(const TrainPlan& plan, torch::Device device);
 
 // What makes encodings and noise out of samples, as run_identity takes it. Read by rank 0. Collective.
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan);
