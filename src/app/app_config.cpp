@@ -179,10 +179,6 @@ void check(const TrainConfig& c, config::Report& report) {
   if (c.validation.every.count <= 0) report.problem("validation.every", "must be above 0");
   if (c.samples.every.count <= 0)
     report.problem("samples.every", "must be above 0; samples.prompts=null for no pictures");
-  if (c.data.train.type == SourceConfig::Type::latents && c.transform.flip > 0)
-    report.problem("transform.flip",
-                   "has no use with data.train.type=latents, whose images are as they were encoded: set it to 0",
-                   {"data.train.type"});
   if (c.encode.cache && c.data.train.type == SourceConfig::Type::latents)
     report.problem("encode.cache", "has no use with data.train.type=latents, where data.train.path is the cache",
                    {"data.train.type"});

@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "millrace/comm/agree.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/train/predict.h"
@@ -28,8 +27,9 @@ DiffusionTask::~DiffusionTask() {
   if (!early_failure_) return;
   try {
     std::rethrow_exception(early_failure_);
+  } catch (const std::exception& error) {
+    log::warning("while samples were received that are not trained: {}", error.what());
   } catch (...) {
-    log::warning("while samples were received that are not trained: {}", present_error().what());
   }
 }
 
@@ -68,8 +68,8 @@ void DiffusionTask::send(const EncodedBatch& batch, std::int64_t step, std::int6
 
 // NOTE [Looking ahead] While a GPU computes the loss of the last inputs, the next ones set out. After the last
 // micro-batch these are the first ones of the next local batch, which is put together while the GPU is not through with
-// the step; nobody waits for it longer. Before next_batch has handed it out it is no part of the run: refs, and with
-// them checkpoints, do not know it, and what is thrown instead of it is thrown there.
+// the step; nobody waits for what has not arrived by then. Before next_batch has handed it out it is no part of the
+// run: refs, and with them checkpoints, do not know it, and what is thrown instead of it is thrown there.
 void DiffusionTask::look_ahead() {
   const auto samples = std::ssize(local_batch_.refs);
   if (end_ < samples) return send(local_batch_, step_, end_, std::min(end_ + micro_batch_, samples));

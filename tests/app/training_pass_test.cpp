@@ -14,14 +14,11 @@ TEST(TrainingPass, IsAGraphWhereOneGpuTrainsAloneAndNothingGoesByKernels) {
   };
   const auto passes = [&] { return passes_in_memory(config, unet, shards, torch::kCUDA); };
   EXPECT_TRUE(is_graph());
-  EXPECT_EQ(passes(), 1);
   EXPECT_FALSE(is_graph(torch::kCPU));
-  config.samples.prompts = "prompts.txt";
   EXPECT_THAT(passes(), testing::AllOf(testing::Gt(1), testing::Lt(1.5))) << "pictures have memory of their own";
   config.model.cuda_graphs = {false};
   EXPECT_EQ(passes(), 1) << "they have that of the training";
   config.model.cuda_graphs = {};
-  config.samples.prompts.reset();
   config.model.fused_kernels = {false};
   EXPECT_FALSE(is_graph());
   config.model.fused_kernels = {};

@@ -131,11 +131,12 @@ int stripes_of(const TrainConfig& config) {
 [[noreturn]] void fail_memory(const PlannedRole& role, const ModelConfig& model) {
   const bool trains = role.kind != PlannedRole::Kind::encoders;
   const auto* const key = trains ? "batch.micro" : "encode.batch_size";
-  std::string hint = role.fitting_batch > 0 ? fmt::format("{}={} fits", key, role.fitting_batch)
-                     : trains ? "a smaller encode.batch_size where ranks do both, ema.enabled=false, a latent cache "
-                                "(data.train.type=latents), parallel.strategy=full_shard over more trainers, or larger "
-                                "GPUs would do"
-                              : "larger GPUs, or encode.dtype=bfloat16, would do";
+  std::string hint =
+      role.fitting_batch > 0 ? fmt::format("{}={} fits", key, role.fitting_batch)
+      : trains               ? "a smaller encode.batch_size where ranks do both, ema.enabled=false, a latent cache "
+                               "(data.train.type=latents) where these are not so yet, parallel.strategy=full_shard over more "
+                               "trainers, or larger GPUs would do"
+                             : "larger GPUs, or encode.dtype=bfloat16, would do";
   if (trains && !model.gradient_checkpointing) hint += "; so may model.gradient_checkpointing=true";
   throw Error(Exit::usage,
               fmt::format("{}: {} = {} wants {:.1f} GiB, {} has {:.1f}", to_string(role.kind), key, role.batch,

@@ -71,14 +71,13 @@ int RunMemory::fitting_micro_batch(double total_bytes, const ShardPlan& shards, 
   const int fitting = fitting_batch(usable, bytes);
   if (fitting > 0) return fitting;
   const auto text = [](double number) { return format_bytes(static_cast<std::uint64_t>(number)); };
-  throw Error(
-      Exit::usage,
-      fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
-                  text(total_bytes), text(usable)),
-      fmt::format("{}{}{}or parallel.strategy=full_shard over more trainers; batch.micro=1 tries it all the same",
-                  config_.model.gradient_checkpointing ? "" : "model.gradient_checkpointing=true, ",
-                  encodes ? "a smaller encode.batch_size, a latent cache (data.train.type=latents), " : "",
-                  config_.ema.enabled ? "ema.enabled=false, " : ""));
+  throw Error(Exit::usage,
+              fmt::format("batch.micro=auto: a trainer with one image wants {}, of {} it may have {}", text(bytes(1)),
+                          text(total_bytes), text(usable)),
+              fmt::format("{}{}{}parallel.strategy=full_shard over more trainers; batch.micro=1 tries it all the same",
+                          config_.model.gradient_checkpointing ? "" : "model.gradient_checkpointing=true, ",
+                          encodes ? "a smaller encode.batch_size, a latent cache (data.train.type=latents), " : "",
+                          config_.ema.enabled ? "ema.enabled=false, " : ""));
 }
 
 double RunMemory::overhead() const {
