@@ -29,8 +29,7 @@ void describe_cuda_graphs(config::Section& section, config::Auto<bool>& cuda_gra
       "cuda_graphs", cuda_graphs,
       "forward and backward of a micro-batch as one CUDA graph, which a host starts at once; the same numbers. auto = "
       "where one GPU trains alone, unless record.steps, bench.profile, dropout or fused_kernels=false want kernels one "
-      "by one; true = among "
-      "several trainers, too, for the micro-batches between a step's first and last");
+      "by one; true = among several trainers, too, for the micro-batches between a step's first and last");
 }
 
 void RunConfig::describe(config::Section& section) {

@@ -16,6 +16,7 @@
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/passes.h"
 #include "millrace/train/predict.h"
+#include "run/training_pass.h"
 
 namespace millrace {
 
@@ -63,9 +64,8 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   if (c.model.cuda_graphs.value_or(false) && group.size() > 1)
     throw Error(Exit::usage, "bench step: among several ranks its one micro-batch a step is no graph",
                 "model.cuda_graphs=false, or one rank");
-  const bool has_dropout = UNet2DConditionConfig::from_json(folder.config("unet")).dropout > 0;
-  const bool by_graph = c.model.cuda_graphs.value_or(device.is_cuda() && group.size() == 1 && !has_dropout &&
-                                                     c.model.fused_kernels.value_or(true) && !c.bench.profile);
+  const bool by_graph = c.model.cuda_graphs.value_or(suits_cuda_graphs(unet->config(), c.model.fused_kernels, device) &&
+                                                     group.size() == 1 && !c.bench.profile);
   Passes passes(model, by_graph);
   const auto loss_of = [&](const Passes::Tensors& tensors) {
     const auto step = step_input(tensors);

@@ -24,10 +24,14 @@ static bool has_passes_by_kernels(const TrainConfig& config, const ShardPlan& sh
   return shards.shards * shards.replicas > 1 || !config.record.steps.empty();
 }
 
+bool suits_cuda_graphs(const UNet2DConditionConfig& unet, const config::Auto<bool>& fused_kernels,
+                       torch::Device device) {
+  return device.is_cuda() && unet.dropout == 0 && fused_kernels.value_or(true);
+}
+
 bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
                       torch::Device device) {
-  return config.model.cuda_graphs.value_or(device.is_cuda() && unet.dropout == 0 &&
-                                           config.model.fused_kernels.value_or(true) &&
+  return config.model.cuda_graphs.value_or(suits_cuda_graphs(unet, config.model.fused_kernels, device) &&
                                            !has_passes_by_kernels(config, shards));
 }
 
