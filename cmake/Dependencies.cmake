@@ -93,15 +93,11 @@ if(MILLRACE_TORCH)
   add_library(Torch::torch INTERFACE IMPORTED)
   target_compile_options(Torch::torch INTERFACE -I${CMAKE_BINARY_DIR}/include)
   target_include_directories(Torch::torch SYSTEM INTERFACE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
-  # Without OpenMP at::parallel_for, a template, calls its loop on one thread. Its library is that which LibTorch carries: a
-  # process must have but one. For targets with WITH_OPENMP: it is a part of the precompiled header.
+  # Without OpenMP at::parallel_for, a template, calls its loop on one thread. For targets with WITH_OPENMP: it is a part
+  # of the precompiled header.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(Torch::torch INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:$<TARGET_PROPERTY:WITH_OPENMP>>>:-fopenmp>)
-    file(GLOB torch_openmp ${torch_dir}/lib/libgomp*.so*)
-    list(LENGTH torch_openmp openmp_count)
-    if(NOT openmp_count EQUAL 1)
-      message(FATAL_ERROR "LibTorch has to carry one libgomp in ${torch_dir}/lib, which this program then shares: found ${openmp_count} (${torch_openmp}). Is that wheel built with another OpenMP?")
-    endif()
+    include(TorchOpenMP)
     list(APPEND torch_libs ${torch_openmp})
   endif()
   # Operators register themselves when the library is loaded, so it must stay even where no symbol asks for it.

@@ -35,7 +35,11 @@ set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
   INSTALL_RPATH "${beside};${wheel_folders};${CMAKE_INSTALL_RPATH}")
 install(TARGETS ${programs} OPTIONAL)  # millrace_shapes is not of every list of targets
 
-install(DIRECTORY configs slurm DESTINATION ${share} USE_SOURCE_PERMISSIONS)
+# Not with the permissions of the sources: the clone may have been made under umask 077.
+set(readable OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+set(executable ${readable} OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
+install(DIRECTORY configs slurm DESTINATION ${share}
+  REGEX "/(submit_phases\\.sh|evaluate\\.sbatch)$" PERMISSIONS ${executable})
 install(PROGRAMS scripts/supervise scripts/convert_config scripts/wandb_import DESTINATION ${share}/scripts)
 install(FILES ${MILLRACE_SITE_PACKAGES}/open_clip/bpe_simple_vocab_16e6.txt.gz DESTINATION ${share})
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
@@ -52,7 +56,7 @@ message(STATUS \"Installing: \${target}\")")
 install(CODE "set(modulefile \"${CMAKE_SOURCE_DIR}/packaging/modulefile.in\")
 set(MILLRACE_VERSION ${PROJECT_VERSION})
 set(target \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/modulefiles/millrace/${PROJECT_VERSION}\")
-configure_file(\"\${modulefile}\" \"\$ENV{DESTDIR}\${target}\" @ONLY)
+configure_file(\"\${modulefile}\" \"\$ENV{DESTDIR}\${target}\" @ONLY FILE_PERMISSIONS ${readable})
 message(STATUS \"Installing: \$ENV{DESTDIR}\${target}\")")
 
 # The wheels' own folders are kept, because their libraries look for each other along these. A CUDA build takes all of them
@@ -64,7 +68,7 @@ else()
 endif()
 install(CODE "set(program \"$<TARGET_FILE:millrace>\")
 set(wheels \"${MILLRACE_SITE_PACKAGES}\")
-set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/millrace\")
+set(target \"\${CMAKE_INSTALL_PREFIX}/lib/millrace\")  # file(INSTALL) puts DESTDIR in front
 set(with_cuda ${MILLRACE_WITH_CUDA})" COMPONENT libraries ${unless_asked_for})
 install(SCRIPT cmake/InstallLibraries.cmake COMPONENT libraries ${unless_asked_for})
 if(NOT MILLRACE_BUNDLE_LIBRARIES)

@@ -18,7 +18,7 @@ if(MOLD_PROGRAM)
   file(WRITE ${CMAKE_BINARY_DIR}/tls_alignment.cpp "alignas(64) thread_local char millrace_tls_alignment;\n")
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -c -fPIC ${CMAKE_BINARY_DIR}/tls_alignment.cpp -o ${CMAKE_BINARY_DIR}/tls_alignment.o
     COMMAND_ERROR_IS_FATAL ANY)
-  string(APPEND CMAKE_EXE_LINKER_FLAGS " ${CMAKE_BINARY_DIR}/tls_alignment.o")
+  string(APPEND CMAKE_EXE_LINKER_FLAGS " \"${CMAKE_BINARY_DIR}/tls_alignment.o\"")
 endif()
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -fdiagnostics-color=always)
