@@ -170,9 +170,20 @@ tasks_per_node() {
   done
 }
 
+# spread_fits_gpus COUNT: whether tasks_on has as many, each with a GPU.
+spread_fits_gpus() {
+  local left=$1 node
+  for node in "${nodes[@]}"; do
+    if ((tasks_on[$node] > gpus_on[$node])); then return 1; fi
+    left=$((left - tasks_on[$node]))
+  done
+  ((left == 0))
+}
+
 # deal_tasks COUNT: into tasks_on, one to each node in turn that has a GPU without one.
 deal_tasks() {
   local left=$1 node
+  for node in "${nodes[@]}"; do tasks_on[$node]=0; done
   while ((left > 0)); do
     for node in "${nodes[@]}"; do
       if ((left > 0 && tasks_on[$node] < gpus_on[$node])); then
@@ -182,8 +193,9 @@ deal_tasks() {
   done
 }
 
-# Decides once how many tasks each node gets: one per GPU if the job asked for no number, or for fewer than there are GPUs; else as
-# Slurm would spread them, else one.
+# Decides once how many tasks each node gets: as Slurm has spread them, since a node that other jobs share may have CPUs
+# for no more. Where that gives a node more than its GPUs, though there are GPUs for all, they are dealt anew. If the job
+# asked for no number: one per GPU, else one a node.
 plan_tasks() {
   local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
   declare -gA tasks_on gpus_on
@@ -203,14 +215,13 @@ plan_tasks() {
   spread=(`tasks_per_node`)
   # Some Slurms (23.02.0 to .4) do not tell their number where --ntasks-per-node does.
   if [[ -z $tasks && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then for i in "${spread[@]}"; do tasks=$((tasks + i)); done; fi
-  if ((total > 0 && ${tasks:-$total} <= total)); then
+  i=0
+  for node in `scontrol show hostnames "$SLURM_JOB_NODELIST"`; do
+    if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]:-0}; else tasks_on[$node]=1; fi
+    i=$((i + 1))
+  done
+  if ((total > 0 && ${tasks:-$total} <= total)) && ! spread_fits_gpus "${tasks:-$total}"; then
     deal_tasks "${tasks:-$total}"
-  else
-    i=0
-    for node in `scontrol show hostnames "$SLURM_JOB_NODELIST"`; do
-      if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]}; else tasks_on[$node]=1; fi
-      i=$((i + 1))
-    done
   fi
   if ((total > 0 && ${tasks:-$total} != total)); then say "$tasks tasks as asked for, though the job has $total GPUs"; fi
   if ((total > 0 && ${tasks:-$total} > total)); then
