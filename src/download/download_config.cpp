@@ -28,7 +28,7 @@ void DownloadConfig::describe(config::Section& s) {
       "to image_size and white borders");
   s.key("image_size", image_size, "side in pixels for resize").at_least(8).at_most(16384);
   s.key("quality", quality, "of the JPEGs that resize writes").at_least(1).at_most(100);
-  s.key("timeout", timeout, "for one attempt, redirects included");
+  s.key("timeout", timeout, "for one attempt, redirects included; a connection has to stand within 10 s of it");
   s.key("max_bytes", max_bytes, "largest file that is taken").at_least(1024).at_most(1 << 30);
   s.key("retries", retries, "further attempts after a timeout, a lost connection, 408, 429, 5xx or a truncated body")
       .at_least(0)

@@ -54,8 +54,4 @@ bool is_retryable(const Failure& failure) {
   }
 }
 
-bool may_pass_later(const Failure& failure) {
-  return is_retryable(failure) || failure.kind == FailureKind::tls;
-}
-
 }  // namespace millrace

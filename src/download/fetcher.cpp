@@ -40,10 +40,10 @@ struct Job {
 };
 using JobPtr = std::unique_ptr<Job>;
 
-// Transfers from one origin, and those that wait for one of them to end.
+// Transfers from one host, and those that wait for one of them to end.
 struct Host {
   int active = 0;
-  int silent = 0;  // the last so many attempts ended without an answer
+  std::unordered_map<std::string, int> silent;  // by origin: the last so many attempts ended without an answer
   std::deque<JobPtr> waiting;
 };
 
@@ -148,17 +148,17 @@ class Fetcher::Impl {
   }
 
   void enqueue(JobPtr job) {
-    const std::string origin = job->url.origin;
-    if (is_shut(origin)) return give_up_at_shut_host(std::move(job));
-    hosts_[origin].waiting.push_back(std::move(job));
-    ready_.push_back(origin);
+    if (is_shut(job->url.origin)) return give_up_at_shut_host(std::move(job));
+    const std::string name = job->url.host;
+    hosts_[name].waiting.push_back(std::move(job));
+    ready_.push_back(name);
   }
 
   void start_ready() {
     while (!ready_.empty() && active_.size() < static_cast<std::size_t>(options_.connections)) {
-      const std::string origin = std::move(ready_.front());
+      const std::string name = std::move(ready_.front());
       ready_.pop_front();
-      const auto host = hosts_.find(origin);
+      const auto host = hosts_.find(name);
       if (host == hosts_.end() || host->second.waiting.empty()) continue;
       if (host->second.active >= options_.per_host) continue;  // `leave_host` brings it back
       JobPtr job = std::move(host->second.waiting.front());
@@ -178,11 +178,11 @@ class Fetcher::Impl {
     active_.emplace(handle, std::move(job));
   }
 
-  void leave_host(const std::string& origin) {
-    const auto host = hosts_.find(origin);
+  void leave_host(const std::string& name) {
+    const auto host = hosts_.find(name);
     --host->second.active;
     if (!host->second.waiting.empty()) {
-      ready_.push_back(origin);
+      ready_.push_back(name);
     } else if (host->second.active == 0) {
       hosts_.erase(host);
     }
@@ -190,14 +190,24 @@ class Fetcher::Impl {
 
   // NOTE [Hosts that hang]: rows that wait for their host count as pending, and no more are read while enough are. One
   // host that never answers, and has many rows, would hold up all the others: its rows fail for a while without asking.
-  void listen_to_host(const std::string& origin, const std::variant<std::string, HttpGet::Redirect, Failure>& result) {
+  // Another port of it may well answer, so that each counts for itself.
+  void listen_to_host(const Url& url, const std::variant<std::string, HttpGet::Redirect, Failure>& result) {
     const auto* const failure = std::get_if<Failure>(&result);
-    const bool silent = failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
-    Host& host = hosts_.at(origin);
-    host.silent = silent ? host.silent + 1 : 0;
-    if (host.silent < max_silent_rows * (options_.retries + 1)) return;
-    shut_[origin] = Clock::now() + host_shut_for;
-    for (JobPtr& job : std::exchange(host.waiting, {})) give_up_at_shut_host(std::move(job));
+    const bool is_silent =
+        failure && (failure->kind == FailureKind::timeout || failure->kind == FailureKind::connection);
+    Host& host = hosts_.at(url.host);
+    int& silent = host.silent[url.origin];
+    silent = is_silent ? silent + 1 : 0;
+    if (silent < max_silent_rows * (options_.retries + 1)) return;
+    silent = 0;
+    shut_[url.origin] = Clock::now() + host_shut_for;
+    for (JobPtr& job : std::exchange(host.waiting, {})) {
+      if (job->url.origin == url.origin) {
+        give_up_at_shut_host(std::move(job));
+      } else {
+        host.waiting.push_back(std::move(job));
+      }
+    }
   }
 
   bool is_shut(const std::string& origin) {
@@ -215,8 +225,8 @@ class Fetcher::Impl {
     curl_multi_remove_handle(multi_, handle);
     const std::unique_ptr<HttpGet> get = std::move(job->get);
     auto result = get->take_result(code);
-    listen_to_host(job->url.origin, result);
-    leave_host(job->url.origin);
+    listen_to_host(job->url, result);
+    leave_host(job->url.host);
     job->seconds_left -= get->seconds();
     if (auto* const body = std::get_if<std::string>(&result)) {
       done(std::move(job), std::move(*body));
@@ -281,9 +291,9 @@ class Fetcher::Impl {
   const FetchOptions options_;
   CURLM* const multi_;
   std::unordered_map<CURL*, JobPtr> active_;
-  std::unordered_map<std::string, Host> hosts_;              // by origin
+  std::unordered_map<std::string, Host> hosts_;              // by name
   std::unordered_map<std::string, Clock::time_point> shut_;  // origins that are not asked until then
-  std::deque<std::string> ready_;                            // origins with a waiting job; some may have no place free
+  std::deque<std::string> ready_;                            // hosts with a waiting job; some may have no place free
   std::multimap<Clock::time_point, JobPtr> delayed_;
   std::unordered_map<std::string, std::vector<JobPtr>> waiting_for_robots_;
   RobotsCache robots_;

@@ -252,7 +252,7 @@ std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& sha
     if (i >= shard.rows() || old_rows[i].url != shard.row(i).url)
       throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
     by_key[old_rows[i].key] = i;
-    if (!old_rows[i].success && may_pass_later(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
+    if (!old_rows[i].success && is_retryable(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
   }
   if (old_rows.size() != shard.rows())
     throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");

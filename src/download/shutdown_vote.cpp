@@ -15,7 +15,7 @@ constexpr auto nap = std::chrono::milliseconds(20);
 
 }  // namespace
 
-ShutdownVote::ShutdownVote(const Group& group) : group_(group.duplicate()) {
+ShutdownVote::ShutdownVote(const Group& group) : group_(group.duplicate()), expected_(group_.rank() == 0 ? 2 : 1) {
   const int others = group_.rank() == 0 ? group_.size() - 1 : 1;
   received_.resize(group_.size() > 1 ? others : 0);
   arrived_.resize(received_.size());
@@ -34,32 +34,58 @@ bool ShutdownVote::must_stop() {
 }
 
 bool ShutdownVote::wait() {
-  const auto all_arrived = [&] { return std::all_of(arrived_.begin(), arrived_.end(), [](bool a) { return a; }); };
-  const bool is_root = group_.rank() == 0;
-  if (!is_root && !has_sent_) send(stop_);
-  for (look(); !all_arrived(); look()) {
-    if (is_root && stop_ && !has_sent_) send(stop_);
+  return group_.rank() == 0 ? collect_notices() : wait_for_verdict();
+}
+
+bool ShutdownVote::collect_notices() {
+  for (look(); !have_all_sent(1); look()) {
+    if (stop_ && !has_sent_) send(stop_);
     std::this_thread::sleep_for(nap);
   }
   if (!has_sent_) send(stop_);
-  for (Transfer& sender : senders_)
-    while (!sender.done()) std::this_thread::sleep_for(nap);
-  return stop_;
+  for (look(); !have_all_sent(2); look()) std::this_thread::sleep_for(nap);
+  finish_sends();
+  return sent_[0] != 0;  // whatever has come since
+}
+
+bool ShutdownVote::wait_for_verdict() {
+  if (!has_sent_) send(stop_);
+  bool may_send = true;  // the second notice
+  for (look(); !have_all_sent(1); look()) {
+    if (may_send && stop_ && !sent_[0] && senders_[0].done()) {
+      send(stop_);
+      may_send = false;
+    }
+    std::this_thread::sleep_for(nap);
+  }
+  finish_sends();
+  if (may_send) send(false);
+  finish_sends();
+  return received_[0] != 0;
 }
 
 void ShutdownVote::look() {
   stop_ |= stop::requested();
   for (std::size_t i = 0; i < receivers_.size(); ++i) {
-    if (arrived_[i] || !receivers_[i].done()) continue;
-    arrived_[i] = true;
+    if (arrived_[i] == expected_ || !receivers_[i].done()) continue;
     stop_ |= received_[i] != 0;
+    if (++arrived_[i] < expected_) receivers_[i].start();
   }
+}
+
+bool ShutdownVote::have_all_sent(int messages) const {
+  return std::all_of(arrived_.begin(), arrived_.end(), [&](int arrived) { return arrived >= messages; });
 }
 
 void ShutdownVote::send(bool stop) {
   has_sent_ = true;
   sent_[0] = stop;
   for (Transfer& sender : senders_) sender.start(1);
+}
+
+void ShutdownVote::finish_sends() {
+  for (Transfer& sender : senders_)
+    while (!sender.done()) std::this_thread::sleep_for(nap);
 }
 
 }  // namespace millrace

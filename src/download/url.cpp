@@ -42,7 +42,8 @@ std::variant<Url, Failure> parse_url(const std::string& raw) {
   if (host.empty()) return Failure{FailureKind::bad_url, "no host"};
   curl_url_set(parts.handle.get(), CURLUPART_FRAGMENT, nullptr, 0);
   const std::string query = parts.get(CURLUPART_QUERY);
-  return Url{parts.get(CURLUPART_URL), scheme + "://" + host + ":" + parts.get(CURLUPART_PORT, CURLU_DEFAULT_PORT),
+  return Url{parts.get(CURLUPART_URL), host,
+             scheme + "://" + host + ":" + parts.get(CURLUPART_PORT, CURLU_DEFAULT_PORT),
              parts.get(CURLUPART_PATH) + (query.empty() ? "" : "?" + query)};
 }
 

@@ -9,7 +9,8 @@ namespace millrace {
 // An http or https URL in parts.
 struct Url {
   std::string text;    // whole, characters that URLs must not hold encoded
-  std::string origin;  // "https://host:443": whom robots.txt and the limit per host are about
+  std::string host;    // without its port: whom the limit per host is about
+  std::string origin;  // "https://host:443": whom robots.txt is about
   std::string path;    // path and query, "/" at least
 };
 

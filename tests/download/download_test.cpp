@@ -258,17 +258,17 @@ TEST(DownloadStop, ASignalDropsWhatIsNotWhole) {
   TestServer server([](const std::string& path, Client& client) {
     if (path != "/slow") return serve_images(path, client);
     stop::request(SIGUSR1);
-    client.pause(std::chrono::seconds(5));
+    client.pause(std::chrono::seconds(40));
   });
   std::string text = "url,caption\n";
   for (const char* path : {"/gray.jpg", "/gray.jpg", "/gray.jpg", "/slow", "/gray.jpg", "/gray.jpg"})
     text += server.url(path) + ",x\n";
   DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
-  config.timeout = Duration::seconds(30);
+  config.timeout = Duration::seconds(60);
   const auto start = std::chrono::steady_clock::now();
   const auto result = run_download(config, Group(), 1);
   EXPECT_FALSE(result.finished);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   const auto files = files_in(dir / "out");
   EXPECT_EQ(std::count_if(files.begin(), files.end(), [](const auto& name) { return name.starts_with("00001"); }), 0);
   for (const auto& name : files) EXPECT_EQ(name.find("tmp"), name.npos) << name;

@@ -89,6 +89,25 @@ TEST(Fetcher, AsksOneHostForFewThingsAtOnce) {
   }
 }
 
+TEST(Fetcher, AHostHasItsPlacesWhateverThePort) {
+  std::atomic<int> at_once = 0, most = 0;
+  const TestServer::Answer count = [&](const std::string&, Client& client) {
+    const int now = ++at_once;
+    if (now > most) most = now;
+    client.pause(10ms);
+    --at_once;
+    client.answer(200, "x");
+  };
+  TestServer one(count), other(count);
+  FetchOptions how = options();
+  how.per_host = 1;
+  std::vector<std::string> urls;
+  for (int i = 0; i < 6; ++i) urls.push_back((i % 2 ? one : other).url("/"));
+  Fetcher fetcher(how);
+  for (const auto& [ticket, result] : fetch_all(fetcher, urls)) EXPECT_EQ(outcome(result), "body: x");
+  EXPECT_EQ(most, 1);
+}
+
 TEST(Fetcher, SaysHonestlyWhoItIsAndNothingElse) {
   TestServer server(hello);
   FetchOptions how = options();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/core/error.h"
+#include "millrace/download/progress.h"
 #include "millrace/io/net/http.h"
 
 namespace millrace {
@@ -28,12 +29,16 @@ TEST(HttpGet, AMachineWithoutCertificatesEndsTheRun) {
   }
 }
 
-TEST(HttpGet, ACertificateMayBeRenewedBeforeFailedRowsAreAskedForAgain) {
+// Nor does download.retry_failed, for which these rows do not count.
+TEST(HttpGet, ACertificateThatDoesNotVerifyIsNotAskedForAgain) {
   const Failure expired = failure_of(CURLE_PEER_FAILED_VERIFICATION);
+  EXPECT_EQ(expired.kind, FailureKind::tls);
   EXPECT_FALSE(is_retryable(expired));
-  EXPECT_TRUE(may_pass_later(expired));
-  EXPECT_TRUE(may_pass_later({FailureKind::timeout, ""}));
-  EXPECT_FALSE(may_pass_later({FailureKind::http, "404"}));
+  DownloadProgress progress;
+  progress.add(expired);
+  EXPECT_EQ(progress.counts().retryable, 0);
+  progress.add({FailureKind::timeout, ""});
+  EXPECT_EQ(progress.counts().retryable, 1);
 }
 
 }  // namespace

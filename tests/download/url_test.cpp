@@ -24,6 +24,8 @@ TEST(Url, PartsNameWhomItIsAbout) {
     ASSERT_TRUE(std::holds_alternative<Url>(url)) << c.text << ": " << std::get<Failure>(url).message();
     EXPECT_EQ(std::get<Url>(url).origin, c.origin) << c.text;
     EXPECT_EQ(std::get<Url>(url).path, c.path) << c.text;
+    const std::string& origin = std::get<Url>(url).origin;
+    EXPECT_EQ(origin.substr(0, origin.rfind(':')).substr(origin.find("://") + 3), std::get<Url>(url).host) << c.text;
   }
 }
 

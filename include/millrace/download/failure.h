@@ -35,9 +35,8 @@ struct Failure {
 
 const char* to_string(FailureKind kind);
 
-// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (may_pass of io/net/http.h).
+// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (may_pass of io/net/http.h), at
+// once or by download.retry_failed.
 bool is_retryable(const Failure& failure);
-// What download.retry_failed asks for again: the same, and certificates, since they are renewed.
-bool may_pass_later(const Failure& failure);
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ struct FetchOptions {
   std::uint64_t max_bytes = 32ull << 20;  // of a body
   int retries = 2;                        // attempts beyond the first, for retryable failures only
   double backoff_seconds = 0.5;           // before the first retry; doubled for each further one
-  int per_host = 2;                       // transfers from one host and port at the same time
+  int per_host = 2;                       // transfers from one host at the same time, whatever its ports
   int connections = 256;                  // transfers at the same time
   bool opt_out = true;                    // robots.txt, X-Robots-Tag and TDM reservations are honoured
   std::vector<Network> allow_networks;    // see may_connect

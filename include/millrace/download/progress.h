@@ -29,7 +29,7 @@ class DownloadProgress {
   void add_success() { ++successes_; }
   void add(const Failure& failure) {
     ++failures_[static_cast<std::size_t>(failure.kind)];
-    retryable_ += may_pass_later(failure);
+    retryable_ += is_retryable(failure);
   }
   void add_shard() { ++shards_; }
   void add_shard_before() { ++shards_before_; }
