@@ -50,6 +50,7 @@ install(FILES packaging/completion/millrace.fish DESTINATION ${CMAKE_INSTALL_DAT
 install(CODE "set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1/millrace.1\")
 file(WRITE \"\${target}\" \"\")
 execute_process(COMMAND \"$<TARGET_FILE:millrace>\" --help man OUTPUT_FILE \"\${target}\" COMMAND_ERROR_IS_FATAL ANY)
+file(CHMOD \"\${target}\" PERMISSIONS ${readable})
 message(STATUS \"Installing: \${target}\")")
 
 # The modulefile finds its own prefix; where a site copies it elsewhere it falls back on the prefix of the installation.

@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "millrace/download/download.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 #include "sections.h"
 
@@ -19,6 +20,12 @@ struct DownloadRoot : DownloadFile {
   }
 };
 
+// What train has to be told of such archives. A Parquet file has the rows without an image, too.
+const char* options_of(DownloadConfig::Format format) {
+  if (format == DownloadConfig::Format::webdataset) return "";
+  return " data.train.type=parquet data.train.filters.status=success";
+}
+
 void print_footer(const DownloadConfig& config, const DownloadResult& result) {
   const DownloadCounts& counts = result.counts;
   say("{}  {}: {} archives, {} were finished before\n", result.finished ? "done" : "stopped", config.out.value,
@@ -32,7 +39,7 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
     say("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
         counts.retryable);
   } else if (counts.successes + counts.shards_before > 0) {
-    say("  next    millrace train data.train.path={} ...\n", config.out.value);
+    say("  next    millrace train data.train.path={}{} ...\n", config.out.value, options_of(config.format));
   } else {
     say("  next    there is nothing to train on: no row gave an image, and status_dict in {}/*_stats.json says why\n",
         config.out.value);

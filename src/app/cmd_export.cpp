@@ -4,6 +4,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
 #include "millrace/core/files.h"
+#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {
@@ -11,12 +12,14 @@ namespace {
 
 struct ExportConfig {
   ExportRequest::Weights weights = ExportRequest::Weights::automatic;
+  config::Auto<int> threads{};
 
   void describe(config::Section& section) {
     using Weights = ExportRequest::Weights;
     section.key("weights", weights,
                 {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
                 "auto = EMA when the run kept one; both = EMA as the plain file, raw as variant non_ema");
+    describe_threads(section, threads);
     ignore_other_sections(section);
   }
 };
@@ -47,6 +50,7 @@ ExportRequest::Format format_of(const CommandLine& line) {
 int run_export(const CommandLine& line) {
   const auto loaded = load_config<ExportConfig>(line);
   if (loaded.printed) return 0;
+  if (loaded.root.threads.value) use_threads(*loaded.root.threads.value);
   const ExportRequest request{.checkpoint = checkpoint_of(line),
                               .out = line.get("out"),
                               .weights = loaded.root.weights,

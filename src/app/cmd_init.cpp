@@ -9,6 +9,7 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/models/presets.h"
 #include "millrace/text/tokenizer_folder.h"
+#include "run/threads.h"
 #include "sections.h"
 
 namespace millrace {
@@ -16,8 +17,10 @@ namespace {
 
 struct InitConfig {
   std::uint64_t seed = 0;
+  config::Auto<int> threads{};
   void describe(config::Section& section) {
     section.key("seed", seed, "of the random weights");
+    describe_threads(section, threads);
     ignore_other_sections(section);
   }
 };
@@ -41,6 +44,7 @@ fs::path find_vocabulary() {
 int run_init(const CommandLine& line) {
   const auto loaded = load_config<InitConfig>(line);
   if (loaded.printed) return 0;
+  if (loaded.root.threads.value) use_threads(*loaded.root.threads.value);
   const auto preset = parse_preset(line.get("preset"));
   const fs::path out = line.get("out");
   if (line.dry_run) {

@@ -10,6 +10,7 @@
 #include "millrace/core/log.h"
 #include "output.h"
 #include "preflight/checks.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 
 namespace millrace {

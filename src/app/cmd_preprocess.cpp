@@ -20,7 +20,9 @@
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
 #include "millrace/train/state_file.h"
+#include "run/broadcast_plan.h"
 #include "run/finish.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 #include "run/start_table.h"
 

@@ -1,5 +1,7 @@
 // probe: one part of the program on given tensors, so that anyone can compare it with a reference.
+#include <c10/util/Exception.h>
 #include <torch/utils.h>
+
 #include "app_config.h"
 #include "command.h"
 #include "millrace/core/files.h"
@@ -8,6 +10,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/torch_error.h"
 #include "run/threads.h"
 #include "sections.h"
 
@@ -86,6 +89,18 @@ TensorMap run_component(const std::string& component, const PipelineFolder& fold
            folder.load_text_encoder(device, dtype)->forward(input(inputs, "ids", file).to(device, torch::kInt64))}};
 }
 
+// Of other widths than the network's, say.
+TensorMap run_component_on(const std::string& component, const PipelineFolder& folder, const std::string& file,
+                           torch::Device device, torch::Dtype dtype) {
+  const auto inputs = read_tensors(file);
+  try {
+    return run_component(component, folder, inputs, file, device, dtype);
+  } catch (const c10::Error& refused) {
+    if (const auto error = present_torch_error(); !error || error->exit() != Exit::bug) throw;
+    fail(Exit::io, "--input {}: {} does not take it: {}", file, component, refused.what_without_backtrace());
+  }
+}
+
 TensorMap probe_transform(const CommandLine& line, const ProbeConfig& config) {
   const auto path = line.get("image");
   Image decoded;
@@ -110,8 +125,8 @@ int run_probe(const CommandLine& line) {
   } else if (component == "unet" || component == "vae-encode" || component == "vae-decode" || component == "text") {
     const auto device = resolve_device(loaded.root.run.device);
     const auto file = line.get("input");
-    results = run_component(component, PipelineFolder::open(line.get("pipeline")), read_tensors(file), file, device,
-                            parse_dtype(loaded.root.model.dtype, device));
+    results = run_component_on(component, PipelineFolder::open(line.get("pipeline")), file, device,
+                               parse_dtype(loaded.root.model.dtype, device));
   } else {
     fail(Exit::usage, "--component {}: unet, vae-encode, vae-decode, text or transform", component);
   }

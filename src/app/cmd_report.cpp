@@ -3,6 +3,7 @@
 
 #include "app_config.h"
 #include "command.h"
+#include "millrace/config/flatten.h"
 #include "millrace/core/files.h"
 #include "millrace/report/report.h"
 
@@ -12,8 +13,8 @@ namespace {
 // What a run is compared with that was started without --config.
 Template defaults_of(const RunRecord& run) {
   const bool is_autoencoder = run.settings.contains("autoencoder.kl");
-  return {"", flatten_settings(is_autoencoder ? config::dump_yaml(AutoencoderTrainConfig{})
-                                              : config::dump_yaml(TrainConfig{}))};
+  return {"", config::flatten(is_autoencoder ? config::dump_yaml(AutoencoderTrainConfig{})
+                                             : config::dump_yaml(TrainConfig{}))};
 }
 
 int run_report(const CommandLine& line) {

@@ -21,6 +21,10 @@ int run_tokenize(const CommandLine& line) {
   TokenizerConfig config;
   config.mode = parse_mode(line.find("mode").value_or("auto"));
   const auto tokenizer = ClipTokenizer::load(PipelineFolder::open(line.get("pipeline")).component("tokenizer"), config);
+  if (line.dry_run) {
+    say("dry run: nothing was read\n");
+    return 0;
+  }
   std::int64_t number = 0;
   for (std::string text; std::getline(std::cin, text);) {
     ++number;

@@ -11,6 +11,8 @@
 #include "run/gpu_sharing.h"
 #include "run/networks.h"
 #include "run/run_folder.h"
+#include "run/run_ranks.h"
+#include "run/run_watch.h"
 #include "run/session.h"
 #include "run/start_table.h"
 #include "run/train_plan.h"

@@ -15,12 +15,16 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 #include "millrace/train/loop.h"
+#include "run/broadcast_plan.h"
 #include "run/disk_space.h"
 #include "run/finish.h"
 #include "run/gpu_sharing.h"
 #include "run/micro_batch.h"
 #include "run/networks.h"
+#include "run/routing.h"
 #include "run/run_folder.h"
+#include "run/run_ranks.h"
+#include "run/run_watch.h"
 #include "run/session.h"
 #include "run/sharded_training.h"
 #include "run/start_table.h"
@@ -73,7 +77,7 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   startup::done("data");
   on_all(world, [&] {
-    plan.roles = plan_roles(std::vector<std::string>(session.world.size()), {});
+    plan.roles = all_in_one_roles(session.world.size());
     plan.routing = plan_routing(plan.roles, plan.stripes());
     check_micro_batch(plan.routing, c.batch.global, c.batch.micro);
     plan.shards = plan_shards(c.parallel, session.world.hosts());
@@ -131,14 +135,14 @@ std::string next_step(const ExportKind kind, const fs::path& out) {
 int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
            const Group& group) {
   log::set_step(0);
-  if (!result.finished) return finish_run(group, dir, lease, result, "");
+  if (!result.finished) return finish_run(group, dir, lease, result, {});
   ensure(result.checkpoint.has_value(), "a finished run has a checkpoint");
   if (!session.is_root()) return 0;
   const auto out = dir / "pipeline";
   const auto checkpoint = CheckpointReader::open(*result.checkpoint);
   export_vae(checkpoint, out);
   const auto kind = export_kind(checkpoint);
-  finish_run(Group(), dir, lease, result, next_step(kind, out));
+  finish_run(Group(), dir, lease, result, [&] { return next_step(kind, out); });
   say("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to {}\n", scaling_factor_of(checkpoint),
       (out / (kind == ExportKind::pipeline ? "vae/config.json" : "config.json")).string());
   return 0;

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <string_view>
 
+#include "millrace/comm/launch_rank.h"
 #include "millrace/config/closest.h"
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 
 namespace millrace {
 namespace po = boost::program_options;
@@ -64,12 +66,18 @@ static bool is_no_text(const std::string& override) {
   return key == "threads" || key == "seed" || key.find('.') != key.npos;
 }
 
-// A shell makes several arguments of key=FOLDER/{00000..00999}.tar without quotes, and only the last would count.
+// A shell makes several arguments of key=FOLDER/{00000..00999}.tar without quotes, and only the last would count. Two
+// may as well be a script's default and what takes its place.
 static void check_quoted(const std::vector<std::string>& arguments, std::size_t i) {
   const auto key = arguments[i].substr(0, arguments[i].find('=') + 1);
-  if (i == 0 || !key.ends_with(".path=") || !arguments[i - 1].starts_with(key)) return;
-  throw Error(Exit::usage, fmt::format("{}... is given twice in a row, and only the last would count", key),
-              fmt::format("quote it where it has braces: '{}FOLDER/{{00000..00999}}.tar'", key));
+  const auto is_same = [&](std::size_t other) { return other < arguments.size() && arguments[other].starts_with(key); };
+  if (i == 0 || !key.ends_with(".path=") || !is_same(i - 1)) return;
+  const auto hint = fmt::format("quote it where it has braces: '{}FOLDER/{{00000..00999}}.tar'", key);
+  if (is_same(i + 1) || (i > 1 && is_same(i - 2)))
+    throw Error(Exit::usage, fmt::format("{}... is given several times in a row, and only the last would count", key),
+                hint);
+  if (launch_rank().value_or("0") == "0")
+    log::warning("{}... is given twice in a row, and the last one counts; {}", key, hint);
 }
 
 [[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {

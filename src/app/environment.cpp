@@ -21,13 +21,13 @@ static std::string describe_gpus() {
   return fmt::format("{} x {} ({})", gpu_count(), device_name(torch::kCUDA), fmt::join(uuids, ", "));
 }
 
-// The rest of the first line that starts with `prefix`, without quotes.
-static std::string first_line(const char* path, const std::string& prefix) {
+std::string first_line(const char* path, const std::string& prefix) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (!line.starts_with(prefix)) continue;
     std::erase(line, '"');
-    return line.substr(line.find_first_not_of(" \t:", prefix.size()));
+    const auto begin = line.find_first_not_of(" \t:", prefix.size());
+    return begin == line.npos ? "unknown" : line.substr(begin);
   }
   return "unknown";
 }

@@ -50,7 +50,7 @@ AutoencoderKLConfig trained_vae(const CheckpointReader& checkpoint) {
 
 // What the run did not train is its pipeline's.
 LdmModel describe_model(const CheckpointReader& checkpoint, const PipelineFolder& source) {
-  const bool is_vae = checkpoint.manifest().at("kind") == "vae";
+  const bool is_vae = is_of_vae(checkpoint);
   return {UNet2DConditionConfig::from_json(is_vae ? source.config("unet") : checkpoint.manifest().at("model")),
           is_vae ? trained_vae(checkpoint) : AutoencoderKLConfig::from_json(source.config("vae")),
           CLIPTextConfig::from_json(source.config("text_encoder")),
@@ -67,14 +67,16 @@ void write_config_beside(const fs::path& file, const LdmModel& model) {
       !model.scheduler.trained_betas.empty())
     log::warning("readers of such a file do not know the noise schedule of this run; a diffusers folder tells it");
   const auto untold = list_untold(model);
-  if (untold.empty()) return;
-  if (const auto yaml = find_ldm_config(model)) {
+  auto wordless = list_wordless(model);
+  const auto yaml = find_ldm_config(model);
+  if (!yaml) wordless.insert(wordless.begin(), untold.begin(), untold.end());
+  if (yaml && !untold.empty()) {
     write_file_atomically(config_beside(file), *yaml);
     log::info("{} tells readers what such a file cannot: {}", config_beside(file).string(), fmt::join(untold, ", "));
-  } else {
-    log::warning("{} cannot tell, and no .yaml has words for such a U-Net: {}; set it in the program that reads it",
-                 file.string(), fmt::join(untold, ", "));
   }
+  if (!wordless.empty())
+    log::warning("{} cannot tell, and no .yaml has words for such a network: {}; set it in the program that reads it",
+                 file.string(), fmt::join(wordless, ", "));
 }
 
 void export_ldm(const ExportRequest& request) {
@@ -83,10 +85,10 @@ void export_ldm(const ExportRequest& request) {
     fail(Exit::usage, "--format ldm: one file has room for one U-Net: weights=ema or weights=raw");
   for (const auto& file : {request.out, config_beside(request.out)})
     if (fs::exists(file)) fail(Exit::usage, "--out {}: is there already", file.string());
-  const auto source = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+  const auto source = pipeline_of(checkpoint);
   const auto model = describe_model(checkpoint, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
-  const bool is_vae = checkpoint.manifest().at("kind") == "vae";
+  const bool is_vae = is_of_vae(checkpoint);
   const auto load_unet = [&] { return weights_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
   const auto load_vae = [&] { return weights_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
   write_ldm_checkpoint(
@@ -99,9 +101,8 @@ void export_ldm(const ExportRequest& request) {
 }  // namespace
 
 ExportKind export_kind(const CheckpointReader& checkpoint) {
-  if (checkpoint.manifest().at("kind") != "vae") return ExportKind::pipeline;
-  const auto source = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
-  return find_missing_part(source) ? ExportKind::vae : ExportKind::pipeline;
+  if (!is_of_vae(checkpoint)) return ExportKind::pipeline;
+  return find_missing_part(pipeline_of(checkpoint)) ? ExportKind::vae : ExportKind::pipeline;
 }
 
 double scaling_factor_of(const CheckpointReader& checkpoint) {
@@ -117,18 +118,17 @@ double scaling_factor_of(const CheckpointReader& checkpoint) {
 void export_checkpoint(const ExportRequest& request) {
   if (request.format == ExportRequest::Format::ldm) return export_ldm(request);
   const auto& checkpoint = request.checkpoint;
-  const auto& manifest = checkpoint.manifest();
   const auto state = checkpoint.state();
   NewComponent component;
-  component.config = manifest.at("model");
+  component.config = checkpoint.manifest().at("model");
   component.weights = choose_weights(checkpoint, request.weights);
-  const bool is_vae = manifest.at("kind") == "vae";
+  const bool is_vae = is_of_vae(checkpoint);
   if (is_vae) component.config["scaling_factor"] = scaling_factor_of(checkpoint);
   if (export_kind(checkpoint) == ExportKind::vae) return write_component_folder(request.out, "vae", component);
 
+  const auto source = pipeline_of(checkpoint);
   PipelineExport pipeline;
-  pipeline.source = manifest.at("pipeline").get<std::string>();
-  const auto source = PipelineFolder::open(pipeline.source);
+  pipeline.source = source.path();
   pipeline.card.title = "Trained with millrace";
   pipeline.card.facts = {{"steps", std::to_string(state.step)}, {"samples", std::to_string(state.samples)}};
   if (is_vae) {

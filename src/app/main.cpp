@@ -14,6 +14,7 @@
 #include "millrace/nn/torch_error.h"
 #include "output.h"
 #include "run/threads.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
@@ -53,6 +54,24 @@ int tell_version() {
   return told();
 }
 
+// Of commands without settings: files for other commands fit, and `threads` has nothing to do.
+struct NoSettings {
+  config::Auto<int> threads{};
+  void describe(config::Section& section) {
+    describe_threads(section, threads);
+    ignore_other_sections(section);
+  }
+};
+
+void check_inputs(const Command& command, const CommandLine& line) {
+  for (const auto& setting : line.inputs.overrides)
+    if (!setting.starts_with("threads="))
+      throw Error(Exit::usage, fmt::format("{} has no settings: {}", command.name, setting),
+                  fmt::format("millrace {} --help lists its options", command.name));
+  NoSettings none;
+  config::load(none, line.inputs).throw_if_problems();
+}
+
 int run(const std::vector<std::string>& arguments) {
   const auto commands = all_commands();
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
@@ -74,16 +93,17 @@ int run(const std::vector<std::string>& arguments) {
   auto line = parse_command_line({arguments.begin() + 1, arguments.end()}, command.options, command.takes_paths);
   line.command = command.name;
   if (line.version) return tell_version();
-  for (const auto& setting : line.inputs.overrides)
-    if (!command.schema && !setting.starts_with("threads="))
-      throw Error(Exit::usage, fmt::format("{} has no settings: {}", command.name, setting),
-                  fmt::format("millrace {} --help lists its options", command.name));
   if (command.heeds_signals) stop::install();  // before anything that takes time
   if (line.help) {
     print_help(command, *line.help);
     return told();
   }
   if (!command.on_ranks && !is_first_process()) return 0;  // one process does it
+  if (!command.schema) check_inputs(command, line);
+  if (!command.schema && line.print_config) {
+    print_out("{}");
+    return told();
+  }
   const int code = command.run(line);
   return command.prints || line.print_config ? told(code) : code;
 }

@@ -20,7 +20,7 @@ std::string digest_line(std::string_view manifest) {
 std::vector<CheckpointFile> read_files(const nlohmann::json& json, const fs::path& checkpoint) {
   std::vector<CheckpointFile> files;
   for (const auto& item : json) {
-    files.push_back({item.at("name"), item.at("bytes"), item.at("xxh3_128")});
+    files.push_back(item.get<CheckpointFile>());
     const auto& name = files.back().name;
     if (name.empty() || fs::path(name).filename() != name)
       fail(Exit::io, "{}: MANIFEST.json: '{}' is no name of a file", checkpoint.string(), name);
@@ -64,6 +64,16 @@ std::map<std::string, CheckpointTensor> read_tensors(const nlohmann::json& json,
 
 }  // namespace
 
+void to_json(nlohmann::json& json, const CheckpointFile& file) {
+  json = {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.digest}};
+}
+
+void from_json(const nlohmann::json& json, CheckpointFile& file) {
+  json.at("name").get_to(file.name);
+  json.at("bytes").get_to(file.bytes);
+  json.at("xxh3_128").get_to(file.digest);
+}
+
 std::int64_t CheckpointTensor::elements() const {
   std::int64_t product = 1;
   for (const auto size : shape) {
@@ -103,9 +113,7 @@ std::vector<CheckpointFile> CheckpointManifest::write(const fs::path& checkpoint
                                                       const std::vector<CheckpointFile>& files,
                                                       const std::map<std::string, CheckpointTensor>& tensors) {
   json["format"] = written_format;
-  json["files"] = nlohmann::json::array();
-  for (const auto& file : files)
-    json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.digest}});
+  json["files"] = files;
   auto& table = json["tensors"] = nlohmann::json::object();
   for (const auto& [key, tensor] : tensors) {
     auto parts = nlohmann::json::array();

@@ -33,6 +33,7 @@ ReadBack::ReadBack(std::filesystem::path checkpoint, std::vector<CheckpointFile>
 }
 
 void ReadBack::read(const std::stop_token& stop) {
+  const Stopwatch watch;
   for (int pause_seconds = 1; !stop.stop_requested(); pause_seconds *= 2) {
     try {
       damage_ = find_damage(pause_seconds > longest_pause_seconds, stop);
@@ -45,6 +46,7 @@ void ReadBack::read(const std::stop_token& stop) {
     for (const Stopwatch pause; pause.seconds() < pause_seconds && !stop.stop_requested();)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
+  seconds_ = watch.seconds();
   done_ = true;
 }
 

@@ -22,6 +22,8 @@ class ReadBack {
   // wait.
   const std::string& damage() const { return damage_; }
   const std::string& unreadable() const { return unreadable_; }
+  // That it took, with the pauses between attempts. After wait.
+  double seconds() const { return seconds_; }
 
  private:
   void read(const std::stop_token& stop);
@@ -31,6 +33,7 @@ class ReadBack {
   std::vector<CheckpointFile> files_;
   std::size_t looked_at_ = 0;  // files
   std::string damage_, unreadable_;
+  double seconds_ = 0;
   std::atomic<bool> done_{false};
   std::jthread thread_;
 };

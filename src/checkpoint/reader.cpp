@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "millrace/checkpoint/tensors.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -201,10 +200,6 @@ const CheckpointTensor& CheckpointReader::entry(const std::string& kind, const s
   const auto found = manifest_.tensors.find(key);
   if (found == manifest_.tensors.end()) fail(Exit::io, "{} has no tensor {}", path_.string(), key);
   return found->second;
-}
-
-torch::Tensor CheckpointReader::tensor(const std::string& kind, const std::string& name) const {
-  return CheckpointTensors(*this).tensor(kind, name);
 }
 
 }  // namespace millrace

@@ -15,7 +15,8 @@ void restore(const CheckpointReader& checkpoint, ShardedAdamW& optimizer) {
     });
   }
   const auto state = checkpoint.state();
-  optimizer.set_updates(state.updates, state.ema_updates);
+  // An EMA that begins anew warms up anew, also where the run had one before.
+  optimizer.set_updates(state.updates, checkpoint.has("ema") ? state.ema_updates : 0);
   optimizer.publish_weights();
 }
 

@@ -14,6 +14,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/core/units.h"
 #include "millrace/io/finite.h"
 #include "millrace/io/safetensors_writer.h"
@@ -28,10 +29,6 @@ constexpr const char* ledger_name = "ledger.json";
 
 std::string file_name(int file, int files) {
   return fmt::format("shard-{:05d}-of-{:05d}.safetensors", file, files);
-}
-
-nlohmann::json to_json(const CheckpointFile& file) {
-  return {{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.digest}};
 }
 
 CheckpointFile finish(AtomicFile::Written written, const std::string& name) {
@@ -64,13 +61,14 @@ struct CheckpointWriter::Job {
   std::string own_file;     // of the tensors
   std::atomic<bool> done{false};
   std::string report;  // for rank 0: the files that this rank has written, or its error
+  double seconds = 0;  // that the thread took
   std::jthread thread;
 
   void write(const Snapshot& snapshot, const Elements& elements) {
     try {
       auto files = nlohmann::json::array();
-      if (!snapshot.entries().empty()) files.push_back(to_json(write_tensors(snapshot, elements)));
-      if (!ledger.empty()) files.push_back(to_json(write_ledger()));
+      if (!snapshot.entries().empty()) files.push_back(write_tensors(snapshot, elements));
+      if (!ledger.empty()) files.push_back(write_ledger());
       report = files.dump();
     } catch (...) {
       const Error error = present_error();
@@ -201,7 +199,9 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   if (has_room_) {
     snapshot_->copy(optimizer);
     job_->thread = std::jthread([this, &job = *job_] {
+      const Stopwatch watch;
       job.write(*snapshot_, [this](const Snapshot::Entry& entry) { return snapshot_->copied(entry); });
+      job.seconds = watch.seconds();
     });
   } else {
     job_->write(*snapshot_, [&](const Snapshot::Entry& entry) { return Snapshot::present(optimizer, entry); });
@@ -213,7 +213,9 @@ bool CheckpointWriter::commit() {
   if (stage_ != Stage::writing) return false;
   stage_ = Stage::idle;
   const auto job = std::move(job_);
+  const Stopwatch waiting;
   if (job->thread.joinable()) job->thread.join();
+  seconds_beside_training_ = std::max(0.0, job->seconds - waiting.seconds());
   const auto reports = trainers_.gather_strings(job->report);
   std::string read_back;  // who looks at which file
   try {
@@ -232,7 +234,7 @@ bool CheckpointWriter::commit() {
 
   std::vector<CheckpointFile> own;
   for (const auto& file : nlohmann::json::parse(trainers_.broadcast(std::move(read_back))))
-    if (file["reader"] == trainers_.rank()) own.push_back({file["name"], file["bytes"], file["xxh3_128"]});
+    if (file["reader"] == trainers_.rank()) own.push_back(file.get<CheckpointFile>());
   last_replaces_older_ = job->replaces_older;
   read_back_ = std::make_unique<ReadBack>(job->final_name, std::move(own));
   stage_ = Stage::reading_back;
@@ -246,8 +248,7 @@ static std::vector<std::pair<int, CheckpointFile>> files_of(const std::vector<st
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const auto report = nlohmann::json::parse(reports[rank]);
     if (report.is_array()) {
-      for (const auto& file : report)
-        files.push_back({static_cast<int>(rank), {file["name"], file["bytes"], file["xxh3_128"]}});
+      for (const auto& file : report) files.emplace_back(static_cast<int>(rank), file.get<CheckpointFile>());
     } else if (const Error other(report["exit"].get<Exit>(), report["error"], report["hint"]);
                !error || other.exit() == Exit::numerics) {
       error = other;
@@ -313,7 +314,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
 
     auto read_back = nlohmann::json::array();
     const auto add = [&](int writer, const CheckpointFile& file) {
-      read_back.push_back(to_json(file));
+      read_back.push_back(file);
       read_back.back()["reader"] = reader_of(writer);
     };
     for (const auto& [rank, file] : written) add(rank, file);
@@ -349,7 +350,9 @@ CheckpointWriter::Found CheckpointWriter::settle() {
   if (stage_ != Stage::reading_back) return Found::whole;
   stage_ = Stage::idle;
   const auto read_back = std::move(read_back_);
+  const Stopwatch waiting;
   read_back->wait();
+  seconds_beside_training_ += std::max(0.0, read_back->seconds() - waiting.seconds());
   const auto damage = first_of(trainers_, read_back->damage()),
              unreadable = first_of(trainers_, read_back->unreadable());
   const bool is_root = trainers_.rank() == 0;

@@ -46,9 +46,6 @@ void Group::all_reduce_sum(std::span<double> values) const {
 void Group::all_reduce_max(std::span<double> values) const {
   backend_->all_reduce(values, Reduction::max);
 }
-void Group::all_reduce_min(std::span<double> values) const {
-  backend_->all_reduce(values, Reduction::min);
-}
 void Group::all_reduce_sum(std::span<std::int64_t> values) const {
   backend_->all_reduce(values, Reduction::sum);
 }
@@ -63,8 +60,8 @@ std::int64_t Group::largest(std::int64_t mine) const {
   return mine;
 }
 
-std::vector<std::string> Group::gather_strings(const std::string& mine, int root) const {
-  return backend_->gather_strings(mine, root);
+std::vector<std::string> Group::gather_strings(const std::string& mine) const {
+  return backend_->gather_strings(mine);
 }
 std::vector<std::string> Group::all_gather_strings(const std::string& mine) const {
   return backend_->all_gather_strings(mine);

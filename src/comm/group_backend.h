@@ -19,7 +19,7 @@ class GroupBackend {
   virtual void broadcast(std::span<std::byte> bytes, int root) const = 0;
   virtual void all_reduce(std::span<double> values, Reduction reduction) const = 0;
   virtual void all_reduce(std::span<std::int64_t> values, Reduction reduction) const = 0;
-  virtual std::vector<std::string> gather_strings(const std::string& mine, int root) const = 0;
+  virtual std::vector<std::string> gather_strings(const std::string& mine) const = 0;
   virtual std::vector<std::string> all_gather_strings(const std::string& mine) const = 0;
   virtual Transfer receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const = 0;
   virtual Transfer sender(int to, int tag, std::span<const std::byte> from) const = 0;

@@ -17,7 +17,7 @@ class SoloGroup final : public GroupBackend {
   void broadcast(std::span<std::byte>, int) const override {}
   void all_reduce(std::span<double>, Reduction) const override {}
   void all_reduce(std::span<std::int64_t>, Reduction) const override {}
-  std::vector<std::string> gather_strings(const std::string& mine, int) const override { return {mine}; }
+  std::vector<std::string> gather_strings(const std::string& mine) const override { return {mine}; }
   std::vector<std::string> all_gather_strings(const std::string& mine) const override { return {mine}; }
   Transfer receiver(int, int, std::span<std::byte>, std::shared_ptr<const void>) const override { return nobody(); }
   Transfer sender(int, int, std::span<const std::byte>) const override { return nobody(); }

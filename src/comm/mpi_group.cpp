@@ -124,12 +124,12 @@ void MpiGroup::all_reduce(std::span<std::int64_t> values, Reduction reduction) c
   all_reduce(values.data(), values.size(), MPI_INT64_T, reduction);
 }
 
-std::vector<std::string> MpiGroup::gather_strings(const std::string& mine, int root) const {
+std::vector<std::string> MpiGroup::gather_strings(const std::string& mine) const {
   const auto exchange = [&](const char* piece, int bytes, Pieces& pieces, MPI_Request* request) {
     return MPI_Igatherv(piece, bytes, MPI_CHAR, pieces.all.data(), pieces.lengths.data(), pieces.offsets.data(),
-                        MPI_CHAR, root, comm_, request);
+                        MPI_CHAR, 0, comm_, request);
   };
-  return gather_in_pieces(*this, mine, rank_ == root, exchange);
+  return gather_in_pieces(*this, mine, rank_ == 0, exchange);
 }
 
 std::vector<std::string> MpiGroup::all_gather_strings(const std::string& mine) const {

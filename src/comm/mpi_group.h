@@ -21,7 +21,7 @@ class MpiGroup final : public GroupBackend {
   void broadcast(std::span<std::byte> bytes, int root) const override;
   void all_reduce(std::span<double> values, Reduction reduction) const override;
   void all_reduce(std::span<std::int64_t> values, Reduction reduction) const override;
-  std::vector<std::string> gather_strings(const std::string& mine, int root) const override;
+  std::vector<std::string> gather_strings(const std::string& mine) const override;
   std::vector<std::string> all_gather_strings(const std::string& mine) const override;
   Transfer receiver(int from, int tag, std::span<std::byte> into, std::shared_ptr<const void> owner) const override;
   Transfer sender(int to, int tag, std::span<const std::byte> from) const override;

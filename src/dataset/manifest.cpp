@@ -78,6 +78,7 @@ void apply_limit(Manifest& manifest, const SourceConfig& source) {
 
 Archives archives_of(SourceConfig::Type type) {
   if (type == SourceConfig::Type::parquet || type == SourceConfig::Type::latents) return Archives::parquet;
+  if (type == SourceConfig::Type::class_labels) return Archives::one_kind;
   return type == SourceConfig::Type::csv ? Archives::list : Archives::tar;
 }
 

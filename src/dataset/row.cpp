@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "millrace/core/hash.h"
 
 namespace millrace {
@@ -16,6 +18,11 @@ SampleRef named(std::string id) {
 }
 
 }  // namespace
+
+std::string text_of_number(double number) {
+  const bool whole = std::abs(number) < 1e15 && std::trunc(number) == number;
+  return whole ? fmt::to_string(static_cast<std::int64_t>(number)) : fmt::to_string(number);
+}
 
 SampleRef name_row(const Archive& archive, std::string_view key, int occurrence) {
   return named(occurrence == 1 ? fmt::format("{}/{}", archive.name, key)

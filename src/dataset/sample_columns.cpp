@@ -55,7 +55,7 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   const SourceColumns& wanted = config.columns;
   const TableColumn& image =
       chooser.choose("image", wanted.image,
-                     {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "file_name", "url", "URL"});
+                     {"jpg", "jpeg", "png", "webp", "image", "image_path", "path", "file", "url", "URL", "file_name"});
   if (image.holds != TableColumn::Holds::bytes && image.holds != TableColumn::Holds::text)
     chooser.fail(fmt::format("{}: column {} holds neither bytes nor text", path, image.name), "image");
   // A table of metadata beside archives has addresses, too: nobody asked to fetch those.

@@ -1,6 +1,7 @@
 #include "millrace/dataset/table.h"
 
 #include <algorithm>
+#include <set>
 
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
@@ -12,14 +13,19 @@ namespace {
 class ParquetTable final : public Table {
  public:
   ParquetTable(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
-      : reader_(path, columns, lists) {}
+      : reader_(path, columns, lists) {
+    for (const ParquetColumn& column : reader_.schema())
+      if (column.is_nested) nested_.insert(column.name);
+  }
   std::optional<std::vector<Cell>> next() override { return reader_.next(); }
   std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
   std::uint64_t row() const override { return reader_.row(); }
+  bool is_nested(const std::string& column) const override { return nested_.contains(column); }
   bool is_untyped() const override { return false; }
 
  private:
   ParquetReader reader_;
+  std::set<std::string> nested_;
 };
 
 class ListTable final : public Table {
@@ -38,6 +44,7 @@ class ListTable final : public Table {
     return row_ - start;
   }
   std::uint64_t row() const override { return row_; }
+  bool is_nested(const std::string& column) const override { return reader_.is_nested(column); }
   bool is_untyped() const override { return untyped_; }
 
  private:

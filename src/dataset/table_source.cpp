@@ -27,10 +27,7 @@ std::optional<std::string> text_of(const Cell& cell) {
   if (const auto* number = std::get_if<std::int64_t>(&cell)) return fmt::to_string(*number);
   if (const auto* truth = std::get_if<bool>(&cell)) return fmt::to_string(*truth);
   const auto* real = std::get_if<double>(&cell);
-  if (!real || std::isnan(*real)) return std::nullopt;
-  // pandas turns a column of whole numbers with gaps into one of doubles: 7.0 is the name 7.
-  const bool whole = std::abs(*real) < 1e15 && std::trunc(*real) == *real;
-  return whole ? fmt::to_string(static_cast<std::int64_t>(*real)) : fmt::to_string(*real);
+  return real && !std::isnan(*real) ? std::optional(text_of_number(*real)) : std::nullopt;
 }
 
 // A row without a key has its number, which may be another row's key.
@@ -87,8 +84,10 @@ class TableReader final : public SplitReader {
     sample.ref = name(cells, row);
     auto* const image = std::get_if<std::string>(&cells[SampleColumns::image]);
     if (!image || image->empty())
-      return Rejected{std::move(sample.ref), RejectReason::missing_image,
-                      fmt::format("column {} is empty", columns_.names[SampleColumns::image])};
+      return Rejected{.ref = std::move(sample.ref),
+                      .reason = RejectReason::missing_image,
+                      .detail = fmt::format("column {} is empty", columns_.names[SampleColumns::image]),
+                      .json = metadata(cells)};
     std::optional<std::string> caption = text_of(cells[SampleColumns::caption]);
     if (caption && prompts_) caption = prompt_of(*caption);
     if (!caption)
@@ -128,14 +127,16 @@ class TableReader final : public SplitReader {
     return name_row(archive_, key_of(cells[columns_.key()], row), repeated == repeated_.end() ? 1 : repeated->second);
   }
 
-  // A JSON object of the columns that filters ask for, as a tar's json member would hold it.
+  // A JSON object of the columns that filters ask for, as a tar's json member would hold it; several values in a cell
+  // are none that a filter could compare.
   std::string metadata(const std::vector<Cell>& cells) const {
     if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
     json object = json::object();
     const bool untyped = split_.is_untyped();
     for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) {
+      const std::string& column = columns_.names[i];
       const bool text = std::holds_alternative<std::string>(cells[i]);
-      object[columns_.names[i]] = json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
+      object[column] = split_.is_nested(column) ? json() : json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
     }
     return object.dump(-1, ' ', false, json::error_handler_t::replace);
   }

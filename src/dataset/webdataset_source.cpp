@@ -70,6 +70,7 @@ std::optional<std::string> text_in_json(const std::string& text, const std::stri
   const auto json = nlohmann::json::parse(from_python_json(text), nullptr, /*allow_exceptions=*/false);
   const auto found = json.is_object() ? json.find(key) : json.end();
   if (found == json.end() || !(found->is_string() || found->is_number())) return std::nullopt;
+  if (found->is_number_float()) return text_of_number(found->get<double>());
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
@@ -87,9 +88,12 @@ Rejected oversized_sample(SampleRef ref) {
 RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   if (sample.oversized || sample.end > sample.begin + max_sample_bytes) return oversized_sample(std::move(ref));
   std::string* const image = find_image(sample, rules);
+  std::string* const json = find_field(sample, "json");
   if (!image)
-    return Rejected{std::move(ref), RejectReason::missing_image,
-                    fmt::format("none of {}", fmt::join(rules.images, ", "))};
+    return Rejected{.ref = std::move(ref),
+                    .reason = RejectReason::missing_image,
+                    .detail = fmt::format("none of {}", fmt::join(rules.images, ", ")),
+                    .json = json ? std::move(*json) : std::string()};
   const std::optional<std::string> caption = find_caption(sample, rules);
   if (!caption)
     return Rejected{std::move(ref), RejectReason::missing_caption,
@@ -99,7 +103,7 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   raw.ref = std::move(ref);
   raw.image = std::move(*image);
   raw.caption = valid_utf8(*caption);
-  if (std::string* const json = find_field(sample, "json")) raw.json = std::move(*json);
+  if (json) raw.json = std::move(*json);
   return raw;
 }
 

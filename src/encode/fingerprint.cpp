@@ -63,8 +63,9 @@ json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig
 json source_fingerprint(const SourceConfig& source) {
   const json keys = json::parse(config::print_json(source));
   json prompts = nullptr;
-  if (source.type == SourceConfig::Type::class_labels && source.idx_to_prompt)
-    prompts = hash_file(*source.idx_to_prompt).hex();
+  const bool may_be_of_classes =
+      source.type == SourceConfig::Type::class_labels || source.type == SourceConfig::Type::latents;
+  if (may_be_of_classes && source.idx_to_prompt) prompts = hash_file(*source.idx_to_prompt).hex();
   return {{"filters", keys.at("filters")}, {"columns", keys.at("columns")}, {"idx_to_prompt", prompts}};
 }
 

@@ -62,6 +62,21 @@ void check_channels(const UNet2DConditionConfig& unet, const AutoencoderKLConfig
       "pictures are painted from text alone: networks for inpainting or for editing pictures are not supported");
 }
 
+// As where the text encoder of Stable Diffusion 1 stands beside a U-Net of Stable Diffusion 2.
+void check_text(const UNet2DConditionConfig& unet, const CLIPTextConfig& text) {
+  for (const auto width : unet.cross_attention_dim)
+    if (width != text.hidden_size)
+      throw Error(Exit::usage,
+                  fmt::format("the U-Net has cross_attention_dim = {}, and the text encoder has hidden_size = {}",
+                              width, text.hidden_size),
+                  "they are of different versions of Stable Diffusion: take both from one folder");
+  if (text.max_position_embeddings < token_count)
+    throw Error(Exit::usage,
+                fmt::format("the text encoder has max_position_embeddings = {}, and prompts are {} tokens",
+                            text.max_position_embeddings, token_count),
+                "CLIP's text encoders have 77");
+}
+
 torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector<std::int64_t>& shape) {
   std::vector<std::uint64_t> seeds;
   for (const auto& request : requests) seeds.push_back(request.seed);
@@ -73,6 +88,7 @@ torch::Tensor noise_of(std::span<const ImageRequest> requests, const std::vector
 std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config) {
   const auto& unet = model.unet->config();
   check_channels(unet, model.vae->config());
+  check_text(unet, model.text_encoder->config());
   const std::int64_t factor = model.vae->config().factor();
   return {unet.in_channels, latent_extent("height", config.height, factor, unet.sample_size, 0),
           latent_extent("width", config.width, factor, unet.sample_size, 1)};

@@ -161,8 +161,11 @@ std::optional<ListFormat> list_format(std::string_view path) {
 
 class ListReader::Impl {
  public:
-  Impl(const fs::path& path, std::vector<std::string> columns)
-      : path_(path), format_(format_of(path)), text_(path), records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
+  Impl(const fs::path& path, std::vector<std::string> columns, std::optional<ListFormat> format)
+      : path_(path),
+        format_(format ? *format : format_of(path)),
+        text_(path),
+        records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
     if (format_ == ListFormat::txt) schema_ = {"url"};
     if (format_ == ListFormat::csv || format_ == ListFormat::tsv) records_.next(schema_);
     chosen_ = std::move(columns);
@@ -176,6 +179,10 @@ class ListReader::Impl {
     return schema_;
   }
   const std::string& damage() const { return row_.damage; }
+  bool is_nested(const std::string& column) const {
+    const auto found = row_.object.find(column);
+    return found != row_.object.end() && found->is_structured();
+  }
   std::uint64_t damaged_rows() const { return damaged_rows_; }
 
   std::optional<std::vector<Cell>> next() {
@@ -207,7 +214,7 @@ class ListReader::Impl {
   // A key that a row lacks may be in the next one. Of a file that breaks among them, those before the break.
   std::vector<std::string> first_keys() const {
     constexpr int rows = 1000;
-    Impl other(path_, {"any"});
+    Impl other(path_, {"any"}, format_);
     std::set<std::string> keys;
     try {
       for (int row = 0; row < rows && other.read_row(); ++row) {
@@ -283,8 +290,8 @@ class ListReader::Impl {
   std::uint64_t damaged_rows_ = 0;
 };
 
-ListReader::ListReader(const fs::path& path, std::vector<std::string> columns)
-    : impl_(std::make_unique<Impl>(path, std::move(columns))) {}
+ListReader::ListReader(const fs::path& path, std::vector<std::string> columns, std::optional<ListFormat> format)
+    : impl_(std::make_unique<Impl>(path, std::move(columns), format)) {}
 ListReader::~ListReader() = default;
 ListReader::ListReader(ListReader&&) noexcept = default;
 ListReader& ListReader::operator=(ListReader&&) noexcept = default;
@@ -303,6 +310,10 @@ std::uint64_t ListReader::skip(std::uint64_t rows) {
 
 const std::string& ListReader::damage() const {
   return impl_->damage();
+}
+
+bool ListReader::is_nested(const std::string& column) const {
+  return impl_->is_nested(column);
 }
 
 std::uint64_t ListReader::damaged_rows() const {

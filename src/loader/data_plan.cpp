@@ -26,15 +26,19 @@ std::uint64_t max_splits(const Archive& archive) {
   return std::max<std::uint64_t>(1, *archive.rows);
 }
 
+// Of all archives, when each is cut into `each`, or as many as it can be.
+std::uint64_t count_splits(const Manifest& manifest, std::uint64_t each) {
+  std::uint64_t splits = 0;
+  for (const Archive& archive : manifest.archives) splits += std::min(each, max_splits(archive));
+  return splits;
+}
+
 // The smallest number of splits per archive (fewer for one with fewer rows) that gives every stripe one; 0 when there
 // is none.
 std::uint64_t splits_per_archive(std::uint64_t stripes, const Manifest& manifest) {
   if (manifest.archives.size() >= stripes) return 1;
-  for (std::uint64_t each = 2; each <= stripes; ++each) {
-    std::uint64_t all = 0;
-    for (const Archive& archive : manifest.archives) all += std::min(each, max_splits(archive));
-    if (all >= stripes) return each;
-  }
+  for (std::uint64_t each = 2; each <= stripes; ++each)
+    if (count_splits(manifest, each) >= stripes) return each;
   return 0;
 }
 
@@ -46,9 +50,7 @@ void count_rows_for_splits(Manifest& manifest, std::uint64_t stripes) {
   const auto few = 2 * ((stripes + archives - 1) / archives);
   Manifest counted = manifest;
   count_rows(counted, few);
-  std::uint64_t splits = 0;
-  for (const Archive& archive : counted.archives) splits += std::min(few, max_splits(archive));
-  if (splits < stripes) {
+  if (count_splits(counted, few) < stripes) {
     counted = manifest;
     count_rows(counted, stripes);
   }
@@ -99,12 +101,8 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
 StripePlan plan_shares(int ranks, const Manifest& manifest) {
   ensure(ranks >= 1 && !manifest.archives.empty(), "shares need ranks and archives");
   const auto most = static_cast<std::uint64_t>(ranks);
-  std::uint64_t fed = manifest.archives.size();
-  if (fed < most) {
-    fed = 0;
-    for (const Archive& archive : manifest.archives) fed += std::min(most, max_splits(archive));
-  }
-  const std::uint64_t shares = std::min(most, fed);
+  const std::uint64_t archives = manifest.archives.size();
+  const std::uint64_t shares = std::min(most, archives < most ? count_splits(manifest, most) : archives);
   return cut_into_splits(static_cast<std::uint32_t>(shares), splits_per_archive(shares, manifest), manifest);
 }
 

@@ -168,6 +168,8 @@ struct StripeStream::Impl {
       sample.ref = std::move(encoded->ref);
       sample.encoding = std::move(encoded->encoding);
       pending.outcome = std::move(sample);
+    } else {
+      judge_rejected(std::get<Rejected>(row), transforms);
     }
     if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected, pending.stripe_row.at.epoch);
   }

@@ -66,6 +66,16 @@ std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSamp
   return std::nullopt;
 }
 
+void judge_rejected(Rejected& rejected, const TransformPipeline& transforms) {
+  const std::string json = std::exchange(rejected.json, {});
+  if (!transforms.filter || transforms.filter->empty() || json.empty()) return;
+  const auto verdict = transforms.filter->judge(json);
+  if (transforms.filter_watch) transforms.filter_watch->count(verdict, json, rejected.ref.hash);
+  if (verdict != Filter::Verdict::drop) return;
+  rejected.reason = RejectReason::filtered;
+  rejected.detail.clear();
+}
+
 std::variant<TransformedSample, Rejected> transform_sample(RawSample sample, const TransformPipeline& transforms,
                                                            TransformSeconds& spent) {
   const DecodeBuffer buffer;

@@ -10,7 +10,7 @@ double count(std::int64_t multiplications, std::int64_t outputs) {
   return 2.0 * static_cast<double>(multiplications) * static_cast<double>(outputs);
 }
 
-// VaeResnet.
+// ResnetBlock2D.
 double resnet_flops(std::int64_t in, std::int64_t out, std::int64_t pixels) {
   return count(9 * in * out + 9 * out * out + (in == out ? 0 : in * out), pixels);
 }

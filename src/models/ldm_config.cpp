@@ -7,6 +7,7 @@
 namespace millrace {
 namespace {
 
+using nlohmann::json;
 using Numbers = std::vector<std::int64_t>;
 
 bool are_equal(const Numbers& numbers) {
@@ -141,18 +142,65 @@ const SchedulerConfig& stable_diffusion() {
 constexpr double scaling_of_stable_diffusion = 0.18215;
 constexpr std::int64_t width_of_stable_diffusion_2 = 1024;
 
+// 8 heads on every level, or with Stable Diffusion 2's context as many as have 64 channels each.
+bool has_usual_heads(const UNet2DConditionConfig& unet, bool is_version_2) {
+  for (std::size_t level = 0; level < unet.levels(); ++level)
+    if (is_version_2 ? unet.block_out_channels[level] != 64 * unet.heads[level] : unet.heads[level] != 8) return false;
+  return true;
+}
+
+// What latent-diffusion's code has for these keys of diffusers' config.json, whatever its .yaml says; the defaults of
+// diffusers are the same.
+const json& fixed_in_unets() {
+  static const json fixed = {{"act_fn", "silu"},
+                             {"center_input_sample", false},
+                             {"downsample_padding", 1},
+                             {"flip_sin_to_cos", true},
+                             {"freq_shift", 0},
+                             {"mid_block_scale_factor", 1},
+                             {"norm_eps", 1e-5},
+                             {"norm_num_groups", 32},
+                             {"timestep_post_act", json()},
+                             {"time_embedding_act_fn", json()},
+                             {"resnet_time_scale_shift", "default"}};
+  return fixed;
+}
+const json& fixed_in_vaes() {
+  static const json fixed = {{"act_fn", "silu"},       {"mid_block_add_attention", true}, {"norm_num_groups", 32},
+                             {"shift_factor", json()}, {"use_post_quant_conv", true},     {"use_quant_conv", true}};
+  return fixed;
+}
+
+void add_unfixed(const char* network, const json& config, const json& fixed, std::vector<std::string>& wordless) {
+  for (const auto& [key, usual] : fixed.items()) {
+    const auto value = config.value(key, json());
+    if (value.is_null() || value == usual || (usual == "silu" && value == "swish")) continue;
+    wordless.push_back(fmt::format("{} {} of the {}", key, value.dump(), network));
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> list_wordless(const LdmModel& model) {
+  std::vector<std::string> wordless;
+  add_unfixed("U-Net", model.unet.to_json(), fixed_in_unets(), wordless);
+  add_unfixed("VAE", model.vae.to_json(), fixed_in_vaes(), wordless);
+  return wordless;
+}
 
 std::vector<std::string> list_untold(const LdmModel& model) {
   const auto& [unet, vae, text, scheduler] = model;
   const bool is_guessed = unet.cross_attention_dim.front() == width_of_stable_diffusion_2;
   std::vector<std::string> untold;
+  if (!has_usual_heads(unet, is_guessed)) untold.push_back(fmt::format("heads {}", list(unet.heads)));
   if (is_guessed || scheduler.prediction != Prediction::epsilon)
     untold.push_back(fmt::format("prediction_type {}", to_string(scheduler.prediction)));
   if (vae.scaling_factor != scaling_of_stable_diffusion)
     untold.push_back(fmt::format("scaling_factor {}", vae.scaling_factor));
   if (scheduler.beta_start != stable_diffusion().beta_start || scheduler.beta_end != stable_diffusion().beta_end)
     untold.push_back(fmt::format("betas {} to {}", scheduler.beta_start, scheduler.beta_end));
+  if (scheduler.num_train_timesteps != stable_diffusion().num_train_timesteps)
+    untold.push_back(fmt::format("num_train_timesteps {}", scheduler.num_train_timesteps));
   return untold;
 }
 

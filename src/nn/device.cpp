@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <limits>
+#include <string_view>
 
 #include "device_gpu.h"
 #include "millrace/core/error.h"
@@ -16,7 +17,8 @@ namespace {
 std::string processor_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    const auto name = line.find_first_not_of(" \t:", std::string_view("model name").size());
+    if (line.starts_with("model name") && name != line.npos) return line.substr(name);
   }
   return "CPU";
 }

@@ -70,11 +70,11 @@ torch::Tensor EncodePipeline::encode_null_text() const {
 }
 
 std::unique_ptr<SampleSource> EncodePipeline::make_source_with_cache(CachedValues values) const {
-  if (!encoding_.encodes && !encoding_.cache)
+  if (encoding_.reads_tables())
     return make_latent_table_source(config_.data.train, data_.manifest,
                                     latent_table_options(config_, pipeline_, encoding_.shape));
   auto source = make_source(config_.data.train, data_.manifest, config_.transform.resolution, config_.data.index);
-  if (!encoding_.encodes || !encoding_.cache) return source;
+  if (!encoding_.adds_to_cache()) return source;
   return make_cached_source(*encoding_.cache, data_.manifest, std::move(source), values);
 }
 
@@ -86,7 +86,7 @@ StripeStream EncodePipeline::start_stream(const StreamOptions& options, CachedVa
 
 CachedEncoder EncodePipeline::make_encoder(CacheUse use, std::size_t stripes) {
   std::unique_ptr<CacheWriter> writer;
-  if (encoding_.encodes && encoding_.cache) {
+  if (encoding_.adds_to_cache()) {
     check_cache(encoding_);
     writer = std::make_unique<CacheWriter>(*encoding_.cache, data_.manifest, config_.encode.rows_per_file,
                                            stripes + open_files_beside_stripes);

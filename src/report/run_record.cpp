@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "millrace/config/flatten.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "run_events.h"
@@ -94,7 +95,7 @@ nlohmann::json find_model(const fs::path& folder) {
 Template read_template(const fs::path& file) {
   if (!fs::is_regular_file(file)) return {};
   const auto text = read_file(file);
-  Template base{"", flatten_settings(text)};
+  Template base{"", config::flatten(text)};
   std::istringstream in(text);
   for (std::string line; std::getline(in, line) && line.starts_with("# ");)
     base.name += (base.name.empty() ? "" : ", ") + line.substr(2);
@@ -129,28 +130,6 @@ std::string RunRecord::setting(const std::string& key) const {
   return found == settings.end() ? "" : found->second;
 }
 
-std::map<std::string, std::string> flatten_settings(const std::string& yaml) {
-  std::map<std::string, std::string> settings;
-  std::vector<std::string> path;
-  for (std::size_t begin = 0; begin < yaml.size();) {
-    const auto end = std::min(yaml.find('\n', begin), yaml.size());
-    const auto line = std::string_view(yaml).substr(begin, end - begin);
-    begin = end + 1;
-    const auto indent = line.find_first_not_of(' ');
-    const auto colon = line.find(':');
-    if (indent == line.npos || colon == line.npos || line[indent] == '#') continue;
-    path.resize(std::min(path.size(), indent / 2));
-    path.emplace_back(line.substr(indent, colon - indent));
-    auto value = line.substr(colon + 1);
-    value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
-    if (value.empty()) continue;
-    std::string key;
-    for (const auto& word : path) key += (key.empty() ? "" : ".") + word;
-    settings[key] = value;
-  }
-  return settings;
-}
-
 // What was scored and painted beyond the place that the run has gone back to.
 static void leave_out_abandoned(RunRecord& run) {
   auto last = run.state.is_object() ? run.state.value("step", std::int64_t{0}) : 0;
@@ -179,7 +158,7 @@ RunRecord read_run(const fs::path& folder) {
   for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
   // Lines stand as they were scored, often the newest checkpoint first.
   std::ranges::stable_sort(run.evaluations, {}, [](const auto& line) { return line.value("step", std::int64_t{0}); });
-  if (has_settings) run.settings = flatten_settings(read_file(folder / "config.yaml"));
+  if (has_settings) run.settings = config::flatten(read_file(folder / "config.yaml"));
   run.base = read_template(folder / "template.yaml");
   run.state = read_if_there(folder / "STATE");
   run.ledger = read_if_there(folder / "ledger.json");

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "plot.h"
 #include "sections.h"
@@ -56,11 +59,16 @@ std::string kid_of(const Json& line) {
 class Protocols {
  public:
   std::string letter_of(const Json& line) {
-    if (!line.contains("protocol") || !line["protocol"].is_object()) return "";
+    if (!line.contains("protocol") || !line["protocol"].is_object()) {
+      has_none_ = true;
+      return "";
+    }
     auto found = std::ranges::find(protocols_, line["protocol"]);
     if (found == protocols_.end()) found = protocols_.insert(found, line["protocol"]);
     return letter(static_cast<std::size_t>(found - protocols_.begin()));
   }
+
+  bool are_several() const { return protocols_.size() + (has_none_ ? 1 : 0) > 1; }
 
   std::vector<Block> describe() const {
     std::vector<Block> blocks;
@@ -79,6 +87,7 @@ class Protocols {
   }
 
   std::vector<Json> protocols_;
+  bool has_none_ = false;  // lines of earlier versions
 };
 
 // Without the columns that say nothing; gaps in the others are dashes.
@@ -94,32 +103,37 @@ ReportTable without_empty_columns(const ReportTable& table) {
   return result;
 }
 
-// By guidance scale, of one number of evaluation.jsonl.
-std::map<std::string, Series> by_scale(const RunRecord& run, const char* key) {
+// By guidance scale and protocol, of one number of evaluation.jsonl.
+std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Protocols& protocols) {
   std::map<std::string, Series> curves;
   for (const auto& line : run.evaluations) {
     const auto step = step_of(line);
     const auto value = number_in(line, key);
     if (!step || !value) continue;
-    auto& series = curves[text_of(line, "guidance_scale")];
+    auto name = "scale " + text_of(line, "guidance_scale");
+    if (const auto letter = protocols.letter_of(line); protocols.are_several() && !letter.empty())
+      name += " (" + letter + ")";
+    auto& series = curves[name];
     series.steps.push_back(*step);
     series.values.push_back(*value);
   }
   return curves;
 }
 
-// FID over CLIP score, a point for each guidance scale of the newest step that has several: what more guidance costs.
-Series guidance_sweep(const RunRecord& run, double clip_unit) {
-  std::map<std::int64_t, std::map<std::int64_t, double>> by_step;  // step, CLIP score in units, FID
+// FID over CLIP score, a point for each guidance scale: what more guidance costs. Of the newest step and protocol that
+// have several.
+Series guidance_sweep(const RunRecord& run, double clip_unit, Protocols& protocols) {
+  std::map<std::pair<std::int64_t, std::string>, std::map<std::int64_t, double>> groups;  // CLIP score in units, FID
   for (const auto& line : run.evaluations) {
     const auto step = step_of(line);
     const auto fid = number_in(line, "fid"), clip = number_in(line, "clip_score");
-    if (step && fid && clip) by_step[*step][std::llround(*clip / clip_unit)] = *fid;
+    if (step && fid && clip) groups[{*step, protocols.letter_of(line)}][std::llround(*clip / clip_unit)] = *fid;
   }
-  for (auto step = by_step.rbegin(); step != by_step.rend(); ++step) {
-    if (step->second.size() < 2) continue;
+  for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend(); ++line) {
+    const auto group = groups.find({step_of(*line).value_or(0), protocols.letter_of(*line)});
+    if (group == groups.end() || group->second.size() < 2) continue;
     Series series;
-    for (const auto& [clip, fid] : step->second) {
+    for (const auto& [clip, fid] : group->second) {
       series.steps.push_back(clip);
       series.values.push_back(fid);
     }
@@ -159,15 +173,15 @@ Section evaluation_section(Runs runs) {
   for (const auto& [key, title] : {std::pair{"fid", "FID"}, std::pair{"clip_score", "CLIP score"}}) {
     Plot plot{title, "by checkpoint", {}};
     for (const auto& run : runs)
-      for (auto& [scale, series] : by_scale(run, key))
-        plot.curves.push_back({(runs.size() > 1 ? run.name + " " : "") + "scale " + scale, std::move(series)});
+      for (auto& [name, series] : by_scale(run, key, protocols))
+        plot.curves.push_back({(runs.size() > 1 ? run.name + " " : "") + name, std::move(series)});
     add(std::move(plot));
   }
   Plot sweep{.title = "FID over CLIP score", .unit = "by guidance scale, newest step", .curves = {}, .x_unit = 0.001};
   Plot losses{.title = "Loss by timestep", .unit = "of data.validation, newest evaluation", .curves = {}};
   for (const auto& run : runs) {
     const auto name = runs.size() > 1 ? run.name : std::string();
-    if (auto series = guidance_sweep(run, sweep.x_unit); !series.steps.empty())
+    if (auto series = guidance_sweep(run, sweep.x_unit, protocols); !series.steps.empty())
       sweep.curves.push_back({name, std::move(series)});
     if (auto series = loss_by_timestep(run); !series.steps.empty()) losses.curves.push_back({name, std::move(series)});
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "millrace/core/units.h"
 #include "plot.h"
@@ -11,14 +12,32 @@
 namespace millrace {
 namespace {
 
+// By the README.md that `export` puts into its folders.
+bool is_of_step(const std::filesystem::path& pipeline, const std::string& step) {
+  std::ifstream in(pipeline / "README.md");
+  for (std::string line; std::getline(in, line);)
+    if (line == fmt::format("| steps | {} |", step)) return true;
+  return false;
+}
+
+// Of a run that is done. An autoencoder's folder is written at its end; a U-Net's may be of an earlier end.
+std::string model_of(const RunRecord& run) {
+  const auto step = text_of(run.state, "step");
+  const auto usual = run.folder / "pipeline", other = run.folder / ("pipeline-" + step);
+  const bool is_autoencoder = run.settings.contains("autoencoder.kl");
+  std::error_code ignored;
+  const bool is_taken = std::filesystem::exists(usual, ignored);
+  if (is_taken && (is_autoencoder || is_of_step(usual, step)))
+    return fmt::format("{} is its model, a diffusers folder", usual.string());
+  if (is_of_step(other, step)) return fmt::format("{} is its model, a diffusers folder", other.string());
+  if (text_of(run.state, "checkpoint").empty())
+    return "nothing was saved (checkpoint.every=null): there is nothing to export";
+  return fmt::format("millrace export --run {} --out {}", run.folder.string(), (is_taken ? other : usual).string());
+}
+
 std::string next_command(const RunRecord& run) {
   const auto state = text_of(run.state, "state"), folder = run.folder.string();
-  std::error_code ignored;
-  if (state == "done" && std::filesystem::exists(run.folder / "pipeline", ignored))
-    return fmt::format("{}/pipeline is its model, a diffusers folder", folder);
-  if (state == "done" && text_of(run.state, "checkpoint").empty())
-    return "nothing was saved (checkpoint.every=null): there is nothing to export";
-  if (state == "done") return fmt::format("millrace export --run {} --out {}/pipeline", folder, folder);
+  if (state == "done") return model_of(run);
   if (state == "running")
     return fmt::format("wait; {}/log says what it does. If it was killed, the same command again", folder);
   if (state == "failed") return "the events below say why; docs/operations.md says what to do";

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "micro_batches.h"
 #include "millrace/core/error.h"
 #include "millrace/diffusion/objective.h"
 #include "millrace/encode/encoder.h"
@@ -75,17 +76,13 @@ LedgerDelta AutoencoderTask::take_ledger_delta() {
   return delta;
 }
 
-// Local batches may differ in size. Where forward is collective all trainers take as many turns as the one with most;
-// the extra ones repeat the last and do not count.
 double AutoencoderTask::latent_deviation(const Group& trainers) {
   const auto samples = std::ssize(local_batch_);
-  const std::int64_t micro = options_.micro_batch, own_turns = (samples + micro - 1) / micro;
-  const auto turns = trainers.largest(own_turns);
+  const auto turns = trainers.largest(count_micro_batches(samples, options_.micro_batch));
   double sums[] = {0, 0, 0};
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
-    const auto begin = micro * std::min(turn, own_turns - 1);
-    const auto latents = sampled_latents(begin, std::min(begin + micro, samples));
-    if (turn >= own_turns) continue;
+  for (const auto& [begin, end, is_extra] : micro_batches_of(samples, options_.micro_batch, turns)) {
+    const auto latents = sampled_latents(begin, end);
+    if (is_extra) continue;
     sums[0] += static_cast<double>(latents.numel());
     sums[1] += latents.sum().item<double>();
     sums[2] += latents.square().sum().item<double>();

@@ -10,6 +10,7 @@
 #include "data_account.h"
 #include "interval_account.h"
 #include "leaving.h"
+#include "micro_batches.h"
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
@@ -196,15 +197,14 @@ class Loop {
     return std::exchange(is_save_owed_, false);
   }
 
-  // Trainers may have different numbers of micro-batches. Where forward and backward are collective all take as many as
-  // the one with most; what is extra repeats the last one with loss 0.
-  int turns_of_all(int own_turns) const {
+  // Where parameters are split, forward and backward are collective.
+  std::int64_t turns_of_all(std::int64_t own_turns) const {
     if (!context_.model.plan().splits_parameters()) return own_turns;
-    return static_cast<int>(context_.trainers.largest(own_turns));
+    return context_.trainers.largest(own_turns);
   }
 
   // Among several trainers weights arrive during a step's first pass, and gradients leave during its last.
-  Passes::Kind kind_of_pass(int turn, int turns) const {
+  Passes::Kind kind_of_pass(std::int64_t turn, std::int64_t turns) const {
     const bool is_first = turn == 0, is_last = turn + 1 == turns;
     if (context_.model.plan().splits_parameters()) return Passes::Kind::by_kernels;
     if (context_.trainers.size() > 1 && (is_first || is_last)) return Passes::Kind::by_kernels;
@@ -215,25 +215,23 @@ class Loop {
   // batch.
   StepTotals forward_backward(bool is_recorded) {
     const std::int64_t local_batch = std::ssize(context_.task.refs()), micro = context_.config.batch.micro;
-    const auto own_turns = static_cast<int>((local_batch + micro - 1) / micro);
-    const auto turns = turns_of_all(own_turns);
-    const auto inputs_of_turn = [&](std::int64_t turn) {
-      return context_.task.inputs(turn * micro, std::min((turn + 1) * micro, local_batch));
-    };
+    const auto turns = turns_of_all(count_micro_batches(local_batch, micro));
     const auto loss_of = [&](const Passes::Tensors& inputs) { return context_.task.loss(inputs); };
+    const auto no_loss_of = [&](const Passes::Tensors& inputs) { return 0 * loss_of(inputs); };
     const std::function<void()> look_ahead = [&] { context_.task.look_ahead(); };
-    context_.model.begin_gradients(turns);
+    context_.model.begin_gradients(static_cast<int>(turns));
     torch::Tensor loss;
-    for (int turn = 0; turn < own_turns; ++turn) {
-      const auto kind = is_recorded ? Passes::Kind::by_kernels : kind_of_pass(turn, turns);
-      const auto part = passes_.run(kind, inputs_of_turn(turn), loss_of, look_ahead);
+    for (const auto& [begin, end, is_extra] : micro_batches_of(local_batch, micro, turns)) {
+      if (is_extra) {
+        passes_.run(Passes::Kind::by_kernels, context_.task.inputs(begin, end), no_loss_of, look_ahead);
+        continue;
+      }
+      const auto kind = is_recorded ? Passes::Kind::by_kernels : kind_of_pass(begin / micro, turns);
+      const auto part = passes_.run(kind, context_.task.inputs(begin, end), loss_of, look_ahead);
       loss = loss.defined() ? loss + part : part;
+      if (is_recorded && end == local_batch) record_ = context_.task.take_record();  // extra turns do not belong in it
       ++phase::moves;
     }
-    if (is_recorded) record_ = context_.task.take_record();  // before the extra turns, which do not belong in it
-    const auto no_loss_of = [&](const Passes::Tensors& inputs) { return 0 * loss_of(inputs); };
-    for (int turn = own_turns; turn < turns; ++turn)
-      passes_.run(Passes::Kind::by_kernels, inputs_of_turn(own_turns - 1), no_loss_of, look_ahead);
     context_.model.finish_gradients(1.0, look_ahead);
     const auto square_sum = context_.model.gradient_square_sum();
     DeviceWork(context_.device).synchronize(look_ahead);

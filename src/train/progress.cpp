@@ -64,10 +64,9 @@ void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  const auto open = [&](std::optional<AppendFile>& file, const char* name) {
+  const auto open = [&](std::optional<AppendFile>& file, const char* name) { file.emplace(options_.run_dir / name); };
+  for (const char* name : {"metrics.jsonl", "ids.jsonl"})  // which a later start with log.ids may go on with
     drop_lines_beyond(options_.run_dir / name, options_.resumed_step);
-    file.emplace(options_.run_dir / name);
-  };
   open(metrics_, "metrics.jsonl");
   if (options_.ids) open(ids_, "ids.jsonl");
   if (options_.tensorboard)

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
+#include "millrace/core/stopwatch.h"
 #include "pace.h"
 
 namespace millrace {
@@ -16,20 +18,23 @@ namespace {
 constexpr double slow_disk = 50e6;  // bytes per second of one writer
 constexpr double retry_seconds = 300;
 
-// However the checkpoint is spelled, and wherever links lead. Where that cannot be told, it is this run's. Rank 0 asks.
-bool begins_elsewhere(const TrainerContext& context) {
+// At another run's checkpoint, or at one of this run that was put aside (step-N.abandoned-*), however it is spelled and
+// wherever links lead. Where that cannot be told, it is this run's. Rank 0 asks.
+bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
   if (!context.resumed_from || context.trainers.rank() != 0) return false;
   std::error_code error;
-  return !std::filesystem::equivalent(std::filesystem::path(*context.resumed_from) / "..",
-                                      std::filesystem::path(context.config.run_dir) / "checkpoints", error) &&
-         !error;
+  const auto resumed = std::filesystem::canonical(*context.resumed_from, error);
+  if (error) return false;
+  const auto own_folder = std::filesystem::path(context.config.run_dir) / "checkpoints";
+  const bool is_there = std::filesystem::equivalent(resumed.parent_path(), own_folder, error);
+  return !error && !(is_there && resumed.filename() == step_name(step));
 }
 
-CheckpointWriter::Options writer_options(const TrainerContext& context) {
+CheckpointWriter::Options writer_options(const TrainerContext& context, std::int64_t step) {
   std::vector<std::string> hosts;
   for (const auto& [rank, host] : context.trainer_ranks) hosts.push_back(host);
   return {.keep = context.config.checkpoint.keep,
-          .begins_elsewhere = begins_elsewhere(context),
+          .begins_elsewhere = begins_elsewhere(context, step),
           .goes_back = context.config.guard.on_repeat == GuardConfig::OnRepeat::rollback,
           .keep_every = context.config.checkpoint.keep_every,
           .hosts = std::move(hosts),
@@ -43,7 +48,7 @@ Saves::Saves(const TrainerContext& context, RunState& state, DataAccount& data, 
       state_(state),
       data_(data),
       progress_(progress),
-      writer_(context.config.run_dir, context.trainers, state.point(), writer_options(context)),
+      writer_(context.config.run_dir, context.trainers, state.point(), writer_options(context, state.step)),
       state_file_(context.config.run_dir, context.lease),
       start_(state.step),
       started_at_(state.seconds) {
@@ -107,7 +112,7 @@ void Saves::save_last() {
 
 void Saves::begin() {
   enter_slow(context_, phase::saving);
-  since_begin_ = Stopwatch();
+  const Stopwatch watch;
   data_.merge();
   gather_cursors();
   if (context_.trainers.rank() == 0) {
@@ -119,17 +124,19 @@ void Saves::begin() {
   if (context_.measure) manifest_extra.update(context_.measure());
   writer_.start(context_.model, context_.optimizer, state_, manifest_extra);
   has_failed_ = !writer_.in_flight();
-  cost_ = since_begin_.seconds();
+  cost_ = watch.seconds();
 }
 
-// Training stands still for this part of the save that is under way.
+// Training stands still for this part of the save that is under way. What else happened since the save began, steps or
+// pictures, is none of what the next one will take.
 template <class Result>
 Result Saves::go_on(Result (CheckpointWriter::*part)()) {
   const Stopwatch watch;
   enter_slow(context_, phase::saving);
   const auto result = (writer_.*part)();
   cost_ += watch.seconds();
-  longest_seconds_ = std::max(longest_seconds_.value_or(0), since_begin_.seconds());
+  const auto beside_ms = context_.trainers.largest(std::llround(1e3 * writer_.seconds_beside_training()));
+  longest_seconds_ = std::max(longest_seconds_.value_or(0), cost_ + 1e-3 * static_cast<double>(beside_ms));
   return result;
 }
 

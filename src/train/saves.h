@@ -5,7 +5,6 @@
 
 #include "data_account.h"
 #include "millrace/checkpoint/writer.h"
-#include "millrace/core/stopwatch.h"
 #include "millrace/train/loop.h"
 #include "millrace/train/state_file.h"
 
@@ -66,8 +65,7 @@ class Saves {
 
   double started_at_;  // the last save; seconds in training
   bool has_failed_ = false;
-  double cost_ = 0;        // seconds that it held up training
-  Stopwatch since_begin_;  // of the last save
+  double cost_ = 0;  // seconds that the last save has held up training
   double guessed_seconds_ = 0;
   std::optional<double> longest_seconds_;  // of all saves
 };

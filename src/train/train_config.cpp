@@ -23,7 +23,7 @@ void SamplesConfig::describe(config::Section& section) {
       "every", every,
       "how often pictures are painted; left out once painting has taken more than 2 % of the time and five minutes");
   section.key("prompts", prompts,
-              "file with a prompt a line, or .jsonl with prompt, negative_prompt; null = no pictures");
+              "file with a prompt a line, or .jsonl, .csv, .tsv with prompt, negative_prompt; null = no pictures");
   section.key("count", count, "pictures each time; number n begins with the noise of seed n, prompts repeat")
       .at_least(1);
   section.key("steps", steps, "sampling steps").at_least(1);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "eval_mode.h"
+#include "micro_batches.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
 #include "millrace/nn/device.h"
@@ -62,21 +63,20 @@ Validation::Validation(UNet2DConditionModel unet, NoiseSchedule schedule, std::v
 std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std::function<bool()>& gives_up) {
   const torch::NoGradGuard no_grad;
   const EvalMode eval_mode(*unet_);
-  std::vector<Turn> turns;
+  std::vector<Part> parts;
   for (const auto& batch : batches_) {
     const auto count = static_cast<std::int64_t>(batch.refs.size());
     for (std::int64_t begin = 0; begin < count; begin += options_.micro_batch)
-      turns.push_back({&batch, begin, std::min(begin + options_.micro_batch, count)});
+      parts.push_back({&batch, begin, std::min(begin + options_.micro_batch, count)});
   }
-  const auto most = trainers.largest(std::ssize(turns));
-  ensure(!turns.empty(), "a trainer without samples for validation");
+  const auto most = trainers.largest(std::ssize(parts));
+  ensure(!parts.empty(), "a trainer without samples for validation");
   TimestepSums sums(schedule_.size());
-  for (std::int64_t number = 0; number < most; ++number) {
+  for (const auto& [number, end, is_extra] : micro_batches_of(std::ssize(parts), 1, most)) {  // one part a turn
     if (gives_up()) return std::nullopt;
-    const bool is_extra = number >= std::ssize(turns);
-    const auto& turn = is_extra ? turns.back() : turns[static_cast<std::size_t>(number)];
-    const auto timesteps = timesteps_of(turn);
-    const auto its_losses = losses(turn, timesteps);
+    const auto& part = parts[static_cast<std::size_t>(number)];
+    const auto timesteps = timesteps_of(part);
+    const auto its_losses = losses(part, timesteps);
     if (!is_extra) sums.add(timesteps, its_losses);
     ++phase::moves;
   }
@@ -84,16 +84,16 @@ std::optional<ValidationLoss> Validation::loss(const Group& trainers, const std:
 }
 
 // The same in every validation.
-std::vector<std::int64_t> Validation::timesteps_of(const Turn& turn) const {
-  return uniform_timesteps(turn.keys(), schedule_.size());
+std::vector<std::int64_t> Validation::timesteps_of(const Part& part) const {
+  return uniform_timesteps(part.keys(), schedule_.size());
 }
 
-torch::Tensor Validation::losses(const Turn& turn, std::span<const std::int64_t> timesteps) {
-  const auto& [samples, begin, end] = turn;
+torch::Tensor Validation::losses(const Part& part, std::span<const std::int64_t> timesteps) {
+  const auto& [samples, begin, end] = part;
   auto text = samples->text.slice(0, begin, end);
   text = options_.text_encoder ? options_.text_encoder->encode(text) : upload(text, options_.device);
   const auto moments = upload(samples->moments.slice(0, begin, end), options_.device);
-  const auto input = make_step_input(moments, text, /*null_text=*/{}, turn.keys(), timesteps, options_.latent_scale,
+  const auto input = make_step_input(moments, text, /*null_text=*/{}, part.keys(), timesteps, options_.latent_scale,
                                      schedule_, options_.objective, options_.device);
   return diffusion_loss(predict(unet_, input, options_.dtype), input).to(torch::kCPU, torch::kFloat64);
 }

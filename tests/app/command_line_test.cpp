@@ -126,9 +126,14 @@ TEST(CommandLine, RefusesWhatTheShellHasMadeOfBraces) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::usage);
-    EXPECT_THAT(error.what(), HasSubstr("data.train.path=... is given twice in a row"));
+    EXPECT_THAT(error.what(), HasSubstr("data.train.path=... is given several times in a row"));
     EXPECT_THAT(error.hint(), HasSubstr("'data.train.path=FOLDER/{00000..00999}.tar'"));
   }
+  EXPECT_THROW(parse({"run.dir=x", "a.path=1", "a.path=2", "a.path=3", "threads=1"}), Error);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(parse({"data.train.path=/d/0.tar", "data.train.path=/d/1.tar"}).inputs.overrides.size(), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("data.train.path=... is given twice in a row, and the last one counts"));
   EXPECT_EQ(parse({"optim.lr=1", "optim.lr=2"}).inputs.overrides.size(), 2) << "a script's default, replaced";
   EXPECT_EQ(parse({"data.train.path=a", "seed=1", "data.train.path=b"}).inputs.overrides.size(), 3);
 }

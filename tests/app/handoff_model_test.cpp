@@ -9,7 +9,7 @@
 
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/produce/producer.h"
-#include "run/roles.h"
+#include "run/routing.h"
 
 namespace millrace {
 namespace {

@@ -103,6 +103,41 @@ TEST(Checks, GoOnAfterASuspect) {
   EXPECT_THAT(error_of([&] { checkup.finish(); }).what(), HasSubstr(place.suspect() + ": data: EIO"));
 }
 
+// As of two nodes whose lists of archives differ at their end.
+TEST(Program, SettingsThatAreLargerThanAMessageAreCompared) {
+  Place place;
+  if (place.world.size() < 3) GTEST_SKIP() << "nobody is alone";
+  std::string archives;
+  for (int i = 0; i < 3000; ++i) archives += fmt::format("/{:0>100}.tar,", i);
+  CommandLine line;
+  line.inputs.overrides = {"run.dir=run", "model.pipeline=pipeline",
+                           fmt::format("data.train.path=[{}{}.tar]", archives, place.apart ? "mine" : "last")};
+  Checkup checkup(place.world, place.hosts, place.deadline);
+  const auto error = error_of([&] { check_program(checkup, line); });
+  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_THAT(error.what(),
+              HasSubstr(place.suspect() + ": program: its configuration differs: data.train.path is [/000"));
+  EXPECT_LT(std::string(error.what()).size(), 1000u);
+}
+
+TEST(Ask, AnAnswerThatIsLargerThanAMessageFailsOnItsRankAlone) {
+  Place place;
+  if (place.world.size() == 1) GTEST_SKIP() << "one rank";
+  for (const bool is_error : {false, true}) {
+    Checkup checkup(place.world, place.hosts, place.deadline);
+    const auto error = error_of([&] {
+      checkup.demand("memory", 10, [&]() -> nlohmann::json {
+        const std::string large(1 << 20, 'x');
+        if (place.apart && is_error) throw Error(Exit::io, large);
+        return place.apart ? large : "";
+      });
+    });
+    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_THAT(error.what(), HasSubstr(place.suspect() + ": memory: " +
+                                        (is_error ? "xxx" : "its answer of 1024 KiB is larger than a message may be")));
+  }
+}
+
 // As in a sum of gradients: one breaks off, and the others wait for it in vain. A GPU that fails has the exit code of
 // those who wait, and blames its own node.
 TEST(Checks, NameWhoBrokeOffNotWhoWaited) {

@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "run/micro_batch.h"
 #include "run/roles.h"
+#include "run/routing.h"
 
 namespace millrace {
 namespace {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config_fixture.h"
+#include "millrace/config/flatten.h"
 
 namespace millrace::test {
 namespace {
@@ -131,6 +132,14 @@ TEST_F(ConfigPrint, DiffComparesValuesNotText) {
   Root root;
   root.run.dir = {"/r", true};
   EXPECT_THAT(config::diff("run: {dir: /r, gone: 3}\noptim: {lr: 1.0E-4, warmup: 10k}\n", root), IsEmpty());
+}
+
+TEST(Flatten, MakesDottedKeysOfPrintedYaml) {
+  const auto settings =
+      config::flatten("run:\n  dir: /a: b\n  seed: 420\ndata:\n  train:\n    path: [a, b]\nduration: 5 steps\n");
+  EXPECT_EQ(settings,
+            (std::map<std::string, std::string>{
+                {"run.dir", "/a: b"}, {"run.seed", "420"}, {"data.train.path", "[a, b]"}, {"duration", "5 steps"}}));
 }
 
 }  // namespace

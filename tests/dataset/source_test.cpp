@@ -75,6 +75,22 @@ TEST(WebDataset, ColumnsNameOtherMembers) {
   EXPECT_THAT(rows_with(&SourceColumns::image, "png"), ElementsAre("a/0=short", "a/1:missing_image", "a/2=short"));
 }
 
+TEST(WebDataset, AWholeNumberInJsonIsItsNameWithoutAPoint) {
+  TempFolder folder;
+  folder.write("prompts.json", R"({"7": "a hen", "0.5": "half a hen"})");
+  std::vector<TarSample> samples;
+  for (const char* label : {"7", "7.0", "\"7\"", "0.5", "7.5", "NaN"})
+    samples.push_back({.key = std::to_string(samples.size()),
+                       .fields = {{"jpg", "J"}, {"json", fmt::format(R"({{"label": {}}})", label)}}});
+  folder.write_tar("a.tar", samples);
+  auto config = config_of(folder.path("a.tar"));
+  config.type = SourceConfig::Type::class_labels;
+  config.idx_to_prompt = folder.path("prompts.json");
+  config.columns.cls = "json.label";
+  EXPECT_THAT(rows_of(config), ElementsAre("a/0=a hen", "a/1=a hen", "a/2=a hen", "a/3=half a hen",
+                                           "a/4:missing_caption", "a/5:missing_caption"));
+}
+
 // A rejected row can be found in its archive, whether it is read from the front or by the index.
 TEST(WebDataset, RowsKnowTheirPlaceInAPlainTar) {
   TempFolder folder;

@@ -37,6 +37,24 @@ RawSample first_sample(const SourceConfig& config) {
   return std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next());
 }
 
+// As the loader sees them.
+std::vector<std::string> judged_rows_of(const SourceConfig& config) {
+  const Manifest manifest = manifest_of(config);
+  const Filter filter(config.filters);
+  TransformPipeline transforms;
+  transforms.filter = &filter;
+  std::vector<std::string> rows;
+  const auto source = make_source(config, manifest, 64);
+  const auto reader = source->open({0, 0, 1}, 0);
+  while (auto row = reader->next()) {
+    if (auto* const rejected = std::get_if<Rejected>(&*row)) judge_rejected(*rejected, transforms);
+    const auto* const sample = std::get_if<RawSample>(&*row);
+    const auto refusal = sample ? judge_metadata(*sample, transforms) : std::nullopt;
+    rows.push_back(refusal ? sample->ref.id + ":" + to_string(refusal->first) : test::show(*row));
+  }
+  return rows;
+}
+
 // ---- Parquet -------------------------------------------------------------------------------------------------------
 
 TEST(ParquetSource, BringsTheBytesAndWhatFiltersAskFor) {
@@ -155,6 +173,26 @@ TEST(ParquetSource, LimitAndStripesCountItsRows) {
   EXPECT_EQ(plan.stripes.stripes, 64u);
 }
 
+// As download.format=parquet and img2dataset write rows whose download failed.
+TEST(ParquetSource, ARowWithoutAnImageIsFilteredWhereAFilterDropsIt) {
+  TempFolder folder;
+  ParquetWriter writer(folder.path("a.parquet"), {{"jpg", ParquetField::Type::bytes}, {"caption"}, {"status"}});
+  writer.write({std::string("J"), std::string("a"), std::string("success")});
+  writer.write({Cell(), std::string("b"), std::string("failed_to_download")});
+  writer.write({Cell(), std::string("c"), std::string("success")});
+  writer.commit();
+  SourceConfig config = config_of(Type::parquet, folder.path("a.parquet"));
+  EXPECT_THAT(judged_rows_of(config), ElementsAre("a/0=a", "a/1:missing_image", "a/2:missing_image"));
+  config.filters = {{"status", "success"}};
+  EXPECT_THAT(judged_rows_of(config), ElementsAre("a/0=a", "a/1:filtered", "a/2:missing_image"));
+}
+
+TEST(ParquetSource, AFilterHoldsForNoList) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/rows.parquet");
+  config.filters = {{"tags", "!= x"}};
+  EXPECT_EQ(first_sample(config).json, R"({"tags":null})");
+}
+
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
 TEST(ListSource, PathsAreRelativeToTheListOrAbsoluteOrAddresses) {
@@ -200,6 +238,29 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   config.filters = {{"n", "7"}};
   EXPECT_THAT(rows_of(config), ElementsAre("rows/x=zero", "rows/12:missing_caption", "rows/x#2=two"));
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
+}
+
+// As in a tar's json.
+TEST(ListSource, AFilterHoldsForNoListAndNoMap) {
+  TempFolder folder;
+  folder.write("rows.jsonl",
+               "{\"path\": \"0.jpg\", \"text\": \"zero\", \"tag\": [\"a\"]}\n"
+               "{\"path\": \"1.jpg\", \"text\": \"one\", \"tag\": {\"a\": 1}}\n"
+               "{\"path\": \"2.jpg\", \"text\": \"two\", \"tag\": \"[a]\"}\n"
+               "{\"text\": \"three\", \"tag\": []}\n");
+  SourceConfig config = config_of(Type::csv, folder.path("rows.jsonl"));
+  config.filters = {{"tag", "!= x"}};
+  EXPECT_THAT(judged_rows_of(config),
+              ElementsAre("rows/0:filtered", "rows/1:filtered", "rows/2=two", "rows/3:filtered"));
+}
+
+// COCO's lists have both: the name of the file and where it is.
+TEST(ListSource, AFileNameIsTheLastThatIsTaken) {
+  TempFolder folder;
+  folder.write("a.csv", "file_name,url,caption\n0.jpg,http://h/0.jpg,zero\n");
+  EXPECT_EQ(first_sample(config_of(Type::csv, folder.path("a.csv"))).image_uri, "http://h/0.jpg");
+  folder.write("b.csv", "file_name,caption\n0.jpg,zero\n");
+  EXPECT_EQ(first_sample(config_of(Type::csv, folder.path("b.csv"))).image_uri, folder.path("0.jpg"));
 }
 
 // A row's number may be another row's key.
@@ -394,6 +455,22 @@ TEST(ClassSource, ListsAndParquetWithAColumn) {
   EXPECT_THAT(std::vector(rows_of(config)), testing::Contains("hub/7=three"));
   config.columns.cls = "class";
   EXPECT_EQ(error_of([&] { manifest_of(config); }).exit(), Exit::usage);
+}
+
+TEST(ClassSource, ADirectoryIsItsTarsElseItsListsElseItsParquet) {
+  TempFolder folder;
+  fs::create_directory(folder.path("set"));
+  const auto first_row = [&] {
+    return rows_of(class_config(folder, folder.path("set"), R"({"1": "a hen", "3": "three"})")).front();
+  };
+  ParquetWriter writer(folder.path("set/p.parquet"), {{"jpg", ParquetField::Type::bytes}, {"label"}});
+  writer.write({std::string("J"), std::string("3")});
+  writer.commit();
+  EXPECT_EQ(first_row(), "p/0=three");
+  folder.write("set/l.csv", "path,label\n0.jpg,1\n");
+  EXPECT_EQ(first_row(), "l/0=a hen");
+  folder.write_tar("set/t.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"cls", "1"}}}});
+  EXPECT_EQ(first_row(), "t/0=a hen");
 }
 
 TEST(ClassSource, PromptsAreRequiredAndMustBeTexts) {

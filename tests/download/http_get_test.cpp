@@ -29,7 +29,6 @@ TEST(HttpGet, AMachineWithoutCertificatesEndsTheRun) {
   }
 }
 
-// Nor does download.retry_failed, for which these rows do not count.
 TEST(HttpGet, ACertificateThatDoesNotVerifyIsNotAskedForAgain) {
   const Failure expired = failure_of(CURLE_PEER_FAILED_VERIFICATION);
   EXPECT_EQ(expired.kind, FailureKind::tls);

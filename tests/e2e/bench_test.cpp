@@ -95,6 +95,17 @@ TEST(Bench, TransformWithItsStages) {
             0.1 * 1000 / result["images"]["max"].get<double>());  // opening archives weighs more on 96 small images
 }
 
+// What is read front to back has no splits: one thread reads it, not each of them.
+TEST(Bench, TransformReadsAPipeOnce) {
+  const auto read_with = [](int threads) {
+    const auto opened = (workshop() / ("opened-" + std::to_string(threads))).string();
+    bench("transform", "data.allow_pipes=true 'data.train.path=pipe:echo x >> " + opened + "; cat " +
+                           (workshop() / "shapes/00000.tar").string() + "' threads=" + std::to_string(threads));
+    return read(opened).size();
+  };
+  EXPECT_EQ(read_with(3), read_with(1));
+}
+
 TEST(Bench, LoaderWithItsStages) {
   for (const int threads : {1, 3}) {
     const auto result = bench("loader", images() + "batch.micro=8 threads=" + std::to_string(threads));

@@ -160,6 +160,23 @@ TEST(InspectArchive, AFolderOfThemIsNamedSo) {
   EXPECT_THAT(outcome.output, testing::AllOf(HasSubstr("shapes is a folder of archives"), HasSubstr("shapes/*")));
 }
 
+// As a shell makes it of FOLDER/*, where `download` has put more than archives.
+TEST(InspectArchive, FilesOfOtherKindsBesideThemArePassedOver) {
+  fs::create_directories(path_of("downloaded"));
+  fs::copy_file(path_of("shapes/00000.tar"), path_of("downloaded/00000.tar"));
+  std::ofstream(path_of("downloaded/00000_stats.json")) << "{}\n";
+  std::ofstream(path_of("downloaded/download.yaml")) << "a: 1\n";
+  std::ofstream(path_of("downloaded/shards.targets.jsonl")) << "{\"url\": \"x\"}\n";
+  const auto outcome = shell(millrace + " inspect " + path_of("downloaded") + "/*");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              testing::AllOf(HasSubstr("00000_stats.json: passed over"), HasSubstr("download.yaml: passed"),
+                             testing::Not(HasSubstr("targets.jsonl: passed"))));
+  EXPECT_EQ(inspect(path_of("downloaded/shards.targets.jsonl"))["kind"], "list");
+  const auto unknown = path_of("downloaded/download.yaml");
+  EXPECT_EQ(shell(millrace + " inspect " + unknown + " " + unknown).exit_code, 2) << "there is nothing else";
+}
+
 TEST(InspectCache, ShowsWhatItsLatentsDecodeTo) {
   const auto made = shell(millrace + " preprocess run.dir=" + path_of("filled") + " run.device=cpu model.pipeline=" +
                           path_of("tiny") + " data.train.path=" + path_of("shapes") +

@@ -171,9 +171,14 @@ TEST(ExportLdm, WhatReadersWouldNotKnowStandsBesideIt) {
   auto vae = nlohmann::json::parse(read(workshop() / "usual/vae/config.json"));
   vae["scaling_factor"] = 0.18215;
   std::ofstream(workshop() / "usual/vae/config.json") << vae;
+  auto unet = nlohmann::json::parse(read(workshop() / "usual/unet/config.json"));
+  unet["attention_head_dim"] = 8;
+  std::ofstream(workshop() / "usual/unet/config.json") << unet;
   train_run("ldm-usual", "usual");
-  expect_success(export_ldm("ldm-usual", "usual.safetensors"));
+  const auto usual = shell(export_ldm("ldm-usual", "usual.safetensors"));
+  EXPECT_EQ(usual.exit_code, 0) << usual.output;
   EXPECT_FALSE(fs::exists(at("usual.yaml")));
+  expect_mentions(usual, "no .yaml has words for such a network: norm_num_groups 8 of the U-Net");
 
   expect_success(
       train("ldm-v", "model.pipeline=" + at("usual") + " 'duration=2 steps' " + "objective.prediction=v_prediction"));

@@ -80,7 +80,7 @@ TEST(Samples, OneTrainerReadsTheTextEncoderForAll) {
 TEST(Samples, AMissingListIsNamedBeforeTheStart) {
   const auto outcome = shell(train("none", run_of_six + " samples.prompts=" + (workshop() / "missing.txt").string()));
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
-  expect_mentions(outcome, "samples.prompts: " + (workshop() / "missing.txt").string());
+  expect_mentions(outcome, "samples.prompts: cannot open " + (workshop() / "missing.txt").string());
   EXPECT_FALSE(fs::exists(workshop() / "none"));
 }
 

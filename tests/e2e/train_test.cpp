@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "download/server.h"
 #include "e2e/runs.h"
 #include "e2e/weights.h"
 
@@ -171,6 +172,32 @@ TEST(Train, FallsBackToAnOlderCheckpoint) {
   for (const auto& entry : fs::directory_iterator(workshop() / "damaged/checkpoints"))
     fs::remove(entry.path() / "MANIFEST.json");
   EXPECT_EQ(shell(train("damaged", "'duration=16 steps'")).exit_code, 74);
+}
+
+// With the settings that download names. Three of eight addresses are dead, which is more than data.max_bad_share.
+TEST(Train, TakesDownloadedParquet) {
+  const auto image = read(MILLRACE_TEST_DATA "/transform/gray.jpg");
+  test::TestServer server([&](const std::string& path, test::Client& client) {
+    path.starts_with("/image") ? client.answer(200, image) : client.answer(404, "");
+  });
+  std::ofstream list(workshop() / "list.csv");
+  list << "url,caption\n";
+  for (int i = 0; i < 8; ++i) list << server.url(i < 5 ? "/image" : "/dead") << i << ",x\n";
+  list.close();
+  const auto outcome = shell(millrace + " download download.urls=" + (workshop() / "list.csv").string() +
+                             " download.out=" + (workshop() / "images").string() +
+                             " download.format=parquet download.columns.url=url download.columns.caption=caption "
+                             "download.allow_networks=127.0.0.1/32");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  const std::string command = "next    millrace train ";
+  const auto at = outcome.output.find(command);
+  ASSERT_NE(at, std::string::npos) << outcome.output;
+  const auto begin = at + command.size();
+  const auto settings = outcome.output.substr(begin, outcome.output.find(" ...", begin) - begin);
+  expect_success(train("downloaded", settings + " data.stripes=1 'duration=2 steps'"));
+  const auto ledger = nlohmann::json::parse(read(workshop() / "downloaded/ledger.json"));
+  EXPECT_EQ(ledger.at("accepted"), 5);
+  EXPECT_EQ(ledger.at("rejected"), (nlohmann::json{{"filtered", 3}}));
 }
 
 TEST(Train, RecordsAStepThatCanBeReplayed) {

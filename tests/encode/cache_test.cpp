@@ -6,7 +6,9 @@
 #include <fstream>
 
 #include "cached_archive.h"
+#include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/core/hash.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/models/initialize.h"
@@ -200,6 +202,22 @@ TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   EXPECT_EQ(batch.refs.size(), 1u);
   EXPECT_EQ(encoder.encode({sample(0, 1)}).batch.refs.size(), 1u);
   encoder.finish();
+}
+
+// A run on a cache alone says which captions of classes it means, too.
+TEST(SourceFingerprint, TellsThePromptsOfClassesAndOfLatentsMadeOfThem) {
+  const test::TempDir folder;
+  const auto file = folder.write("prompts.json", R"({"0": "a tench"})").string();
+  using enum SourceConfig::Type;
+  const auto prompts_of = [&](SourceConfig::Type type) {
+    SourceConfig source;
+    source.type = type;
+    source.idx_to_prompt = file;
+    return source_fingerprint(source).at("idx_to_prompt");
+  };
+  EXPECT_EQ(prompts_of(class_labels), hash_file(file).hex());
+  EXPECT_EQ(prompts_of(latents), prompts_of(class_labels));
+  EXPECT_TRUE(prompts_of(webdataset).is_null());
 }
 
 TEST(FingerprintDifferences, NamesEveryKeyThatDiffers) {

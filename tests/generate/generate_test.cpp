@@ -12,7 +12,6 @@
 #include "millrace/core/error.h"
 #include "millrace/core/stop.h"
 #include "millrace/generate/generate.h"
-#include "millrace/generate/prompts.h"
 #include "millrace/generate/sampling.h"
 #include "millrace/models/tensors.h"
 #include "millrace/nn/layers.h"
@@ -246,6 +245,19 @@ TEST(Generate, AUNetOfMoreThanLatentsIsRefused) {
   }
 }
 
+// As of Stable Diffusion 1 beside a U-Net of Stable Diffusion 2.
+TEST(Generate, ATextEncoderThatDoesNotFitIsRefused) {
+  auto model = pipeline(torch::kCPU).model;
+  for (const auto& [key, value] : {std::pair{"hidden_size", 96}, {"max_position_embeddings", 76}}) {
+    auto config = reference().at("text_encoder");
+    config[key] = value;
+    model.text_encoder = CLIPTextModel(CLIPTextConfig::from_json(config));
+    const auto error = test::error_of([&] { latent_shape(model, {}); });
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_NE(std::string(error.what()).find(fmt::format("{} = {}", key, value)), std::string::npos) << error.what();
+  }
+}
+
 // LibTorch would not say which token it is, and a GPU would end the process.
 TEST(Generate, ATokenThatTheTextEncoderDoesNotKnowIsNamed) {
   const test::TempDir folder;
@@ -258,16 +270,6 @@ TEST(Generate, ATokenThatTheTextEncoderDoesNotKnowIsNamed) {
   const auto error = test::error_of([&] { text_embeddings(encoder, tokenizer, unknown); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_NE(std::string(error.what()).find("\"a <cat-toy>\": token id 514"), std::string::npos) << error.what();
-}
-
-TEST(Generate, PromptsAreUtf8) {
-  const test::TempDir folder;
-  std::ofstream(folder / "prompts.txt") << "a caf\xE9\n\na caf\u00e9\r\n";
-  const auto prompts = read_prompts(folder / "prompts.txt", {"", "", 7});
-  ASSERT_EQ(prompts.size(), 2u);
-  EXPECT_EQ(prompts[0].prompt, "a caf\uFFFD");
-  EXPECT_EQ(prompts[1].prompt, "a caf\u00e9");
-  EXPECT_EQ(prompts[1].seed, 8u);
 }
 
 TEST(Generate, LatentsComeFromFiles) {

@@ -154,6 +154,37 @@ TEST(LdmConfig, IsNeededWhereReadersWouldGuess) {
               IsSupersetOf({"parameterization: \"v\"", "scale_factor: 0.5", "linear_end: 0.02"}));
 }
 
+TEST(LdmConfig, IsNeededForOtherHeadsAndTimesteps) {
+  auto model = describe(Preset::sd1);
+  model.unet.heads = {5, 10, 20, 20};  // as Stable Diffusion 2 has them, for a context of 768
+  model.scheduler = model.scheduler.with_keys({{"num_train_timesteps", 500}});
+  EXPECT_THAT(list_untold(model), ElementsAre("heads [5, 10, 20, 20]", "num_train_timesteps 500"));
+  EXPECT_THAT(lines_of(find_ldm_config(model)), IsSupersetOf({"num_head_channels: 64", "timesteps: 500"}));
+  model = describe(Preset::sd2);
+  model.unet.heads = {8, 8, 8, 8};
+  EXPECT_THAT(list_untold(model), ElementsAre("heads [8, 8, 8, 8]", "prediction_type epsilon"));
+}
+
+TEST(LdmConfig, HasNoWordsForWhatReadersTakeFromTheirCode) {
+  for (const auto preset : {Preset::sd1, Preset::sd2, Preset::sd2_v})
+    EXPECT_THAT(list_wordless(describe(preset)), IsEmpty());
+  EXPECT_THAT(list_wordless(describe(Preset::tiny)),
+              ElementsAre("norm_num_groups 8 of the U-Net", "norm_num_groups 8 of the VAE"));
+  auto unet = preset_configs(Preset::sd1).unet, vae = preset_configs(Preset::sd1).vae;
+  unet.update({{"act_fn", "gelu"}, {"norm_eps", 1e-6}, {"flip_sin_to_cos", false}, {"freq_shift", 1}});
+  unet["mid_block_scale_factor"] = 2;
+  vae.update({{"act_fn", "swish"}, {"mid_block_add_attention", false}, {"use_quant_conv", false}});
+  vae["shift_factor"] = 0.5;
+  auto model = describe(Preset::sd1);
+  model.unet = UNet2DConditionConfig::from_json(unet);
+  model.vae = AutoencoderKLConfig::from_json(vae);
+  EXPECT_THAT(list_wordless(model),
+              ElementsAre("act_fn \"gelu\" of the U-Net", "flip_sin_to_cos false of the U-Net",
+                          "freq_shift 1 of the U-Net", "mid_block_scale_factor 2 of the U-Net",
+                          "norm_eps 1e-06 of the U-Net", "mid_block_add_attention false of the VAE",
+                          "shift_factor 0.5 of the VAE", "use_quant_conv false of the VAE"));
+}
+
 TEST(LdmConfig, HasNoWordsForUNetsOfAnotherBuild) {
   auto model = describe(Preset::sd1);
   model.unet.layers_per_block[1] = 3;

@@ -27,7 +27,10 @@ TEST_P(DeviceWorkOnDevice, ADownloadHoldsItsValuesOnceTheWorkIsDone) {
     EXPECT_TRUE(work.is_done());
     EXPECT_TRUE(host.is_cpu() && host.is_contiguous());
     EXPECT_EQ(host.is_pinned(), is_cuda());
-    EXPECT_TRUE((device().is_cpu() && !channels_last) || torch::equal(host, numbers(torch::kCPU)));
+    const bool is_the_tensor = device().is_cpu() && !channels_last;  // nothing is copied, and it was zeroed
+    if (!is_the_tensor) {
+      EXPECT_TRUE(torch::equal(host, numbers(torch::kCPU)));
+    }
   }
 }
 

@@ -207,6 +207,54 @@ TEST(Report, EvaluationsOfTheLossAloneHaveTheirNumbers) {
   EXPECT_THAT(page, HasSubstr("| 50 | 3 | 7 | 0.025 ± 0.003 | – | B |"));
 }
 
+// A run that went on from its end may have been exported at that end.
+TEST(Report, AnExportOfAnEarlierEndIsNotTheRunsModel) {
+  test::TempDir folder;
+  folder.write("metrics.jsonl", "{\"step\":9,\"loss\":0.5}\n");
+  folder.write("STATE", R"({"state":"done","step":9,"checkpoint":"c"})");
+  const auto next = [&] {
+    const auto run = read_run(folder.path());
+    return render_markdown(make_report(std::span(&run, 1)));
+  };
+  const auto out = " --out " + folder.path().string() + "/pipeline";
+  EXPECT_THAT(next(), HasSubstr(out + " |"));
+  const auto card = [&](const std::string& name, int step) {
+    std::filesystem::create_directories(folder.path() / name);
+    folder.write(name + "/README.md", fmt::format("# Trained\n\n| steps | {} |\n", step));
+  };
+  card("pipeline", 7);
+  EXPECT_THAT(next(), HasSubstr(out + "-9 |"));
+  EXPECT_THAT(next(), Not(HasSubstr("is its model")));
+  card("pipeline-9", 9);
+  EXPECT_THAT(next(), HasSubstr("/pipeline-9 is its model"));
+  card("pipeline", 9);
+  EXPECT_THAT(next(), HasSubstr("/pipeline is its model"));
+}
+
+// Numbers of different protocols are not points of one curve.
+TEST(Report, EvaluationsOfSeveralProtocolsHaveCurvesOfTheirOwn) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  const auto add = [&](int step, int scale, double fid, double clip, const char* sampler) {
+    run.evaluations.push_back({{"step", step},
+                               {"guidance_scale", scale},
+                               {"fid", fid},
+                               {"clip_score", clip},
+                               {"protocol", {{"sampler", sampler}}}});
+  };
+  add(25, 3, 40, 20, "ddim");
+  add(25, 9, 41, 21, "ddim");
+  add(50, 3, 30, 22, "ddim");
+  add(50, 3, 10, 23, "euler");
+  const auto page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| scale 3 (A) | 40 | 30 | 40 | 30 |"));
+  EXPECT_THAT(page, HasSubstr("| scale 3 (B) | 10 | 10 | 10 | 10 |"));
+  EXPECT_THAT(page, HasSubstr("|  | 40 | 40 | 41 | 41 |"))
+      << "the sweep is that of step 25: of step 50 there is a point";
+  run.evaluations.pop_back();
+  EXPECT_THAT(render_markdown(make_report(std::span(&run, 1))), HasSubstr("| scale 3 | 40 | 30 | 40 | 30 |"));
+}
+
 TEST(Report, ShowsSinceWhenLossesAreNotNumbers) {
   test::TempDir folder;
   folder.write("metrics.jsonl", "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":null}\n");

@@ -133,13 +133,5 @@ TEST(Events, StartsErrorsStepsBackAndFaultsAreKept) {
   EXPECT_EQ(texts[65], "2026-11-03 00:00:00 info trainer/0 started in 1.6 s");
 }
 
-TEST(Settings, AreFlattened) {
-  const auto settings =
-      flatten_settings("run:\n  dir: /a: b\n  seed: 420\ndata:\n  train:\n    path: [a, b]\nduration: 5 steps\n");
-  EXPECT_EQ(settings,
-            (std::map<std::string, std::string>{
-                {"run.dir", "/a: b"}, {"run.seed", "420"}, {"data.train.path", "[a, b]"}, {"duration", "5 steps"}}));
-}
-
 }  // namespace
 }  // namespace millrace

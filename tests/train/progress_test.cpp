@@ -36,6 +36,13 @@ TEST(DropLines, DropsALineCutShortByACrash) {
   EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
 }
 
+TEST(DropLines, OfIdsAlsoInALifeThatWritesNone) {
+  test::TempDir run;
+  run.write("ids.jsonl", "{\"step\":1}\n{\"step\":2}\n");
+  Progress({.run_dir = run.path(), .resumed_step = 1, .tensorboard = false, .ids = false});
+  EXPECT_EQ(read_file(run / "ids.jsonl"), "{\"step\":1}\n");
+}
+
 std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
   std::istringstream text(read_file(path));
   std::vector<nlohmann::json> lines;

@@ -17,6 +17,9 @@ struct CheckpointFile {
 
   bool holds_tensors() const { return name.ends_with(".safetensors"); }
 };
+// As in MANIFEST.json.
+void to_json(nlohmann::json& json, const CheckpointFile& file);
+void from_json(const nlohmann::json& json, CheckpointFile& file);
 
 // A logical tensor, and the files its elements are in.
 struct CheckpointTensor {

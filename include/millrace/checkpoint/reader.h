@@ -1,6 +1,4 @@
 #pragma once
-#include <torch/types.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,8 +44,6 @@ class CheckpointReader {
   std::vector<std::string> names(const std::string& kind) const;
   // Error(io) when it has no such tensor.
   const CheckpointTensor& entry(const std::string& kind, const std::string& name) const;
-  // Whole, fp32, in the module's order of dimensions. For many of them: CheckpointTensors.
-  torch::Tensor tensor(const std::string& kind, const std::string& name) const;
 
  private:
   CheckpointReader(std::filesystem::path path, const std::string& manifest);

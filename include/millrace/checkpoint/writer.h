@@ -72,6 +72,9 @@ class CheckpointWriter {
 
   // True while this rank is writing or reading back.
   bool busy() const;
+  // That this rank has worked so on the last checkpoint while training went on: writing, up to the last commit, and
+  // reading back, up to the last settle.
+  double seconds_beside_training() const { return seconds_beside_training_; }
   bool in_flight() const { return stage_ == Stage::writing; }
   bool reads_back() const { return stage_ == Stage::reading_back; }
   // Step of the last checkpoint that was published by this writer; 0 = none.
@@ -97,6 +100,7 @@ class CheckpointWriter {
   bool has_room_ = true;  // for the snapshot, on every node
   std::unique_ptr<Job> job_;
   std::unique_ptr<ReadBack> read_back_;
+  double seconds_beside_training_ = 0;
   bool has_published_ = false;
   int saves_ = 0;
   // Of the last checkpoint of the run and the one before.

@@ -39,15 +39,14 @@ class Group {
   // Results have the same bits on every rank, which may decide by them.
   void all_reduce_sum(std::span<double> values) const;
   void all_reduce_max(std::span<double> values) const;
-  void all_reduce_min(std::span<double> values) const;
   void all_reduce_sum(std::span<std::int64_t> values) const;
   void all_reduce_max(std::span<std::int64_t> values) const;
   void all_reduce_min(std::span<std::int64_t> values) const;
   // Of one number of each rank the largest; whether any rank says so.
   std::int64_t largest(std::int64_t mine) const;
   bool any(bool mine) const { return largest(mine ? 1 : 0) != 0; }
-  // Every rank's text in rank order: on `root` only (empty elsewhere), or on all.
-  std::vector<std::string> gather_strings(const std::string& mine, int root = 0) const;
+  // Every rank's text in rank order: on rank 0 only (empty elsewhere), or on all.
+  std::vector<std::string> gather_strings(const std::string& mine) const;
   std::vector<std::string> all_gather_strings(const std::string& mine) const;
 
   // Point to point (transfer.h). The memory must outlive the transfer; `owner` keeps it where it cannot know for how

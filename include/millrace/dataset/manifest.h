@@ -18,7 +18,7 @@ struct Archive {
   std::uint64_t bytes = 0;             // 0 = unknown (a stream)
   bool seekable = false;               // cheap to skip in, so several splits may read it
   std::optional<std::uint64_t> rows;   // counted only where splits ask for it, and only as far, see count_rows
-  std::optional<std::uint64_t> limit;  // rows beyond this are not used (data.limit)
+  std::optional<std::uint64_t> limit;  // rows beyond this are not used (data.train.limit)
   bool operator==(const Archive&) const = default;
 };
 

@@ -8,6 +8,10 @@
 // What every source does to make rows of what it finds.
 namespace millrace {
 
+// A number that stands where a name, a caption or a class does. pandas turns a column of whole numbers with gaps into
+// one of doubles: 7.0 is the name 7.
+std::string text_of_number(double number);
+
 // Id and hash of a row: ARCHIVE/KEY, from a key's second sample on ARCHIVE/KEY#2, #3...
 SampleRef name_row(const Archive& archive, std::string_view key, int occurrence = 1);
 

@@ -57,7 +57,7 @@ struct ImageModel {
 };
 
 // (C, h, w) of one latent of the size that `config` asks for; Error(usage) when the VAE's factor does not divide it,
-// and where the U-Net takes or gives something else than the VAE's latents.
+// and where the U-Net takes or gives something else than the VAE's latents and the text encoder's embeddings.
 std::vector<std::int64_t> latent_shape(const ImageModel& model, const GenerateConfig& config);
 
 // Error(usage) unless they are (images, C, h, w), or none, and the size is one that the model can paint.

@@ -28,8 +28,9 @@ std::optional<ListFormat> list_format(std::string_view path);
 class ListReader {
  public:
   // `columns` = the columns that rows bring, in that order; empty = all of schema(). Error(io) when CSV, TSV or TXT
-  // have no such column, or when the name is no list's.
-  explicit ListReader(const fs::path& path, std::vector<std::string> columns = {});
+  // have no such column, or when the name is no list's and no `format` is given.
+  explicit ListReader(const fs::path& path, std::vector<std::string> columns = {},
+                      std::optional<ListFormat> format = std::nullopt);
   ~ListReader();
   ListReader(ListReader&&) noexcept;
   ListReader& operator=(ListReader&&) noexcept;
@@ -42,6 +43,8 @@ class ListReader {
   std::uint64_t skip(std::uint64_t rows);
   // Why the row that next() gave last is damaged; empty when it is not.
   const std::string& damage() const;
+  // Whether that row's value of this column is a list or a map (JSONL).
+  bool is_nested(const std::string& column) const;
   // Damaged rows among those read or skipped so far.
   std::uint64_t damaged_rows() const;
 

@@ -41,6 +41,9 @@ struct TransformSeconds {
 std::optional<std::pair<RejectReason, std::string>> judge_metadata(const RawSample& sample,
                                                                    const TransformPipeline& transforms);
 
+// A row without an image that the filters drop is filtered, as one with an image is.
+void judge_rejected(Rejected& rejected, const TransformPipeline& transforms);
+
 // Decode, transform, tokenize: every way to fail is a Rejected. Adds the time it took to `spent`.
 std::variant<TransformedSample, Rejected> transform_sample(RawSample sample, const TransformPipeline& transforms,
                                                            TransformSeconds& spent);

@@ -24,6 +24,9 @@ struct LdmModel {
 // by the weights.
 std::vector<std::string> list_untold(const LdmModel& model);
 
+// What the YAML has no words for either: "norm_num_groups 8 of the U-Net". Readers take Stable Diffusion's.
+std::vector<std::string> list_wordless(const LdmModel& model);
+
 // The YAML; nothing for a U-Net that latent-diffusion has no words for.
 std::optional<std::string> find_ldm_config(const LdmModel& model);
 

@@ -47,8 +47,7 @@ void synchronize(torch::Device device);
 // The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.
 void* compute_stream(int device);
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
-// step asks for the same sizes again and again, and fresh pages cost time.
-// Once, at the start of a program.
+// step asks for the same sizes again and again, and fresh pages cost time. Once, at the start of a program.
 void keep_freed_host_memory();
 // Host tensors from 2 MiB on lie in pages of 2 MiB where the system has them: they are touched for the first time in
 // half the time. Before the first tensor.

@@ -23,6 +23,9 @@ struct EncodingPlan {
   bool encodes = true;                         // false: data.train.type=latents, all encodings are read
   std::optional<std::filesystem::path> cache;  // read from; while `encodes` also added to; else from Parquet files
   nlohmann::json fingerprint;                  // of this run's encoders, where there is a cache to compare with
+
+  bool reads_tables() const { return !encodes && !cache; }
+  bool adds_to_cache() const { return encodes && cache; }
 };
 
 // Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when

@@ -64,7 +64,4 @@ RunRecord read_run(const std::filesystem::path& folder);
 // Gives runs of equal names as much of the folders above them as tells them apart.
 void tell_apart(std::vector<RunRecord>& runs);
 
-// The dotted keys of YAML as config.yaml has it: a key a line, two spaces a level.
-std::map<std::string, std::string> flatten_settings(const std::string& yaml);
-
 }  // namespace millrace

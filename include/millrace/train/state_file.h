@@ -21,9 +21,9 @@ class StateFile {
   explicit StateFile(std::filesystem::path run_dir, const RunLease* lease = nullptr)
       : run_dir_(std::move(run_dir)), lease_(lease) {}
 
-  // `state`: running, stopping, requeue, done or failed. `checkpoint`: the newest, if
-  // there is one. `done` writes RUN/DONE with it. A disk that refuses the file is warned about: except for `done`, what
-  // it says can be found in other files.
+  // `state`: running, stopping, requeue, done or failed. `checkpoint`: the newest, if there is one. `done` writes
+  // RUN/DONE with it. A disk that refuses the file is warned about: except for `done`, what it says can be found in
+  // other files.
   void write(const std::string& state, const RunPoint& at, const std::optional<std::string>& checkpoint,
              std::optional<Exit> exit = {}, const std::string& reason = {}) const;
   // The same step and checkpoint with what becomes of the run by `error`, unless it has ended: by whichever rank ends

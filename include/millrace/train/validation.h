@@ -42,7 +42,7 @@ class Validation {
   std::optional<ValidationLoss> loss(const Group& trainers, const std::function<bool()>& gives_up);
 
  private:
-  struct Turn {
+  struct Part {
     const EncodedBatch* batch;
     std::int64_t begin, end;
 
@@ -50,8 +50,8 @@ class Validation {
       return rng_keys(validation_seed, std::span(batch->refs).subspan(begin, end - begin));
     }
   };
-  torch::Tensor losses(const Turn& turn, std::span<const std::int64_t> timesteps);
-  std::vector<std::int64_t> timesteps_of(const Turn& turn) const;
+  torch::Tensor losses(const Part& part, std::span<const std::int64_t> timesteps);
+  std::vector<std::int64_t> timesteps_of(const Part& part) const;
 
   UNet2DConditionModel unet_;
   NoiseSchedule schedule_;

@@ -1,5 +1,6 @@
 // bench transform: read, decode, transform, tokenize, each thread one sample after the other.
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "bench/bench.h"
@@ -16,10 +17,22 @@ struct Tally {
   TransformSeconds spent;
 };
 
-Tally read_split(const SampleSource& source, const TransformPipeline& transforms, std::uint32_t archives, Split split) {
+// A thread's share of an archive; nothing where the whole of it is another thread's, as of one that is read front to
+// back.
+std::optional<Split> share_of(const Archive& archive, std::uint32_t number, std::uint32_t thread,
+                              std::uint32_t threads) {
+  if (archive.seekable) return Split{number, thread, threads};
+  if (number % threads != thread) return std::nullopt;
+  return Split{number, 0, 1};
+}
+
+Tally read_share(const SampleSource& source, const TransformPipeline& transforms, const Manifest& manifest,
+                 std::uint32_t thread, std::uint32_t threads) {
   Tally tally;
-  for (split.archive = 0; split.archive < archives; ++split.archive) {
-    const auto reader = source.open(split, 0);
+  for (std::uint32_t number = 0; number < manifest.archives.size(); ++number) {
+    const auto split = share_of(manifest.archives[number], number, thread, threads);
+    if (!split) continue;
+    const auto reader = source.open(*split, 0);
     for (;;) {
       Stopwatch reading;
       auto row = reader->next();
@@ -53,8 +66,7 @@ BenchResult bench_transform(const BenchConfig& c) {
       std::vector<std::jthread> workers;
       for (std::uint32_t number = 0; number < threads; ++number)
         workers.emplace_back([&, number] {
-          const auto tally = read_split(*source, transforms, static_cast<std::uint32_t>(manifest.archives.size()),
-                                        {0, number, threads});
+          const auto tally = read_share(*source, transforms, manifest, number, threads);
           const std::lock_guard lock(mutex);
           all.images += tally.images;
           all.spent.add(tally.spent);

@@ -8,6 +8,7 @@
 #include "bench/bench_handoff.h"
 #include "command.h"
 #include "millrace/nn/device.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 #include "run/threads.h"
 

@@ -11,6 +11,7 @@
 #include "evaluate/evaluation.h"
 #include "evaluate/run_evaluation.h"
 #include "millrace/core/files.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 
 namespace millrace {

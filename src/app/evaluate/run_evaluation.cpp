@@ -70,9 +70,9 @@ void RunEvaluation::make_networks(const CheckpointReader& checkpoint) {
   PipelineFolder pipeline;
   TrainConfig trained;
   on_all(world(), [&] {
-    if (checkpoint.manifest().at("kind") != "unet")
+    if (is_of_vae(checkpoint))
       fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path().string());
-    pipeline = PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+    pipeline = pipeline_of(checkpoint);
     painter_.emplace(checkpoint, pipeline, root_.tokenizer, evaluation_.arithmetic());
     trained = trained_config(checkpoint);
     if (session_.is_root() && !trained.data.validation && !root_.measures_pictures())

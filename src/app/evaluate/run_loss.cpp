@@ -1,9 +1,9 @@
 #include "evaluate/run_loss.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "millrace/nn/device.h"
+#include "run/broadcast_plan.h"
 #include "run/validation_set.h"
 
 namespace millrace {
@@ -17,21 +17,16 @@ Roles share_stripes(const Session& session, const TrainConfig& config) {
   data.train = *config.data.validation;
   data.stripes = {};
   const auto& world = session.world.group();
-  std::size_t stripes = 0;
+  int stripes = 0;
   try {
-    stripes = broadcast_data_plan(world, data.train, data, config.batch.global).stripes.stripes;
+    stripes = static_cast<int>(broadcast_data_plan(world, data.train, data, config.batch.global).stripes.stripes);
   } catch (const AgreedError& error) {
     const Error cause(
         error.exit(), fmt::format("data.validation of the run: {}", error.what()),
         error.hint().empty() ? "its paths hold from the folder that the run was started in" : error.hint());
     throw AgreedError(cause, error.group());
   }
-  Roles roles;
-  roles.all_in_one = true;
-  roles.trainers.resize(std::min<std::size_t>(world.size(), stripes));
-  std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
-  roles.producers = roles.trainers;
-  return roles;
+  return all_in_one_roles(std::min(world.size(), stripes));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/device.h"
 #include "run/picture_units.h"
+#include "run/run_ranks.h"
 #include "run/session.h"
 #include "sections.h"
 
@@ -248,7 +249,7 @@ Command generate_command() {
       .options =
           {{"pipeline", "DIR", "diffusers folder"},
            {"prompt", "TEXT...", "the prompts, one image each", OptionSpec::Takes::many},
-           {"prompts", "FILE", "a prompt a line, or .jsonl with prompt, seed, negative_prompt"},
+           {"prompts", "FILE", "a prompt a line, or .jsonl, .csv, .tsv with prompt, seed, negative_prompt"},
            {"out", "DIR",
             "00000.png..., grid.png, images.jsonl; what is there already and was made from the same is left alone"}},
       .run = run_generate,

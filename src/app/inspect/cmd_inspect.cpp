@@ -1,9 +1,11 @@
 // inspect: what a file or folder holds, and whether it is sound.
+#include <algorithm>
 #include <filesystem>
 
 #include "command.h"
 #include "inspect/inspect.h"
 #include "inspect/report_text.h"
+#include "millrace/core/log.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
@@ -32,12 +34,18 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   return inspect_pipeline(path);
 }
 
+bool is_of_unknown_kind(const stdfs::path& path) {
+  const auto name = path.filename().string();
+  return stdfs::is_regular_file(path) && !is_archive_name(name) && !name.ends_with(".safetensors") &&
+         !list_format(name);
+}
+
 json inspect(const stdfs::path& path, const InspectOptions& options) {
   if (!stdfs::exists(path)) fail(Exit::io, "{}: no such file or folder", path.string());
   if (stdfs::is_directory(path)) return inspect_folder(path, options);
   const auto name = path.filename().string();
   if (name.ends_with(".parquet")) return inspect_parquet(path, options);
-  if (name.find(".tar") != name.npos) return inspect_archive(path, options);
+  if (is_archive_name(name)) return inspect_archive(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
   if (name.ends_with(".safetensors")) return inspect_safetensors(path);
   if (list_format(name)) return inspect_list(path);
@@ -52,8 +60,13 @@ int run_inspect(const CommandLine& line) {
     throw Error(Exit::usage, "--grid shows one path, and several are given", "millrace inspect PATH --grid FILE.png");
   if (options.pipeline)
     PipelineFolder::open(*options.pipeline).component("tokenizer");  // not the inspected path's fault
+  const bool any_known = !std::ranges::all_of(line.paths, is_of_unknown_kind);
   bool sound = true;
   for (const auto& path : line.paths) {
+    if (any_known && is_of_unknown_kind(path)) {  // FOLDER/* names everything in it
+      log::warning("{}: passed over, as it is not a kind of file this version inspects", path);
+      continue;
+    }
     json report;
     try {
       report = inspect(path, options);

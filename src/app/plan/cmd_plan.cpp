@@ -63,15 +63,16 @@ nlohmann::ordered_json number_or_null(double number) {
 }
 
 nlohmann::ordered_json to_json(const RunPlan& plan, const std::vector<std::string>& start) {
-  nlohmann::ordered_json json;
+  using Json = nlohmann::ordered_json;
+  Json json;
   for (const auto& role : plan.roles)
     json["roles"].push_back({{"name", to_string(role.kind)},
                              {"ranks", role.ranks},
                              {"gpu", role.gpu->name},
                              {"memory_gib", role.memory_gib},
-                             {"images_per_second", role.images_per_second},
+                             {"images_per_second", number_or_null(role.images_per_second)},
                              {"batch", role.batch},
-                             {"rate", word_of(role.source)}});
+                             {"rate", role.images_per_second > 0 ? Json(word_of(role.source)) : nullptr}});
   json["images_per_second"] = plan.images_per_second;
   json["limit"] = plan.is_limited_by_encoders ? "encoders" : "trainers";
   json["balanced_encoders"] = plan.balanced_encoders > 0 ? nlohmann::ordered_json(plan.balanced_encoders) : nullptr;
@@ -140,6 +141,10 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
   const auto row = [](const char* name, const std::string& text) { print_out(fmt::format("{:<12}{}", name, text)); };
   row("cluster", to_string(cluster));
   for (const auto& role : plan.roles) {
+    if (role.images_per_second == 0) {
+      row("", fmt::format("{} {} on {}: read latents", role.ranks, to_string(role.kind), role.gpu->name));
+      continue;
+    }
     row("", fmt::format("{} {} on {}: {:.4g} img/s ({:.4g} each, {})", role.ranks, to_string(role.kind), role.gpu->name,
                         role.images_per_second, role.images_per_second / role.ranks, describe(role.source)));
     row("", fmt::format("  batch {}, {:.1f}{} GiB each{}{}", role.batch, role.memory_gib,

@@ -285,10 +285,10 @@ class RunPlanner {
         role.batch = config_.encode.batch_size;
         role.memory_gib = bytes(role.batch) / gib;
         if (costs_.on_gpus()) role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
+        role.images_per_second = ranks * encode_rate(*gpu);
+        role.source = source_of(measured_.encode, gpu->encode);
+        supply += role.images_per_second;
       }
-      role.images_per_second = ranks * encode_rate(*gpu);
-      role.source = source_of(measured_.encode, gpu->encode);
-      supply += role.images_per_second;
       plan_.roles.push_back(role);
     }
     plan_.is_limited_by_encoders = costs_.encodes() && supply < demand;

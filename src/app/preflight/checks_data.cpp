@@ -14,12 +14,10 @@ constexpr double read_seconds = 45;
 
 std::unique_ptr<SampleSource> open_source(const TrainPlan& plan) {
   const auto& c = plan.config;
-  if (plan.encoding.encodes || plan.encoding.cache)
-    return make_source(c.data.train, plan.data.manifest, c.transform.resolution, /*index=*/"never");
-  const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
-  return make_latent_table_source(
-      c.data.train, plan.data.manifest,
-      {plan.encoding.shape, c.transform.resolution, vae.scaling_factor, vae.shift_factor.value_or(0)});
+  if (plan.encoding.reads_tables())
+    return make_latent_table_source(c.data.train, plan.data.manifest,
+                                    latent_table_options(c, plan.pipeline, plan.encoding.shape));
+  return make_source(c.data.train, plan.data.manifest, c.transform.resolution, /*index=*/"never");
 }
 
 std::size_t bytes_of(const RawRow& row) {

@@ -6,7 +6,9 @@
 
 #include <set>
 
+#include "millrace/config/flatten.h"
 #include "millrace/core/files.h"
+#include "millrace/core/hash.h"
 #include "millrace/core/node_memory.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
@@ -67,13 +69,32 @@ void compare_libraries(const Checkup& checkup, const Answers& answers, Row& row)
   }
 }
 
+// What must not differ between two ranks, a dotted key a line. The list of archives may be larger than a message: of a
+// long value this has the beginning and a hash.
+std::string brief_settings(const TrainConfig& config) {
+  constexpr std::size_t longest = 200;
+  std::string text;
+  for (const auto& [key, value] : config::flatten(config::dump_yaml(config))) {
+    if (is_of_the_node(key)) continue;
+    text += fmt::format("{}: {}", key, value.substr(0, longest));
+    if (value.size() > longest) text += fmt::format("... (hash {})", hash128(value).hex());
+    text += '\n';
+  }
+  return text;
+}
+
 std::string describe_changes(const std::string& own, const std::string& usual) {
-  TrainConfig config;
-  auto schema = config::Section::of(config);
-  config::load_text(schema, own, "its configuration");
+  const auto settings = config::flatten(own), of_others = config::flatten(usual);
+  const auto value_in = [](const auto& some, const std::string& key) {
+    const auto found = some.find(key);
+    return found == some.end() ? std::string("(none)") : found->second;
+  };
+  auto all = settings;
+  all.insert(of_others.begin(), of_others.end());
   std::vector<std::string> texts;
-  for (const auto& change : differing_settings(usual, config))
-    texts.push_back(fmt::format("{} is {}, elsewhere {}", change.key, change.after, change.before));
+  for (const auto& [key, value] : all)
+    if (value_in(settings, key) != value_in(of_others, key))
+      texts.push_back(fmt::format("{} is {}, elsewhere {}", key, value_in(settings, key), value_in(of_others, key)));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
@@ -87,8 +108,7 @@ Row judge_program(const Checkup& checkup, const Answers& answers) {
     row.suspect(odd.rank, "it runs another binary");
   compare_libraries(checkup, answers, row);
   for (const auto& [rank, own, usual] : odd_ones(facts_of<std::string>(answers, "config")))
-    if (const auto changes = describe_changes(own, usual); !changes.empty())
-      row.suspect(rank, "its configuration differs: {}", changes);
+    row.suspect(rank, "its configuration differs: {}", describe_changes(own, usual));
   if (row.suspects.empty() && answers.size() > 1)
     row.detail += fmt::format("\nbinary, LibTorch, MPI and configuration are the same on {} ranks", answers.size());
   return row;
@@ -154,7 +174,7 @@ Loaded<TrainConfig> check_program(Checkup& checkup, const CommandLine& line) {
     loaded = load_config<TrainConfig>(
         line, [](const auto& c, auto& report) { check(c, report); }, checkup.is_root());
     auto facts = facts_of_program();
-    facts["config"] = config::dump_yaml(loaded.root);
+    facts["config"] = brief_settings(loaded.root);
     return facts;
   });
   if (!line.print_config) checkup.conclude([&] { return judge_program(checkup, answers); });

@@ -44,6 +44,19 @@ Answer answer_of(const Checkup::Work& work) {
   return answer;
 }
 
+// What does not fit into a message is not sent: of an error its beginning is, of facts nothing.
+Answer fitting(Answer answer) {
+  const auto bytes = to_text(answer).size();
+  if (bytes <= answer_bytes) return answer;
+  constexpr std::size_t longest = answer_bytes / 16;  // of two texts, and six characters of JSON may stand for one
+  if (const auto& error = answer.error)
+    return {nullptr,
+            Error(error->exit(), std::string(error->what()).substr(0, longest), error->hint().substr(0, longest)),
+            answer.is_to_blame};
+  return {nullptr, Error(Exit::usage, fmt::format("its answer of {} KiB is larger than a message may be, {} KiB",
+                                                  bytes >> 10, answer_bytes >> 10))};
+}
+
 // Ranks that have only waited for others say so with Exit::timeout.
 bool waited(const Answer& answer) {
   return answer.error && answer.error->exit() == Exit::timeout && !answer.is_to_blame;
@@ -179,7 +192,7 @@ Answers Checkup::ask(const char* check, double seconds, const Work& work) {
   limit_ = seconds;
   since_ask_ = Stopwatch();
   group_.set_time_limit(seconds);
-  const auto own = answer_of(work);
+  const auto own = fitting(answer_of(work));
   const double left = seconds_left() + grace_seconds;
   group_.set_time_limit(left + grace_seconds);
   std::string all;
@@ -187,7 +200,6 @@ Answers Checkup::ask(const char* check, double seconds, const Work& work) {
     all = to_text(collect(own, left));
   } else {
     const auto text = to_text(own);
-    ensure(text.size() <= answer_bytes, "an answer fits into a message");
     if (!finished_within(left, group_.sender(0, tag_answer, std::as_bytes(std::span(text))), text.size()))
       fail(Exit::timeout, "{} takes no answers", name(0));
   }

@@ -11,10 +11,10 @@
 namespace millrace {
 namespace {
 
-std::string next_of(const LoopResult& result, const std::string& when_finished) {
+std::string next_of(const LoopResult& result, const std::function<std::string()>& when_finished) {
   if (result.finished && !result.is_saved)
     return "nothing was saved (checkpoint.every=null): there is nothing to export";
-  if (result.finished) return when_finished;
+  if (result.finished) return when_finished();
   const bool wants_a_cure = result.failure && result.failure->exit() == Exit::bad_data;
   const std::string again = wants_a_cure ? "mend what the error tells, then the same command" : "the same command";
   if (result.is_saved || result.bad) return again + " again: it resumes from the checkpoint";
@@ -36,7 +36,8 @@ void print_figures(const LoopResult& result) {
   }
 }
 
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& next_command) {
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result,
+                  const std::function<std::string()>& next_command) {
   const auto& t = result.totals;
   say("\n{} after step {} ({} samples, {} in training){}\n", result.finished ? "done" : "stopped", t.step,
       format_count(static_cast<double>(t.samples)), format_time(t.elapsed_seconds),
@@ -52,7 +53,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
 }  // namespace
 
 int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
-               const LoopResult& result, const std::string& next_command) {
+               const LoopResult& result, const std::function<std::string()>& next_command) {
   log::set_step(0);
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
   if (trainers.rank() == 0) {

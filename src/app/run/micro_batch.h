@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "millrace/parallel/shard_plan.h"
-#include "run/roles.h"
+#include "run/routing.h"
 
 // How trainers cut their share of a step into micro-batches.
 namespace millrace {

@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -39,6 +39,14 @@ TrainConfig trained_config(const CheckpointReader& checkpoint) {
   return config;
 }
 
+bool is_of_vae(const CheckpointReader& checkpoint) {
+  return checkpoint.manifest().at("kind") == "vae";
+}
+
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint) {
+  return PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+}
+
 static void refuse_no_checkpoint(const std::filesystem::path& resume) {
   std::error_code error;
   if (std::filesystem::exists(resume / "MANIFEST.json", error) || error) return;
@@ -168,11 +176,16 @@ Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& ide
   return Places::all;
 }
 
+bool has_same_batches(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
+  const auto batch_before = config_of(checkpoint.manifest()).batch.global;
+  return batch_before == config_of(identity).batch.global && places_kept(checkpoint, identity) == Places::all;
+}
+
 RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
   RunState state = checkpoint.state();
+  if (!has_same_batches(checkpoint, identity)) state.used_up.clear();  // these steps have others now
   const Places kept = places_kept(checkpoint, identity);
   if (kept == Places::all) return state;
-  state.used_up.clear();  // these steps have other batches now
   if (kept == Places::none) {
     log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
     state.cursors.clear();

@@ -11,6 +11,7 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/models/pipeline_folder.h"
 #include "run/start.h"
 #include "run/used_up.h"
 
@@ -28,6 +29,10 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 
 // The configuration that a checkpoint's run was started with.
 TrainConfig trained_config(const CheckpointReader& checkpoint);
+// Whether its run trained a VAE and not a U-Net.
+bool is_of_vae(const CheckpointReader& checkpoint);
+// The folder that its run began with; Error(io) when it is missing.
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint);
 
 // The checkpoint that a run starts from, verified by the trainers; nothing for step 0. `resume` is auto, never or a
 // folder. Collective over `world`; Error(usage) for `never` on a run that holds checkpoints.
@@ -44,6 +49,8 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
 // it start: all; the rows that were read, but not how the block in work is shuffled; how often all was read; nothing.
 enum class Places { all, blocks, passes, none };
 Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity);
+// Whether the steps behind it get the samples that they had, or would have had, in the run that wrote it.
+bool has_same_batches(const CheckpointReader& checkpoint, const nlohmann::json& identity);
 
 // Where training resumes from a checkpoint. What does not hold any more begins anew: samples come twice, none is lost.
 RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity);
@@ -61,8 +68,7 @@ Start plan_start(const Group& world, const Config& config, const nlohmann::json&
     check_resume(*start.checkpoint, changes, identity, archives, config.checkpoint.allow_changes);
   });
   start.state = resume_state(*start.checkpoint, identity);
-  const bool has_same_batches = places_kept(*start.checkpoint, identity) == Places::all;
-  if (has_same_batches) read_used_up(world, config.run.dir.value, start);
+  if (has_same_batches(*start.checkpoint, identity)) read_used_up(world, config.run.dir.value, start);
   return start;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <numeric>
-#include <set>
 
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
@@ -62,10 +61,7 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
   if (config.producer_gpu || config.trainer_gpu) {
     roles = roles_by_gpu(gpu_of_rank, config);
   } else if (config.producers.is_auto()) {
-    roles.all_in_one = true;
-    roles.trainers.resize(ranks);
-    std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
-    roles.producers = roles.trainers;
+    roles = all_in_one_roles(ranks);
   } else {
     const int producers = config.producers.value_or(1);
     if (producers >= ranks)
@@ -80,60 +76,13 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
   return roles;
 }
 
-int Routing::trainers() const {
-  return trainer_of_stripe.empty() ? 0 : trainer_of_stripe.back() + 1;
-}
-
-bool Routing::is_even() const {
-  return trainer_of_stripe.empty() || trainer_of_stripe.size() % static_cast<std::size_t>(trainers()) == 0;
-}
-
-int Routing::largest_share(int global_batch) const {
-  const int stripes = static_cast<int>(trainer_of_stripe.size());
-  const int most = (stripes + trainers() - 1) / trainers();  // shares differ by one stripe at most
-  return most * (global_batch / stripes);
-}
-
-std::vector<std::uint32_t> Routing::stripes_of_trainer(int trainer) const {
-  std::vector<std::uint32_t> stripes;
-  for (std::uint32_t stripe = 0; stripe < trainer_of_stripe.size(); ++stripe)
-    if (trainer_of_stripe[stripe] == trainer) stripes.push_back(stripe);
-  return stripes;
-}
-
-std::vector<std::uint32_t> Routing::stripes_of_producer(int producer) const {
-  std::vector<std::uint32_t> stripes;
-  for (std::uint32_t stripe = 0; stripe < producer_of_stripe.size(); ++stripe)
-    if (producer_of_stripe[stripe] == producer) stripes.push_back(stripe);
-  return stripes;
-}
-
-std::vector<int> Routing::trainers_served_by(int producer) const {
-  std::set<int> found;
-  for (const auto stripe : stripes_of_producer(producer)) found.insert(trainer_of_stripe[stripe]);
-  return {found.begin(), found.end()};
-}
-
-std::vector<int> Routing::producers_serving(int trainer) const {
-  std::set<int> found;
-  for (const auto stripe : stripes_of_trainer(trainer)) found.insert(producer_of_stripe[stripe]);
-  return {found.begin(), found.end()};
-}
-
-std::map<std::uint32_t, int> Routing::trainer_places(int producer) const {
-  const auto trainers = trainers_served_by(producer);
-  std::map<std::uint32_t, int> places;
-  for (const auto stripe : stripes_of_producer(producer))
-    places[stripe] = position_in(trainers, trainer_of_stripe[stripe]);
-  return places;
-}
-
-std::map<std::uint32_t, int> Routing::producer_places(int trainer) const {
-  const auto producers = producers_serving(trainer);
-  std::map<std::uint32_t, int> places;
-  for (const auto stripe : stripes_of_trainer(trainer))
-    places[stripe] = position_in(producers, producer_of_stripe[stripe]);
-  return places;
+Roles all_in_one_roles(int ranks) {
+  Roles roles;
+  roles.all_in_one = true;
+  roles.trainers.resize(static_cast<std::size_t>(ranks));
+  std::iota(roles.trainers.begin(), roles.trainers.end(), 0);
+  roles.producers = roles.trainers;
+  return roles;
 }
 
 int position_in(const std::vector<int>& list, int value) {
@@ -146,41 +95,9 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
   return picked;
 }
 
-Routing plan_routing(const Roles& roles, int stripes) {
-  const int trainers = static_cast<int>(roles.trainers.size()), producers = static_cast<int>(roles.producers.size());
-  if (trainers > stripes)
-    throw Error(
-        Exit::usage, fmt::format("{} trainers for {} stripes: some would have nothing to train", trainers, stripes),
-        "use fewer trainers, set data.stripes to a divisor of batch.global that is not below them, or give more "
-        "archives");
-  if (producers > stripes)
-    throw Error(Exit::usage,
-                fmt::format("{} producers for {} stripes: some would have nothing to do", producers, stripes),
-                "use fewer producers, set data.stripes to a divisor of batch.global that is not below them, or give "
-                "more archives");
-  Routing routing;
-  for (int stripe = 0; stripe < stripes; ++stripe) {
-    const int trainer = static_cast<int>(std::int64_t{stripe} * trainers / stripes);
-    routing.trainer_of_stripe.push_back(trainer);
-    routing.producer_of_stripe.push_back(roles.all_in_one ? trainer : stripe % producers);
-  }
-  return routing;
-}
-
 std::string describe(const Roles& roles) {
   if (roles.all_in_one) return "every rank trains and produces";
   return fmt::format("trainers {}, producers {}", fmt::join(roles.trainers, " "), fmt::join(roles.producers, " "));
-}
-
-std::string describe_shares(const Routing& routing) {
-  if (routing.is_even()) return {};
-  std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));
-  for (const int trainer : routing.trainer_of_stripe) ++shares[static_cast<std::size_t>(trainer)];
-  constexpr std::size_t max_listed = 64;
-  if (shares.size() <= max_listed) return fmt::format("stripes {}", fmt::join(shares, " "));
-  const auto [fewest, most] = std::ranges::minmax(shares);
-  return fmt::format("stripes {} on {} trainers, {} on {}", most, std::ranges::count(shares, most), fewest,
-                     std::ranges::count(shares, fewest));
 }
 
 }  // namespace millrace

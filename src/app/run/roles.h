@@ -1,6 +1,4 @@
 #pragma once
-#include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,37 +27,14 @@ struct Roles {
 // A pure function of the GPU names of all ranks ("" = none) and the configuration. Error(usage) when it cannot be done.
 Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig& config);
 
-// Stripes -> trainers and producers: trainer t has every stripe s with s T / S == t (rounded down), a run of stripes,
-// and no trainer has two more than another. Producer p has every stripe s with s % P == p; with `all_in_one` each rank
-// produces its own run of stripes.
-struct Routing {
-  std::vector<int> trainer_of_stripe, producer_of_stripe;  // positions in Roles
-  int trainers() const;
-  bool is_even() const;  // all trainers have equally many stripes
-  // Samples of a step that the trainer with most of them has.
-  int largest_share(int global_batch) const;
-  std::vector<std::uint32_t> stripes_of_trainer(int trainer) const;
-  std::vector<std::uint32_t> stripes_of_producer(int producer) const;
-  // Positions of the trainers that a producer serves, and of the producers that serve a trainer.
-  std::vector<int> trainers_served_by(int producer) const;
-  std::vector<int> producers_serving(int trainer) const;
-  // Per stripe of the producer, where its trainer stands in trainers_served_by(producer); per stripe of the trainer,
-  // where its producer stands in producers_serving(trainer).
-  std::map<std::uint32_t, int> trainer_places(int producer) const;
-  std::map<std::uint32_t, int> producer_places(int trainer) const;
-};
+// The first `ranks` ranks, each of which trains and produces.
+Roles all_in_one_roles(int ranks);
 
 // Where `value` stands in the list; its length when it does not.
 int position_in(const std::vector<int>& list, int value);
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
 
-// Error(usage) when there are more trainers or producers than stripes.
-Routing plan_routing(const Roles& roles, int stripes);
-
 // "every rank trains and produces", or "trainers 0 1, producers 2": for the start-up table.
 std::string describe(const Roles& roles);
-
-// "stripes 11 11 10", what each trainer has; empty when all have equally many. For the start-up table.
-std::string describe_shares(const Routing& routing);
 
 }  // namespace millrace

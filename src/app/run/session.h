@@ -2,7 +2,6 @@
 #include <torch/types.h>
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,22 +10,10 @@
 #include "millrace/comm/world.h"
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
-#include "millrace/dataset/data_config.h"
-#include "millrace/dataset/manifest.h"
-#include "millrace/loader/data_plan.h"
 #include "millrace/models/pipeline_folder.h"
 
-// What every rank of a launched command sets up first, and how all of them end.
+// What every rank of a launched command sets up first.
 namespace millrace {
-
-// Joins the other ranks and runs a command with them. What goes wrong is printed once and becomes the exit code of all:
-// an error that all agree on by rank 0, after which they end in order; any other by the rank that has it, which ends
-// the rest, since they wait for it.
-int run_ranks(const std::function<int(World&)>& command);
-
-// How long a rank waits for all ranks to start: MILLRACE_JOIN_SECONDS, else `usual`. No setting, since none has been
-// read by then.
-double join_seconds(double usual);
 
 // Whether a setting says how a rank uses its own node, and may differ from rank to rank.
 bool is_of_the_node(const std::string& key);
@@ -81,11 +68,6 @@ int stopped_before_start(const Session& session);
 
 // On every rank; Error(io) when it is missing.
 PipelineFolder open_pipeline(const Group& world, const std::string& path);
-
-// Made by rank 0, the same everywhere; its errors reach all ranks.
-DataPlan broadcast_data_plan(const Group& world, const SourceConfig& source, const DataConfig& data, int global_batch);
-// The same where every rank reads its own share of one pass.
-DataPlan broadcast_shares(const Group& world, const SourceConfig& source, const DataConfig& data);
 
 // GPU name of every rank; "" where there is none. Collective.
 std::vector<std::string> gpu_names(const Session& session);

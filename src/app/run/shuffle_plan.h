@@ -8,6 +8,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/produce/encoding_plan.h"
 #include "run/roles.h"
+#include "run/routing.h"
 #include "run/session.h"
 
 // How rows are shuffled, and the memory that they take meanwhile.

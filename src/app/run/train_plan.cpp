@@ -14,6 +14,7 @@
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
+#include "run/broadcast_plan.h"
 #include "run/micro_batch.h"
 
 namespace millrace {
@@ -50,9 +51,8 @@ static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
   return pictures;
 }
 
-// By the sampler that the exported folder names, with the keys that an export writes, and by DDIM where there is none
-// here. Made once for its complaints:
-// the first picture may be hours away.
+// Uses the sampler that the exported folder names, with the keys that an export writes, else DDIM. Made here so that it
+// complains now: the first picture may be hours away.
 static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const SamplesConfig& config) {
   SamplingPlan plan{.scheduler = find_refusal(scheduler) ? scheduler.as_exported().with_class(SchedulerClass::ddim)
                                                          : scheduler.as_exported(),

@@ -15,6 +15,7 @@
 #include "millrace/produce/encoding_plan.h"
 #include "run/resume.h"
 #include "run/roles.h"
+#include "run/routing.h"
 #include "run/run_memory.h"
 #include "run/session.h"
 #include "run/shuffle_plan.h"

@@ -1,5 +1,7 @@
 #include "run/train_rounds.h"
 
+#include <filesystem>
+
 #include "millrace/comm/fault.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
@@ -88,11 +90,18 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
 
 // ---- trainer -----------------------------------------------------------------------------------------------------
 
+// Beside the folder where a run that went on from its end was exported before.
+std::string export_line(const std::string& dir, std::int64_t step) {
+  std::error_code ignored;
+  const bool is_taken = std::filesystem::exists(std::filesystem::path(dir) / "pipeline", ignored);
+  return fmt::format("millrace export --run {} --out {}/pipeline{}", dir, dir,
+                     is_taken ? fmt::format("-{}", step) : std::string());
+}
+
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
 RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& result, ParcelReceiver& receiver) {
   const auto& dir = rounds.plan.config.run.dir.value;
-  const int exit = finish_run(trainers, dir, rounds.lease, result,
-                              fmt::format("millrace export --run {} --out {}/pipeline", dir, dir));
+  const int exit = finish_run(trainers, dir, rounds.lease, result, [&] { return export_line(dir, result.state.step); });
   phase::current = phase::ending;
   // Not with 0: Slurm would leave the other ranks running. That the run is done, STATE says.
   leave_within(2 * last_seconds, exit == 0 ? Exit::timeout : static_cast<Exit>(exit), "the producers have not ended");

@@ -6,6 +6,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 #include "run/start_table.h"
+#include "run/training_pass.h"
 
 namespace millrace {
 

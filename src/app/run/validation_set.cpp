@@ -16,6 +16,7 @@
 #include "millrace/produce/producer.h"
 #include "millrace/produce/producer_thread.h"
 #include "millrace/train/validation.h"
+#include "run/broadcast_plan.h"
 
 namespace millrace {
 namespace {

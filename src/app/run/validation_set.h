@@ -9,6 +9,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "run/roles.h"
+#include "run/routing.h"
 #include "run/session.h"
 
 // data.validation on its way to the trainers' memory, by the roles of the run: producers read and encode it once before

@@ -79,10 +79,12 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
       if (!stems.contains(stem_of(table))) chosen.insert(table);
     }
   }
+  if (archives == Archives::one_kind) chosen = !tars.empty() ? tars : !lists.empty() ? lists : tables;
   if (chosen.empty()) {
-    const char* const expected = archives == Archives::list ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
-                                 : archives == Archives::parquet
-                                     ? "expected *.parquet"
+    const char* const expected = archives == Archives::list      ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"
+                                 : archives == Archives::parquet ? "expected *.parquet"
+                                 : archives == Archives::one_kind
+                                     ? "expected tars, lists or Parquet files"
                                      : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz or *.tar.zst; a latent cache "
                                        "is read with data.train.type=latents";
     std::string there;

@@ -16,8 +16,9 @@ namespace {
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-// Impatient, so that tests do not wait.
-const TransferOptions quick{.command_silence = seconds(1), .command_end = seconds(1)};
+// Impatient, so that tests do not wait; and for commands that do something between two lines, or behind their last.
+const TransferOptions quick{.command_silence = seconds(1), .command_end = seconds(1)},
+    unhurried{.command_silence = seconds(10), .command_end = seconds(10)};
 
 std::string plain_tar() {
   return golden("tar/plain.tar").string();
@@ -127,7 +128,7 @@ TEST(Command, SignalsOfTheProcessGroupDoNotReachIt) {
     for (const int number : {SIGUSR1, SIGTERM, SIGINT}) ::signal(number, [](int) {});
     bool lives = false;
     try {
-      const auto stream = open_stream("pipe:echo ready; sleep 0.3; echo alive", quick);
+      const auto stream = open_stream("pipe:echo ready; sleep 0.3; echo alive", unhurried);
       lives = read_line(*stream) == "ready";
       for (const int number : {SIGUSR1, SIGTERM, SIGINT}) ::kill(0, number);
       lives &= read_all(*stream) == "alive\n";
@@ -167,7 +168,7 @@ TEST(Command, ItsStatusCountsBehindAWholeTar) {
     expect_holds(failed.error, "ended with status 3, after the end of the archive");
   }
   expect_holds(read_tar("cat " + plain_tar() + "; kill -9 $$").error, "signal 9");
-  expect_holds(read_tar("cat " + plain_tar() + "; sleep 0.2; exit 5").error, "status 5");
+  expect_holds(read_tar("cat " + plain_tar() + "; sleep 0.2; exit 5", unhurried).error, "status 5");
 }
 
 // The end mark says that the last sample is whole, though it lacks a field that the one before it has.

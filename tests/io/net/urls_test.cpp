@@ -81,6 +81,11 @@ TEST(Urls, ADirectoryStandsForItsArchives) {
   EXPECT_EQ(in(Archives::any),
             (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst", "rows.parquet"}));
   EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}).size(), 2u);
+  EXPECT_EQ(in(Archives::one_kind), in(Archives::tar));
+  for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar"}) fs::remove(scratch / name);
+  EXPECT_EQ(in(Archives::one_kind), in(Archives::list));
+  for (const char* name : {"l.csv", "m.jsonl.gz"}) fs::remove(scratch / name);
+  EXPECT_EQ(in(Archives::one_kind), in(Archives::parquet));
 }
 
 TEST(Urls, ADirectoryWithoutArchivesIsAnError) {

@@ -6,8 +6,9 @@
 namespace millrace {
 
 // Which files of a directory are archives of a data set. `any` leaves out a Parquet file beside the tar of its name:
-// that is the metadata img2dataset writes with each shard, not a shard of its own.
-enum class Archives { tar, parquet, list, any };
+// that is the metadata img2dataset writes with each shard, not a shard of its own. `one_kind`: the tars, where there
+// are none the lists, else the Parquet files.
+enum class Archives { tar, parquet, list, any, one_kind };
 
 // Whether a file of this name is a tar, compressed or not, or a Parquet file.
 bool is_archive_name(const std::string& name);
