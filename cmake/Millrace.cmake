@@ -83,6 +83,10 @@ function(millrace_compile_as_test target torch)
   endif()
 endfunction()
 
+string(MD5 millrace_build ${CMAKE_BINARY_DIR})
+string(SUBSTRING ${millrace_build} 0 8 millrace_build)  # two builds, perhaps of two users, may be tested at once
+set(millrace_mpi_folder /tmp/millrace-mpi-${millrace_build})  # a short path: sockets are made in it
+
 function(millrace_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;LINK;LABELS;RANKS" ${ARGN})
   if(ARG_TORCH AND NOT MILLRACE_TORCH)
@@ -109,9 +113,11 @@ function(millrace_test name)
   if(ARG_RANKS)
     target_link_libraries(${name} PRIVATE millrace_mpi_test_main GTest::gtest)
     foreach(ranks ${ARG_RANKS})
-      add_test(NAME ${name}.${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${name}>)
+      # Session files of its own: two mpirun of one user that start at once may fail to make the folder that they share.
+      add_test(NAME ${name}.${ranks} COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none
+        --mca orte_tmpdir_base ${millrace_mpi_folder}/${name}.${ranks} -n ${ranks} $<TARGET_FILE:${name}>)
       set_tests_properties(${name}.${ranks} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${ranks}
-        ENVIRONMENT "${millrace_mpi_test_environment}")
+        ENVIRONMENT "${millrace_mpi_test_environment}" FIXTURES_REQUIRED mpi_folder)
     endforeach()
   else()
     target_link_libraries(${name} PRIVATE GTest::gmock_main)

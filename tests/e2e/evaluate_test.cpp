@@ -278,7 +278,9 @@ TEST(Evaluate, GuidanceScalesMakeASweep) {
                  "'evaluate.guidance_scales=[1, 4, 2]'");
   const auto page = read(workshop() / "sweep/sweep.html");
   EXPECT_NE(page.find("FID over CLIP score"), page.npos);
-  for (const auto& line : scores_in(at("sweep"))) {
+  const auto scores = scores_in(at("sweep"));
+  ASSERT_EQ(scores.size(), 3u);
+  for (const auto& line : scores) {
     EXPECT_NE(page.find(fmt::format(">{:.5g}<", line["fid"].get<double>())), page.npos) << line;
     EXPECT_NE(page.find(fmt::format(">{:.5g}<", line["clip_score"].get<double>())), page.npos) << line;
   }

@@ -85,6 +85,7 @@ TEST(BadSamples, TooManyEndTheRun) {
     const auto outcome = shell(launch + train(run, "'duration=1000 steps' data.train.path=" + spoiled().string() +
                                                        (launch.empty() ? "" : " roles.producers=1")));
     EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "millrace: "), 1) << "told once: " << outcome.output;
     for (const char* text : {"rows are bad", "data.max_bad_share = 0.2", "not_an_image", "spoiled.tar"})
       expect_mentions(outcome, text);
     EXPECT_FALSE(fs::exists(workshop() / run / "DONE"));
@@ -119,7 +120,9 @@ TEST(BadSamples, AreLeftOutWhereTheUserAllowsThem) {
   const auto ledger = nlohmann::json::parse(read(workshop() / "allowed/ledger.json"));
   EXPECT_EQ(ledger["accepted"], 96) << ledger;
   EXPECT_EQ(ledger["rejected"]["not_an_image"], 60) << ledger;
-  for (const auto& line : lines(workshop() / "allowed/ids.jsonl"))
+  const auto steps = lines(workshop() / "allowed/ids.jsonl");
+  ASSERT_EQ(steps.size(), 30u);
+  for (const auto& line : steps)
     for (const std::string id : line["ids"]) EXPECT_FALSE(id.starts_with("spoiled/")) << id;
 }
 
@@ -152,15 +155,6 @@ Outcome hang(const std::string& run, int ranks, int hanging_rank) {
 
 fs::path stacks_of(const std::string& run, int rank) {
   return workshop() / run / "log" / ("stacks-rank-0000" + std::to_string(rank) + ".txt");
-}
-
-TEST(Hang, AProducerThatStandsStillIsNamed) {
-  const auto outcome = hang("still-producer", 2, 1);
-  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
-  expect_mentions(outcome, "from the producer on rank 1");
-  expect_mentions(outcome, "guard.hang_timeout");
-  EXPECT_FALSE(checkpoints("still-producer").empty());
-  EXPECT_FALSE(fs::exists(workshop() / "still-producer/DONE"));
 }
 
 // The one that waits for it cannot know which it is; the watchdog does.
@@ -211,7 +205,7 @@ TEST(Hang, WhoStandsStillInLoadingIsNamed) {
 TEST(Hang, ARankOfItsOwnThatStandsStillLeaves) {
   const auto outcome =
       shell("timeout 120 env MILLRACE_INJECT=hang@0:4:write=metrics.jsonl " + std::string(MILLRACE_INJECT_BINARY) +
-            train("alone", "'duration=9 steps' 'guard.hang_timeout=10 s'").substr(millrace.size()));
+            train("alone", "'duration=9 steps' 'guard.hang_timeout=4 s'").substr(millrace.size()));
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
   expect_mentions(outcome, "rank 0 on ");
   EXPECT_EQ(nlohmann::json::parse(read(workshop() / "alone/STATE"))["state"], "requeue");
@@ -264,7 +258,7 @@ TEST(Straggler, IsNamed) {
       "straggler", 3, "'checkpoint.every=100000 steps' 'log.every=10 steps'", 10,
       "slow=$(cat $pid.1); (while kill -STOP $slow; do sleep 0.1; kill -CONT $slow; sleep 0.05; done) "
       "2>/dev/null & pulses=$!; " +
-          wait_for(log, "times as long as the median") + "; kill $pulses; kill -CONT $slow; kill $(cat $pid.0)");
+          wait_for(log, "times as long as the median", 100) + "; kill $pulses; kill -CONT $slow; kill $(cat $pid.0)");
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   expect_mentions(outcome, "rank 1 on ");
   // Told at the first look after 50 steps: those before it began to be slow may have been slow too.

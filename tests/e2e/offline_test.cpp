@@ -132,10 +132,10 @@ TEST(Offline, AnEmptyCacheFillsWhileTraining) {
 // Stripes go round one after the other, so that every archive in work is left before it is done. An archive has two
 // files where its rows were encoded before and after the first stripe began its second epoch.
 TEST(Offline, ManyStripesAtOnceMakeWholeFiles) {
-  expect_success(shapes + " make --out " + cache_path("many") + " --count 1000 --per-archive 10");
+  expect_success(shapes + " make --out " + cache_path("many") + " --count 400 --per-archive 4");
   expect_success(
       train("many-stripes", "data.train.path=" + cache_path("many") + " data.stripes=100 batch.global=100 " +
-                                "batch.micro=50 'duration=10 steps' encode.cache=" + cache_path("many-cache")));
+                                "batch.micro=50 'duration=4 steps' encode.cache=" + cache_path("many-cache")));
   std::map<std::string, int> files;
   for (const auto& entry : fs::recursive_directory_iterator(cache_path("many-cache") + "/rows"))
     if (entry.path().extension() == ".json") ++files[entry.path().parent_path().string()];

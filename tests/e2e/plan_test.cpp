@@ -174,7 +174,11 @@ TEST(Plan, ACacheIsTakenAsEmpty) {
   const std::string settings = "--nodes 2x4xh100 roles.producers=4 " + rates("cache", 60, 30);
   EXPECT_EQ(plan(settings + " encode.cache=" + at("nowhere"))["roles"], plan(settings)["roles"]);
   EXPECT_EQ(plan(settings + " encode.cache=" + at("nowhere"))["limit"], "encoders");
-  EXPECT_TRUE(plan(settings + " data.train.type=latents")["balanced_encoders"].is_null());
+  const auto cached = plan(settings + " data.train.type=latents");
+  EXPECT_TRUE(cached["balanced_encoders"].is_null());
+  for (const char* key : {"images_per_second", "rate"}) EXPECT_TRUE(cached["roles"][1][key].is_null()) << key;
+  expect_mentions(shell(millrace + " plan " + settings + " data.train.type=latents"),
+                  "4 encoders on h100: read latents");
   expect_mentions(shell(millrace + " plan " + settings + " encode.cache=" + at("nowhere")),
                   "encode.cache is taken as empty");
 }
@@ -251,6 +255,7 @@ TEST(Plan, TheLineStartsTheRunThatWasPlanned) {
        "", ""},
       {"phase 2, one kind", "2x8xh100", config("sd2_base_512") + "batch.micro=16", "slurm/phase2_512.sbatch", ""},
       {"phase 2, two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_512"), "slurm/phase2_512.sbatch", "a100"}};
+  const std::set<std::string> planned_again = {"two files", "two kinds", "roles by hand"};
   for (const auto& [name, nodes, settings, script, trainer] : cases) {
     SCOPED_TRACE(name);
     const auto arguments = "--nodes '" + nodes + "' " + settings;
@@ -266,6 +271,7 @@ TEST(Plan, TheLineStartsTheRunThatWasPlanned) {
     wanted["model"]["pipeline"] = "PIPELINE";
     wanted["roles"]["trainer_gpu"] = started["roles"]["trainer_gpu"];
     EXPECT_EQ(started, wanted) << line;
+    if (!planned_again.contains(name)) continue;
     // Planned from what was started, it is the same plan.
     std::ofstream(workshop() / "started.json") << started;
     const auto again =
@@ -313,7 +319,7 @@ TEST(Plan, MemoryIsWhatRunsTake) {
     const int ranks = number == 3 ? 3 : 2;
     expect_success(mpirun(ranks) + millrace + " train run.dir=" + at(run) +
                    " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("large") + " " + setting +
-                   " 'duration=6 steps' 'log.every=2 steps' 'optim.warmup=0 steps' 'checkpoint.every=2 steps'");
+                   " 'duration=4 steps' 'log.every=2 steps' 'optim.warmup=0 steps' 'checkpoint.every=2 steps'");
     const double measured = lines(workshop() / run / "metrics.jsonl").back()["memory_gib"];
     const double planned = plan(fmt::format("--nodes 1x{}xcpu model.pipeline=", ranks) + at("tiny") + " " + setting +
                                 rates("any", 60, 30))["roles"][0]["memory_gib"];

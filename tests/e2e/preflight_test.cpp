@@ -192,6 +192,7 @@ TEST(Preflight, MistakesAreToldAsTrainTellsThem) {
     const auto tried = shell("timeout 100 env " + launcher + preflight("mistaken", settings)),
                trained = shell("timeout 100 env " + launcher + train("mistaken", "'duration=4 steps' " + settings));
     EXPECT_EQ(tried.exit_code, exit_code) << tried.output;
+    EXPECT_FALSE(words(tried).empty()) << tried.output;
     EXPECT_EQ(words(tried), words(trained)) << settings;
     EXPECT_FALSE(fs::exists(workshop() / "mistaken"));
   }
@@ -297,7 +298,7 @@ TEST(Preflight, AServerThatIsDownIsToldWithItsAddress) {
   const auto [outcome, seconds] = waiting().server_down.get();
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("millrace: http://127.0.0.1:1/00000.tar: read failed for 5 s"));
-  EXPECT_LT(seconds, 75) << outcome.output;
+  EXPECT_LT(seconds, 110) << outcome.output;
 }
 
 TEST(Preflight, ARankThatIsStoppedIsNamed) {
@@ -305,7 +306,7 @@ TEST(Preflight, ARankThatIsStoppedIsNamed) {
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("millrace: rank 2 on ")) << outcome.output;
   expect_row(outcome, "data", "HANGS");
-  EXPECT_LT(seconds, 60) << outcome.output;
+  EXPECT_LT(seconds, 110) << outcome.output;
   EXPECT_FALSE(fs::exists(workshop() / "stopped"));
 }
 
@@ -315,7 +316,7 @@ TEST(Preflight, ARankWhoseStorageDoesNotAnswerIsNamed) {
   EXPECT_THAT(outcome.output, HasSubstr("millrace: rank 2 on ")) << outcome.output;
   EXPECT_THAT(row(outcome, "program"), HasSubstr("has not answered for 2")) << outcome.output;
   expect_row(outcome, "program", "HANGS");
-  EXPECT_LT(seconds, 60) << outcome.output;
+  EXPECT_LT(seconds, 110) << outcome.output;
 }
 
 TEST(Preflight, ASignalEndsItAndNothingStays) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -76,8 +77,17 @@ inline std::string train(const std::string& run, const std::string& settings) {
 }
 
 inline std::string read(const fs::path& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const std::ifstream in(path);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+// How often `part` stands in `text`.
+inline int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto place = text.find(part); place != text.npos; place = text.find(part, place + part.size())) ++found;
+  return found;
 }
 
 inline std::vector<nlohmann::json> lines(const fs::path& path) {

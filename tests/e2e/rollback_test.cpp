@@ -64,8 +64,17 @@ TEST(Rollback, SurvivesADeathBeforeTheNextCheckpoint) {
   EXPECT_NE(killed.exit_code, 0);
   expect_mentions(killed, "step-00000005; steps 6 to 8 will be left out");
   EXPECT_EQ(*checkpoints("killed").rbegin(), "step-00000005");
-  expect_success(mpirun(3) + train("killed", settings));
+  fs::copy(workshop() / "killed", workshop() / "other-batches", fs::copy_options::recursive);
+  const auto again = shell(mpirun(3) + train("killed", settings));
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  expect_mentions(again, "step 6 is left out");
   expect_as_reference("killed");
+
+  // With other batches the same steps are other samples.
+  const auto other =
+      shell(mpirun(3) + train("other-batches", settings + " batch.global=16 checkpoint.allow_changes=true"));
+  EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_EQ(other.output.find("is left out"), other.output.npos) << other.output;
 }
 
 TEST(Rollback, ASecondTimeAtTheSamePlaceEndsTheRun) {
@@ -88,7 +97,7 @@ TEST(Rollback, ALaterPlaceIsAnotherOne) {
 
 // An older checkpoint was chosen: the newer ones are not of this run, though they are there until it saves.
 TEST(Rollback, GoesBackToTheCheckpointThatTheUserChose) {
-  expect_success(mpirun(3) + train("chosen", apart));
+  fs::copy(workshop() / reference(), workshop() / "chosen", fs::copy_options::recursive);
   const auto from = "checkpoint.resume=" + checkpoint("chosen", 4).string() + " 'checkpoint.every=20 steps' ";
   const auto outcome = shell(mpirun(3) + with_nans(train("chosen", apart + back + from), 10, 12));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;

@@ -40,9 +40,12 @@ inline std::set<std::string> checkpoints(const std::string& run) {
   return names;
 }
 
-// Shell text that ends once `text` stands in `file`, after a minute at the latest.
-inline std::string wait_for(const fs::path& file, const std::string& text) {
-  return "for i in $(seq 3000); do grep -q '" + text + "' " + file.string() + " 2>/dev/null && break; sleep 0.02; done";
+// Shell text that ends once `text` stands in `file`; after so many seconds, or a little more, it says that it does not.
+inline std::string wait_for(const fs::path& file, const std::string& text, int seconds = 60) {
+  const auto looks = std::to_string(seconds * 50);
+  return "for i in $(seq " + looks + "); do if grep -q '" + text + "' " + file.string() +
+         " 2>/dev/null; then break; fi; if [ $i = " + looks + " ]; then echo '" + text + " never stood in " +
+         file.string() + "'; fi; sleep 0.02; done";
 }
 
 // Runs `command`, and sends it `signal` as soon as `text` stands in `file`; ends with the command's exit code.

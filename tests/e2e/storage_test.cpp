@@ -22,16 +22,25 @@ std::string log_of(const std::string& run) {
   return text;
 }
 
+const std::string settings = "'duration=24 steps' data.index=never ";
+
+// A run with these settings that reads without a fault, made once.
+const std::string& straight() {
+  static const std::string run = [] {
+    expect_success(mpirun(3) + train("straight", settings));
+    return std::string("straight");
+  }();
+  return run;
+}
+
 TEST(StorageStaysAway, IdsAreThoseOfAStraightRun) {
-  const std::string settings = "'duration=24 steps' data.index=never ";
-  expect_success(mpirun(3) + train("straight", settings));
-  const auto ids = read(workshop() / "straight/ids.jsonl");
+  const auto ids = read(workshop() / straight() / "ids.jsonl");
   // The third read lies in the pass for the index, the later ones in the middle of the first and of the second visit.
   for (const int after : {3, 20, 40}) {
     const std::string run = "away-" + std::to_string(after);
     expect_success(mpirun(3) + with_fault(after, 3, half) + train(run, settings));
     EXPECT_EQ(read(workshop() / run / "ids.jsonl"), ids) << run;
-    EXPECT_EQ(read(workshop() / run / "ledger.json"), read(workshop() / "straight/ledger.json")) << run;
+    EXPECT_EQ(read(workshop() / run / "ledger.json"), read(workshop() / straight() / "ledger.json")) << run;
     const std::string log = log_of(run);
     EXPECT_NE(log.find(": read failed: EIO; trying again for up to 5 min"), std::string::npos) << run << "\n" << log;
     EXPECT_NE(log.find(".tar: can be read again, after "), std::string::npos) << run << "\n" << log;
@@ -92,17 +101,16 @@ TEST(StorageStaysAway, ARefusedAddressEndsTheRunWithItsStateSaved) {
 
 // A signal meanwhile is obeyed as always: state is saved, and the next start goes on as if nothing had been.
 TEST(StorageStaysAway, ASignalIsObeyed) {
-  const std::string settings = "'duration=24 steps' data.index=never roles.producers=1 ", run = "stopped";
-  expect_success(mpirun(3) + train("unstopped", settings));
+  const std::string run = "stopped", command = train(run, settings + "roles.producers=1");
   const auto script = workshop() / "rank.sh", pid = workshop() / "pid";
   std::ofstream(script) << "echo $$ > " + pid.string() + ".$OMPI_COMM_WORLD_RANK\nexec " + with_fault(20, 1000, half) +
-                               train(run, settings) + "\n";
+                               command + "\n";
   const auto stopped = shell(mpirun(3) + "sh " + script.string() + " & pid=$!; " +
                              wait_for(workshop() / run / "log/rank-00002.log", "trying again") + "; kill -USR1 $(cat " +
                              pid.string() + ".0); wait $pid");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
-  expect_success(mpirun(3) + train(run, settings));
-  EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / "unstopped/ids.jsonl"));
+  expect_success(mpirun(3) + command);
+  EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / straight() / "ids.jsonl"));
 }
 
 // Both ranks fail to read a sample of the same step, when a save measures the latents of the step before.

@@ -43,8 +43,9 @@ inline double relative_difference(const Weights& a, const Weights& b) {
   double difference = 0, norm = 0;
   const bool are_pairs = for_each_pair(a, b, [&](const auto& left, const auto& right) {
     for (std::size_t i = 0; i < left.size(); ++i) {
-      difference += std::pow(static_cast<double>(left[i]) - right[i], 2);
-      norm += std::pow(static_cast<double>(left[i]), 2);
+      const double value = left[i], d = value - right[i];
+      difference += d * d;
+      norm += value * value;
     }
   });
   return are_pairs ? std::sqrt(difference / norm) : INFINITY;

@@ -109,7 +109,7 @@ int sweep(const Options& options) {
   storm::adopt_orphans();
   const auto cores = storm::cores();
   storm::stay_on(cores[0]);
-  const auto workshop = open_workshop(options.millrace, options.injecting);
+  const auto workshop = open_workshop(options.millrace, options.injecting, cores);
   auto trials = options.plan(workshop);
   std::erase_if(trials, [&](const Trial& trial) { return trial.name.find(options.only) == std::string::npos; });
   const auto all = trials.size();

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <exception>
+
 #include "train_trial.h"
 
 namespace millrace::inject {
@@ -119,32 +122,54 @@ void add_writes(Places& places) {
   damaged.silent = true;
 }
 
-}  // namespace
-
-std::vector<Trial> plan_train_calls(const Workshop& workshop) {
-  std::vector<Trial> trials;
-  for (const Layout* layout : {&both, &split}) {
-    prepare(workshop, *layout);
-    for (const auto start : {Start::fresh, Start::resumed})
-      for (const Site& site : changing_calls(workshop, *layout, start))
-        for (const Kind kind : kinds_at(site)) trials.push_back(to_trial(workshop, strike(*layout, start, site, kind)));
-  }
+std::vector<TrainTrial> strikes_on(const Workshop& workshop, const Layout& layout) {
+  std::vector<TrainTrial> trials;
+  for (const auto start : {Start::fresh, Start::resumed})
+    for (const Site& site : changing_calls(workshop, layout, start))
+      for (const Kind kind : kinds_at(site)) trials.push_back(strike(layout, start, site, kind));
   return trials;
 }
 
-std::vector<Trial> plan_train_places(const Workshop& workshop) {
-  std::vector<Trial> trials;
-  for (const Layout* layout : {&both, &split, &tables}) {
-    prepare(workshop, *layout);
-    Places places(*layout);
-    if (layout->tables) {
-      add_table_reads(places);
-    } else {
-      for (const auto add : {add_processes, add_messages, add_reads, add_indices, add_writes}) add(places);
-    }
-    for (const auto& trial : places.trials()) trials.push_back(to_trial(workshop, trial));
+std::vector<TrainTrial> places_of(const Workshop&, const Layout& layout) {
+  Places places(layout);
+  if (layout.tables) {
+    add_table_reads(places);
+  } else {
+    for (const auto add : {add_processes, add_messages, add_reads, add_indices, add_writes}) add(places);
   }
+  return places.trials();
+}
+
+// The trials of prepared layouts, in their order; one layout at a time on every core.
+std::vector<Trial> plan_each(const Workshop& workshop, const std::vector<const Layout*>& layouts,
+                             std::vector<TrainTrial> (*plan)(const Workshop&, const Layout&)) {
+  std::vector<std::vector<TrainTrial>> planned(layouts.size());
+  std::vector<std::exception_ptr> errors(layouts.size());
+  std::atomic<std::size_t> next = 0;
+  storm::work_on(workshop.cores, 0, [&] {
+    for (std::size_t i; (i = next++) < layouts.size();) try {
+        prepare(workshop, *layouts[i]);
+        planned[i] = plan(workshop, *layouts[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+  });
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  std::vector<Trial> trials;
+  for (const auto& of_layout : planned)
+    for (const auto& trial : of_layout) trials.push_back(to_trial(workshop, trial));
   return trials;
+}
+
+}  // namespace
+
+std::vector<Trial> plan_train_calls(const Workshop& workshop) {
+  return plan_each(workshop, {&both, &split}, strikes_on);
+}
+
+std::vector<Trial> plan_train_places(const Workshop& workshop) {
+  return plan_each(workshop, {&both, &split, &tables}, places_of);
 }
 
 }  // namespace millrace::inject

@@ -51,11 +51,15 @@ Command train_command(const fs::path& program, const Workshop& workshop, const L
   return command;
 }
 
+// Layouts are prepared at the same time: each has a folder, with indices, of its own.
+fs::path layout_folder(const Workshop& workshop, const Layout& layout) {
+  return workshop.folder / (layout.name + "-runs");
+}
 fs::path straight_run(const Workshop& workshop, const Layout& layout) {
-  return workshop.folder / (layout.name + "-straight");
+  return layout_folder(workshop, layout) / "straight";
 }
 fs::path begun_run(const Workshop& workshop, const Layout& layout) {
-  return workshop.folder / (layout.name + "-begun");
+  return layout_folder(workshop, layout) / "begun";
 }
 
 // A run that is resumed finds the indices of its tars, a fresh one makes them.
@@ -163,8 +167,8 @@ Troubles run_trial(const Workshop& workshop, const TrainTrial& trial, const fs::
 
 void prepare(const Workshop& workshop, const Layout& layout) {
   const auto plain = [&](const fs::path& run, int duration) {
-    expect_success(live(workshop, train_command(workshop.millrace, workshop, layout, run, duration), workshop.folder,
-                        run.filename().string()));
+    expect_success(live(workshop, train_command(workshop.millrace, workshop, layout, run, duration),
+                        layout_folder(workshop, layout), run.filename().string()));
   };
   plain(straight_run(workshop, layout), steps);
   plain(begun_run(workshop, layout), save_every);

@@ -25,8 +25,8 @@ std::string last_lines(const std::string& text, std::size_t bytes) {
 
 }  // namespace
 
-Workshop open_workshop(const fs::path& millrace, const fs::path& injecting) {
-  Workshop workshop{storm::open_workshop(millrace, "millrace-sweep"), injecting, {}, {}};
+Workshop open_workshop(const fs::path& millrace, const fs::path& injecting, const std::vector<int>& cores) {
+  Workshop workshop{storm::open_workshop(millrace, "millrace-sweep"), injecting, {}, {}, cores};
   workshop.archives = workshop.folder / "archives";
   workshop.tables = workshop.folder / "tables";
   write_data(workshop.archives, storm::Archives::tar);

@@ -17,12 +17,13 @@ using storm::Troubles;
 struct Workshop : storm::Workshop {
   fs::path injecting;         // the program with faults
   fs::path archives, tables;  // the same rows in tars and in Parquet files
+  std::vector<int> cores;     // that lives may use, each of them one
 };
 
 // Of the data: so many files of so many rows, all of them good.
 constexpr int data_files = 2, rows_per_data_file = 16;
 
-Workshop open_workshop(const fs::path& millrace, const fs::path& injecting);
+Workshop open_workshop(const fs::path& millrace, const fs::path& injecting, const std::vector<int>& cores);
 
 struct Trial {
   std::string name;                                     // what begins how, and its faults

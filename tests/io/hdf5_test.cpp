@@ -137,7 +137,7 @@ TEST(Hdf5, DamagedFilesAreTypedErrors) {
 
 // A full disk is an error of the call that needed the room, and does not keep the program from ending.
 TEST(Hdf5, AFullDiskIsAnError) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP();
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const Error error = error_of([] {
     Hdf5Writer file("/dev/full");
     file.create("half", DType::f16, {1024});

@@ -169,6 +169,8 @@ Ended run_job(Site& site, const Command& command, const std::string& name, const
   Job job(command, ended.output, temporary);
   ended.ending = job.wait(site.workshop.limit, [&](Job& running) { trigger(running); });
   ended.fired = trigger.fired();
+  site.signals.drawn += life.signal != 0;
+  site.signals.sent += ended.fired;
   ended.seen = trigger.seen();
   return ended;
 }

@@ -119,11 +119,11 @@ Outcome run_case(Site& site) {
   return {troubles, fmt::format("to the bit, one rank to {:.0e}", weights_apart(run, reference, drawn.steps))};
 }
 
-// True when the case held. A failed one keeps its folder.
-bool weather(const Workshop& workshop, const Options& options, int number, std::mutex& console) {
+// True when the case held. A failed one keeps its folder. Its signals are added to `signals`, under the console's lock.
+bool weather(const Workshop& workshop, const Options& options, int number, std::mutex& console, Signals& signals) {
   const auto seed = options.seed + static_cast<std::uint64_t>(number);
   const Case drawn = draw_case(seed);
-  Site site{workshop, drawn, workshop.folder / fmt::format("case-{}", seed), {}};
+  Site site{workshop, drawn, workshop.folder / fmt::format("case-{}", seed), {}, {}};
   const Stopwatch watch;
   Troubles troubles;
   std::string compared;
@@ -137,6 +137,8 @@ bool weather(const Workshop& workshop, const Options& options, int number, std::
     }
   }
   const std::lock_guard lock(console);
+  signals.drawn += site.signals.drawn;
+  signals.sent += site.signals.sent;
   fmt::print("{} {}: {}  {} ({:.1f} s)\n", number, seed, describe(drawn),
              troubles.empty() ? "ok " + compared : "FAILED", watch.seconds());
   if (!troubles.empty())
@@ -157,14 +159,18 @@ int storm(const Options& options) {
   workshop.shuffle_block = help.find("data.shuffle_block") != std::string::npos;
   std::atomic<int> next = options.from, failed = 0;
   std::mutex console;
+  Signals signals;
   work_on(cores(), options.jobs, [&] {
     for (int number; (number = next++) < options.from + options.cases;)
-      if (!weather(workshop, options, number, console)) ++failed;
+      if (!weather(workshop, options, number, console, signals)) ++failed;
   });
   std::error_code ignored;
   if (failed == 0 && !options.keep) fs::remove_all(workshop.folder, ignored);
   fmt::print("{} passed, {} failed\n", options.cases - failed, failed.load());
-  return failed == 0 ? 0 : 1;
+  const bool come_too_late = signals.drawn >= 20 && 2 * signals.sent < signals.drawn;
+  fmt::print("{} of {} signals were sent{}\n", signals.sent, signals.drawn,
+             come_too_late ? ": lives mostly end before, and little is tried" : "");
+  return failed == 0 && !come_too_late ? 0 : 1;
 }
 
 }  // namespace
