@@ -121,6 +121,20 @@ TEST(StepProfile, KernelsBelongToTheOperationThatLaunchedThem) {
   expect_part(profile, profile.kernels[6].part, 200, 1);
 }
 
+TEST(StepProfile, IdleBehindCopiesToTheHostIsThatOfTheHostsLook) {
+  const std::vector<ProfileEvent> events = {
+      {operation, profiled_steps, 1, 0, 10000, 1},
+      {device_work, "a", 0, 0, 1000},
+      {device_work, "b", 0, 1200, 2000},  // no look before
+      {device_work, "Memcpy DtoH (Device -> Pinned)", 0, 2000, 2100},
+      {device_work, "c", 0, 2600, 4000},
+      {device_work, "Memcpy DtoH (Device -> Pinned)", 0, 3000, 3100},  // beside another kernel
+      {device_work, "d", 0, 4300, 5000},
+      {device_work, "Memcpy DtoH (Device -> Pinned)", 0, 5000, 5100},  // and nothing behind it
+  };
+  EXPECT_DOUBLE_EQ(summarise(events, 2, /*on_gpu=*/true).idle_behind_reads_ms, 0.5 * 0.0005);
+}
+
 TEST(StepProfile, KernelsOfOneNameAndOperationAreAddedUp) {
   const std::vector<ProfileEvent> events = {
       {operation, profiled_steps, 1, 0, 10000, 1},    {operation, "aten::mm", 1, 100, 600, 2},

@@ -126,6 +126,22 @@ std::int64_t time_of_any(std::vector<const ProfileEvent*> events) {
   return time;
 }
 
+bool is_copy_to_host(const ProfileEvent& event) {
+  return event.name.starts_with("Memcpy DtoH");
+}
+
+// ns from the end of copies to the host to what ran next: the host looked at what it got first.
+std::int64_t idle_behind_reads(std::vector<const ProfileEvent*> events) {
+  std::ranges::sort(events, {}, &ProfileEvent::begin);
+  std::int64_t idle = 0;
+  const ProfileEvent* last = nullptr;  // to end
+  for (const auto* event : events) {
+    if (last != nullptr && is_copy_to_host(*last)) idle += std::max<std::int64_t>(event->begin - last->end, 0);
+    if (last == nullptr || event->end >= last->end) last = event;
+  }
+  return idle;
+}
+
 bool waits_for_gpu(const ProfileEvent& event) {
   return event.kind == ProfileEvent::Kind::runtime_call &&
          (event.name.starts_with("cudaStreamSynchronize") || event.name.starts_with("cudaDeviceSynchronize") ||
@@ -157,7 +173,7 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
     const auto* launcher = launcher_of(event);
     per_step.add(class_of_work(event, launcher), time);
     if (event.name.starts_with("Memcpy HtoD")) per_step.add(profile.to_device, time);
-    if (event.name.starts_with("Memcpy DtoH")) per_step.add(profile.to_host, time);
+    if (is_copy_to_host(event)) per_step.add(profile.to_host, time);
     per_step.add(kernels[{launcher == nullptr ? "" : std::string_view(launcher->event->name), event.name}], time);
     all_work.push_back(&event);
     end = std::max(end, event.end);
@@ -166,6 +182,7 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
   const auto busy = time_of_any(all_work);
   profile.ms = per_step.to_ms(end - window.begin);
   profile.overlap_ms = per_step.to_ms(sum - busy);
+  profile.idle_behind_reads_ms = per_step.to_ms(idle_behind_reads(all_work));
   per_step.add(OpClass::idle, end - window.begin - busy, /*is_call=*/false);
 
   for (const auto& [names, part] : kernels)
@@ -332,8 +349,10 @@ std::string to_text(const StepProfile& p) {
   if (p.on_gpu) {
     text += fmt::format("host->device     {:>10.3f} {:>9} {:>12.1f}\n", p.to_device.ms, "of copy", p.to_device.calls);
     text += fmt::format("device->host     {:>10.3f} {:>9} {:>12.1f}\n", p.to_host.ms, "of copy", p.to_host.calls);
-    text +=
-        fmt::format("idle: no kernel runs. Kernels beside other kernels count twice: {:.3f} ms a step\n", p.overlap_ms);
+    text += fmt::format(
+        "idle: no kernel runs, {:.3f} ms of it behind copies to the host. Kernels beside other kernels count "
+        "twice: {:.3f} ms a step\n",
+        p.idle_behind_reads_ms, p.overlap_ms);
   } else {
     text += "idle: what no operation accounts for\n";
   }
@@ -347,8 +366,11 @@ std::string to_text(const StepProfile& p) {
 }
 
 nlohmann::ordered_json to_json(const StepProfile& p) {
-  nlohmann::ordered_json json = {
-      {"device", p.on_gpu ? "cuda" : "cpu"}, {"steps", p.steps}, {"ms", p.ms}, {"overlap_ms", p.overlap_ms}};
+  nlohmann::ordered_json json = {{"device", p.on_gpu ? "cuda" : "cpu"},
+                                 {"steps", p.steps},
+                                 {"ms", p.ms},
+                                 {"overlap_ms", p.overlap_ms},
+                                 {"idle_behind_reads_ms", p.idle_behind_reads_ms}};
   for (int i = 0; i < op_classes; ++i)
     json["classes"].push_back({{"class", class_names[i]},
                                {"ms", p.classes[i].ms},

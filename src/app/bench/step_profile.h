@@ -55,6 +55,7 @@ struct StepProfile {
   double ms = 0;                           // wall time of one step while the profiler watched
   std::array<Part, op_classes> classes{};  // by OpClass; calls are kernels on a GPU, operations on the CPU
   double overlap_ms = 0;                   // of one step: kernels beside other kernels, which `classes` count twice
+  double idle_behind_reads_ms = 0;         // of one step: a part of `idle`, from a copy to the host to what ran next
   Part to_device, to_host;                 // memcpy host->device and device->host, a part of `copy`
   struct Kernel {
     std::string operation, name;  // the innermost operation that launched it, empty if none did
@@ -80,9 +81,9 @@ StepProfile summarise(std::span<const ProfileEvent> events, int steps, bool on_g
 // Runs `step` once to warm up and then a few times, all under the profiler; waits for the device.
 StepProfile profile_steps(torch::Device device, const std::function<void()>& step);
 
-// A table of lines. The same as {"device", "steps", "ms", "overlap_ms", "classes": [{"class", "ms", "percent",
-// "calls"}], "copies": [{"direction", "ms", "calls"}], "kernels": [{"operation", "name", "ms", "calls"}],
-// "synchronisations"}; ms, calls and synchronisations of one step.
+// A table of lines. The same as {"device", "steps", "ms", "overlap_ms", "idle_behind_reads_ms", "classes": [{"class",
+// "ms", "percent", "calls"}], "copies": [{"direction", "ms", "calls"}], "kernels": [{"operation", "name", "ms",
+// "calls"}], "synchronisations"}; ms, calls and synchronisations of one step.
 std::string to_text(const StepProfile& profile);
 nlohmann::ordered_json to_json(const StepProfile& profile);
 
