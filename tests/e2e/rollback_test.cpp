@@ -70,10 +70,13 @@ TEST(Rollback, SurvivesADeathBeforeTheNextCheckpoint) {
   expect_mentions(again, "step 6 is left out");
   expect_as_reference("killed");
 
-  // With other batches the same steps are other samples.
-  const auto other =
-      shell(mpirun(3) + train("other-batches", settings + " batch.global=16 checkpoint.allow_changes=true"));
+  // With other batches the same steps are other samples. Of as many stripes: else the data would begin anew.
+  const auto manifest = nlohmann::json::parse(read(checkpoint("other-batches", 5) / "MANIFEST.json"));
+  const auto stripes = std::to_string(manifest["data"]["stripes"].get<int>());
+  const auto other = shell(mpirun(3) + train("other-batches", settings + " batch.global=16 data.stripes=" + stripes +
+                                                                  " checkpoint.allow_changes=true"));
   EXPECT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_EQ(other.output.find("read from their beginning"), other.output.npos) << other.output;
   EXPECT_EQ(other.output.find("is left out"), other.output.npos) << other.output;
 }
 
