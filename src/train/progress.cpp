@@ -64,11 +64,10 @@ void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  const auto open = [&](std::optional<AppendFile>& file, const char* name) { file.emplace(options_.run_dir / name); };
   for (const char* name : {"metrics.jsonl", "ids.jsonl"})  // which a later start with log.ids may go on with
     drop_lines_beyond(options_.run_dir / name, options_.resumed_step);
-  open(metrics_, "metrics.jsonl");
-  if (options_.ids) open(ids_, "ids.jsonl");
+  metrics_.emplace(options_.run_dir / "metrics.jsonl");
+  if (options_.ids) ids_.emplace(options_.run_dir / "ids.jsonl");
   if (options_.tensorboard)
     tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
   if (tensorboard_ && std::filesystem::exists(options_.run_dir / "config.yaml"))

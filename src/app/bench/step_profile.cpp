@@ -114,9 +114,10 @@ void count_operations(StepProfile& profile, std::span<const ProfileEvent> events
   }
 }
 
+using Work = std::vector<const ProfileEvent*>;  // by its beginning
+
 // ns in which at least one of them ran.
-std::int64_t time_of_any(std::vector<const ProfileEvent*> events) {
-  std::ranges::sort(events, {}, &ProfileEvent::begin);
+std::int64_t time_of_any(const Work& events) {
   std::int64_t time = 0, covered_to = 0;
   for (const auto* event : events) {
     const auto begin = std::max(event->begin, covered_to);
@@ -131,8 +132,7 @@ bool is_copy_to_host(const ProfileEvent& event) {
 }
 
 // ns from the end of copies to the host to what ran next: the host looked at what it got first.
-std::int64_t idle_behind_reads(std::vector<const ProfileEvent*> events) {
-  std::ranges::sort(events, {}, &ProfileEvent::begin);
+std::int64_t idle_behind_reads(const Work& events) {
   std::int64_t idle = 0;
   const ProfileEvent* last = nullptr;  // to end
   for (const auto* event : events) {
@@ -164,7 +164,7 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
 
   const PerStep per_step(profile);
   std::map<std::pair<std::string_view, std::string_view>, StepProfile::Part> kernels;
-  std::vector<const ProfileEvent*> all_work;
+  Work all_work;
   std::int64_t end = window.end, sum = 0;
   for (const auto& event : events) {
     if (waits_for_gpu(event) && within(event, window)) per_step.add_synchronisation();
@@ -179,6 +179,7 @@ void count_device_work(StepProfile& profile, std::span<const ProfileEvent> event
     end = std::max(end, event.end);
     sum += time;
   }
+  std::ranges::sort(all_work, {}, &ProfileEvent::begin);
   const auto busy = time_of_any(all_work);
   profile.ms = per_step.to_ms(end - window.begin);
   profile.overlap_ms = per_step.to_ms(sum - busy);
