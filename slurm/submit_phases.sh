@@ -47,7 +47,7 @@ cat << HINTS
 phase1 $phase1
 phase2 $phase2
 
-follow     squeue -j $phase1,$phase2;  tail -F $PHASE1_DIR/log/rank-00000.log;  cat $PHASE1_DIR/STATE
+follow     squeue -j $phase1,$phase2;  tail -F millrace-256-$phase1.log;  cat $PHASE1_DIR/STATE
 save now   scancel --batch --signal=USR1 $phase1    saves, goes back to the queue and continues
 stop       scancel $phase2 $phase1    both stay ended, at the last checkpoint; to keep all steps first 'save now', until $phase1 is PENDING
 resubmit   the same command: each phase continues where its folder stands, and a finished phase 1 ends at once

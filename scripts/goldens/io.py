@@ -232,6 +232,24 @@ def make_parquet():
     })
     pyarrow.parquet.write_table(other, OUT / "parquet" / "views_decimals.parquet")
 
+    lists = pyarrow.table({
+        "jpg": pyarrow.array([b"J"] * 4, pyarrow.binary()),
+        "texts": pyarrow.array([["a hen", "une \"poule\" é"], [], None, ["one", None]], pyarrow.list_(pyarrow.string())),
+        "large": pyarrow.array([["x"], ["", "y"], ["z"], None], pyarrow.large_list(pyarrow.large_string())),
+        "pair": pyarrow.array([["p", "q"], ["v", "w"], ["r", "s"], ["t", "u"]], pyarrow.list_(pyarrow.string(), 2)),
+        "odd": pyarrow.ListArray.from_arrays([0, 1, 3, 4, 5], pyarrow.Array.from_buffers(
+            pyarrow.string(), 5, pyarrow.array([b"caf\xe9", b"b", b"c", b"d", b"e"], pyarrow.binary()).buffers())),
+    })
+    pyarrow.parquet.write_table(lists, OUT / "parquet" / "captions.parquet")
+
+    dictionaries = pyarrow.table({
+        "jpg": pyarrow.array([b"J\xff", None, b"x", b"J\xff"], pyarrow.binary()).dictionary_encode(),
+        "caption": pyarrow.array(["a cat", "a dog", None, "a cat"]).dictionary_encode(),
+        "place": pyarrow.array(["0.jpg", "1.jpg", "0.jpg", None], pyarrow.large_string()).dictionary_encode(),
+        "class": pyarrow.array([3, 4, None, 3]).dictionary_encode(),
+    })
+    pyarrow.parquet.write_table(dictionaries, OUT / "parquet" / "dictionaries.parquet")
+
     def plain(name, value):
         if name == "image" and value is not None:
             value = value["bytes"]

@@ -14,6 +14,12 @@ LoopConfig loop_of(const Config& c, int micro_batch, const Sections&... of_losse
           c.record,  c.guard,    hash128(settings).hex()};
 }
 
+// Of what is written. `s3://BUCKET/run` would become a folder of that name, here.
+void check_folder(const char* key, const std::string& path, config::Report& report) {
+  if (path.find("://") != path.npos)
+    report.problem(key, fmt::format("{} is an address; it must be a folder that all hosts of the run see", path));
+}
+
 void check_guard(const GuardConfig& guard, config::Report& report) {
   if (guard.hang_timeout.value_or(Duration::seconds(1)).unit != Duration::Unit::seconds)
     report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
@@ -41,6 +47,8 @@ void check_common(const Config& c, config::Report& report) {
     report.problem("data.stripes",
                    fmt::format("{} does not divide batch.global = {}", *c.data.stripes.value, c.batch.global),
                    {"batch.global"});
+  check_folder("run.dir", c.run.dir, report);
+  check_folder("checkpoint.resume", c.checkpoint.resume, report);
   c.data.check(report);
   check_optim(c.optim, c.duration, report);
   check_guard(c.guard, report);
@@ -59,6 +67,7 @@ void check_common(const Config& c, config::Report& report) {
 }
 
 void check_encoding(const ProducerConfig& c, config::Report& report) {
+  if (c.encode.cache) check_folder("encode.cache", *c.encode.cache, report);
   if (c.encode.cache && (c.transform.crop == TransformConfig::Crop::random || c.transform.flip > 0))
     report.problem("encode.cache",
                    "needs transform.crop=center and transform.flip=0: random ones make a new image in every epoch",
@@ -148,6 +157,7 @@ LoopConfig AutoencoderTrainConfig::loop() const {
 }
 
 void check(const PreprocessConfig& c, config::Report& report) {
+  check_folder("run.dir", c.run.dir, report);
   check_encoding(c, report);
   if (!c.encode.cache || c.encode.cache->empty())
     report.problem("encode.cache", "must be set (the folder that the latents go to)");

@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "app_config.h"
 #include "command.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/meanwhile.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/loader/data_plan.h"
@@ -19,10 +23,10 @@
 #include "millrace/produce/cache_filler.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
-#include "millrace/train/state_file.h"
 #include "run/broadcast_plan.h"
 #include "run/finish.h"
 #include "run/run_ranks.h"
+#include "run/run_watch.h"
 #include "run/session.h"
 #include "run/start_table.h"
 
@@ -64,8 +68,9 @@ void write_state(const PreprocessPlan& plan, const char* state, const RowCounts&
   const nlohmann::ordered_json json = {
       {"state", state}, {"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}};
   const std::filesystem::path dir = plan.config.run.dir.value;
-  write_file_atomically(dir / "STATE", json.dump(2) + "\n");
-  if (std::string_view(state) == "done") write_file_atomically(dir / "DONE", json.dump(2) + "\n");
+  const auto text = dump_any(json, 2) + "\n";
+  write_file_atomically(dir / "STATE", text);
+  if (std::string_view(state) == "done") write_file_atomically(dir / "DONE", text);
 }
 
 RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
@@ -79,7 +84,11 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
     if (code) fail(Exit::io, "run.dir: cannot make {}: {}", dir.string(), code.message());
   });
   auto lease = RunLease::acquire(session.world.group(), dir);
-  on_root(session.world.group(), [&] { write_state(plan, "running", {}); });
+  on_root(session.world.group(), [&] {
+    std::error_code ignored;
+    std::filesystem::remove_all(dir / "fault", ignored);  // of an earlier start
+    write_state(plan, "running", {});
+  });
   open_log(session, dir, "", session.is_root());
   return lease;
 }
@@ -117,17 +126,30 @@ int dry_run(const Session& session, const PreprocessPlan& plan) {
   return 0;
 }
 
-// Rounds of about a second, a batch longer at most: every rank encodes what comes, then all tell what they did. True
-// when all is done, false when a signal to any rank asks to stop.
+// Rounds, a batch longer at most: every rank encodes what comes, then all tell what they did. True when all is done,
+// false when a signal to any rank asks to stop. Whoever publishes a file, or reads slowly, lets the others wait: a
+// round takes about ten times as long as they waited in the last one.
 bool run_rounds(const Group& group, CacheFiller& filler, FillingProgress& progress) {
-  constexpr double round_seconds = 1;
+  constexpr double shortest = 1, longest = 10;
+  bool is_published = false;
+  const auto heed_stop = [&] {
+    if (!stop::requested() || std::exchange(is_published, true)) return;
+    const char* const awaited = phase::awaited.exchange(nullptr);  // meanwhile this rank is the one that works
+    filler.publish();
+    phase::awaited = awaited;
+  };
+  const Meanwhile publish_soon(heed_stop);  // the job may end before the slowest rank is heard of
+  double round_seconds = shortest, waited = 0;
   while (true) {
     const Stopwatch watch;
-    do {
-      filler.work(round_seconds);
-    } while (!filler.done() && !stop::requested() && watch.seconds() < round_seconds);
-    std::int64_t state[] = {filler.done() ? 0 : 1, stop::signal_number()};
+    while (!filler.done() && !stop::requested() && watch.seconds() < round_seconds)
+      filler.work(round_seconds - watch.seconds());
+    heed_stop();
+    const Stopwatch since_ready;
+    std::int64_t state[] = {filler.done() ? 0 : 1, stop::signal_number(), static_cast<std::int64_t>(1000 * waited)};
     group.all_reduce_max(std::span<std::int64_t>(state));
+    waited = filler.done() ? 0 : since_ready.seconds();  // who has nothing left may wait
+    round_seconds = std::clamp(10 * state[2] / 1000.0, shortest, longest);
     progress.reduce(filler.take_delta(), filler.encoded());
     progress.print();
     if (state[0] == 0) return true;
@@ -137,6 +159,7 @@ bool run_rounds(const Group& group, CacheFiller& filler, FillingProgress& progre
 
 int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipeline& pipeline) {
   const auto& group = session.world.group();
+  phase::current = phase::filling;
   if (session.is_root()) print_start(session, plan);
   on_root(group, [&] { begin_cache(plan.encoding, pipeline.null_text()); });
 
@@ -151,6 +174,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   const bool finished = run_rounds(group, filler, progress);
   filler.publish();
   progress.reduce(filler.take_delta(), filler.encoded(), finished, filler.filter_report());
+  phase::current = phase::ending;
   if (session.is_root()) {
     progress.write_ledger();
     if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
@@ -169,7 +193,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
 }
 
 // Loads, then opens the run folder, then encodes: weights that are missing or broken must not touch the folder.
-int preprocess(const Session& session, const PreprocessPlan& plan) {
+int preprocess(const Session& session, const PreprocessPlan& plan, RunWatch& watch) {
   const auto& group = session.world.group();
   std::optional<EncodePipeline> pipeline;
   on_all(group, [&] {
@@ -177,12 +201,8 @@ int preprocess(const Session& session, const PreprocessPlan& plan) {
   });
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);
-  try {
-    return fill_cache(session, plan, *pipeline);
-  } catch (...) {
-    StateFile(plan.config.run.dir.value, &lease).write_failed(present_error());
-    throw;
-  }
+  return run_in_folder(session, plan.config.run.dir.value, lease, "encoder", watch,
+                       [&] { return fill_cache(session, plan, *pipeline); });
 }
 
 int run_preprocess(const CommandLine& line) {
@@ -192,8 +212,10 @@ int run_preprocess(const CommandLine& line) {
     if (loaded.printed) return 0;
     const auto session =
         start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout, loaded.root.threads);
+    RunWatch watch(world, hang_seconds(loaded.root.guard.hang_timeout));
+    phase::current = phase::loading;
     const PreprocessPlan plan = plan_preprocess(session, loaded.root);
-    return line.dry_run ? dry_run(session, plan) : preprocess(session, plan);
+    return line.dry_run ? dry_run(session, plan) : preprocess(session, plan, watch);
   });
 }
 

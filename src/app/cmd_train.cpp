@@ -4,6 +4,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
 #include "millrace/train/state_file.h"
 #include "run/disk_space.h"
@@ -56,7 +57,7 @@ void refuse_end_of_another_run(const Group& world, const TrainPlan& plan) {
     const fs::path dir = plan.config.run.dir.value;
     const auto& checkpoint = plan.start.checkpoint->path();
     std::error_code ignored;
-    if (fs::equivalent(checkpoint / "..", dir / "checkpoints", ignored)) return;
+    if (fs::equivalent(checkpoint / "..", checkpoints_in(dir), ignored)) return;
     throw Error(Exit::usage,
                 fmt::format("checkpoint.resume: {} has reached step {}, and duration is {}: nothing to train in {}",
                             checkpoint.string(), plan.start.state.step, to_string(plan.config.duration), dir.string()),

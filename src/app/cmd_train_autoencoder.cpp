@@ -162,7 +162,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                       {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
   const auto source = make_source(c.data.train, plan.data.manifest, c.transform.resolution, c.data.index);
   const auto own = plan.routing.stripes_of_trainer(group.rank());
-  auto stream = loader.start(*source, own, stream_options(c.data, session.threads), plan.start.state.cursors);
+  auto stream = loader.start(*source, own, make_stream_options(c.data, session.threads), plan.start.state.cursors);
 
   AutoencoderTask task(vae, stream,
                        {c.autoencoder, c.run.seed, c.batch.global, c.batch.micro, own, c.batch.global / plan.stripes(),

@@ -25,8 +25,14 @@ std::string CommandLine::get(const std::string& name) const {
 }
 
 bool is_override(const std::string& argument) {
-  const auto key = argument.substr(0, argument.find('='));
-  if (key.empty() || key == argument || key.front() == '.' || key.front() == '-' || key.back() == '.') return false;
+  const auto equals = argument.find('=');
+  const bool deletes = argument.starts_with('~');
+  if (equals == argument.npos && !deletes) return false;
+  auto key = std::string_view(argument).substr(0, equals);
+  const auto signs = deletes ? std::size_t{1} : std::min(key.find_first_not_of('+'), key.size());
+  key.remove_prefix(signs);
+  if (key.empty() || key.front() == '.' || key.front() == '-' || key.back() == '.') return false;
+  if (signs > 0 && !std::isalpha(static_cast<unsigned char>(key.front()))) return false;
   return std::ranges::all_of(key, [](unsigned char c) {
     return std::isalnum(c) || std::string_view("_.-[]").find(c) != std::string_view::npos;
   });

@@ -38,7 +38,8 @@ struct CommandLine {
 CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
                                bool takes_paths);
 
-// "section.key=value" or "key=value".
+// "section.key=value" or "key=value", also with Hydra's signs, of which config::load knows what to do: "+key=value" and
+// "~key".
 bool is_override(const std::string& argument);
 
 }  // namespace millrace

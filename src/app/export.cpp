@@ -66,8 +66,8 @@ void write_config_beside(const fs::path& file, const LdmModel& model) {
   if (model.scheduler.rescale_betas_zero_snr || model.scheduler.beta_schedule != BetaSchedule::scaled_linear ||
       !model.scheduler.trained_betas.empty())
     log::warning("readers of such a file do not know the noise schedule of this run; a diffusers folder tells it");
-  const auto untold = list_untold(model);
-  auto wordless = list_wordless(model);
+  const auto untold = list_settings_readers_guess(model);
+  auto wordless = list_settings_without_yaml_key(model);
   const auto yaml = find_ldm_config(model);
   if (!yaml) wordless.insert(wordless.begin(), untold.begin(), untold.end());
   if (yaml && !untold.empty()) {

@@ -33,16 +33,4 @@ double auto_save_interval(double cost_seconds, int trainers) {
   return std::max(std::clamp(young, 300.0, 600.0), 50 * cost_seconds);
 }
 
-double steps_of(const Duration& duration, std::int64_t global_batch) {
-  switch (duration.unit) {
-    case Duration::Unit::steps:
-      return duration.count;
-    case Duration::Unit::samples:
-      return std::ceil(duration.count / static_cast<double>(global_batch));
-    case Duration::Unit::seconds:
-      return 0;
-  }
-  return 0;
-}
-
 }  // namespace millrace

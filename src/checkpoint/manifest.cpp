@@ -3,6 +3,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/json_text.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -121,8 +122,7 @@ std::vector<CheckpointFile> CheckpointManifest::write(const fs::path& checkpoint
       parts.push_back({{"file", files[file].name}, {"begin", begin}, {"end", end}});
     table[key] = {{"shape", tensor.shape}, {"channels_last", tensor.channels_last}, {"parts", std::move(parts)}};
   }
-  // Paths may hold any bytes.
-  const auto text = json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  const auto text = dump_any(json, 1) + "\n";
   const auto write = [&](const char* name, const std::string& content) {
     write_file_atomically(checkpoint / name, content);
     return CheckpointFile{name, content.size(), hash128(content).hex()};

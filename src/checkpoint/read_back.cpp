@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/hash.h"
-#include "millrace/core/node_memory.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/io/input_file.h"
 

@@ -5,17 +5,14 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
-
-std::string step_name(std::int64_t step) {
-  return fmt::format("step-{:08d}", step);
-}
 
 std::vector<CheckpointName> list_checkpoints(const std::filesystem::path& run_dir) {
   static const std::regex pattern("step-([0-9]{8,})");
   std::vector<CheckpointName> found;
-  const auto folder = run_dir / "checkpoints";
+  const auto folder = checkpoints_in(run_dir);
   if (!std::filesystem::is_directory(folder)) return found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::smatch match;
@@ -51,7 +48,7 @@ std::optional<CheckpointReader> find_checkpoint(const std::filesystem::path& run
   if (*count == 0) return std::nullopt;
   throw AgreedError(
       Error(Exit::io,
-            fmt::format("none of the {} checkpoints in {} is valid", *count, (run_dir / "checkpoints").string()),
+            fmt::format("none of the {} checkpoints in {} is valid", *count, checkpoints_in(run_dir).string()),
             "restore one from a backup, or move the run folder away to start from step 0"),
       group);
 }

@@ -7,6 +7,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -39,7 +40,7 @@ static std::uintmax_t bytes_in(const fs::path& folder) {
 
 std::uintmax_t leftover_bytes(const fs::path& run_dir) {
   std::uintmax_t bytes = 0;
-  for (const auto& path : leftovers_in(run_dir / "checkpoints")) bytes += bytes_in(path);
+  for (const auto& path : leftovers_in(checkpoints_in(run_dir))) bytes += bytes_in(path);
   return bytes;
 }
 

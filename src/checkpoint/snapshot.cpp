@@ -6,7 +6,6 @@
 #include <bit>
 
 #include "millrace/checkpoint/manifest.h"
-#include "millrace/core/error.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {

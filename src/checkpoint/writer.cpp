@@ -12,8 +12,10 @@
 #include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/core/units.h"
 #include "millrace/io/finite.h"
@@ -35,10 +37,10 @@ CheckpointFile finish(AtomicFile::Written written, const std::string& name) {
   return {name, written.bytes, written.digest.hex()};
 }
 
-// What a rank tells rank 0 when it has written nothing; messages may quote file names of any bytes.
+// What a rank tells rank 0 when it has written nothing.
 std::string describe(const Error& error) {
-  return nlohmann::json{{"error", error.what()}, {"exit", static_cast<int>(error.exit())}, {"hint", error.hint()}}.dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_any(
+      nlohmann::json{{"error", error.what()}, {"exit", static_cast<int>(error.exit())}, {"hint", error.hint()}});
 }
 
 std::vector<std::string> kinds_of(const ShardedAdamW& optimizer) {
@@ -117,8 +119,8 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
       last_point_(start),
       point_before_(start) {
   if (trainers_.rank() != 0) return;
-  remove_leftovers(run_dir_ / "checkpoints");
-  tell_of_abandoned(run_dir_ / "checkpoints");
+  remove_leftovers(checkpoints_in(run_dir_));
+  tell_of_abandoned(checkpoints_in(run_dir_));
 }
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -171,7 +173,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
   auto job = std::make_unique<Job>();
   job->point = state.point();
   job->replaces_older = !options_.goes_back || state.losses.skips_in_a_row == 0;
-  job->final_name = run_dir_ / "checkpoints" / step_name(state.step);
+  job->final_name = checkpoints_in(run_dir_) / step_name(state.step);
   // Each save has a name of its own: a network file system may still know the last one's as something else.
   job->temporary = fmt::format("{}.tmp{}-{}", job->final_name.string(),
                                options_.lease ? "-" + options_.lease->nonce() : "", ++saves_);

@@ -6,6 +6,7 @@
 #include "millrace/comm/fault.h"
 #include "millrace/comm/foreign_errors.h"
 #include "millrace/comm/world.h"
+#include "millrace/core/json_text.h"
 
 namespace millrace {
 namespace {
@@ -25,8 +26,7 @@ void agree(const Group& group, const std::optional<Error>& error) {
   const auto described =
       error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint(), world_rank()}
             : nlohmann::json();
-  // Messages may quote file names of any bytes, so invalid UTF-8 must not throw here.
-  const auto all = group.all_gather_strings(described.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const auto all = group.all_gather_strings(dump_any(described));
   for (int rank = 0; rank < group.size(); ++rank) {
     const auto entry = nlohmann::json::parse(all[rank]);
     if (entry.is_null()) continue;

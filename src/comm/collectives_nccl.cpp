@@ -28,11 +28,15 @@ void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __b
 // As check_mpi: the network or another rank broke, or the GPU.
 void check(ncclResult_t code, const char* what, int rank) {
   if (code == ncclSuccess || code == ncclInProgress) return;
+  const std::string why = ncclGetLastError(nullptr);
+  // Its buffers lie beside what LibTorch holds, and come with the first transfer of a kind: nothing is broken.
+  if (code == ncclUnhandledCudaError && why.find("out of memory") != why.npos)
+    throw Error(Exit::usage, fmt::format("rank {}: {}: its GPU has no memory left for NCCL: {}", rank, what, why),
+                "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=shard_grad_op leaves "
+                "NCCL more than it has now");
   if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
-  throw Error(
-      Exit::timeout,
-      fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), ncclGetLastError(nullptr)),
-      "look for the first failing rank in the other logs");
+  throw Error(Exit::timeout, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
+              "look for the first failing rank in the other logs");
 }
 
 // The thread's current GPU. Where it is that already, as LibTorch leaves it after work on it, nothing is set and put

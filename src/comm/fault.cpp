@@ -7,8 +7,10 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace::fault {
 namespace {
@@ -19,7 +21,7 @@ std::optional<Reporter> self;  // set once, before any other thread may ask
 std::atomic<bool> written{false}, is_to_blame{false};
 
 std::filesystem::path file_of(const Reporter& rank) {
-  return rank.run_dir / "fault" / fmt::format("rank-{:05d}.json", rank.rank);
+  return rank.run_dir / "fault" / (rank_name(rank.rank) + ".json");
 }
 
 }  // namespace
@@ -36,7 +38,7 @@ void write_about(const Reporter& rank, const Error& error, const char* phase) {
                                        {"reason", error.what()},     {"time", unix_seconds()}};
   try {
     std::filesystem::create_directories(rank.run_dir / "fault");
-    write_file_atomically(file_of(rank), json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_file_atomically(file_of(rank), dump_any(json, 2) + "\n");
   } catch (const std::exception&) {
   }
 }

@@ -1,6 +1,9 @@
 #include "wait_for_others.h"
 
+#include <utility>
+
 #include "millrace/comm/backoff.h"
+#include "millrace/comm/meanwhile.h"
 #include "millrace/comm/world.h"
 #include "millrace/core/error.h"
 #include "millrace/core/phase.h"
@@ -20,11 +23,22 @@ struct Waiting {
   const Stopwatch since{};
 };
 
+thread_local std::function<void()> meanwhile;
+
 }  // namespace
+
+Meanwhile::Meanwhile(std::function<void()> work) {
+  meanwhile = std::move(work);
+}
+
+Meanwhile::~Meanwhile() {
+  meanwhile = nullptr;
+}
 
 void wait_for_others(const std::function<bool()>& done, double limit_seconds, const char* what) {
   const Waiting waiting(what);
   for (Backoff backoff; !done(); backoff.pause()) {
+    if (meanwhile) meanwhile();
     if (backoff.awake_seconds() > limit_seconds) {
       throw Error(Exit::timeout,
                   fmt::format("rank {} waited {:.0f} s for the others in {}", world_rank(), limit_seconds, what),

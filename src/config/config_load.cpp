@@ -24,7 +24,8 @@ const Section* section_of(const Section* parent, std::string_view name) {
 
 enum class From { file, argument };
 
-// Maps merge, everything else is replaced. `???` erases nothing, and neither does a section whose lines are all
+// Maps merge, also with one that a reference means, which only shows when all is read; everything else is replaced.
+// `???` erases nothing, and neither does a section whose lines are all
 // commented out. In free maps null takes away what was set before; in a file it has to be there, since an empty value
 // looks the same.
 void merge(Node& into, Node from, const Section* section, From source) {
@@ -41,11 +42,29 @@ void merge(Node& into, Node from, const Section* section, From source) {
       if (!takes_away || source == From::file) into.children.push_back(std::move(child));
     } else if (old->kind == Node::Kind::map && child.kind == Node::Kind::map) {
       merge(*old, std::move(child), child_section, source);
+    } else if (child.kind == Node::Kind::map && is_reference(*old)) {
+      old->over.push_back(std::move(child));
     } else if (takes_away) {
       std::erase_if(into.children, [&](const Node& entry) { return entry.name == child.name; });
     } else if (!child.is_missing() && !is_empty_section) {
       *old = std::move(child);
     }
+  }
+}
+
+// Onto what a reference at `path` meant. Where that is no map they take its place.
+void merge_onto(const Section& schema, Node& node, const Path& path, std::vector<Node> maps) {
+  const Section* section = &schema;
+  for (const std::string& step : path) section = section_of(section, step);
+  if (node.kind != Node::Kind::map) {
+    Node map = Node::map();
+    map.name = node.name;
+    map.origin = maps.front().origin;
+    node = std::move(map);
+  }
+  for (Node& map : maps) {
+    const From source = map.origin == override_origin ? From::argument : From::file;
+    merge(node, std::move(map), section, source);
   }
 }
 
@@ -103,6 +122,22 @@ std::string closest_key(const Section& schema, const Section& section, const std
   const auto same =
       std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return last_step(key) == name; });
   return same == keys.end() ? "" : *same;
+}
+
+// How YAML writes "optim.lr" below `section`: "optim: {lr: ...}"; empty where there is no such key. Null: a section of
+// other commands, whose keys nobody knows here.
+std::string nested_form(const Section* section, const std::string& dotted) {
+  const std::size_t dot = dotted.find('.');
+  const std::string name = dotted.substr(0, dot);
+  const Section::Entry* entry = section ? section->find(name) : nullptr;
+  const bool is_last = dot == dotted.npos;
+  if (section && !entry && (is_last || !section->ignores(name))) return "";
+  if (is_last) return name + ": ...";
+  const std::string rest = dotted.substr(dot + 1);
+  const Key* key = entry ? entry->key.get() : nullptr;
+  if (key && !key->field().is_free_map()) return "";
+  const std::string below = key ? rest + ": ..." : nested_form(entry ? entry->section.get() : nullptr, rest);
+  return below.empty() ? "" : fmt::format("{}: {{{}}}", name, below);
 }
 
 // Moves the values of the tree into the members behind the schema.
@@ -172,6 +207,9 @@ class Reader {
       return report_.problem_at(
           node.origin, fmt::format("{}: was replaced by {} ({})", join(path, before), join(path, now), meaning));
     }
+    if (const std::string nested = nested_form(&section, node.name); !nested.empty())
+      return report_.problem_at(node.origin, fmt::format("{}: unknown key: in YAML a dot is part of the name; write {}",
+                                                         join(path, node.name), nested));
     const std::string meant = closest_key(schema_, section, path, node.name);
     report_.problem_at(node.origin, fmt::format("{}: unknown key{}", join(path, node.name),
                                                 meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
@@ -193,7 +231,10 @@ void add_file(Node& tree, const Section& schema, const std::string& text, const 
 
 Report finish(Section& schema, Node tree, std::vector<Problem> problems) {
   add_defaults(tree, schema);
-  resolve_references(tree, problems);
+  resolve_references(
+      tree,
+      [&](Node& node, const Path& path, std::vector<Node> maps) { merge_onto(schema, node, path, std::move(maps)); },
+      problems);
   add_defaults(tree, schema);  // for sections that were references
   Report report;
   for (Problem& problem : problems) report.problem_at(problem.origin, problem.text);

@@ -53,7 +53,8 @@ void set_origin(Node& node, const std::string& origin) {
 
 class Resolver {
  public:
-  Resolver(Node& root, std::vector<Problem>& problems) : root_(root), problems_(problems) {}
+  Resolver(Node& root, const MergeOver& merge_over, std::vector<Problem>& problems)
+      : root_(root), merge_over_(merge_over), problems_(problems) {}
 
   // The whole subtree of `node`, which stands at `path`.
   void resolve(Node& node, Path& path) {
@@ -75,6 +76,7 @@ class Resolver {
       throw Failure{fmt::format("more than {} references behind each other", deepest)};
     in_progress_.push_back(path);
     const std::size_t depth = depth_;
+    std::vector<Node> over = std::exchange(node.over, {});
     try {
       replace(node, expand(node.text, path));
     } catch (const Failure& failure) {
@@ -82,8 +84,13 @@ class Resolver {
         problems_.push_back({node.origin, fmt::format("{}: {}", join(path), failure.message)});
       node.broken = node.literal = true;
       depth_ = depth;
+      over.clear();
     }
     in_progress_.pop_back();
+    if (over.empty()) return;
+    merge_over_(node, path, std::move(over));
+    Path here = path;
+    resolve(node, here);
   }
 
   // From the first time that `path` was asked for.
@@ -240,6 +247,7 @@ class Resolver {
   }
 
   Node& root_;
+  const MergeOver& merge_over_;
   std::vector<Problem>& problems_;
   std::vector<Path> in_progress_;
   std::size_t depth_ = 0;
@@ -248,9 +256,14 @@ class Resolver {
 
 }  // namespace
 
-void resolve_references(Node& root, std::vector<Problem>& problems) {
+void resolve_references(Node& root, const MergeOver& merge_over, std::vector<Problem>& problems) {
   Path path;
-  Resolver(root, problems).resolve(root, path);
+  Resolver(root, merge_over, problems).resolve(root, path);
+}
+
+bool is_reference(const Node& node) {
+  return node.kind == Node::Kind::scalar && !node.literal && node.text.starts_with("${") &&
+         find_outside_braces(node.text, '}', 2) == node.text.size() - 1;
 }
 
 }  // namespace millrace::config

@@ -53,12 +53,12 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
     check_tag(mark, tag);
-    open_.push_back({at(mark, Node::list()), anchor, {}});
+    open_.push_back({at(mark, Node::list()), anchor, {}, {}});
   }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
     check_tag(mark, tag);
-    open_.push_back({at(mark, Node::map()), anchor, {}});
+    open_.push_back({at(mark, Node::map()), anchor, {}, {}});
   }
   void OnSequenceEnd() override { close(); }
   void OnMapEnd() override { close(); }
@@ -67,7 +67,8 @@ class TreeBuilder final : public YAML::EventHandler {
   struct Open {
     Node node;
     YAML::anchor_t anchor;
-    std::optional<Node> key;  // of a map: waits for its value
+    std::optional<Node> key;    // of a map: waits for its value
+    std::optional<Node> merge;  // of a map: a map or a list of maps that stood behind `<<`
   };
 
   // `!= A` without quotes is the value A with the tag `!=`: what stands before A must not be lost.
@@ -90,6 +91,7 @@ class TreeBuilder final : public YAML::EventHandler {
   void close() {
     Open done = std::move(open_.back());
     open_.pop_back();
+    if (done.merge) merge_keys(done.node, std::move(*done.merge));
     add(std::move(done.node), done.anchor);
   }
 
@@ -103,13 +105,42 @@ class TreeBuilder final : public YAML::EventHandler {
     } else if (!open_.back().key) {
       open_.back().key = std::move(node);
     } else {
-      add_pair(open_.back().node, *std::exchange(open_.back().key, std::nullopt), std::move(node));
+      add_pair(open_.back(), *std::exchange(open_.back().key, std::nullopt), std::move(node));
     }
   }
 
-  void add_pair(Node& map, const Node& key, Node value) {
+  // YAML 1.1's `<<: *anchor` and `<<: [*a, *b]`: a map's own keys win, then those of earlier maps.
+  static void merge_keys(Node& map, Node merge) {
+    if (merge.kind == Node::Kind::list) {
+      for (Node& part : merge.children) merge_keys(map, std::move(part));
+      return;
+    }
+    for (Node& child : merge.children)
+      if (!map.find(child.name)) map.children.push_back(std::move(child));
+  }
+
+  static bool can_merge(const Node& value) {
+    const auto is_map = [](const Node& node) { return node.kind == Node::Kind::map; };
+    return is_map(value) || (value.kind == Node::Kind::list && std::ranges::all_of(value.children, is_map));
+  }
+
+  void add_merge(Open& open, const Node& key, Node value) {
+    if (open.merge) {
+      problems_.push_back({key.origin, fmt::format("duplicate key '{}', first at {}", key.text, open.merge->origin)});
+    } else if (!can_merge(value)) {
+      problems_.push_back({key.origin, fmt::format("'<<' takes a map or a list of maps, not {}", value.show())});
+    } else {
+      value.origin = key.origin;
+      open.merge = std::move(value);
+    }
+  }
+
+  void add_pair(Open& open, const Node& key, Node value) {
+    Node& map = open.node;
     if (key.kind == Node::Kind::list || key.kind == Node::Kind::map) {
       problems_.push_back({key.origin, "a key must be a word, not " + key.show()});
+    } else if (key.text == "<<" && !key.quoted) {
+      add_merge(open, key, std::move(value));
     } else if (const Node* first = map.find(key.text)) {
       problems_.push_back({key.origin, fmt::format("duplicate key '{}', first at {}", key.text, first->origin)});
     } else {
@@ -201,7 +232,9 @@ void emit(YAML::Emitter& out, const Node& node, bool with_origins, bool flow) {
       if (flow || node.children.empty()) out << YAML::Flow;
       out << YAML::BeginMap;
       for (const Node& child : node.children) {
-        out << YAML::Key << child.name << YAML::Value;
+        out << YAML::Key;
+        if (child.name == "<<") out << YAML::DoubleQuoted;
+        out << child.name << YAML::Value;
         emit(out, child, with_origins, flow);
       }
       out << YAML::EndMap;

@@ -19,7 +19,6 @@
 #include <mutex>
 
 #include "millrace/core/clock.h"
-#include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/visible.h"

@@ -20,12 +20,16 @@ struct Quantity {
   std::string_view word;  // what follows the number, without spaces around it
 };
 
+// The number may be 550_000, as other numbers of a configuration.
 std::optional<Quantity> split(std::string_view text) {
   text = trim(text);
+  std::string plain(text);
+  std::erase(plain, '_');
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  return Quantity{number, trim({end, text.data() + text.size()})};
+  const auto rest = static_cast<std::size_t>(plain.data() + plain.size() - end);  // a word has no underscores
+  return Quantity{number, trim(text.substr(text.size() - rest))};
 }
 
 double power_of_1000(char prefix) {
@@ -80,7 +84,7 @@ struct ByteWord {
   double factor;
 };
 
-constexpr double kib = 1024, mib = kib * 1024, gib = mib * 1024, tib = gib * 1024;
+constexpr double kib = 1024, mib = kib * 1024, tib = gib * 1024;
 constexpr ByteWord byte_words[] = {
     {"", 1},     {"B", 1},     {"bytes", 1}, {"kB", 1e3},  {"KB", 1e3},  {"MB", 1e6},
     {"GB", 1e9}, {"TB", 1e12}, {"KiB", kib}, {"MiB", mib}, {"GiB", gib}, {"TiB", tib},
@@ -131,6 +135,18 @@ std::string to_string(const Duration& duration) {
       break;
   }
   return seconds_to_string(duration.count);
+}
+
+std::optional<double> to_steps(const Duration& duration, std::int64_t global_batch) {
+  switch (duration.unit) {
+    case Duration::Unit::steps:
+      return duration.count;
+    case Duration::Unit::samples:
+      return duration.count / static_cast<double>(global_batch);
+    case Duration::Unit::seconds:
+      break;
+  }
+  return std::nullopt;
 }
 
 std::uint64_t parse_bytes(std::string_view text) {

@@ -14,9 +14,11 @@ void SourceColumns::describe(config::Section& s) {
       "image", image,
       "column of image bytes (Parquet), of paths and addresses (lists), or of latents; of tars a member, such as png; "
       "null = the usual names");
-  s.key("caption", caption,
-        "column of captions, or of their text embeddings (latents); of tars a member, such as txt, or json.KEY, a text "
-        "in the member json; null = the usual names");
+  s.key(
+      "caption", caption,
+      "column of captions, or of their text embeddings (latents); of tars a member, such as txt, or json.KEY, a text "
+      "or list of texts in the member json; of several, such as [txt, json.synthetic], each visit takes one by chance; "
+      "null = the usual names");
   s.key("key", key, "column that names a row in ids; null = the row number (of tars always the member's name)");
   s.key("cls", cls, "column, or member of tars, of class numbers (type class)");
 }
@@ -102,6 +104,8 @@ void SourceConfig::check(config::Report& report) const {
                    {type_key});
   if (type == Type::class_labels && !idx_to_prompt)
     report.problem(section + ".idx_to_prompt", "must be set for type class", {type_key});
+  if (type == Type::latents && columns.caption && columns.caption->values.size() > 1)
+    report.problem(section + ".columns.caption", "must be one column with type latents", {type_key});
   for (const auto& key : keys_without_use())
     report.problem(section + "." + key, fmt::format("has no use with type {}", to_string(type)), {type_key});
   for (const auto& filter : filters) check_filter(section, filter, report);
@@ -123,7 +127,10 @@ void DataConfig::describe(config::Section& s) {
   s.key("retry_for", retry_for,
         "how long a read is tried again that fails because storage or network do, before the run ends; 0 s = not");
   s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
-  s.key("max_bad_share", max_bad_share, "stop when more than this share of the rows is bad").at_least(0).at_most(1);
+  s.key("max_bad_share", max_bad_share,
+        "stop when more than this share of the rows is bad: rejected, but neither filtered nor too_small")
+      .at_least(0)
+      .at_most(1);
 }
 
 void DataConfig::check(config::Report& report) const {

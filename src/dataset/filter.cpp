@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/visible.h"
 #include "millrace/io/json.h"
 
@@ -237,7 +238,7 @@ class Filter::Metadata {
     const auto found = object_.find(field);
     if (found == object_.end()) return "missing";
     if (found->is_structured()) return found->type_name();  // may be nested without end
-    return shorten(found->dump(-1, ' ', false, json::error_handler_t::replace));
+    return shorten(dump_any(*found));
   }
 
   std::string keys() const {

@@ -1,11 +1,15 @@
 #include "millrace/dataset/manifest.h"
 
 #include <algorithm>
+#include <span>
 
 #include "archive_names.h"
 #include "millrace/core/files.h"
+#include "millrace/core/parallel_for.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
 #include "millrace/dataset/table.h"
+#include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/tar.h"
 #include "sample_columns.h"
@@ -14,6 +18,17 @@
 namespace millrace {
 
 namespace {
+
+// Whether the samples of a tar can be had without reading all in front of them; a compressed one has to be unpacked to
+// get anywhere in it. Its name tells, as a rule; of others their first header.
+bool is_plain_tar(const std::string& file) {
+  if (lower(file).ends_with(".tar")) return true;
+  if (is_archive_name(file)) return false;
+  constexpr std::string_view magic = "ustar";
+  constexpr std::uint64_t place = 257;
+  std::string bytes(magic.size(), '\0');
+  return InputFile(file).read_at(place, std::as_writable_bytes(std::span(bytes))) == bytes.size() && bytes == magic;
+}
 
 Archive describe_archive(const std::string& path, const std::string& name) {
   Archive archive{.path = path, .name = name, .rows = {}, .limit = {}};
@@ -27,7 +42,7 @@ Archive describe_archive(const std::string& path, const std::string& name) {
   archive.bytes = fs::file_size(file, error);
   check_storage(error, file);
   if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
-  archive.seekable |= file.ends_with(".tar");  // a compressed one has to be unpacked to get anywhere in it
+  if (!archive.seekable) archive.seekable = is_plain_tar(file);
   return archive;
 }
 
@@ -140,7 +155,8 @@ Manifest list_archives(const SourceConfig& source, bool allow_pipes) {
   check_kind(paths, source);
   const std::vector<std::string> names = archive_names(paths, source.section);
   Manifest manifest;
-  for (std::size_t i = 0; i < paths.size(); ++i) manifest.archives.push_back(describe_archive(paths[i], names[i]));
+  manifest.archives.resize(paths.size());
+  parallel_for(paths.size(), [&](std::size_t i) { manifest.archives[i] = describe_archive(paths[i], names[i]); });
   std::sort(manifest.archives.begin(), manifest.archives.end(),
             [](const Archive& a, const Archive& b) { return a.name < b.name; });
   if (source.type != SourceConfig::Type::latents) check_columns(manifest, source);

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "millrace/core/hash.h"
+#include "millrace/core/text.h"
 
 namespace millrace {
 
@@ -35,6 +39,26 @@ SampleRef name_archive(const Archive& archive) {
 
 Rejected broken_archive(const Archive& archive, std::string why) {
   return {name_archive(archive), RejectReason::archive_error, std::move(why)};
+}
+
+void add_text(const nlohmann::json& value, std::vector<std::string>& texts) {
+  if (value.is_number()) {
+    texts.push_back(value.is_number_float() ? text_of_number(value.get<double>()) : value.dump());
+  } else if (value.is_string()) {
+    texts.push_back(value.get<std::string>());
+  }
+}
+
+std::size_t set_captions(RawSample& sample, const std::vector<std::string>& captions) {
+  std::vector<std::string> filled;
+  for (const auto& caption : captions)
+    if (!caption.empty()) filled.push_back(valid_utf8(caption));
+  if (filled.empty()) return 0;
+  sample.caption = std::move(filled.front());
+  sample.more_captions.assign(std::make_move_iterator(filled.begin() + 1), std::make_move_iterator(filled.end()));
+  std::size_t longest = 0;
+  for (const auto& caption : captions) longest = std::max(longest, caption.size());
+  return longest;
 }
 
 Rejected oversized_caption(SampleRef ref, std::size_t bytes) {

@@ -47,6 +47,15 @@ class Chooser {
   const std::string &section_, &path_;
 };
 
+// The name of a column of texts, or of lists of texts.
+std::string choose_caption(const Chooser& chooser, const std::optional<std::string>& wanted, const std::string& path) {
+  const TableColumn& column = chooser.choose("caption", wanted, {"caption", "TEXT", "text", "txt"});
+  if (column.holds == TableColumn::Holds::nested)
+    chooser.fail(fmt::format("{}: column {} holds several values a row that are no texts", path, column.name),
+                 "caption");
+  return column.name;
+}
+
 }  // namespace
 
 SampleColumns choose_columns(const std::vector<TableColumn>& table, const SourceConfig& config,
@@ -63,14 +72,19 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
     chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
   columns.image_is_place = image.holds == TableColumn::Holds::text;
-  const TableColumn& caption = config.type == SourceConfig::Type::class_labels
-                                   ? chooser.choose("cls", wanted.cls, {"cls", "label"})
-                                   : chooser.choose("caption", wanted.caption, {"caption", "TEXT", "text", "txt"});
-  if (caption.holds == TableColumn::Holds::nested)
-    chooser.fail(
-        fmt::format("{}: column {} holds several values a row, and a sample has one caption", path, caption.name),
-        config.type == SourceConfig::Type::class_labels ? "cls" : "caption");
-  columns.names = {image.name, caption.name};
+  columns.names = {image.name};
+  if (config.type == SourceConfig::Type::class_labels) {
+    const TableColumn& cls = chooser.choose("cls", wanted.cls, {"cls", "label"});
+    if (cls.holds == TableColumn::Holds::nested || cls.holds == TableColumn::Holds::texts)
+      chooser.fail(fmt::format("{}: column {} holds several values a row, and a sample has one class", path, cls.name),
+                   "cls");
+    columns.names.push_back(cls.name);
+  } else if (wanted.caption) {
+    for (const std::string& name : wanted.caption->values) columns.names.push_back(choose_caption(chooser, name, path));
+  } else {
+    columns.names.push_back(choose_caption(chooser, {}, path));
+  }
+  columns.captions = columns.names.size() - SampleColumns::caption;
   columns.has_key = wanted.key.has_value();
   if (wanted.key) columns.names.push_back(chooser.choose("key", wanted.key, {}).name);
   for (const auto& [field, condition] : config.filters)

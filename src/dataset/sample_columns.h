@@ -13,13 +13,14 @@ namespace millrace {
 // Which columns of a table make its samples, in the order in which rows bring them.
 struct SampleColumns {
   static constexpr std::size_t image = 0, caption = 1;  // positions in `names`; caption = class number for type class
-  std::vector<std::string> names;                       // image, caption, then `key`, then what the filters ask for
+  std::vector<std::string> names;                       // image, captions, then `key`, then what the filters ask for
+  std::size_t captions = 1;
   bool has_key = false;
   bool image_is_place = false;         // image holds paths or addresses, not bytes
   std::vector<std::string> not_there;  // fields of filters without a column
 
-  std::size_t key() const { return caption + 1; }
-  std::size_t metadata() const { return caption + (has_key ? 2 : 1); }
+  std::size_t key() const { return caption + captions; }
+  std::size_t metadata() const { return key() + (has_key ? 1 : 0); }
 };
 
 // A table without a column that a sample needs; `key`: that of `columns` which would name it.

@@ -59,8 +59,8 @@ bool is_parquet(std::string_view path) {
 
 TableColumn to_table_column(const ParquetColumn& column) {
   using Holds = TableColumn::Holds;
-  const bool text = column.type == "string" || column.type == "large_string" || column.type == "string_view";
-  if (text) return {column.name, Holds::text};
+  if (column.is_text) return {column.name, Holds::text};
+  if (column.is_text_list) return {column.name, Holds::texts};
   return {column.name, column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other};
 }
 

@@ -8,6 +8,7 @@
 
 #include "key_counter.h"
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/image_uri.h"
@@ -88,30 +89,37 @@ class TableReader final : public SplitReader {
                       .reason = RejectReason::missing_image,
                       .detail = fmt::format("column {} is empty", columns_.names[SampleColumns::image]),
                       .json = metadata(cells)};
-    std::optional<std::string> caption = text_of(cells[SampleColumns::caption]);
-    if (caption && prompts_) caption = prompt_of(*caption);
-    if (!caption)
-      return Rejected{
-          std::move(sample.ref), RejectReason::missing_caption,
-          fmt::format("column {} is {}", columns_.names[SampleColumns::caption], prompts_ ? "no known class" : "null")};
-    if (is_jsonl_ && is_nested(*caption))
+    const auto captions = captions_in(cells);
+    if (captions.empty())
       return Rejected{std::move(sample.ref), RejectReason::missing_caption,
-                      fmt::format("column {} holds several values: {}", columns_.names[SampleColumns::caption],
-                                  caption->substr(0, 100))};
-    if (caption->size() > max_caption_bytes) return oversized_caption(std::move(sample.ref), caption->size());
+                      fmt::format("column {} {}", columns_.names[SampleColumns::caption],
+                                  prompts_ ? "is no known class" : "holds no text")};
+    if (const auto bytes = set_captions(sample, captions); bytes > max_caption_bytes)
+      return oversized_caption(std::move(sample.ref), bytes);
     if (columns_.image_is_place) {
       sample.image_uri = resolve_uri(*image, archive_.path);
     } else {
       sample.image = std::move(*image);
     }
-    sample.caption = valid_utf8(*caption);
     sample.json = metadata(cells);
     return sample;
   }
 
-  // A list or an object of JSON lines has come as text, and a sample has one caption.
-  static bool is_nested(const std::string& text) {
-    return (text.starts_with('[') || text.starts_with('{')) && json::accept(text);
+  // Of all columns of captions; a list of texts is as many. Of a class what the prompts say of it.
+  std::vector<std::string> captions_in(const std::vector<Cell>& cells) const {
+    std::vector<std::string> captions;
+    for (std::size_t i = SampleColumns::caption; i < columns_.key(); ++i) {
+      const auto text = text_of(cells[i]);
+      if (!text) continue;
+      if (prompts_) {
+        if (auto prompt = prompt_of(*text)) captions.push_back(std::move(*prompt));
+      } else if (!split_.is_nested(columns_.names[i])) {
+        captions.push_back(*text);
+      } else if (const auto list = json::parse(*text, nullptr, /*allow_exceptions=*/false); list.is_array()) {
+        for (const auto& item : list) add_text(item, captions);
+      }
+    }
+    return captions;
   }
 
   // pandas writes classes with gaps as 7.0 into CSV, too.
@@ -138,14 +146,13 @@ class TableReader final : public SplitReader {
       const bool text = std::holds_alternative<std::string>(cells[i]);
       object[column] = split_.is_nested(column) ? json() : json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
     }
-    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+    return dump_any(object);
   }
 
   const Archive& archive_;
   const SampleColumns columns_;
   const ClassPrompts* const prompts_;
   const std::map<std::uint64_t, int>& repeated_;
-  const bool is_jsonl_ = list_format(archive_.path) == ListFormat::jsonl;
   TableSplitReader split_;
 };
 

@@ -33,12 +33,14 @@ TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
   } else {
     rules.images.assign(image_fields.begin(), image_fields.end());
   }
-  rules.caption = prompts ? config.columns.cls.value_or("cls") : config.columns.caption.value_or("txt");
-  if (rules.caption.starts_with(of_json)) {
-    rules.caption_key = rules.caption.substr(of_json.size());
-    rules.with_json = true;
-  } else {
-    rules.caption = lower(rules.caption);
+  const config::OneOrMore names = prompts ? config.columns.cls.value_or("cls") : config.columns.caption.value_or("txt");
+  for (const std::string& name : names.values) {
+    if (name.starts_with(of_json)) {
+      rules.captions.push_back({name, name.substr(of_json.size())});
+      rules.with_json = true;
+    } else {
+      rules.captions.push_back({lower(name), {}});
+    }
   }
   return rules;
 }
@@ -46,7 +48,8 @@ TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
 TarOptions wanted_fields(const TarRules& rules) {
   TarOptions options;
   options.fields = rules.images;
-  if (!rules.caption_key) options.fields.push_back(rules.caption);
+  for (const auto& caption : rules.captions)
+    if (!caption.key) options.fields.push_back(caption.name);
   if (rules.with_json) options.fields.emplace_back("json");
   return options;
 }
@@ -65,20 +68,24 @@ std::string* find_image(TarSample& sample, const TarRules& rules) {
   return nullptr;
 }
 
-// A number is a class, or a poor caption; what is neither that nor text is none.
-std::optional<std::string> text_in_json(const std::string& text, const std::string& key) {
+void add_texts_in_json(const std::string& text, const std::string& key, std::vector<std::string>& texts) {
   const auto json = nlohmann::json::parse(from_python_json(text), nullptr, /*allow_exceptions=*/false);
   const auto found = json.is_object() ? json.find(key) : json.end();
-  if (found == json.end() || !(found->is_string() || found->is_number())) return std::nullopt;
-  if (found->is_number_float()) return text_of_number(found->get<double>());
-  return found->is_string() ? found->get<std::string>() : found->dump();
+  if (found == json.end()) return;
+  if (!found->is_array()) return add_text(*found, texts);
+  for (const auto& value : *found) add_text(value, texts);
 }
 
-std::optional<std::string> find_caption(TarSample& sample, const TarRules& rules) {
-  const std::string* const member = find_field(sample, rules.caption_key ? "json" : rules.caption);
-  if (!member) return std::nullopt;
-  const auto text = rules.caption_key ? text_in_json(*member, *rules.caption_key) : *member;
-  return text && rules.prompts ? rules.prompts->find(*text) : text;
+std::vector<std::string> find_captions(TarSample& sample, const TarRules& rules) {
+  std::vector<std::string> texts;
+  for (const auto& [name, key] : rules.captions) {
+    const std::string* const member = find_field(sample, key ? "json" : name);
+    if (member && key) add_texts_in_json(*member, *key, texts);
+    if (member && !key) texts.push_back(*member);
+  }
+  if (!rules.prompts) return texts;
+  const auto prompt = texts.size() == 1 ? rules.prompts->find(texts.front()) : std::nullopt;
+  return prompt ? std::vector{*prompt} : std::vector<std::string>();
 }
 
 Rejected oversized_sample(SampleRef ref) {
@@ -94,15 +101,18 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
                     .reason = RejectReason::missing_image,
                     .detail = fmt::format("none of {}", fmt::join(rules.images, ", ")),
                     .json = json ? std::move(*json) : std::string()};
-  const std::optional<std::string> caption = find_caption(sample, rules);
-  if (!caption)
+  const auto captions = find_captions(sample, rules);
+  if (captions.empty()) {
+    std::vector<std::string> names;
+    for (const auto& caption : rules.captions) names.push_back(caption.name);
     return Rejected{std::move(ref), RejectReason::missing_caption,
-                    fmt::format("no {}{}", rules.caption, rules.prompts ? ", or no caption of it" : "")};
-  if (caption->size() > max_caption_bytes) return oversized_caption(std::move(ref), caption->size());
+                    fmt::format("no {}{}", fmt::join(names, ", no "), rules.prompts ? ", or no caption of it" : "")};
+  }
   RawSample raw;
+  if (const auto bytes = set_captions(raw, captions); bytes > max_caption_bytes)
+    return oversized_caption(std::move(ref), bytes);
   raw.ref = std::move(ref);
   raw.image = std::move(*image);
-  raw.caption = valid_utf8(*caption);
   if (json) raw.json = std::move(*json);
   return raw;
 }

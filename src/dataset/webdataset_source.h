@@ -15,16 +15,20 @@ namespace millrace {
 
 // What is read of a sample.
 struct TarRules {
-  std::vector<std::string> images;         // of these members the first one that is there
-  std::string caption = "txt";             // or cls: which member, or json.KEY
-  std::optional<std::string> caption_key;  // of the member json
+  struct Caption {
+    std::string name;                // a member, such as txt, or json.KEY
+    std::optional<std::string> key;  // of the member json
+  };
+  std::vector<std::string> images;  // of these members the first one that is there
+  std::vector<Caption> captions;    // of these all that are there; of a class data set one, the class
   bool with_json = false;
   const ClassPrompts* prompts = nullptr;  // null = the caption stands there itself
 };
 
 // Tar archives whose neighbouring members KEY.FIELD form samples. NOTE [Rules of a row]: the image is the first of jpg,
 // png, jpeg, webp, the caption is txt (an empty one is a caption, a missing one is not) or, of a class data set, what
-// the prompts say of cls; json is kept for the filters. `columns` names other members; json.KEY is a text in json.
+// the prompts say of cls; json is kept for the filters. `columns` names other members, and several for captions;
+// json.KEY is a text, or a list of texts, in json.
 class WebDatasetSource final : public SampleSource {
  public:
   // `prompts`: of a class data set. `indices`: where indices are kept.

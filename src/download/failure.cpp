@@ -48,7 +48,7 @@ bool is_retryable(const Failure& failure) {
     case FailureKind::truncated:
       return true;
     case FailureKind::http:
-      return may_pass(status_of(failure.detail));
+      return is_transient(status_of(failure.detail));
     default:
       return false;
   }

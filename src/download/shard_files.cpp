@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/tar_writer.h"
@@ -165,8 +166,7 @@ void write_stats(const DownloadConfig& config, const Shard& shard) {
                       {"start_time", seconds_of(shard.started())},
                       {"end_time", seconds_of(now)},
                       {"status_dict", messages}};
-  write_file_atomically(path_of(config, shard.number(), "_stats.json"),
-                        stats.dump(4, ' ', false, Json::error_handler_t::replace) + "\n");
+  write_file_atomically(path_of(config, shard.number(), "_stats.json"), dump_any(stats, 4) + "\n");
 }
 
 const std::string& text_in(const Cell& cell) {

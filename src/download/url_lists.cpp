@@ -84,8 +84,7 @@ Schema schema_of(const fs::path& path) {
   Schema schema;
   for (const ParquetColumn& column : parquet_schema(path)) {
     schema.names.push_back(column.name);
-    const bool is_text = column.type == "string" || column.type == "large_string" || column.type == "string_view";
-    if (column.holds_bytes && !is_text) schema.binary.push_back(column.name);
+    if (column.holds_bytes && !column.is_text) schema.binary.push_back(column.name);
   }
   return schema;
 }

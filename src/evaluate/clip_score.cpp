@@ -78,11 +78,20 @@ torch::Tensor unit(const torch::Tensor& rows) {
   return exact / exact.norm(2, -1, /*keepdim=*/true);
 }
 
+std::filesystem::path find_preprocessing(const std::filesystem::path& folder) {
+  for (const char* name : {"preprocessor_config.json", "processor_config.json"})
+    if (std::filesystem::exists(folder / name)) return folder / name;
+  throw Error(Exit::io, fmt::format("evaluate.clip: {}: no preprocessor_config.json", folder.string()),
+              "CLIPImageProcessor.save_pretrained writes it, see docs/evaluation.md");
+}
+
 }  // namespace
 
 ClipPreprocessing ClipPreprocessing::read(const std::filesystem::path& path) {
   const auto file = path.string();
-  const auto json = read_json_object(path);
+  const auto whole = read_json_object(path);
+  const auto part = whole.find("image_processor");  // as CLIPProcessor saves it
+  const auto& json = part != whole.end() && part->is_object() ? *part : whole;
   const auto flag = [&](const char* key) {
     const auto found = json.find(key);
     if (found == json.end() || found->is_null()) return true;
@@ -90,6 +99,7 @@ ClipPreprocessing ClipPreprocessing::read(const std::filesystem::path& path) {
     return found->get<bool>();
   };
   ClipPreprocessing p;
+  p.file = file;
   p.resizes = flag("do_resize");
   p.crops = flag("do_center_crop");
   p.rescales = flag("do_rescale");
@@ -130,7 +140,7 @@ ClipScorer ClipScorer::load(const std::filesystem::path& folder, torch::Device d
   if (tokenizer.vocabulary_size() > text.vocab_size)
     fail(Exit::io, "evaluate.clip: {}: its tokenizer has {} tokens, its network knows {}", folder.string(),
          tokenizer.vocabulary_size(), text.vocab_size);
-  return {std::move(model), std::move(tokenizer), ClipPreprocessing::read(folder / "preprocessor_config.json"), device};
+  return {std::move(model), std::move(tokenizer), ClipPreprocessing::read(find_preprocessing(folder)), device};
 }
 
 torch::Tensor ClipScorer::scores(std::span<const Image> images, std::span<const std::string> captions) {
@@ -142,7 +152,7 @@ torch::Tensor ClipScorer::scores(std::span<const Image> images, std::span<const 
   for (std::size_t i = 0; i < images.size(); ++i) {
     pixels.push_back(preprocessing_.apply(images[i]));
     if (pixels.back().size(1) != side || pixels.back().size(2) != side)
-      fail(Exit::io, "evaluate.clip: preprocessor_config.json makes pictures of {} x {} pixels, the network takes {}",
+      fail(Exit::io, "evaluate.clip: {} makes pictures of {} x {} pixels, the network takes {}", preprocessing_.file,
            pixels.back().size(2), pixels.back().size(1), side);
     const auto tokens = tokenizer_.encode(captions[i]);
     std::copy(tokens.begin(), tokens.end(), ids[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>());

@@ -153,7 +153,7 @@ void generate(ImageModel& model, std::span<const ImageRequest> requests, const G
     const auto text = encode_prompts(model, batch, plan.is_guided());
     const auto latents = denoise(model.unet, plan, noise, text, [] { return stop::requested(); });
     if (!latents.defined()) fail(Exit::requeue, "told to stop while painting: what was not finished is made again");
-    const auto images = images_of(model.vae, latents);
+    const auto images = decode_scaled_latents(model.vae, latents);
     const auto host_latents = latents.to(torch::kCPU);
     for (std::size_t i = 0; i < images.size(); ++i)
       on_image({first + i, images[i], host_latents[static_cast<std::int64_t>(i)]});

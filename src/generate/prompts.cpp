@@ -17,7 +17,7 @@ constexpr auto kinds =
 // Text where its name says nothing.
 ListFormat format_of(const std::filesystem::path& file) {
   for (const char* other : {".json", ".parquet"})
-    if (file.extension() == other)
+    if (lower(file.extension().string()) == other)
       throw Error(Exit::usage, fmt::format("{} is no list of prompts", file.string()), kinds);
   return list_format(file.string()).value_or(ListFormat::txt);
 }

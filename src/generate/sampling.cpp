@@ -122,13 +122,13 @@ torch::Tensor denoise(UNet2DConditionModel& unet, const SamplingPlan& plan, cons
   return sample;
 }
 
-std::vector<Image> images_of(AutoencoderKL& vae, const torch::Tensor& latents) {
+std::vector<Image> decode_scaled_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
   const torch::NoGradGuard no_grad;
   const auto& config = vae->config();
   return to_images(decode_pixels(vae, latents / config.scaling_factor + config.shift_factor.value_or(0)));
 }
 
-std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
+std::vector<Image> decode_unscaled_latents(AutoencoderKL& vae, const torch::Tensor& latents) {
   const torch::NoGradGuard no_grad;
   std::vector<Image> images;
   for (const torch::Tensor& latent : latents.split(1)) images.push_back(to_image(decode_pixels(vae, latent)[0]));

@@ -9,6 +9,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/json.h"
 #include "text_file.h"
 
@@ -151,11 +152,13 @@ struct Row {
 }  // namespace
 
 std::optional<ListFormat> list_format(std::string_view path) {
-  if (path.ends_with(".gz")) path.remove_suffix(3);
-  if (path.ends_with(".csv")) return ListFormat::csv;
-  if (path.ends_with(".tsv")) return ListFormat::tsv;
-  if (path.ends_with(".jsonl") || path.ends_with(".ndjson")) return ListFormat::jsonl;
-  if (path.ends_with(".txt")) return ListFormat::txt;
+  const std::string lower_case = lower(path);
+  std::string_view name = lower_case;
+  if (name.ends_with(".gz")) name.remove_suffix(3);
+  if (name.ends_with(".csv")) return ListFormat::csv;
+  if (name.ends_with(".tsv")) return ListFormat::tsv;
+  if (name.ends_with(".jsonl") || name.ends_with(".ndjson")) return ListFormat::jsonl;
+  if (name.ends_with(".txt")) return ListFormat::txt;
   return std::nullopt;
 }
 

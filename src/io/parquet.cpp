@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/io/half.h"
 #include "millrace/io/net/urls.h"
 #include "parquet_input.h"
@@ -32,9 +33,19 @@ T check(arrow::Result<T> result, const std::string& path) {
   return std::move(result).ValueUnsafe();
 }
 
-bool is_bytes(const arrow::DataType& type) {
+// Of a dictionary, what its rows hold.
+const arrow::DataType& value_type(const arrow::DataType& type) {
+  return type.id() == arrow::Type::DICTIONARY ? *static_cast<const arrow::DictionaryType&>(type).value_type() : type;
+}
+
+bool is_bytes(const arrow::DataType& column) {
+  const arrow::DataType& type = value_type(column);
   return arrow::is_base_binary_like(type.id()) || arrow::is_binary_view_like(type.id()) ||
          type.id() == arrow::Type::FIXED_SIZE_BINARY;
+}
+
+std::int32_t fixed_size_of(const arrow::DataType& list) {
+  return static_cast<const arrow::FixedSizeListType&>(list).list_size();
 }
 
 // The same values with text seen as bytes, which may be any.
@@ -55,6 +66,17 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
       const auto values = as_bytes(static_cast<const arrow::DictionaryArray&>(*array).dictionary());
       data->type = arrow::dictionary(type.index_type(), values->type(), type.ordered());
       data->dictionary = values->data();
+      break;
+    }
+    case arrow::Type::LIST:
+    case arrow::Type::LARGE_LIST:
+    case arrow::Type::FIXED_SIZE_LIST: {
+      const auto values = as_bytes(arrow::MakeArray(data->child_data[0]));
+      data->child_data[0] = values->data();
+      data->type = array->type_id() == arrow::Type::LIST ? arrow::list(values->type())
+                   : array->type_id() == arrow::Type::LARGE_LIST
+                       ? arrow::large_list(values->type())
+                       : arrow::fixed_size_list(values->type(), fixed_size_of(*array->type()));
       break;
     }
     default:
@@ -93,6 +115,31 @@ auto value_of(const arrow::Array& array, std::int64_t row) {
 Cell text_of(const arrow::Array& array, std::int64_t row) {
   const auto scalar = array.GetScalar(row);
   return scalar.ok() ? (*scalar)->ToString() : std::string();
+}
+
+bool is_text(const arrow::DataType& type) {
+  return arrow::is_string(type.id()) || type.id() == arrow::Type::STRING_VIEW;
+}
+
+bool is_text_list(const arrow::DataType& type) {
+  const bool is_list = type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST ||
+                       type.id() == arrow::Type::FIXED_SIZE_LIST;
+  return is_list && is_text(*static_cast<const arrow::BaseListType&>(type).value_type());
+}
+
+Cell cell_at(const arrow::Array& array, std::int64_t row);
+
+// As JSON.
+template <class List>
+Cell list_at(const arrow::Array& array, std::int64_t row) {
+  if (!is_text_list(*array.type())) return text_of(array, row);
+  const auto& list = static_cast<const List&>(array);
+  auto texts = nlohmann::json::array();
+  for (std::int64_t i = list.value_offset(row); i < list.value_offset(row) + list.value_length(row); ++i) {
+    const auto item = cell_at(*list.values(), i);
+    texts.push_back(std::holds_alternative<std::string>(item) ? nlohmann::json(std::get<std::string>(item)) : nullptr);
+  }
+  return dump_any(texts);
 }
 
 template <class Array, class Decimal>
@@ -150,6 +197,12 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       const auto& dictionary = static_cast<const arrow::DictionaryArray&>(array);
       return cell_at(*dictionary.dictionary(), dictionary.GetValueIndex(row));
     }
+    case arrow::Type::LIST:
+      return list_at<arrow::ListArray>(array, row);
+    case arrow::Type::LARGE_LIST:
+      return list_at<arrow::LargeListArray>(array, row);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return list_at<arrow::FixedSizeListArray>(array, row);
     case arrow::Type::STRUCT: {
       const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
       return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : text_of(array, row);
@@ -238,7 +291,8 @@ class ParquetReader::Impl {
       for (const auto& field : schema->fields()) {
         const arrow::DataType& type = *field->type();
         const bool holds_bytes = is_bytes(type) || is_struct_with_bytes(type);
-        schema_.push_back({field->name(), type.ToString(), holds_bytes, arrow::is_nested(type.id()) && !holds_bytes});
+        schema_.push_back({field->name(), type.ToString(), holds_bytes, arrow::is_nested(type.id()) && !holds_bytes,
+                           is_text_list(type), is_text(value_type(type))});
       }
       choose(columns);
     });

@@ -5,11 +5,16 @@
 #include "millrace/core/abandoned.h"
 #include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/io/json.h"
 #include "millrace/latents/latent_cache.h"
 
 namespace millrace {
 
 namespace {
+
+// Beside an archive's latent files: {"rows", "bytes"}, where the archive ends. Without .json behind it, which would
+// make it a latent file's.
+constexpr const char* end_name = "END";
 
 fs::file_time_type time_of(const fs::path& folder) {
   std::error_code none_yet;
@@ -18,29 +23,78 @@ fs::file_time_type time_of(const fs::path& folder) {
   return time;
 }
 
+// Whether the writer of a latent file was killed before its NAME.json. Looked at once more: a listing may lack what is
+// renamed meanwhile.
+bool is_without_description(const fs::path& latent_file) {
+  std::error_code error;
+  return !fs::exists(fs::path(latent_file).replace_extension(".json"), error) && !error &&
+         is_untouched_for_a_day(fs::directory_entry(latent_file, error)) && !error;
+}
+
 // The NAME.json files, sorted. What a killed process has left beside them goes.
 std::vector<fs::path> files_in(const fs::path& folder) {
-  std::vector<fs::path> paths, abandoned;
+  std::vector<fs::path> paths, latent_files, abandoned;
   std::error_code error;  // a folder that is not there yet has none
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().extension() == ".json") paths.push_back(entry->path());
     if (is_abandoned(*entry)) abandoned.push_back(entry->path());
+    if (entry->path().extension() == ".h5") latent_files.push_back(entry->path());
   }
   check_storage(error, folder);
+  std::sort(paths.begin(), paths.end());
+  for (const auto& path : latent_files)
+    if (!std::ranges::binary_search(paths, fs::path(path).replace_extension(".json")) && is_without_description(path))
+      abandoned.push_back(path);
   std::error_code ignored;  // it may be somebody else's cache
   for (const auto& path : abandoned) fs::remove(path, ignored);
-  std::sort(paths.begin(), paths.end());
   return paths;
 }
 
 }  // namespace
 
 CachedArchive::CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape)
-    : folder_(latent_folder(cache, archive.name)), modified_(time_of(folder_)), shape_(shape) {
+    : folder_(latent_folder(cache, archive.name)),
+      modified_(time_of(folder_)),
+      shape_(shape),
+      archive_bytes_(archive.bytes) {
   for (const auto& path : files_in(folder_)) add(path, archive);
   std::stable_sort(places_.begin(), places_.end(), [](const CachedPlace& a, const CachedPlace& b) {
     return std::pair(a.row, a.standing()) < std::pair(b.row, b.standing());
   });
+  end_ = find_end();
+}
+
+// Whatever is odd about the file, the archive is asked.
+std::optional<std::uint64_t> CachedArchive::find_end() const {
+  const fs::path path = folder_ / end_name;
+  std::error_code error;
+  const bool is_there = fs::is_regular_file(path, error);
+  check_storage(error, path);
+  if (!is_there) return std::nullopt;
+  try {
+    const auto document = read_json_object(path);
+    const auto &rows = document.at("rows"), &bytes = document.at("bytes");
+    if (!rows.is_number_unsigned() || bytes != archive_bytes_) return std::nullopt;
+    const bool is_in_front = !places_.empty() && places_.back().row >= rows.get<std::uint64_t>();
+    return is_in_front ? std::nullopt : std::optional(rows.get<std::uint64_t>());
+  } catch (const StorageError&) {
+    throw;
+  } catch (const Error&) {
+    return std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+void CachedArchive::remember_end(std::uint64_t rows) const {
+  if (end_ == rows) return;
+  std::error_code ignored;
+  fs::create_directories(folder_, ignored);
+  try {
+    const nlohmann::json document = {{"rows", rows}, {"bytes", archive_bytes_}};
+    write_file_atomically(folder_ / end_name, document.dump() + "\n");
+  } catch (const Error&) {  // it may be somebody else's cache
+  }
 }
 
 void CachedArchive::add(const fs::path& path, const Archive& archive) {

@@ -36,6 +36,11 @@ class CachedArchive {
 
   // Whether no file was added since.
   bool up_to_date() const;
+  // Rows of the archive, where its end was seen by remember_end().
+  std::optional<std::uint64_t> end() const { return end_; }
+  // The original has ended, unbroken, behind so many rows: later readers need not ask it. Where the cache cannot be
+  // written, they will.
+  void remember_end(std::uint64_t rows) const;
   // All that is known about a row, what holds first; more than one where it was asked for again.
   std::span<const CachedPlace> find(std::uint64_t row) const;
   // Id of a sample whose encoding is stored, but not finite.
@@ -60,11 +65,15 @@ class CachedArchive {
   void add(const fs::path& path, const Archive& archive);
   Opened open(File& file) const;
 
+  std::optional<std::uint64_t> find_end() const;
+
   const fs::path folder_;
   const fs::file_time_type modified_;
   const EncodingShape shape_;
+  const std::uint64_t archive_bytes_;
   std::vector<CachedPlace> places_;  // sorted by row
   std::vector<std::unique_ptr<File>> files_;
+  std::optional<std::uint64_t> end_;
 };
 
 }  // namespace millrace

@@ -68,12 +68,24 @@ class CachedReader final : public SplitReader {
       throw Error(Exit::io, fmt::format("row {} of archive {} is not in the latent cache", row, archive_.name),
                   "run millrace preprocess again, or train on the images with encode.cache");
     if (!reader_) {
-      reader_ = original_->open(split_, number);
-      at_ = number;
+      at_ = is_whole() && number > 0 ? number - 1 : number;  // an end that follows a sound row is the archive's own
+      reader_ = original_->open(split_, at_);
     }
-    for (; at_ < number; ++at_) reader_->next();
+    while (at_ < number) (void)take_original();
+    const bool follows_sound_row = was_sound_;
+    auto next = take_original();
+    if (!next && follows_sound_row && is_whole()) cached_->remember_end(row);
+    return next;
+  }
+
+  bool is_whole() const { return split_.count == 1 && !archive_.limit; }
+
+  std::optional<RawRow> take_original() {
     ++at_;
-    return reader_->next();
+    auto row = reader_->next();
+    const auto* rejected = row ? std::get_if<Rejected>(&*row) : nullptr;
+    was_sound_ = row && !(rejected && rejected->reason == RejectReason::archive_error);
+    return row;
   }
 
   const std::shared_ptr<const CachedArchive> cached_;
@@ -84,8 +96,9 @@ class CachedReader final : public SplitReader {
   std::uint64_t next_;                      // row of the split
   const std::optional<std::uint64_t> end_;  // rows of the archive, where the cache knows them
   const CachedValues values_;
-  std::unique_ptr<SplitReader> reader_;  // of the original, from the first row that was not cached
+  std::unique_ptr<SplitReader> reader_;  // of the original, from before the first row that was not cached
   std::uint64_t at_ = 0;                 // its next row
+  bool was_sound_ = false;               // its last row was there, and no archive_error
 };
 
 class CachedSource final : public SampleSource {
@@ -103,8 +116,9 @@ class CachedSource final : public SampleSource {
 
   std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
     const Archive& archive = manifest_.archives.at(split.archive);
-    return std::make_unique<CachedReader>(rows_of(split.archive), archive, original_.get(), split, first_row,
-                                          end_of(archive), values_);
+    auto rows = rows_of(split.archive);
+    const auto end = end_of(archive, *rows);
+    return std::make_unique<CachedReader>(std::move(rows), archive, original_.get(), split, first_row, end, values_);
   }
 
  private:
@@ -118,12 +132,13 @@ class CachedSource final : public SampleSource {
     return rows;
   }
 
-  // A run with another limit may have stopped earlier, and a broken archive may be whole now.
-  std::optional<std::uint64_t> end_of(const Archive& archive) const {
+  // A run with another limit may have stopped earlier, and a broken archive may be whole now. Until a run has finished,
+  // and of those archives, only who has read one to its end knows.
+  std::optional<std::uint64_t> end_of(const Archive& archive, const CachedArchive& rows) const {
     const auto found = ends_.find(archive.name);
-    if (found == ends_.end()) return std::nullopt;
+    if (found == ends_.end()) return rows.end();
     const bool all_known = found->second.archive.limit == archive.limit && !found->second.broken;
-    if (original_ && !all_known) return std::nullopt;
+    if (original_ && !all_known) return rows.end();
     return found->second.total;
   }
 

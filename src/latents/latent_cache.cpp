@@ -11,6 +11,7 @@
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/hdf5.h"
@@ -165,7 +166,7 @@ void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest)
                         {"broken", broken}});
   }
   const json document = {{"format", 1}, {"archives", archives}};
-  write_file_atomically(folder / manifest_name, document.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file_atomically(folder / manifest_name, dump_any(document, 1) + "\n");
 }
 
 Manifest make_latent_manifest(const fs::path& folder, std::optional<std::int64_t> limit, const std::string& section) {

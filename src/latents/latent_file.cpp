@@ -7,6 +7,7 @@
 #include <random>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
 
@@ -182,7 +183,7 @@ void LatentFileWriter::publish() {
   info_.digest = written.digest;
   const auto description = fs::path(info_.path).replace_extension(".json");
   try {
-    write_file_atomically(description, to_json(info_).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    write_file_atomically(description, dump_any(to_json(info_)) + "\n");
   } catch (...) {
     std::error_code ignored;
     if (!fs::exists(description, ignored)) fs::remove(info_.path, ignored);  // nobody would ever look at it

@@ -53,9 +53,10 @@ LatentColumns choose_columns(const SourceConfig& source, const LatentTableOption
   const std::vector<std::string> usual = {fmt::format("image_latents_{}", side), fmt::format("latents_{}_bytes", side),
                                           fmt::format("latents_{}", side)};
   const std::string columns = source.section + ".columns.";
+  std::optional<std::string> caption;
+  if (source.columns.caption) caption = source.columns.caption->values.front();
   return {choose_column(columns + "image", source.columns.image, usual, schema, path),
-          choose_column(columns + "caption", source.columns.caption, {"caption_embeddings", "caption_latents"}, schema,
-                        path)};
+          choose_column(columns + "caption", caption, {"caption_embeddings", "caption_latents"}, schema, path)};
 }
 
 // `count` numbers as f32; nothing when it is another number of them. Bytes may also be those of f16.

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 namespace {
 
-// The most stripes that plan_stripes looks at.
-std::uint64_t most_stripes(int global_batch, const config::Auto<int>& wanted) {
+// No more stripes than these are planned.
+std::uint64_t stripes_limit(int global_batch, const config::Auto<int>& wanted) {
   return static_cast<std::uint64_t>(wanted.value_or(std::min(global_batch, max_stripes)));
 }
 
@@ -77,6 +77,12 @@ StripePlan cut_into_splits(std::uint32_t stripes, std::uint64_t each, const Mani
 
 }  // namespace
 
+int most_stripes(int global_batch) {
+  int stripes = std::min(global_batch, max_stripes);
+  while (global_batch % stripes != 0) --stripes;
+  return stripes;
+}
+
 StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const Manifest& manifest) {
   ensure(global_batch >= 1 && !manifest.archives.empty(), "stripes need a batch and archives");
   if (wanted.value) {
@@ -90,7 +96,7 @@ StripePlan plan_stripes(int global_batch, const config::Auto<int>& wanted, const
     if (splits == 0) fail_unfed(stripes, manifest);
     return cut_into_splits(stripes, splits, manifest);
   }
-  for (int stripes = std::min(global_batch, max_stripes); stripes > 1; --stripes) {
+  for (int stripes = most_stripes(global_batch); stripes > 1; --stripes) {
     if (global_batch % stripes) continue;
     if (const std::uint64_t splits = splits_per_archive(stripes, manifest))
       return cut_into_splits(stripes, splits, manifest);
@@ -118,7 +124,7 @@ static Manifest list_and_count(const SourceConfig& source, const DataConfig& con
   Manifest manifest;
   StorageRetry(StorageRetry::Seconds(config.retry_for.count)).run([&] {
     manifest = make_manifest(source, config.allow_pipes);
-    count_rows_for_splits(manifest, most_stripes(global_batch, stripes));
+    count_rows_for_splits(manifest, stripes_limit(global_batch, stripes));
   });
   return manifest;
 }

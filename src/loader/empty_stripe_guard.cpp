@@ -22,7 +22,8 @@ void EmptyStripeGuard::end_epoch(std::uint32_t epoch, const FilterWatch* filters
               fmt::format("stripe {} found no usable sample in {} passes over {} archives or splits: {}{}{}", stripe_,
                           epochs_, splits_.size(), counts_.rows() ? main_reasons(counts_) : "they are empty",
                           drops.empty() ? "" : "\n", drops),
-              "look into an archive with `millrace inspect`; check the path and the filters of the data set");
+              "look into an archive with `millrace inspect`; check the path and the filters of the data set, and the "
+              "limits of data.images");
 }
 
 }  // namespace millrace

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/loader/data_plan.h"
 
 namespace millrace {
@@ -64,6 +66,13 @@ std::string split_name(const DataPlan& plan, std::uint32_t index) {
   return split.count == 1 ? archive : fmt::format("{}:{}/{}", archive, split.index, split.count);
 }
 
+// Without those that do not count as bad.
+RowCounts bad_rows_of(RowCounts counts) {
+  for (const auto reason : {RejectReason::filtered, RejectReason::too_small})
+    counts.rejected[static_cast<int>(reason)] = 0;
+  return counts;
+}
+
 std::string worst_archives(const Ledger& ledger, const DataPlan& plan) {
   std::vector<std::uint32_t> order(ledger.archives().size());
   std::iota(order.begin(), order.end(), 0u);
@@ -77,7 +86,7 @@ std::string worst_archives(const Ledger& ledger, const DataPlan& plan) {
     const RowCounts& counts = ledger.archives()[archive];
     if (counts.bad_rows() == 0) break;
     text += fmt::format("\n  {}: {} of {} rows ({})", plan.manifest.archives[archive].path, counts.bad_rows(),
-                        counts.rows(), main_reasons(counts));
+                        counts.rows(), main_reasons(bad_rows_of(counts)));
   }
   return text;
 }
@@ -91,7 +100,8 @@ std::uint64_t RowCounts::rows() const {
   return accepted + rejected_rows();
 }
 std::uint64_t RowCounts::bad_rows() const {
-  return rejected_rows() - rejected[static_cast<int>(RejectReason::filtered)];
+  return rejected_rows() - rejected[static_cast<int>(RejectReason::filtered)] -
+         rejected[static_cast<int>(RejectReason::too_small)];
 }
 
 void RowCounts::add(std::optional<RejectReason> reason, std::uint64_t rows) {
@@ -131,7 +141,15 @@ void LedgerDelta::add_non_finite(std::uint32_t archive, std::uint64_t sample_has
 }
 
 void LedgerDelta::append(const LedgerDelta& later) {
-  runs_.insert(runs_.end(), later.runs_.begin(), later.runs_.end());
+  auto first = later.runs_.begin();
+  if (!runs_.empty() && first != later.runs_.end()) {
+    Run& last = runs_.back();
+    const bool goes_on =
+        last.split == first->split && last.outcome == first->outcome && last.row + last.rows == first->row;
+    constexpr auto most = std::numeric_limits<decltype(last.rows)>::max();
+    if (goes_on && first->rows <= most - last.rows) last.rows += first++->rows;
+  }
+  runs_.insert(runs_.end(), first, later.runs_.end());
   non_finite_.insert(non_finite_.end(), later.non_finite_.begin(), later.non_finite_.end());
 }
 
@@ -248,7 +266,7 @@ std::string Ledger::report_json() const {
   for (std::size_t i = 0; i < archives_.size(); ++i) {
     if (archives_[i].rows()) archives[plan_.manifest.archives[i].path] = counts_json(archives_[i]);
   }
-  return report.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return dump_any(report, 1) + "\n";
 }
 
 std::string Ledger::state_json() const {
@@ -260,7 +278,7 @@ std::string Ledger::state_json() const {
     for (const auto& rows : seen_[i]) seen[split_name(plan_, i)].push_back({rows.lower(), rows.upper()});
   }
   const json state = {{"archives", archives}, {"seen", seen}, {"non_finite", non_finite_}};
-  return state.dump(-1, ' ', false, json::error_handler_t::replace);
+  return dump_any(state);
 }
 
 void Ledger::load_state(std::string_view text) try {
@@ -299,13 +317,13 @@ void check_bad_share(const Ledger& ledger, const DataPlan& plan, double max_shar
         Exit::bad_data,
         fmt::format("none of {} rows can be used: {}{}", counts.rows(),
                     counts.rows() ? main_reasons(counts) : "the archives are empty", worst_archives(ledger, plan)),
-        "look into an archive with `millrace inspect`; check data.train.path and data.train.filters");
+        "look into an archive with `millrace inspect`; check data.train.path, data.train.filters and data.images");
   }
   if (counts.rows() < judged_from && !pass_ended) return;
   if (static_cast<double>(counts.bad_rows()) <= max_share * static_cast<double>(counts.rows())) return;
   throw Error(Exit::bad_data,
               fmt::format("{} of {} rows are bad, more than data.max_bad_share = {}: {}{}", counts.bad_rows(),
-                          counts.rows(), max_share, main_reasons(counts), worst_archives(ledger, plan)),
+                          counts.rows(), max_share, main_reasons(bad_rows_of(counts)), worst_archives(ledger, plan)),
               "repair or leave out these archives, or raise data.max_bad_share");
 }
 

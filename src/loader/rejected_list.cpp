@@ -1,7 +1,6 @@
 #include "millrace/loader/rejected_list.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,7 +9,9 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 
@@ -26,7 +27,7 @@ std::string clip(std::string_view text) {
 }
 
 std::string to_line(const ordered_json& object) {
-  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return dump_any(object) + "\n";
 }
 
 std::string describe(const Rejected& row, const Archive& archive) {
@@ -44,10 +45,7 @@ std::string describe(const Rejected& row, const Archive& archive) {
 }  // namespace
 
 RejectedList::RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t max_lines)
-    : folder_(folder),
-      path_(folder / fmt::format("rank-{:05d}{}", rank, suffix)),
-      manifest_(manifest),
-      max_lines_(max_lines) {}
+    : folder_(folder), path_(folder / (rank_name(rank) + suffix)), manifest_(manifest), max_lines_(max_lines) {}
 
 RejectedList::~RejectedList() {
   if (fd_ >= 0) ::close(fd_);

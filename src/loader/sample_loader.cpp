@@ -8,6 +8,8 @@ SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transf
       filter_(data.train.filters, data.train.section),
       order_(options.seed, plan.stripes),
       transforms_{options.seed, data.images, transform, options.tokenizer, filter_.empty() ? nullptr : &filter_} {
+  transforms_.one_caption = options.one_caption;
+  if (data.train.section == SourceConfig().section) transforms_.enlarged_watch = &EnlargedWatch::of_training();
   if (!options.rejected.empty()) rejected_.emplace(options.rejected, options.rank, plan.manifest);
 }
 
@@ -23,7 +25,7 @@ StripeStream SampleLoader::start(const SampleSource& source, const std::vector<s
   return stream;
 }
 
-StreamOptions stream_options(const DataConfig& data, int threads) {
+StreamOptions make_stream_options(const DataConfig& data, int threads) {
   StreamOptions options;
   options.threads = data.threads.value_or(threads);
   options.block = static_cast<std::uint32_t>(data.shuffle_block);

@@ -76,6 +76,18 @@ void judge_rejected(Rejected& rejected, const TransformPipeline& transforms) {
   rejected.detail.clear();
 }
 
+namespace {
+
+// One of all that the sample has.
+std::string choose_caption(RawSample& sample, RngKey key, bool one_caption) {
+  if (sample.more_captions.empty()) return std::move(sample.caption);
+  if (one_caption) key.epoch = 0;
+  const auto chosen = uniform_int(key, Purpose::caption_choice, sample.more_captions.size() + 1);
+  return std::move(chosen == 0 ? sample.caption : sample.more_captions[chosen - 1]);
+}
+
+}  // namespace
+
 std::variant<TransformedSample, Rejected> transform_sample(RawSample sample, const TransformPipeline& transforms,
                                                            TransformSeconds& spent) {
   const DecodeBuffer buffer;
@@ -90,12 +102,13 @@ std::variant<TransformedSample, Rejected> transform_sample(RawSample sample, con
   auto refusal = timed(spent.read, [&] { return read_image(sample, transforms); });
   if (!refusal) refusal = timed(spent.decode, [&] { return decode(sample, transforms, key, decoded); });
   if (refusal) return Rejected{std::move(sample.ref), refusal->first, std::move(refusal->second)};
+  if (transforms.enlarged_watch) transforms.enlarged_watch->count(decoded, transforms.transform.resolution);
 
   TransformedSample result;
   result.image = timed(spent.transform, [&] { return transform_image(decoded, transforms.transform, key); });
+  result.caption = choose_caption(sample, key, transforms.one_caption);
   if (transforms.tokenizer)
-    result.tokens = timed(spent.tokenize, [&] { return transforms.tokenizer->encode(sample.caption); });
-  result.caption = std::move(sample.caption);
+    result.tokens = timed(spent.tokenize, [&] { return transforms.tokenizer->encode(result.caption); });
   result.ref = std::move(sample.ref);
   return result;
 }

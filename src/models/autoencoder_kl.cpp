@@ -43,6 +43,7 @@ AutoencoderKLConfig AutoencoderKLConfig::from_json(const nlohmann::json& json, c
   ConfigReader reader(json, file);
   AutoencoderKLConfig c;
   c.source = json;
+  reader.check_class("AutoencoderKL");
   c.in_channels = reader.positive("in_channels", 3);
   c.out_channels = reader.positive("out_channels", 3);
   c.latent_channels = reader.positive("latent_channels", 4);

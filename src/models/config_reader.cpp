@@ -72,7 +72,7 @@ std::string ConfigReader::text(std::string_view key, const std::string& fallback
 }
 
 nn::Activation ConfigReader::activation(std::string_view key, const std::string& fallback) {
-  const auto parsed = nn::parse_activation(text(key, fallback));
+  const auto parsed = nn::try_parse_activation(text(key, fallback));
   if (!parsed) fail_key(key, "this activation is not known here (silu, gelu, quick_gelu, mish, relu)");
   return *parsed;
 }
@@ -111,6 +111,13 @@ std::vector<bool> ConfigReader::boolean_per_level(std::string_view key, bool fal
     fail_key(key, fmt::format("expected true or false, or {} of them", levels));
   }
   return value->get<std::vector<bool>>();
+}
+
+void ConfigReader::check_class(std::string_view name) {
+  constexpr std::string_view key = "_class_name";
+  const std::string found = text(key, std::string(name));
+  if (found != name && found != fmt::format("Flax{}", name))
+    fail_key(key, fmt::format("this network is not built here, only {}", name));
 }
 
 void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {

@@ -31,6 +31,8 @@ class ConfigReader {
   std::vector<std::int64_t> positive_per_level(std::string_view key, std::int64_t fallback, std::size_t levels);
   std::vector<bool> boolean_per_level(std::string_view key, bool fallback, std::size_t levels);
 
+  // Refuses what another class of diffusers wrote, whose keys mean something else; Flax's twin has the same keys.
+  void check_class(std::string_view name);
   // The raw value; nothing when absent or null.
   const nlohmann::json* find(std::string_view key);
   // Keys that change nothing in the network.

@@ -181,14 +181,14 @@ void add_unfixed(const char* network, const json& config, const json& fixed, std
 
 }  // namespace
 
-std::vector<std::string> list_wordless(const LdmModel& model) {
+std::vector<std::string> list_settings_without_yaml_key(const LdmModel& model) {
   std::vector<std::string> wordless;
   add_unfixed("U-Net", model.unet.to_json(), fixed_in_unets(), wordless);
   add_unfixed("VAE", model.vae.to_json(), fixed_in_vaes(), wordless);
   return wordless;
 }
 
-std::vector<std::string> list_untold(const LdmModel& model) {
+std::vector<std::string> list_settings_readers_guess(const LdmModel& model) {
   const auto& [unet, vae, text, scheduler] = model;
   const bool is_guessed = unet.cross_attention_dim.front() == width_of_stable_diffusion_2;
   std::vector<std::string> untold;

@@ -4,6 +4,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 #include "millrace/nn/layers.h"
 #include "staged_folder.h"
@@ -63,7 +64,7 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
   const std::string component = component_of_bare_folder(path);
   if (component.empty()) {
     throw Error(Exit::io, fmt::format("{} holds no Stable Diffusion pipeline: no model_index.json", path.string()),
-                fs::exists(path / "checkpoints")
+                fs::exists(checkpoints_in(path))
                     ? "a run: `millrace export --run RUN --out FOLDER` makes a pipeline of it"
                     : "give a folder in diffusers' layout; `millrace init --preset tiny --out DIR` makes one");
   }

@@ -89,8 +89,8 @@ BasicTransformerBlockImpl::BasicTransformerBlockImpl(std::int64_t channels, cons
 torch::Tensor BasicTransformerBlockImpl::forward(torch::Tensor x, const torch::Tensor& context) {
   torch::Tensor normed;
   std::tie(x, normed) = norm1->beside(x);
-  std::tie(x, normed) = norm2->of_sum(attn1(normed, only_cross_attention_ ? context : normed), x);
-  std::tie(x, normed) = norm3->of_sum(attn2(normed, context), x);
+  std::tie(x, normed) = norm2->add_norm(attn1(normed, only_cross_attention_ ? context : normed), x);
+  std::tie(x, normed) = norm3->add_norm(attn2(normed, context), x);
   return ff(normed) + x;
 }
 

@@ -105,6 +105,23 @@ void read_levels(ConfigReader& reader, UNet2DConditionConfig& c) {
   read_all_transformer_layers(reader, c);
 }
 
+// A level's attention in the down and the up path, and in the middle, where the last level goes on.
+bool has_attention(const UNet2DConditionConfig& c, std::size_t level) {
+  const bool is_last = level + 1 == c.levels();
+  return c.down_cross_attention[level] || c.up_cross_attention[c.levels() - 1 - level] ||
+         (is_last && c.mid == UNet2DConditionConfig::Mid::cross_attention);
+}
+
+// Heads without channels would make weights that are not numbers.
+void check_heads(ConfigReader& reader, const UNet2DConditionConfig& c) {
+  for (std::size_t level = 0; level < c.levels(); ++level) {
+    const auto channels = c.block_out_channels[level];
+    if (has_attention(c, level) && c.heads[level] > channels)
+      reader.fail_key("attention_head_dim",
+                      fmt::format("is the number of heads, and more than the {} channels of a level", channels));
+  }
+}
+
 void read_resnets(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.act_fn = reader.activation("act_fn", "silu");
   c.norm_eps = reader.number("norm_eps", 1e-5);
@@ -190,8 +207,10 @@ UNet2DConditionConfig UNet2DConditionConfig::from_json(const nlohmann::json& jso
   ConfigReader reader(json, file);
   UNet2DConditionConfig c;
   c.source = json;
+  reader.check_class("UNet2DConditionModel");
   read_levels(reader, c);
   c.mid = read_mid_type(reader, json);
+  check_heads(reader, c);
   read_resnets(reader, c);
   read_ends(reader, c);
   c.use_linear_projection = reader.boolean("use_linear_projection", false);

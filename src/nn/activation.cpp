@@ -12,7 +12,7 @@
 
 namespace millrace::nn {
 
-std::optional<Activation> parse_activation(std::string_view word) {
+std::optional<Activation> try_parse_activation(std::string_view word) {
   using enum Activation;
   static constexpr std::array<std::pair<std::string_view, Activation>, 8> words{{{"silu", silu},
                                                                                  {"swish", silu},

@@ -104,14 +104,14 @@ GroupNormImpl::GroupNormImpl(std::int64_t groups, std::int64_t channels, double 
 }
 
 std::pair<torch::Tensor, torch::Tensor> GroupNormImpl::beside(const torch::Tensor& x) {
-  if (auto both = in_one(x, {}, {}, /*with_silu=*/false)) return *both;
+  if (auto both = try_fused(x, {}, {}, /*with_silu=*/false)) return *both;
   note_norm(x.device(), /*is_by_own_kernel=*/false);
   return {x, with_parameters({weight}, [&] { return at::group_norm(x, groups_, weight, bias, eps_); })};
 }
 
 std::pair<torch::Tensor, torch::Tensor> GroupNormImpl::activated_beside(Activation activation, const torch::Tensor& x) {
   if (activation == Activation::silu)
-    if (auto both = in_one(x, {}, {}, /*with_silu=*/true)) return *both;
+    if (auto both = try_fused(x, {}, {}, /*with_silu=*/true)) return *both;
   auto both = beside(x);
   return {both.first, activate(activation, both.second)};
 }
@@ -119,7 +119,7 @@ std::pair<torch::Tensor, torch::Tensor> GroupNormImpl::activated_beside(Activati
 torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift,
                                        const torch::Tensor& x_bias) {
   if (activation == Activation::silu)
-    if (auto both = in_one(x, shift, x_bias, /*with_silu=*/true)) return both->second;
+    if (auto both = try_fused(x, shift, x_bias, /*with_silu=*/true)) return both->second;
   auto moved = x;
   if (x_bias.defined()) moved = moved + x_bias.view({x_bias.size(0), 1, 1});
   if (shift.defined()) moved = moved + shift.unsqueeze(-1).unsqueeze(-1);
@@ -127,8 +127,8 @@ torch::Tensor GroupNormImpl::activated(Activation activation, const torch::Tenso
 }
 
 // By a kernel whose backward reads both parameters; nothing where none is made for x.
-std::optional<GroupNormImpl::InAndOut> GroupNormImpl::in_one(const torch::Tensor& x, const torch::Tensor& shift,
-                                                             const torch::Tensor& x_bias, bool with_silu) {
+std::optional<GroupNormImpl::InAndOut> GroupNormImpl::try_fused(const torch::Tensor& x, const torch::Tensor& shift,
+                                                                const torch::Tensor& x_bias, bool with_silu) {
   if (fused_kernels_on(x.device()) && x.dim() == 4 && x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
     note_norm(x.device(), /*is_by_own_kernel=*/true);
     InAndOut both;
@@ -163,7 +163,7 @@ std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::beside(const torch::Tenso
   return {in, normed};
 }
 
-std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::of_sum(const torch::Tensor& x, const torch::Tensor& residual) {
+std::pair<torch::Tensor, torch::Tensor> LayerNormImpl::add_norm(const torch::Tensor& x, const torch::Tensor& residual) {
   if (!fused_kernels_on(x.device()) || !x.is_contiguous() || !residual.is_contiguous()) {
     note_norm(x.device(), /*is_by_own_kernel=*/false);  // the sum is not in it, whoever computes the norm
     const auto sum = x + residual;

@@ -4,6 +4,8 @@
 
 #include <type_traits>
 
+#include "millrace/core/units.h"
+
 namespace millrace::nvml {
 namespace {
 
@@ -69,7 +71,7 @@ Reading read(void* device) {
   if (library().utilization && library().utilization(device, &utilization) == 0) reading.busy = utilization.gpu / 100.0;
   Memory memory{};
   if (library().memory && library().memory(device, &memory) == 0)
-    reading.memory_gib = static_cast<double>(memory.used) / (1 << 30);
+    reading.memory_gib = static_cast<double>(memory.used) / gib;
   reading.joules = ask(library().energy, device, 1e-3);
   reading.watts = ask(library().power, device, 1e-3);
   return reading;

@@ -10,14 +10,7 @@ namespace millrace {
 namespace {
 
 double in_steps(const Duration& duration, std::int64_t global_batch, const char* key) {
-  switch (duration.unit) {
-    case Duration::Unit::steps:
-      return duration.count;
-    case Duration::Unit::samples:
-      return duration.count / static_cast<double>(global_batch);
-    case Duration::Unit::seconds:
-      break;
-  }
+  if (const auto steps = to_steps(duration, global_batch)) return *steps;
   throw Error(Exit::usage,
               fmt::format("{}: {} is a time, but the learning rate needs a number of steps", key, to_string(duration)),
               "give it in steps or samples, or use optim.schedule: constant");

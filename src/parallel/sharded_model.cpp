@@ -88,8 +88,7 @@ ShardedModel::ShardedModel(torch::nn::Module& module, const std::vector<std::str
     : module_(module), trainers_(trainers.duplicate()) {
   const auto parameters = module.named_parameters();
   const auto device = parameters.begin()->value().device();
-  const auto bucket_elements = static_cast<std::int64_t>(config.bucket_mb * 1e6 / sizeof(float));
-  layout_ = plan_flat_layout(specs_of(parameters, order), bucket_elements, plan.shards);
+  layout_ = plan_flat_layout(specs_of(parameters, order), config.bucket_elements(), plan.shards);
   groups_ =
       std::make_unique<ShardGroups>(plan, trainers_, make_collectives ? make_collectives : collectives_on(device));
   layers_wait_ = plan.splits_parameters() || (groups_->transfers_later() && nn::asks_for_parameters(module));

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "millrace/core/log.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/storage_retry.h"
 
@@ -22,11 +24,11 @@ void CacheFiller::work(double seconds) {
   const Stopwatch watch;
   std::vector<TransformedSample> samples;
   try {
-    while (static_cast<int>(samples.size()) < encoder_.batch_size() && !done_) {
-      const bool ready = stream_.wait(stripes_.front(), seconds - watch.seconds());
-      if (!ready) break;
+    do {
+      if (done_ || !stream_.wait(stripes_.front(), seconds - watch.seconds())) break;
       if (auto sample = next_missing()) samples.push_back(std::move(*sample));
-    }
+    } while (static_cast<int>(samples.size()) < encoder_.batch_size() && watch.seconds() < seconds &&
+             !stop::requested());
   } catch (const ReadingStopped&) {  // the round ends by the signal
   }
   account();
@@ -35,6 +37,7 @@ void CacheFiller::work(double seconds) {
   collect();  // a GPU has the next batch meanwhile
   running_ = std::move(next);
   if (done_) collect();
+  ++phase::moves;
   encoder_.reject(std::exchange(rejections_, {}));
 }
 

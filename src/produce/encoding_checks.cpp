@@ -79,6 +79,16 @@ void check_choice_of_rows(const std::string& cache, const json& made_with, const
       "cache with them");
 }
 
+void check_positions(const PipelineFolder& pipeline) {
+  const auto positions = CLIPTextConfig::from_json(pipeline.config("text_encoder")).max_position_embeddings;
+  if (positions >= token_count) return;
+  throw Error(
+      Exit::usage,
+      fmt::format("model.pipeline: the text encoder has max_position_embeddings = {}, and captions are {} tokens",
+                  positions, token_count),
+      "CLIP's text encoders have 77");
+}
+
 void warn_of_unknown_tokens(const ProducerConfig& config, const PipelineFolder& pipeline) {
   const auto tokens = ClipTokenizer::load(pipeline.component("tokenizer"), config.tokenizer).vocabulary_size();
   const auto known = CLIPTextConfig::from_json(pipeline.config("text_encoder")).vocab_size;

@@ -30,6 +30,9 @@ void check_resolution(const std::string& cache, const EncodingShape& shape, cons
 // A complete cache has its rows and captions already: another choice of them would have no effect.
 void check_choice_of_rows(const std::string& cache, const nlohmann::json& made_with, const SourceConfig& source);
 
+// Captions have more tokens than the text encoder has positions for.
+void check_positions(const PipelineFolder& pipeline);
+
 // A caption that holds one of them ends the run, which may be days from now.
 void warn_of_unknown_tokens(const ProducerConfig& config, const PipelineFolder& pipeline);
 

@@ -58,6 +58,7 @@ EncodingPlan plan_of_cache(const ProducerConfig& config, const PipelineFolder& p
     if (plan.shape.text[0] != token_count)
       fail(Exit::usage, "{} holds {} token ids a caption, the text encoder takes {}", plan.cache->string(),
            plan.shape.text[0], token_count);
+    check_positions(pipeline);
     check_tokenizer(plan.cache->string(), description.fingerprint, config, pipeline);
   }
   check_resolution(plan.cache->string(), plan.shape, config, pipeline);
@@ -71,6 +72,7 @@ EncodingPlan plan_of_images(const ProducerConfig& config, const PipelineFolder& 
   const auto text_on = config.encode.text_on;
   EncodingPlan plan;
   plan.shape = shape_of_pipeline(config, pipeline);
+  check_positions(pipeline);
   warn_of_unknown_tokens(config, pipeline);
   if (!config.encode.cache) return plan;
   plan.cache = *config.encode.cache;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "millrace/core/error.h"
-#include "millrace/core/log.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <optional>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 namespace {
@@ -49,6 +53,10 @@ std::string kind_of(const std::string& text) {
     was_name = is_name;
   }
   return kind;
+}
+
+bool is_a_start_or_a_step_back(std::string_view words) {
+  return words.find(" started in ") != words.npos || words.find(" going back to ") != words.npos;
 }
 
 // Collects events line by line; complaints of one kind become one.
@@ -91,20 +99,37 @@ class Events {
   std::unordered_map<std::string, std::size_t> by_kind_;
 };
 
-// "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
-void add_line(Events& events, const std::string& line) {
-  const auto space = line.find(' ');
-  if (space == line.npos) return;
-  const auto rest = std::string_view(line).substr(space + 1);
-  Event event{for_people(line.substr(0, space)), std::string(rest)};
-  if (rest.find(" started in ") != rest.npos || rest.find(" going back to ") != rest.npos)
-    events.add(std::move(event), /*may_repeat=*/false);
-  else if (rest.starts_with("error "))
-    events.add(std::move(event), /*may_repeat=*/true);
-  else if (rest.starts_with("warning ")) {
-    event.is_warning = true;
-    events.add(std::move(event), /*may_repeat=*/true);
+// Lines of starts, steps back, errors and warnings: "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
+std::vector<Event> read_log(const std::filesystem::path& path) {
+  std::vector<Event> events;
+  std::ifstream log(path);
+  for (std::string line; std::getline(log, line);) {
+    const auto space = line.find(' ');
+    if (space == line.npos) continue;
+    const auto rest = std::string_view(line).substr(space + 1);
+    const bool is_warning = rest.starts_with("warning ");
+    if (!is_warning && !rest.starts_with("error ") && !is_a_start_or_a_step_back(rest)) continue;
+    Event event{for_people(line.substr(0, space)), std::string(rest)};
+    event.is_warning = is_warning && !is_a_start_or_a_step_back(rest);
+    events.push_back(std::move(event));
   }
+  return events;
+}
+
+// Rank 0's, and that of the first trainer, who tells of the steps: by the newest start.
+std::vector<std::filesystem::path> logs_of(const RunRecord& run) {
+  const auto log_of = [&](std::int64_t rank) { return run.folder / "log" / (rank_name(rank) + ".log"); };
+  std::vector<std::filesystem::path> logs = {log_of(0)};
+  const auto ranks = run.environment.is_object() ? run.environment.find("ranks") : run.environment.end();
+  if (ranks == run.environment.end() || !ranks->is_array()) return logs;
+  for (const auto& rank : *ranks) {
+    if (!rank.is_object() || !rank.contains("role") || !rank.contains("rank")) continue;
+    const auto &role = rank["role"], &number = rank["rank"];
+    if (!role.is_string() || !number.is_number_unsigned() || role == "producer") continue;
+    if (number > 0) logs.push_back(log_of(number.get<std::int64_t>()));
+    break;
+  }
+  return logs;
 }
 
 }  // namespace
@@ -114,15 +139,34 @@ std::string for_people(const std::string& utc) {
   return utc.substr(0, 10) + " " + utc.substr(11, 8);
 }
 
-std::vector<Event> read_events(const std::filesystem::path& run_dir) {
+// Minute and words of a line, without "error ROLE/RANK step N": of what all ranks agreed on the same in each log.
+static std::string minute_and_words(const Event& event) {
+  static const std::regex prefix(R"(^\w+ \S+ (step \d+ )?)");
+  std::smatch match;
+  return event.when.substr(0, 16) + (std::regex_search(event.what, match, prefix) ? match.suffix().str() : event.what);
+}
+
+std::vector<Event> read_events(const RunRecord& run) {
+  const auto by_date = [](const Event& event) { return has_date(event) ? event.when : std::string(); };
+  std::vector<Event> lines;
+  std::set<std::string> told;
+  for (const auto& log : logs_of(run)) {
+    auto of_log = read_log(log);
+    std::erase_if(of_log, [&](const Event& event) { return told.contains(minute_and_words(event)); });
+    for (const auto& event : of_log) told.insert(minute_and_words(event));
+    std::ranges::move(of_log, std::back_inserter(lines));
+  }
+  std::ranges::stable_sort(lines, {}, by_date);
   Events events;
-  std::ifstream log(run_dir / "log/rank-00000.log");
-  for (std::string line; std::getline(log, line);) add_line(events, line);
-  if (std::filesystem::is_directory(run_dir / "fault"))
-    for (const auto& entry : std::filesystem::directory_iterator(run_dir / "fault"))
+  for (auto& line : lines) {
+    const bool may_repeat = !is_a_start_or_a_step_back(line.what);
+    events.add(std::move(line), may_repeat);
+  }
+  if (std::filesystem::is_directory(run.folder / "fault"))
+    for (const auto& entry : std::filesystem::directory_iterator(run.folder / "fault"))
       if (auto fault = read_fault(entry.path())) events.add(std::move(*fault), /*may_repeat=*/false);
   auto all = events.take();
-  std::ranges::stable_sort(all, {}, [](const Event& event) { return has_date(event) ? event.when : std::string(); });
+  std::ranges::stable_sort(all, {}, by_date);
   return all;
 }
 

@@ -10,6 +10,7 @@
 #include "millrace/config/flatten.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "run_events.h"
 
 namespace millrace {
@@ -162,9 +163,9 @@ RunRecord read_run(const fs::path& folder) {
   run.base = read_template(folder / "template.yaml");
   run.state = read_if_there(folder / "STATE");
   run.ledger = read_if_there(folder / "ledger.json");
-  run.model = find_model(folder / "checkpoints");
+  run.model = find_model(checkpoints_in(folder));
   run.pictures = find_pictures(folder / "samples");
-  run.events = read_events(folder);
+  run.events = read_events(run);
   leave_out_abandoned(run);
   return run;
 }

@@ -66,8 +66,15 @@ std::string cure_of(const Judgement& j, const Balance& b, const Crew& crew) {
 
 }  // namespace
 
+void Balance::add(const Balance& other, double factor) {
+  images_per_second += factor * other.images_per_second;
+  trainers_wait += factor * other.trainers_wait;
+  encode_images_per_second += factor * other.encode_images_per_second;
+  stages.add(other.stages, factor);
+}
+
 Balance balance_of(const Metrics& m) {
-  return {m.images_per_second, m.step_ms > 0 ? m.data_wait_ms / m.step_ms : 0, m.encode_images_per_second, m.stages};
+  return {m.images_per_second, m.wait_share(), m.encode_images_per_second, m.stages};
 }
 
 Judgement judge(const Balance& b, const Crew& crew) {

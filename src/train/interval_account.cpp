@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "millrace/core/units.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {
@@ -43,7 +44,7 @@ void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seco
 Metrics IntervalAccount::take(const RunState& state, double lr) {
   Metrics m;
   producers_.account(steps_, m, totals_);
-  double memory = static_cast<double>(peak_memory_bytes(context_.device)) / (1 << 30);
+  double memory = static_cast<double>(peak_memory_bytes(context_.device)) / gib;
   context_.trainers.all_reduce_max(std::span(&memory, 1));
   const auto own = own_seconds();
   const auto slowest = find_slowest(own);

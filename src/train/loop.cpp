@@ -18,6 +18,7 @@
 #include "millrace/core/log.h"
 #include "millrace/core/startup.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/core/units.h"
 #include "millrace/nn/attention.h"
 #include "millrace/nn/device_work.h"
 #include "millrace/nn/fused.h"
@@ -113,7 +114,7 @@ class Loop {
   std::unique_ptr<Progress> open_progress() const {
     if (!is_root()) return nullptr;
     const LoopConfig& config = context_.config;
-    const double total_steps = steps_of(config.duration, config.batch.global);
+    const double total_steps = std::ceil(to_steps(config.duration, config.batch.global).value_or(0));
     return std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
                                                         config.log.ids, total_steps, config.log.prometheus,
                                                         context_.lease});

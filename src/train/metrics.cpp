@@ -110,7 +110,7 @@ std::string describe(const Metrics& m, double total_steps, double step_seconds) 
   if (total_steps > 0) line = fmt::format("of {:.0f} ({:.1f}%) ", total_steps, 100 * m.step / total_steps);
   line += fmt::format("seen {} loss {:.4f} gnorm {:.3f} lr {:.2e} | {:.0f} img/s wait {:.1f}%",
                       format_count(static_cast<double>(m.samples)), m.loss, m.grad_norm, m.lr, m.images_per_second,
-                      m.step_ms > 0 ? 100 * m.data_wait_ms / m.step_ms : 0.0);
+                      100 * m.wait_share());
   if (m.encode_images_per_second > 0)
     line += fmt::format(" | enc {:.0f} img/s q {:.0f}%", m.encode_images_per_second, 100 * m.queue_fill);
   if (m.validation) line += fmt::format(" | val {:.4f}", m.validation->exported.mean);

@@ -88,7 +88,7 @@ torch::Tensor PicturePainter::denoised(std::int64_t begin, std::int64_t end, con
 std::vector<Image> PicturePainter::decode(const torch::Tensor& latents) {
   std::vector<Image> images;
   for (const auto& part : latents.split(options_.batch_size))
-    for (auto& image : images_of(vae_, part)) images.push_back(std::move(image));
+    for (auto& image : decode_scaled_latents(vae_, part)) images.push_back(std::move(image));
   return images;
 }
 

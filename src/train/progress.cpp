@@ -7,9 +7,11 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/image/png.h"
 #include "millrace/io/input_file.h"
 #include "prometheus.h"
+#include "tensorboard.h"
 
 namespace millrace {
 namespace {
@@ -125,7 +127,7 @@ std::filesystem::path Progress::picture(const std::string& kind, std::int64_t st
     tensorboard_->image(kind, step, png, image.height, image.width);
     tensorboard_->flush();
   }
-  const auto path = options_.run_dir / kind / fmt::format("step-{:08d}.png", step);
+  const auto path = options_.run_dir / kind / (step_name(step) + ".png");
   std::filesystem::create_directories(path.parent_path());
   write_file_atomically(path, png);
   return path;

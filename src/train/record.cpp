@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/safetensors_writer.h"
 
 namespace millrace {
@@ -58,7 +60,7 @@ std::vector<std::string> gather_ids(const Group& trainers, const std::vector<Sam
   auto mine = nlohmann::json::array();
   for (const auto& ref : refs) mine.push_back(ref.id);
   std::vector<std::string> all;
-  for (const auto& part : trainers.gather_strings(mine.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)))
+  for (const auto& part : trainers.gather_strings(dump_any(mine)))
     for (auto& id : nlohmann::json::parse(part)) all.push_back(std::move(id.get_ref<std::string&>()));
   return all;
 }
@@ -76,7 +78,7 @@ void write_record(const Group& trainers, const std::filesystem::path& run_dir, s
   std::vector<TensorBytes> contents;
   for (const auto& [name, tensor] : whole)
     contents.push_back({{name, dtype_of(tensor), tensor.sizes().vec()}, bytes_of(tensor)});
-  const auto path = run_dir / "records" / fmt::format("step-{:08d}.safetensors", step);
+  const auto path = run_dir / "records" / (step_name(step) + ".safetensors");
   try {
     std::error_code code;
     std::filesystem::create_directories(path.parent_path(), code);

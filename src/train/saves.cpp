@@ -9,6 +9,7 @@
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stopwatch.h"
 #include "pace.h"
 
@@ -25,7 +26,7 @@ bool begins_elsewhere(const TrainerContext& context, std::int64_t step) {
   std::error_code error;
   const auto resumed = std::filesystem::canonical(*context.resumed_from, error);
   if (error) return false;
-  const auto own_folder = std::filesystem::path(context.config.run_dir) / "checkpoints";
+  const auto own_folder = checkpoints_in(context.config.run_dir);
   const bool is_there = std::filesystem::equivalent(resumed.parent_path(), own_folder, error);
   return !error && !(is_there && resumed.filename() == step_name(step));
 }
@@ -182,7 +183,7 @@ bool Saves::hold_all() const {
 
 std::optional<std::string> Saves::newest() const {
   if (writer_.last_step() == 0) return context_.resumed_from;
-  return (std::filesystem::path(context_.config.run_dir) / "checkpoints" / step_name(writer_.last_step())).string();
+  return (checkpoints_in(context_.config.run_dir) / step_name(writer_.last_step())).string();
 }
 
 }  // namespace millrace

@@ -13,6 +13,17 @@ static double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
+void StageShares::add(const StageShares& other, double factor) {
+  read += factor * other.read;
+  decode += factor * other.decode;
+  transform += factor * other.transform;
+  tokenize += factor * other.tokenize;
+  encode += factor * other.encode;
+  encode_wait += factor * other.encode_wait;
+  send += factor * other.send;
+  send_wait += factor * other.send_wait;
+}
+
 StageShares shares_of(const ProducerReport& spent) {
   StageShares shares;
   shares.read = share(spent.readers.read, spent.reader_seconds);

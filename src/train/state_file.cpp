@@ -4,6 +4,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/slurm.h"
 
@@ -18,7 +19,7 @@ StateJson number_or_null(const char* slurm_variable) {
 }
 
 std::string text_of(const StateJson& json) {
-  return json.dump(2, ' ', false, StateJson::error_handler_t::replace) + "\n";
+  return dump_any(json, 2) + "\n";
 }
 
 // A file that says so already keeps its date.

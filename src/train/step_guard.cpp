@@ -22,7 +22,8 @@ StepGuard::Verdict StepGuard::judge(std::int64_t step, double loss, double gradi
 std::optional<double> StepGuard::spike_of(double loss) const {
   constexpr int warm_up = 100;
   const double deviation = loss - history_.mean, standard = std::sqrt(history_.variance);
-  if (history_.steps < warm_up || deviation <= config_.spike_sigma * standard) return std::nullopt;
+  if (!config_.spike_sigma || history_.steps < warm_up || deviation <= *config_.spike_sigma * standard)
+    return std::nullopt;
   return deviation / standard;
 }
 

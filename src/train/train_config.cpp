@@ -55,7 +55,7 @@ void GuardConfig::describe(config::Section& section) {
   section
       .key("spike_sigma", spike_sigma,
            "a step whose loss is this many standard deviations above its mean is skipped, once 100 steps have been "
-           "judged")
+           "judged; null = none, for a batch.global of a few images, of which one alone can look like a spike")
       .above(0);
   section.key("max_skips", max_skips, "so many skipped steps in a row are allowed").at_least(0);
   section.key("on_repeat", on_repeat, {{"stop", OnRepeat::stop}, {"rollback", OnRepeat::rollback}},

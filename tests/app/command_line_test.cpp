@@ -69,6 +69,11 @@ TEST(CommandLine, AValueMayLookLikeAnOverride) {
   EXPECT_THAT(line.inputs.overrides, IsEmpty());
 }
 
+TEST(CommandLine, HydrasSignsReachTheConfiguration) {
+  EXPECT_THAT(parse({"+data.train.filters.width=>5", "~optim.clip", "~optim.lr=1"}).inputs.overrides,
+              ElementsAre("+data.train.filters.width=>5", "~optim.clip", "~optim.lr=1"));
+}
+
 TEST(CommandLine, PathsOnlyWhereTheCommandTakesThem) {
   const auto line = parse({"folder/a.tar", "b.c=1", "runs/lr.x=3/model"}, /*takes_paths=*/true);
   EXPECT_THAT(line.paths, ElementsAre("folder/a.tar", "runs/lr.x=3/model"));
@@ -112,10 +117,11 @@ TEST(CommandLine, AMissingOptionIsNamed) {
 }
 
 TEST(CommandLine, KnowsOverrides) {
-  for (const char* text :
-       {"a.b=1", "a.b=", "a.b.c=[1, 2]", "data.sources[0].path=x", "seed=1", "duration=3ep", "a.b=c=d", "a=1", "e=mc2"})
+  for (const char* text : {"a.b=1", "a.b=", "a.b.c=[1, 2]", "data.sources[0].path=x", "seed=1", "duration=3ep",
+                           "a.b=c=d", "a=1", "e=mc2", "+a.b=1", "++a.b=1", "~a.b", "~a.b=1", "~a"})
     EXPECT_TRUE(is_override(text)) << text;
-  for (const char* text : {"", "=", "=1", ".b=1", "a.=1", "-a=1", "a b.c=1", "a.b", "a/b=1"})
+  for (const char* text : {"", "=", "=1", ".b=1", "a.=1", "-a=1", "a b.c=1", "a.b", "a/b=1", "+", "+a", "+=1", "+1=2",
+                           "~", "~=1", "~/a=1", "~3.5", "~+a=1"})
     EXPECT_FALSE(is_override(text)) << text;
 }
 

@@ -50,6 +50,12 @@ TEST(Captions, NameTheFileThatHasNone) {
   };
   EXPECT_NE(complaint_about("a.csv", "id,text\n1,a\n").find("no column caption or prompt"), std::string::npos);
   EXPECT_NE(complaint_about("b.jsonl", "{\"caption\": \"a\"}\n{\"caption\": null}\n").find("row 2"), std::string::npos);
+  EXPECT_NE(complaint_about("a.csv", "caption\na cat\na cat, asleep\n").find("a.csv:3: 2 fields instead of 1"),
+            std::string::npos);
+  EXPECT_NE(
+      complaint_about("b.jsonl", "{\"caption\": \"a\"}\n{\"caption\": [\"a\", \"b\"]}\n").find("row 2 has no caption"),
+      std::string::npos);
+  EXPECT_NE(complaint_about("b.jsonl", "{\"caption\": \"a\"}\nno json\n").find("b.jsonl:2"), std::string::npos);
   EXPECT_NE(complaint_about("c.txt", "\n\n").find("holds none"), std::string::npos);
   complaint_about("d.parquet", "PAR1");
 }

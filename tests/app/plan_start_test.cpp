@@ -34,6 +34,8 @@ TEST(StartTable, ComplainsOfAWarmupThatIsLongerThanTheRun) {
   const auto complaint = complaint_about_warmup(usual, Duration::steps(2000), 64);
   ASSERT_TRUE(complaint);
   EXPECT_THAT(*complaint, testing::HasSubstr("20% of optim.lr"));
+  EXPECT_THAT(complaint_about_warmup({.warmup = {5, Duration::Unit::samples}}, Duration::steps(2), 2).value(),
+              testing::HasSubstr("80% of optim.lr"));
   EXPECT_TRUE(complaint_about_warmup(usual, {64 * 9999.0, Duration::Unit::samples}, 64));
   EXPECT_FALSE(complaint_about_warmup(usual, {64 * 10000.0, Duration::Unit::samples}, 64));
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(10000), 64));

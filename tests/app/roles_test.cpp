@@ -152,6 +152,15 @@ TEST(PlanRouting, TrainersNeedNotDivideTheStripes) {
   EXPECT_EQ(both.producer_of_stripe, both.trainer_of_stripe);
 }
 
+TEST(PlanRouting, PeersAreTheRanksOfTheOtherSide) {
+  const auto roles = roles_of(2, 3);
+  const auto routing = plan_routing(roles, 4);  // producers 0 1 2 0 of the stripes, trainers 0 0 1 1
+  EXPECT_THAT(peer_ranks(roles, routing, roles.trainers[0]), ElementsAre(roles.producers[0], roles.producers[1]));
+  EXPECT_THAT(peer_ranks(roles, routing, roles.trainers[1]), ElementsAre(roles.producers[0], roles.producers[2]));
+  EXPECT_EQ(peer_ranks(roles, routing, roles.producers[0]), roles.trainers);
+  EXPECT_THAT(peer_ranks(roles, routing, roles.producers[1]), ElementsAre(roles.trainers[0]));
+}
+
 // Of all trainers: runs of stripes in their order, whose lengths differ by at most one.
 void expect_even_runs(const Routing& routing, int stripes, int trainers) {
   ASSERT_EQ(routing.trainer_of_stripe.size(), static_cast<std::size_t>(stripes));

@@ -63,13 +63,6 @@ TEST(Reached, AtTheDurationAndBeyond) {
   EXPECT_TRUE(reached(Duration::steps(0), at_step(0)));
 }
 
-TEST(StepsOf, RoundsSamplesUpAndKnowsNothingOfTime) {
-  EXPECT_EQ(steps_of(Duration::steps(12), 8), 12);
-  EXPECT_EQ(steps_of({24, Duration::Unit::samples}, 8), 3);
-  EXPECT_EQ(steps_of({25, Duration::Unit::samples}, 8), 4);
-  EXPECT_EQ(steps_of(Duration::seconds(60), 8), 0);
-}
-
 // A fault every 50,000 hours of a GPU: sqrt(2 cost 1.8e8 s / trainers).
 TEST(AutoSaveInterval, IsYoungsWithinFiveAndTenMinutes) {
   EXPECT_DOUBLE_EQ(auto_save_interval(0, 32), 300);

@@ -8,6 +8,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 namespace {

@@ -81,6 +81,68 @@ TEST_F(ConfigReference, SelectsOrFallsBack) {
   EXPECT_EQ(note("${oc.select:run.nothing}"), "(null)");
 }
 
+// As OmegaConf merges onto what an interpolation means.
+TEST_F(ConfigReference, WhatIsSetBelowOneIsMergedOntoWhatItMeans) {
+  const std::string file =
+      "data:\n  train: {path: ???, limit: 5, filters: {width: '> 3', aes: '> 4'}}\n  validation: ${data.train}\n";
+  const Root& root = good({file}, {"data.validation.limit=8", "data.validation.filters.aes=null",
+                                   "data.validation.filters.ratio=> 1", "data.train.path=late.tar"});
+  ASSERT_TRUE(root.data.validation);
+  EXPECT_THAT(root.data.validation->path, ElementsAre("late.tar"));
+  EXPECT_EQ(root.data.validation->limit, 8);
+  EXPECT_THAT(root.data.validation->filters, ElementsAre(Pair("ratio", "> 1"), Pair("width", "> 3")));
+  EXPECT_EQ(root.data.train.limit, 5);
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("aes", "> 4"), Pair("width", "> 3")));
+}
+
+TEST_F(ConfigReference, FreeMapsMergeWithReferencesToo) {
+  const Root& root = good({"data:\n  train: {filters: {width: '> 3'}}\n"
+                           "  validation: {path: v.tar, filters: '${data.train.filters}'}\n"},
+                          {"data.validation.filters.aes=> 3"});
+  EXPECT_THAT(root.data.validation->filters, ElementsAre(Pair("aes", "> 3"), Pair("width", "> 3")));
+}
+
+TEST_F(ConfigReference, LaterFilesMergeWithReferencesToo) {
+  const Root& root = good({"data: {train: {limit: 5}, validation: '${.train}'}",
+                           "data: {validation: {limit: 6, type: parquet}}", "data: {validation: {limit: 7}}"});
+  EXPECT_EQ(root.data.validation->limit, 7);
+  EXPECT_EQ(root.data.validation->type, "parquet");
+  EXPECT_THAT(root.data.validation->path, ElementsAre("a.tar"));
+  EXPECT_FALSE(
+      good({"data: {validation: '${.train}'}"}, {"data.validation.limit=8", "data.validation=null"}).data.validation);
+}
+
+// One merged section may be the base of another, in any order, and what is set there may refer to it.
+TEST_F(ConfigReference, MergedSectionsFollowEachOther) {
+  const Root& root =
+      good({"data: {validation: '${.train}', train: '${generate.base}'}\n"
+            "generate: {base: {limit: 5, path: [g.tar], filters: {a: '1'}}, n: '${data.validation.limit}'}\n"
+            "run: {note: '${generate.n}'}"},
+           {"data.validation.filters.b=${data.train.filters.a}${data.train.limit}", "data.train.limit=6"});
+  EXPECT_EQ(root.data.train.limit, 6);
+  EXPECT_EQ(root.data.validation->limit, 6);
+  EXPECT_THAT(root.data.validation->path, ElementsAre("a.tar"));
+  EXPECT_THAT(root.data.validation->filters, ElementsAre(Pair("a", "1"), Pair("b", "16")));
+  EXPECT_EQ(root.run.note, "6");
+}
+
+TEST_F(ConfigReference, WhatIsSetBelowANullOrAValueReplacesIt) {
+  const std::string file = "generate: {none: null, word: x}\ndata: {validation: '${generate.NAME}'}";
+  for (const std::string name : {"none", "word"}) {
+    std::string text = file;
+    text.replace(text.find("NAME"), 4, name);
+    const Root& root = good({text}, {"data.validation.path=v.tar"});
+    EXPECT_THAT(root.data.validation->path, ElementsAre("v.tar")) << name;
+  }
+}
+
+TEST_F(ConfigReference, MergedValuesKeepTheirPlaces) {
+  const config::Report report =
+      load({"data:\n  train: {limit: 5}\n  validation: ${data.train}\n"}, {"data.validation.limit=8"});
+  EXPECT_EQ(report.origin("data.validation.limit"), "override");
+  EXPECT_THAT(report.origin("data.validation.path"), testing::EndsWith("a.yaml:3"));
+}
+
 TEST_F(ConfigReference, OneBrokenReferenceIsReportedOnce) {
   const config::Report report =
       load({"optim: {lr: '${optim.clip}', clip: '${optim.x}', betas: ['${optim.x}', 1]}\nrun: {note: '${optim.lr}'}"});

@@ -137,6 +137,39 @@ TEST_F(ConfigValue, AnchorsAndAliasesWork) {
   EXPECT_EQ(root.data.validation->limit, 5);
 }
 
+// As PyYAML merges them: own keys win, then those of the earlier map, wherever the line stands.
+TEST_F(ConfigValue, MergeKeysWork) {
+  const Root& root = good({R"(
+generate: {a: &a {limit: 5, type: parquet, filters: {x: '1'}}, b: &b {limit: 6, path: [b.tar], filters: {y: '2'}}}
+data:
+  train: {<<: [*a, *b], type: webdataset}
+  validation: &v
+    path: v.tar
+    <<: *b
+optim: {<<: {lr: 3, clip: 4}, lr: 5}
+)"});
+  EXPECT_EQ(root.data.train.limit, 5);
+  EXPECT_EQ(root.data.train.type, "webdataset");
+  EXPECT_THAT(root.data.train.filters, ElementsAre(Pair("x", "1")));
+  ASSERT_TRUE(root.data.validation);
+  EXPECT_THAT(root.data.validation->path, ElementsAre("v.tar"));
+  EXPECT_EQ(root.data.validation->limit, 6);
+  EXPECT_THAT(root.data.validation->filters, ElementsAre(Pair("y", "2")));
+  EXPECT_EQ(root.optim.lr, 5);
+  EXPECT_EQ(root.optim.clip, 4);
+}
+
+// What has merged something is merged with it.
+TEST_F(ConfigValue, MergeKeysWorkThroughAnchors) {
+  const Root& root = good({R"(
+generate: {a: &a {limit: 5}, b: &b {<<: *a, path: b.tar}, none: {<<: []}}
+data: {validation: {<<: *b}}
+)"});
+  ASSERT_TRUE(root.data.validation);
+  EXPECT_EQ(root.data.validation->limit, 5);
+  EXPECT_THAT(root.data.validation->path, ElementsAre("b.tar"));
+}
+
 TEST_F(ConfigValue, JsonIsYaml) {
   EXPECT_EQ(good({R"({"optim": {"lr": 1e-3, "clip": null}})"}).optim.lr, 1e-3);
 }

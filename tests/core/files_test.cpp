@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 namespace {
@@ -119,6 +120,13 @@ TEST(Files, ADirectoryIsPublishedUnderItsName) {
   publish_directory(dir / "step.tmp", dir / "step");
   EXPECT_FALSE(fs::exists(dir / "step.tmp"));
   EXPECT_EQ(read_file(dir / "step" / "a"), "1");
+}
+
+TEST(RunFiles, HaveNamesThatSortByNumber) {
+  EXPECT_EQ(checkpoints_in("run"), fs::path("run/checkpoints"));
+  EXPECT_EQ(step_name(2000), "step-00002000");
+  EXPECT_EQ(step_name(123'456'789), "step-123456789");
+  EXPECT_EQ(rank_name(12), "rank-00012");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "millrace/core/json_text.h"
+
 namespace millrace {
 namespace {
 
@@ -57,6 +59,11 @@ TEST(Text, IllFormedUtf8IsReplacedAsByPython) {
       {"\xEF\xBB\xBF\0\xFE"sv, "\uFEFF\0\uFFFD"sv},
   }};
   for (const auto& [bytes, text] : cases) EXPECT_EQ(valid_utf8(bytes), text);
+}
+
+TEST(Text, JsonOfBytesThatAreNoUtf8IsWritten) {
+  EXPECT_EQ(dump_any(nlohmann::json{{"name", "caf\xE9"}}), "{\"name\":\"caf\uFFFD\"}");
+  EXPECT_EQ(dump_any(nlohmann::ordered_json{{"b", 1}, {"a", 2}}, 1), "{\n \"b\": 1,\n \"a\": 2\n}");
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ TEST(Duration, ReadsNumberPrefixAndUnit) {
   const std::pair<const char*, Duration> cases[] = {{"550000 steps", {550000, Unit::steps}},
                                                     {"1000", {1000, Unit::steps}},
                                                     {"1 step", {1, Unit::steps}},
+                                                    {"550_000", {550000, Unit::steps}},
+                                                    {"1_100.5k samples", {1100500, Unit::samples}},
                                                     {"550k steps", {550000, Unit::steps}},
                                                     {"1e6 steps", {1e6, Unit::steps}},
                                                     {"1.1G samples", {1.1e9, Unit::samples}},
@@ -29,8 +31,8 @@ TEST(Duration, ReadsNumberPrefixAndUnit) {
 }
 
 TEST(Duration, RefusesWhatIsNone) {
-  for (const char* text :
-       {"", "steps", "-1 steps", "10 parsecs", "1e999", "nan steps", "inf", "1.5.2 s", "10 m", "1 k k"}) {
+  for (const char* text : {"", "steps", "-1 steps", "10 parsecs", "1e999", "nan steps", "inf", "1.5.2 s", "10 m",
+                           "1 k k", "5 ste_ps", "_"}) {
     try {
       parse_duration(text);
       ADD_FAILURE() << text;
@@ -48,11 +50,19 @@ TEST(Duration, WritesWhatItReads) {
   }
 }
 
+TEST(Duration, HasStepsUnlessItIsATime) {
+  EXPECT_EQ(to_steps(Duration::steps(12), 8), 12);
+  EXPECT_EQ(to_steps({24, Duration::Unit::samples}, 8), 3);
+  EXPECT_EQ(to_steps({25, Duration::Unit::samples}, 8), 3.125);
+  EXPECT_EQ(to_steps(Duration::seconds(60), 8), std::nullopt);
+}
+
 TEST(Bytes, ReadsPowersOf1000And1024) {
   EXPECT_EQ(parse_bytes("512"), 512u);
   EXPECT_EQ(parse_bytes("10 kB"), 10'000u);
   EXPECT_EQ(parse_bytes("32 MiB"), 32u << 20);
   EXPECT_EQ(parse_bytes("32MiB"), 32u << 20);
+  EXPECT_EQ(parse_bytes("1_024 MiB"), 1u << 30);
   EXPECT_EQ(parse_bytes("1.5 GB"), 1'500'000'000u);
   for (const char* text : {"", "MiB", "-1", "1 mib", "1e30 TB", "nan"}) EXPECT_THROW(parse_bytes(text), Error) << text;
 }

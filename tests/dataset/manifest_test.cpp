@@ -227,6 +227,35 @@ TEST(MakeManifest, LimitKeepsTheFirstRows) {
   EXPECT_EQ(make_manifest(source, false).archives.size(), 3u);
 }
 
+// Several ranks can share one, whatever it is called.
+TEST(MakeManifest, APlainTarIsSeekableByItsFirstHeader) {
+  const TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("1", "jpg", "txt"), test::sample("2", "jpg", "txt")});
+  const std::string tar = read_file(folder.path("a.tar"));
+  folder.write("b.wds", tar);
+  folder.write("C.TAR", tar);
+  folder.write("d", tar);
+  folder.write("e.wds", "\x1f\x8b" + std::string(600, 'x'));  // compressed, by its first bytes
+  folder.write("f.wds", tar.substr(0, 100));
+  folder.write("g.tar.gz", tar);  // as it says
+  SourceConfig source;
+  for (const char* name : {"a.tar", "b.wds", "C.TAR", "d", "e.wds", "f.wds", "g.tar.gz"})
+    source.path.push_back(folder.path(name));
+  std::vector<std::string> seekable;
+  for (const Archive& archive : list_archives(source, false).archives)
+    if (archive.seekable) seekable.push_back(fs::path(archive.path).filename().string());
+  EXPECT_THAT(seekable, testing::UnorderedElementsAre("a.tar", "b.wds", "C.TAR", "d"));
+
+  source.path = {folder.path("b.wds")};
+  const Manifest manifest = make_manifest(source, false);
+  const auto images = make_source(source, manifest, 16);
+  for (const std::uint32_t index : {0u, 1u}) {
+    const auto row = images->open({0, index, 2}, 0)->next();
+    ASSERT_TRUE(row.has_value());
+    EXPECT_EQ(std::get<RawSample>(*row).ref.id, index == 0 ? "b.wds/1" : "b.wds/2");
+  }
+}
+
 TEST(MakeManifest, RefusesPipesUnlessAllowed) {
   SourceConfig source;
   source.path = {"pipe:cat /tmp/x.tar"};

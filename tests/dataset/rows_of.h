@@ -11,12 +11,14 @@
 
 namespace millrace::test {
 
-// "ID=CAPTION" of a sample, "ID:reason" of a rejected row.
+// "ID=CAPTION" of a sample, with all its captions, "ID:reason" of a rejected row.
 inline std::string show(const RawRow& row) {
   if (const auto* rejected = std::get_if<Rejected>(&row)) return rejected->ref.id + ":" + to_string(rejected->reason);
   const auto& sample = std::get<RawSample>(row);
   EXPECT_EQ(sample.ref.hash, hash64(sample.ref.id));
-  return sample.ref.id + "=" + sample.caption;
+  std::string captions = sample.caption;
+  for (const auto& caption : sample.more_captions) captions += "|" + caption;
+  return sample.ref.id + "=" + captions;
 }
 
 inline std::vector<std::string> rows_of(const SampleSource& source, const Split& split, std::uint64_t first_row = 0) {

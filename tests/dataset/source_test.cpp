@@ -59,7 +59,7 @@ TEST(WebDataset, ColumnsNameOtherMembers) {
                                 {"json", R"({"recaption": "by a model", "n": NaN})"}}},
                     {.key = "1", .fields = {{"jpg", "J"}, {"txt", "short"}, {"json", R"({"recaption": null})"}}},
                     {.key = "2", .fields = {{"png", "P"}, {"txt", "short"}, {"json", "no JSON"}}}});
-  const auto rows_with = [&](std::optional<std::string> SourceColumns::*column, const std::string& member) {
+  const auto rows_with = [&](auto SourceColumns::*column, const std::string& member) {
     auto config = config_of(folder.path("a.tar"));
     config.columns.*column = member;
     const Manifest manifest = test::manifest_of(config);
@@ -73,6 +73,20 @@ TEST(WebDataset, ColumnsNameOtherMembers) {
   EXPECT_THAT(rows_with(&SourceColumns::caption, "json.recaption"),
               ElementsAre("a/0=by a model", "a/1:missing_caption", "a/2:missing_caption"));
   EXPECT_THAT(rows_with(&SourceColumns::image, "png"), ElementsAre("a/0=short", "a/1:missing_image", "a/2=short"));
+}
+
+TEST(WebDataset, SeveralCaptionsAreAllThatAreThere) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"txt", "alt"}, {"json", R"({"c": "by a model"})"}}},
+                             {.key = "1", .fields = {{"jpg", "J"}, {"json", R"({"c": ["one", "", "two", 3, null]})"}}},
+                             {.key = "2", .fields = {{"jpg", "J"}, {"txt", ""}, {"json", R"({"c": "only"})"}}},
+                             {.key = "3", .fields = {{"jpg", "J"}, {"txt", ""}, {"json", R"({"c": []})"}}},
+                             {.key = "4", .fields = {{"jpg", "J"}, {"json", R"({"d": "no"})"}}},
+                             {.key = "5", .fields = {{"jpg", "J"}, {"txt", std::string(2 << 20, 'x')}}}});
+  auto config = config_of(folder.path("a.tar"));
+  config.columns.caption = std::vector<std::string>{"txt", "json.c"};
+  EXPECT_THAT(rows_of(config), ElementsAre("a/0=alt|by a model", "a/1=one|two|3", "a/2=only",
+                                           "a/3=", "a/4:missing_caption", "a/5:too_large"));
 }
 
 TEST(WebDataset, AWholeNumberInJsonIsItsNameWithoutAPoint) {

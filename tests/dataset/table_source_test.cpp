@@ -79,6 +79,17 @@ TEST(ParquetSource, ViewsAreImagesAndCaptionsAndDecimalsNumbersToFilters) {
   EXPECT_EQ(sample.json, R"({"score":0.25})");
 }
 
+TEST(ParquetSource, DictionariesAreImagesPlacesAndCaptions) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/dictionaries.parquet");
+  EXPECT_THAT(test::rows_of(config), ElementsAre("dictionaries/0=a cat", "dictionaries/1:missing_image",
+                                                 "dictionaries/2:missing_caption", "dictionaries/3=a cat"));
+  EXPECT_EQ(first_sample(config).image, "J\xff");
+  config.columns.image = "place";
+  EXPECT_THAT(first_sample(config).image_uri, HasSubstr("0.jpg"));
+  config.columns.image = "class";
+  EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("neither bytes nor text"));
+}
+
 TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
   SourceConfig config = config_of(Type::parquet, golden + "00007.parquet");
   config.columns.caption = "status";
@@ -99,6 +110,19 @@ TEST(ParquetSource, ACaptionIsOneText) {
   const Error error = error_of([&] { manifest_of(config); });
   EXPECT_EQ(error.exit(), Exit::usage);
   EXPECT_THAT(error.what(), HasSubstr("column tags holds several values a row"));
+}
+
+TEST(ParquetSource, ListsOfTextsAreSeveralCaptions) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/captions.parquet");
+  config.columns.caption = "texts";
+  EXPECT_THAT(test::rows_of(config), ElementsAre("captions/0=a hen|une \"poule\" é", "captions/1:missing_caption",
+                                                 "captions/2:missing_caption", "captions/3=one"));
+  config.columns.caption = std::vector<std::string>{"pair", "large"};
+  EXPECT_THAT(test::rows_of(config),
+              ElementsAre("captions/0=p|q|x", "captions/1=v|w|y", "captions/2=r|s|z", "captions/3=t|u"));
+  config.columns.caption = "odd";
+  EXPECT_THAT(test::rows_of(config),
+              ElementsAre("captions/0=caf\uFFFD", "captions/1=b|c", "captions/2=d", "captions/3=e"));
 }
 
 TEST(ParquetSource, ACaptionThatIsNotUtf8IsReplacedInPart) {
@@ -195,6 +219,18 @@ TEST(ParquetSource, AFilterHoldsForNoList) {
 
 // ---- lists ---------------------------------------------------------------------------------------------------------
 
+TEST(ListSource, SeveralCaptions) {
+  TempFolder folder;
+  folder.write("list.jsonl",
+               "{\"path\": \"0.jpg\", \"text\": [\"one\", \"two\"], \"long\": \"three\"}\n"
+               "{\"path\": \"1.jpg\", \"text\": \"[4, 5]\"}\n"
+               "{\"path\": \"2.jpg\", \"text\": {\"en\": \"six\"}}\n");
+  SourceConfig config = config_of(Type::csv, folder.path("list.jsonl"));
+  EXPECT_THAT(test::rows_of(config), ElementsAre("list/0=one|two", "list/1=[4, 5]", "list/2:missing_caption"));
+  config.columns.caption = std::vector<std::string>{"long", "text"};
+  EXPECT_THAT(test::rows_of(config), ElementsAre("list/0=three|one|two", "list/1=[4, 5]", "list/2:missing_caption"));
+}
+
 TEST(ListSource, PathsAreRelativeToTheListOrAbsoluteOrAddresses) {
   TempFolder folder;
   folder.write("list.csv",
@@ -272,14 +308,14 @@ TEST(ListSource, IdsAreUniqueWhereKeysAreMissing) {
   EXPECT_THAT(rows_of(config), ElementsAre("rows/1=a", "rows/1#2=b", "rows/1#3=c", "rows/3=d"));
 }
 
-TEST(ListSource, SeveralCaptionsAreNone) {
+TEST(ListSource, AnObjectIsNoCaption) {
   TempFolder folder;
   folder.write("rows.jsonl",
                "{\"path\": \"0.jpg\", \"text\": [\"a cat\", \"a feline\"]}\n"
                "{\"path\": \"1.jpg\", \"text\": {\"en\": \"a dog\"}}\n"
                "{\"path\": \"2.jpg\", \"text\": \"[a hen] in brackets\"}\n");
   EXPECT_THAT(rows_of(config_of(Type::csv, folder.path("rows.jsonl"))),
-              ElementsAre("rows/0:missing_caption", "rows/1:missing_caption", "rows/2=[a hen] in brackets"));
+              ElementsAre("rows/0=a cat|a feline", "rows/1:missing_caption", "rows/2=[a hen] in brackets"));
 }
 
 // Half of the data under another name must not be lost as one bad row.

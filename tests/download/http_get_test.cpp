@@ -15,7 +15,7 @@ TEST(HttpGet, AFailureIsRetriedWhereTheTransferMayPass) {
     const auto code = static_cast<CURLcode>(i);
     if (code == CURLE_HTTP_RETURNED_ERROR || code == CURLE_WRITE_ERROR) continue;  // not asked for; our own verdict
     if (code == CURLE_SSL_CACERT_BADFILE) continue;                                // not the server's
-    EXPECT_EQ(is_retryable(failure_of(code)), may_pass(code, 0)) << i << ": " << curl_easy_strerror(code);
+    EXPECT_EQ(is_retryable(failure_of(code)), is_transient(code, 0)) << i << ": " << curl_easy_strerror(code);
   }
 }
 

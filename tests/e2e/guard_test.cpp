@@ -165,7 +165,7 @@ TEST(Hang, ATrainerThatStandsStillIsNamed) {
     EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
     expect_mentions(outcome, "rank " + std::to_string(rank) + " on ");
     expect_mentions(outcome, "has not been heard of");
-    expect_mentions(outcome, "hint: the same command continues from the last checkpoint");
+    expect_mentions(outcome, "hint: the same command continues from what was saved last");
     const auto fault =
         nlohmann::json::parse(read(workshop() / name / ("fault/rank-0000" + std::to_string(rank) + ".json")));
     EXPECT_EQ(fault["exit"], 76);

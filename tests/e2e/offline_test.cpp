@@ -211,6 +211,53 @@ TEST(Offline, ASignalKeepsWhatIsDone) {
   EXPECT_EQ(inspect("signalled-cache")["rows"], 96);
 }
 
+// For a shell: the process of a rank whose run.dir has this name.
+std::string pid_of_rank(int rank, const std::string& run) {
+  return "$(for p in /proc/[0-9]*; do grep -qzx OMPI_COMM_WORLD_RANK=" + std::to_string(rank) +
+         " $p/environ 2> /dev/null && grep -qzx run.dir=" + cache_path(run) +
+         " $p/cmdline 2> /dev/null && echo ${p#/proc/}; done)";
+}
+
+TEST(Offline, ARankThatStandsStillIsNamed) {
+  const auto command =
+      mpirun(2) + preprocess("stands", "stands-cache",
+                             "data.allow_pipes=true 'data.train.path=[pipe:cat " + cache_path("shapes") +
+                                 "/00000.tar; sleep 100,pipe:cat " + cache_path("shapes") +
+                                 "/00001.tar; sleep 100]' encode.batch_size=4 guard.hang_timeout='10 s'");
+  const auto ended =
+      shell(command + " & pid=$!; for i in $(seq 3000); do grep -q 'rows 48' " + cache_path("stands") +
+            "/log/rank-00000.log && break; sleep 0.01; done; kill -STOP " + pid_of_rank(1, "stands") + "; wait $pid");
+  EXPECT_EQ(ended.exit_code, 76) << ended.output;
+  EXPECT_NE(ended.output.find("rank 1 on"), std::string::npos) << ended.output;
+  const auto state = nlohmann::json::parse(read(workshop() / "stands/STATE"));
+  EXPECT_EQ(state["state"], "requeue");
+  EXPECT_EQ(state["exit"], 76);
+  const auto fault = workshop() / "stands/fault/rank-00001.json";
+  EXPECT_EQ(nlohmann::json::parse(read(fault), nullptr, false)["phase"], "filling the cache") << read(fault);
+  expect_success(preprocess("stands", "stands-cache"));
+  EXPECT_FALSE(fs::exists(fault)) << "of an earlier start";
+}
+
+// The job may end before the slowest rank is heard of: one that waits for it publishes what it has.
+TEST(Offline, ASignalKeepsWhatIsDoneWithoutTheOthers) {
+  const auto archive = [](const char* name) {
+    return "pipe:cat " + cache_path("shapes") + "/" + name + ".tar; sleep 100";
+  };
+  const auto command = mpirun(2) + preprocess("alone", "alone-cache",
+                                              "data.allow_pipes=true 'data.train.path=[" + archive("00000") + "," +
+                                                  archive("00001") + "]' encode.batch_size=4");
+  const auto stopped = shell(command + " & pid=$!; for i in $(seq 3000); do grep -q 'rows 48' " + cache_path("alone") +
+                             "/log/rank-00000.log && break; sleep 0.01; done; zero=" + pid_of_rank(0, "alone") +
+                             "; one=" + pid_of_rank(1, "alone") +
+                             "; kill -STOP $one; sleep 3; kill -USR1 $zero; for i in $(seq 500); do [ \"$(find " +
+                             cache_path("alone-cache") +
+                             "/rows -name '*.json' | wc -l)\" -ge 1 ] && echo published && break; sleep 0.01; done; "
+                             "kill -CONT $one; wait $pid");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_NE(stopped.output.find("published"), std::string::npos) << stopped.output;
+  EXPECT_EQ(inspect("alone-cache")["rows"], 48);
+}
+
 // A folder that was done before must not say so while more is made.
 TEST(Offline, StateSaysThatItRuns) {
   expect_success(preprocess("states", "states-cache", "data.train.limit=8"));

@@ -133,6 +133,10 @@ TEST(Plan, ChoosesTheMicroBatchThatFits) {
   const auto steps = shell(millrace + " plan --nodes 2x4xh100 batch.micro=auto plan.rates=" + at("steps"));
   EXPECT_EQ(steps.exit_code, 2) << steps.output;
   expect_mentions(steps, "not how many images these have");
+  std::ofstream(workshop() / "at_256") << R"({"bench": "step", "unit": "images/s", "median": 2, "resolution": 256})";
+  const auto other = shell(millrace + " plan --nodes 2x4xh100 transform.resolution=512 plan.rates=" + at("at_256"));
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  expect_mentions(other, "line 1: measured at 256 px, and transform.resolution is 512");
   const auto cpus = shell(millrace + " plan --nodes 2x4xcpu batch.micro=auto " + rates("auto", 60, 30));
   EXPECT_EQ(cpus.exit_code, 2) << cpus.output;
   expect_mentions(cpus, "how much memory these CPUs have is not known here");

@@ -43,6 +43,16 @@ const std::string base = m +
                          " train run.dir=@/x run.device=cpu model.pipeline=@/tiny data.train.path=@/shapes "
                          "transform.resolution=32 batch.global=8 batch.micro=2 'duration=1 steps' ";
 
+// The begin of `sh -c "..."`: `to` becomes the pipeline's `file` with another value of `key`, which is no list.
+std::string edited(const std::string& file, const std::string& key, const std::string& value, const std::string& to) {
+  return "sh -c \"sed 's/^\\( *." + key + ".:\\) [^,]*/\\1 " + value + "/' @/tiny/" + file + " > " + to + "; ";
+}
+
+// The same in a copy of the pipeline.
+std::string in_copy(const std::string& file, const std::string& key, const std::string& value) {
+  return "sh -c \"rm -rf @/copy; cp -r @/tiny @/copy; " + edited(file, key, value, "@/copy/" + file).substr(7);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, Usage,
     testing::Values(
@@ -57,6 +67,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "batch.micro"},
         Mistake{"plan_unknown_price", m + " plan --nodes 4x8xh100 plan.prices.h10=3", 2, "plan.prices.h10"},
         Mistake{"plan_no_price", m + " plan --nodes 4x8xh100 plan.prices.h100=cheap", 2, "cheap"},
+        Mistake{"address_as_folder",
+                m + " train run.dir=s3://bucket/run model.pipeline=@/tiny data.train.path=@/shapes", 2,
+                "run.dir: s3://bucket/run is an address"},
         Mistake{"plan_no_rates", m + " plan --nodes 4x8xh100 plan.rates=@/none.json", 74, "none.json"},
         Mistake{"unknown_option", m + " init --prest tiny --out @/i", 2, "--prest"},
         Mistake{"unknown_preset", m + " init --preset huge --out @/i", 2, "huge"},
@@ -120,6 +133,30 @@ INSTANTIATE_TEST_SUITE_P(
             "broken_tar",
             "sh -c \"mkdir -p @/cut; head -c 3000 @/shapes/00000.tar > @/cut/a.tar; " + m + " inspect @/cut/a.tar\"",
             74, "a.tar"},
+        Mistake{
+            "unet_of_one_channel",
+            edited("unet/config.json", "out_channels", "1", "@/out1.json") + base + "model.unet.config=@/out1.json\"",
+            2, "override: model.unet.config: the U-Net predicts 1 channels, the VAE makes 4"},
+        Mistake{"unet_of_more_channels",
+                edited("unet/config.json", "in_channels", "9", "@/in9.json") + base + "model.unet.config=@/in9.json\"",
+                2, "override: model.unet.config: the U-Net takes 9 channels, the VAE makes 4"},
+        Mistake{"unet_of_another_folder_to_time",
+                in_copy("unet/config.json", "out_channels", "1") + m +
+                    " bench step run.device=cpu model.pipeline=@/copy transform.resolution=32 batch.micro=1\"",
+                2, "model.pipeline: the U-Net takes 4 channels and predicts 1"},
+        Mistake{"unet_config_is_named",
+                edited("unet/config.json", "num_class_embeds", "10", "@/cls.json") + base +
+                    "model.unet.config=@/cls.json\"",
+                74, "/cls.json: num_class_embeds = 10: class conditioning is not built here"},
+        Mistake{"captions_without_positions",
+                in_copy("text_encoder/config.json", "max_position_embeddings", "32") + base + "model.pipeline=@/copy\"",
+                2, "model.pipeline: the text encoder has max_position_embeddings = 32, and captions are 77 tokens"},
+        Mistake{"autoencoder_of_another_class",
+                in_copy("vae/config.json", "_class_name", "\\\"AutoencoderTiny\\\"") + base + "model.pipeline=@/copy\"",
+                74, "vae/config.json: _class_name = \"AutoencoderTiny\": this network is not built here"},
+        Mistake{"new_key_of_hydra", base + "+optim.lrr=1", 2, "override: optim.lrr: unknown key"},
+        Mistake{"deleted_key", base + "'~optim.clip'", 2, "'~optim.clip': keys cannot be deleted"},
+        Mistake{"deleted_key_with_value", base + "'~optim.clip=1'", 2, "'~optim.clip=1': keys cannot be deleted"},
         Mistake{"broken_parquet", "sh -c \"printf PAR1junkPAR1 > @/cut.parquet; " + m + " inspect @/cut.parquet\"", 74,
                 "cut.parquet"},
         Mistake{"damaged_list", "sh -c \"printf 'a,b\\n1,2\\n3\\n' > @/cut.csv; " + m + " inspect @/cut.csv\"", 74,

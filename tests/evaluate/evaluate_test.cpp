@@ -141,6 +141,27 @@ TEST_P(EvaluateOnDevice, ClipScoresAreTransformers) {
   }
 }
 
+// As CLIPProcessor of transformers 5 saves it: no preprocessor_config.json, the same as a part of another file.
+TEST(ClipScore, TheProcessorsFileIsReadWhereTheImageProcessorsIsMissing) {
+  const test::TempDir dir;
+  fs::copy(golden("clip"), dir.path(), fs::copy_options::recursive);
+  const auto file = dir.path() / "preprocessor_config.json", whole = dir.path() / "processor_config.json";
+  const auto part = Json::parse(std::ifstream(file));
+  fs::remove(file);
+  const auto error = test::error_of([&] { ClipScorer::load(dir.path(), torch::kCPU); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("no preprocessor_config.json"), std::string::npos) << error.what();
+  EXPECT_NE(error.hint().find("docs/evaluation.md"), std::string::npos) << error.hint();
+  std::ofstream(whole) << Json{{"image_processor", part}, {"processor_class", "CLIPProcessor"}};
+  const auto images = pictures();
+  const auto captions = expected()["captions"].get<std::vector<std::string>>();
+  const auto scores = ClipScorer::load(dir.path(), torch::kCPU).scores(images, captions);
+  EXPECT_TRUE(scores.equal(ClipScorer::load(golden("clip"), torch::kCPU).scores(images, captions)));
+  std::ofstream(file) << part;  // where both are there, this one counts
+  std::ofstream(whole) << "{}";
+  EXPECT_TRUE(ClipScorer::load(dir.path(), torch::kCPU).scores(images, captions).equal(scores));
+}
+
 TEST(ClipScore, NamesTheFileThatIsWrong) {
   const test::TempDir dir;
   fs::copy(golden("clip"), dir.path(), fs::copy_options::recursive);

@@ -176,10 +176,10 @@ TEST_P(GenerateOnDevice, PicturesThatAreNotFiniteAreAnError) {
   auto& vae = pipeline(device()).model.vae;
   for (const float value : {NAN, INFINITY}) {
     auto latents = torch::zeros({2, 4, 4, 4}, device());
-    EXPECT_EQ(images_of(vae, latents).size(), 2);
+    EXPECT_EQ(decode_scaled_latents(vae, latents).size(), 2);
     latents[1][0][3][3] = value;
-    EXPECT_EQ(test::error_of([&] { images_of(vae, latents); }).exit(), Exit::numerics);
-    EXPECT_EQ(test::error_of([&] { decode_latents(vae, latents); }).exit(), Exit::numerics);
+    EXPECT_EQ(test::error_of([&] { decode_scaled_latents(vae, latents); }).exit(), Exit::numerics);
+    EXPECT_EQ(test::error_of([&] { decode_unscaled_latents(vae, latents); }).exit(), Exit::numerics);
   }
 }
 

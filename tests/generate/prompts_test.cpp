@@ -24,8 +24,10 @@ TEST(Prompts, ComeFromEveryKindOfList) {
       "{\"caption\": \"gr\\u00f6\\u00dfer\"}\n";
   const std::string fields = "id,caption\n1,a red boat\n2,\"two cats, \"\"asleep\"\"\"\n3,größer\n";
   const std::string unquoted = "prompt\tid\na red boat\t1\ntwo cats, \"asleep\"\t2\ngrößer\t3\n";
-  for (const auto& [name, text] : {std::pair("a.txt", lines), std::pair("b.jsonl", objects), std::pair("c.csv", fields),
-                                   std::pair("d.tsv", unquoted), std::pair("names", lines)}) {
+  for (const auto& [name, text] :
+       {std::pair("a.txt", lines), std::pair("b.jsonl", objects), std::pair("c.csv", fields),
+        std::pair("d.tsv", unquoted), std::pair("names", lines), std::pair("A.TXT", lines),
+        std::pair("B.JSONL", objects), std::pair("C.CSV", fields), std::pair("D.Tsv", unquoted)}) {
     const auto requests = prompts_in(name, text);
     ASSERT_EQ(requests.size(), 3u) << name;
     EXPECT_EQ(requests[0].prompt, "a red boat") << name;
@@ -38,6 +40,8 @@ TEST(Prompts, ComeFromEveryKindOfList) {
   std::ofstream(folder / "d.csv") << fields;
   ASSERT_EQ(std::system(("gzip " + (folder / "d.csv").string()).c_str()), 0);
   EXPECT_EQ(read_prompts(folder / "d.csv.gz", {}).at(2).prompt, "größer");
+  std::filesystem::rename(folder / "d.csv.gz", folder / "D.CSV.GZ");
+  EXPECT_EQ(read_prompts(folder / "D.CSV.GZ", {}).at(2).prompt, "größer");
 }
 
 TEST(Prompts, MayHaveSeedAndNegativePromptOfTheirOwn) {
@@ -78,7 +82,8 @@ TEST(Prompts, NameTheFileThatHasNone) {
                 HasSubstr("row 1: the seed is not a whole number >= 0"))
         << seed;
   EXPECT_THAT(complaint_about("c.txt", "\n\n"), HasSubstr("holds none"));
-  EXPECT_THAT(complaint_about("d.parquet", "PAR1"), HasSubstr("is no list of prompts"));
+  for (const char* name : {"d.parquet", "D.PARQUET", "e.JSON"})
+    EXPECT_THAT(complaint_about(name, "PAR1"), HasSubstr("is no list of prompts"));
 }
 
 TEST(Prompts, AreUtf8) {

@@ -97,10 +97,15 @@ Troubles check_files(const fs::path& cache, const fs::path& straight) {
   return troubles;
 }
 
+// Where an archive ends, for those who come before MANIFEST.json says it: nobody fails for not being able to write it.
+bool is_end(const std::string& file) {
+  return file.starts_with("rows/") && file.ends_with("/END");
+}
+
 Troubles check_nothing_missing(const fs::path& cache, const fs::path& straight) {
   Troubles troubles;
   for (const auto& file : files_of(straight))
-    if (!fs::exists(cache / file)) troubles.push_back(file + " is missing");
+    if (!is_end(file) && !fs::exists(cache / file)) troubles.push_back(file + " is missing");
   return troubles;
 }
 

@@ -54,6 +54,29 @@ TEST(Parquet, OtherTypesComeAsText) {
   EXPECT_NE(std::get<std::string>(cells->at(1)).find("0,"), std::string::npos);
 }
 
+TEST(Parquet, ListsOfTextsAreJson) {
+  ParquetReader reader(golden("parquet/captions.parquet"), {"texts", "large", "pair"});
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_TRUE(reader.schema()[i].is_text_list) << i;
+    EXPECT_TRUE(reader.schema()[i].is_nested) << i;
+  }
+  const std::optional<std::string> none;
+  const std::vector<std::array<std::optional<std::string>, 3>> rows = {
+      {R"(["a hen","une \"poule\" é"])", R"(["x"])", R"(["p","q"])"},
+      {"[]", R"(["","y"])", R"(["v","w"])"},
+      {none, R"(["z"])", R"(["r","s"])"},
+      {R"(["one",null])", none, R"(["t","u"])"}};
+  for (const auto& row : rows) {
+    const auto cells = reader.next();
+    ASSERT_TRUE(cells);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const auto* const text = std::get_if<std::string>(&cells->at(i));
+      EXPECT_EQ(text ? std::optional(*text) : none, row[i]) << i;
+    }
+  }
+  EXPECT_FALSE(ParquetReader(golden("parquet/rows.parquet")).schema().back().is_text_list) << "a list of numbers";
+}
+
 TEST(Parquet, ViewsAreBytesAndTextAndDecimalsAreNumbers) {
   ParquetReader reader(golden("parquet/views_decimals.parquet"));
   EXPECT_EQ(reader.schema()[0].type, "binary_view");
@@ -63,6 +86,31 @@ TEST(Parquet, ViewsAreBytesAndTextAndDecimalsAreNumbers) {
   EXPECT_EQ(reader.next(), (Row{std::string("J\xff"), std::string("short"), 0.25, 1.5}));
   EXPECT_EQ(reader.next(), (Row{Cell(), std::string("a caption of more than twelve bytes"), Cell(), 1e40}));
   EXPECT_EQ(reader.next(), (Row{std::string(40, 'x'), Cell(), -7.5, Cell()}));
+}
+
+// As pandas' categories are written.
+TEST(Parquet, DictionariesHoldWhatTheirValuesAre) {
+  ParquetReader reader(golden("parquet/dictionaries.parquet"));
+  const auto& schema = reader.schema();
+  ASSERT_EQ(schema.size(), 4u);
+  EXPECT_EQ(schema[0].type.substr(0, 24), "dictionary<values=binary");
+  EXPECT_TRUE(schema[0].holds_bytes && !schema[0].is_text);
+  EXPECT_TRUE(schema[1].holds_bytes && schema[1].is_text);
+  EXPECT_TRUE(schema[2].holds_bytes && schema[2].is_text);
+  EXPECT_FALSE(schema[3].holds_bytes || schema[3].is_text);
+  for (const auto& column : schema) EXPECT_FALSE(column.is_nested) << column.name;
+  const Cell none;
+  const auto text = [](const char* value) { return Cell(std::string(value)); };
+  const std::vector<std::vector<Cell>> rows = {{text("J\xff"), text("a cat"), text("0.jpg"), Cell(std::int64_t{3})},
+                                               {none, text("a dog"), text("1.jpg"), Cell(std::int64_t{4})},
+                                               {text("x"), none, text("0.jpg"), none},
+                                               {text("J\xff"), text("a cat"), none, Cell(std::int64_t{3})}};
+  for (const auto& row : rows) {
+    const auto cells = reader.next();
+    ASSERT_TRUE(cells);
+    EXPECT_TRUE(*cells == row);
+  }
+  EXPECT_FALSE(reader.next());
 }
 
 TEST(Parquet, BringsTheChosenColumnsInTheOrderAskedFor) {

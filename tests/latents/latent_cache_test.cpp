@@ -294,6 +294,101 @@ TEST_F(LatentCache, AStreamGivesTheSameSamplesFromAnySource) {
   EXPECT_EQ(watched.opened, 0) << "a complete cache spares the archives";
 }
 
+// An original that counts how often it is opened.
+struct CountedSource final : SampleSource {
+  CountedSource(const FakeSource& source, int& opened) : source(source), opened(opened) {}
+  std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first) const override {
+    ++opened;
+    return source.open(split, first);
+  }
+  const FakeSource& source;
+  int& opened;
+};
+
+class EndOfArchive : public LatentCache {
+ protected:
+  // A run that reads a split of the cache; how often it opened the original, which is `archives`.
+  int read_anew(const FakeSource& archives, std::size_t rows, const Split& split, std::uint64_t first = 0,
+                CachedValues values = CachedValues::full) {
+    int opened = 0;
+    const auto cached =
+        make_cached_source(cache, archives.manifest(), std::make_unique<CountedSource>(archives, opened), values);
+    const auto reader = cached->open(split, first);
+    std::size_t found = 0;
+    while (reader->next()) ++found;
+    EXPECT_FALSE(reader->next().has_value());
+    EXPECT_EQ(found, rows);
+    return opened;
+  }
+  const fs::path end = latent_folder(cache, "000") / "END";
+};
+
+// As after a preemption: MANIFEST.json comes when all is done.
+TEST_F(EndOfArchive, ThatWasReadSparesTheArchiveFromThenOn) {
+  store(cache, source, 0, range(0, 17));
+  store(cache, source, 1, range(0, 10));
+  EXPECT_EQ(read_anew(source, 6, {0, 1, 3}), 1) << "a split does not know where the archive ends";
+  EXPECT_FALSE(fs::exists(end));
+  EXPECT_EQ(read_anew(source, 17, {0, 0, 1}, 0, CachedValues::keys_only), 1);
+  EXPECT_EQ(nlohmann::json::parse(read_file(end)), nlohmann::json({{"rows", 17}, {"bytes", 0}}));
+  for (const auto values : {CachedValues::full, CachedValues::keys_only}) {
+    EXPECT_EQ(read_anew(source, 17, {0, 0, 1}, 0, values), 0);
+    EXPECT_EQ(read_anew(source, 6, {0, 1, 3}, 0, values), 0);
+    EXPECT_EQ(read_anew(source, 0, {0, 0, 1}, 17, values), 0);
+  }
+  EXPECT_EQ(read_anew(source, 17, {1, 0, 1}), 1) << "rows are missing";
+  EXPECT_EQ(read_anew(source, 17, {2, 0, 1}), 1) << "nothing is cached";
+  const auto report = inspect_latent_cache(cache);
+  EXPECT_EQ(report["files"], 2);
+  EXPECT_TRUE(report["problems"].empty()) << report["problems"];
+}
+
+TEST_F(EndOfArchive, OfABrokenOneIsAskedForAgain) {
+  std::vector<Rows> broken(1, Rows(5));
+  broken[0][4] = RejectReason::archive_error;
+  const FakeSource archives(broken, "bytes of an image");
+  store(cache, archives, 0, range(0, 4));
+  EXPECT_EQ(read_anew(archives, 5, {0, 0, 1}), 1);
+  store(cache, archives, 0, {4});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(read_anew(archives, 5, {0, 0, 1}), 1);
+    EXPECT_EQ(read_anew(archives, 5, {0, 0, 1}, 0, CachedValues::keys_only), 1);
+  }
+  EXPECT_FALSE(fs::exists(end));
+  // It breaks in front of rows that were read when it was whole.
+  store(cache, source, 0, range(4, 16));
+  EXPECT_EQ(read_anew(archives, 16, {0, 0, 1}), 1);
+  EXPECT_FALSE(fs::exists(end));
+  EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 1);
+  EXPECT_TRUE(fs::exists(end)) << "whole again";
+}
+
+TEST_F(EndOfArchive, IsNotWhereALimitCutsIt) {
+  store(cache, source, 0, range(0, 17));
+  auto manifest = source.manifest();
+  manifest.archives[0].limit = 10;
+  int opened = 0;
+  const auto cached =
+      make_cached_source(cache, manifest, std::make_unique<CountedSource>(source, opened), CachedValues::full);
+  EXPECT_EQ(read(*cached, {0, 0, 1}).size(), 10u);
+  EXPECT_EQ(opened, 0);
+  EXPECT_FALSE(fs::exists(end));
+}
+
+TEST_F(EndOfArchive, ThatMakesNoSenseCountsAsNone) {
+  store(cache, source, 0, range(0, 17));
+  for (const char* text :
+       {"", "{", "[17, 0]", "{}", R"({"rows": 17})", R"({"rows": "17", "bytes": 0})", R"({"rows": 17, "bytes": 99})",
+        R"({"rows": -1, "bytes": 0})", R"({"rows": 3.5, "bytes": 0})", R"({"rows": 16, "bytes": 0})"}) {
+    write_file_atomically(end, text);
+    EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 1) << text;
+    EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 0) << text << ": it was written again";
+  }
+  fs::remove(end);
+  fs::create_directory(end);  // cannot be written
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 1);
+}
+
 TEST_F(LatentCache, LeftValuesTellWhatIsThere) {
   LatentFileWriter writer(cache, source.manifest().archives[0], description());
   const auto encoding = encoding_of("x");
@@ -407,6 +502,20 @@ TEST_F(LatentCache, WhatAKilledProcessWasWritingIsRemovedWhereItLies) {
   EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
   for (const auto& path : litter) EXPECT_FALSE(fs::exists(path)) << path;
   for (const auto& path : at_work) EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+// Killed between the two files: the rows are grouped differently the next time, and no name comes again.
+TEST_F(LatentCache, ALatentFileThatNobodyDescribedGoesAfterADay) {
+  store(cache, source, 0, range(0, 17));
+  const auto folder = latent_folder(cache, "000"), whole = only_file(".h5");
+  const auto old = folder / "0000000003-0123456789abcdef.h5", young = folder / "0000000004-0123456789abcdef.h5";
+  for (const auto& path : {old, young}) std::ofstream(path) << "an hour's work";
+  for (const auto& path : {old, whole})
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  EXPECT_EQ(read(*mixed(), {0, 0, 1})[0], "000/0 cached");
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_TRUE(fs::exists(young)) << "its writer may be about to describe it";
+  EXPECT_TRUE(fs::exists(whole));
 }
 
 // "tmp" is also what an archive or a cache may be called.

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <vector>
 
 #include "millrace/core/error.h"
 #include "millrace/loader/data_plan.h"
@@ -123,6 +125,58 @@ TEST(LedgerDelta, TakeKeepsTheBoundAndTheOrder) {
   EXPECT_EQ(LedgerDelta().to_bytes(), "");
 }
 
+// A run travels as 17 bytes: resuming brings one row after the other, of millions.
+TEST(LedgerDelta, AppendingTheRowsThatFollowMakesOneRun) {
+  const auto of_row = [](std::uint32_t split, std::uint64_t row, std::optional<RejectReason> reason,
+                         bool cached = false) {
+    LedgerDelta delta;
+    delta.add(split, row, reason, cached);
+    return delta;
+  };
+  LedgerDelta all;
+  for (std::uint64_t row = 7; row < 1007; ++row) all.append(of_row(1, row, std::nullopt));
+  ASSERT_EQ(all.runs().size(), 1u);
+  EXPECT_EQ(all.runs()[0].first, 7u);
+  EXPECT_EQ(all.runs()[0].rows, 1000u);
+
+  all.append(of_row(2, 1007, std::nullopt));                   // another split
+  all.append(of_row(2, 1008, RejectReason::too_small));        // another outcome
+  all.append(of_row(2, 1009, RejectReason::too_small, true));  // the same, but a cache knew it
+  all.append(of_row(2, 1011, RejectReason::too_small, true));  // a gap
+  LedgerDelta two = of_row(2, 1012, RejectReason::too_small, true);
+  two.add(0, 3, std::nullopt);
+  all.append(two);
+  all.append({});
+  std::vector<std::string> runs;
+  for (const RowRun& run : all.runs())
+    runs.push_back(fmt::format("{} {}+{} {}{}", run.split, run.first, run.rows,
+                               run.reason ? to_string(*run.reason) : "accepted", run.cached ? " cached" : ""));
+  EXPECT_THAT(runs, testing::ElementsAre("1 7+1000 accepted", "2 1007+1 accepted", "2 1008+1 too_small",
+                                         "2 1009+1 too_small cached", "2 1011+2 too_small cached", "0 3+1 accepted"));
+}
+
+// One run of `rows` rows as it travels: the count has 32 bits.
+std::string bytes_of_run(std::uint64_t first, std::uint32_t rows) {
+  LedgerDelta delta;
+  delta.add(0, first, std::nullopt);
+  std::string bytes = delta.to_bytes();
+  std::memcpy(bytes.data() + 8 + 12, &rows, sizeof rows);
+  return bytes;
+}
+
+TEST(LedgerDelta, ARunCountsNoMoreRowsThanFit) {
+  constexpr std::uint32_t most = 0xFFFFFFFF;
+  LedgerDelta all = LedgerDelta::from_bytes(bytes_of_run(0, most - 2));
+  all.append(LedgerDelta::from_bytes(bytes_of_run(most - 2, 2)));
+  ASSERT_EQ(all.runs().size(), 1u);
+  EXPECT_EQ(all.runs()[0].rows, most);
+  all.append(LedgerDelta::from_bytes(bytes_of_run(most, 1)));
+  ASSERT_EQ(all.runs().size(), 2u);
+  EXPECT_EQ(all.runs()[0].rows, most);
+  EXPECT_EQ(all.runs()[1].first, most);
+  EXPECT_EQ(all.runs()[1].rows, 1u);
+}
+
 TEST(LedgerDelta, DamagedBytesAreRefused) {
   LedgerDelta delta;
   delta.add(0, 0, RejectReason::filtered);
@@ -179,6 +233,23 @@ TEST(BadShare, FilteredRowsAreNotBadButAPassNeedsOneSample) {
   EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
   EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("none of 150 rows"));
   EXPECT_THAT(message_of(Ledger(plan), plan, 0.2, true), HasSubstr("empty"));
+}
+
+// Only who sets data.images.min_side or min_pixels has such rows.
+TEST(BadShare, RowsThatAreTooSmallAreLeftOutAsFilteredOnesAre) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  for (int row = 0; row < 150; ++row)
+    delta.add(0, row, row < 50 ? std::optional<RejectReason>() : RejectReason::too_small);
+  ledger.merge(delta);
+  EXPECT_EQ(ledger.total().rejected_rows(), 100u);
+  EXPECT_EQ(ledger.total().bad_rows(), 0u);
+  EXPECT_EQ(message_of(ledger, plan, 0, true), "");
+  LedgerDelta large;
+  large.add(1, 0, RejectReason::too_large);
+  ledger.merge(large);
+  EXPECT_THAT(message_of(ledger, plan, 0, true), HasSubstr("1 of 151 rows are bad"));
 }
 
 }  // namespace

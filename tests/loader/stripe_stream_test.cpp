@@ -7,8 +7,12 @@
 #include <thread>
 
 #include "dataset/fake_source.h"
+#include "dataset/temp_archives.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/enlarged_watch.h"
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
 
@@ -81,6 +85,55 @@ TEST(StripeStream, WaitingTakesNothing) {
     }
   };
   EXPECT_EQ(read(true), read(false));
+}
+
+int lines_of_enlarging(const std::string& log) {
+  log::flush();
+  int count = 0;
+  const std::string text = read_file(log), words = "and are enlarged";
+  for (auto at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++count;
+  return count;
+}
+
+TEST(EnlargedWatch, WarnsOnceWhereMostImagesAreSmallerThanTheTrainingImages) {
+  const test::TempFolder folder;
+  const std::string file = folder.path("log");
+  log::init({"", 0, false, file});
+  const auto count = [](EnlargedWatch& watch, int images, int width, int height) {
+    for (int i = 0; i < images; ++i) watch.count({width, height, {}}, 512);
+  };
+  EnlargedWatch half;
+  count(half, 500, 256, 800);
+  count(half, 500, 512, 512);
+  count(half, 2000, 256, 256);
+  EXPECT_EQ(lines_of_enlarging(file), 0);
+  EnlargedWatch most;
+  count(most, 399, 512, 513);
+  count(most, 600, 800, 511);
+  EXPECT_EQ(lines_of_enlarging(file), 0);
+  count(most, 1, 511, 800);
+  EXPECT_EQ(lines_of_enlarging(file), 1);
+  EXPECT_THAT(read_file(file), testing::HasSubstr("60 % of the first 1000 images are smaller than transform.resolution "
+                                                  "= 512 and are enlarged; in a new run data.images.min_side = 512"));
+  count(most, 2000, 511, 800);
+  EXPECT_EQ(lines_of_enlarging(file), 1);
+
+  // Images of 16 x 16; those that cannot be decoded count for nothing.
+  std::vector<Rows> rows(1, Rows(1200));
+  for (std::size_t i = 0; i < 100; ++i) rows[0][i] = RejectReason::not_an_image;
+  const FakeSource source(rows, small_jpeg());
+  const EpochOrder order(1, {1, {{0, 0, 1}}});
+  for (const int resolution : {16, 17}) {
+    EnlargedWatch watch;
+    auto transforms = small_images();
+    transforms.transform.resolution = resolution;
+    transforms.enlarged_watch = &watch;
+    StripeStream stream(order, source, transforms, {.threads = 3, .block = 4, .epochs = 1});
+    stream.add(0, {});
+    while (stream.next(0)) continue;
+    EXPECT_EQ(lines_of_enlarging(file), resolution == 16 ? 1 : 2);
+  }
+  log::init({});
 }
 
 // Producers with any share of the stripes and any number of threads, killed and started again from the last sample

@@ -39,6 +39,15 @@ StripePlan random_plan(std::mt19937& random, const FakeSource& source) {
   return plan_stripes(batches[random() % 6], {}, source.manifest());
 }
 
+TEST(PlanStripes, ArchivesEnoughGiveTheLargestDivisorOfTheBatch) {
+  const FakeSource source(std::vector<Rows>(600, Rows(1)));
+  const std::pair<int, int> cases[] = {{1, 1}, {24, 24}, {512, 512}, {1000, 500}, {1021, 1}, {2048, 512}};
+  for (const auto& [batch, stripes] : cases) {
+    EXPECT_EQ(most_stripes(batch), stripes);
+    EXPECT_EQ(plan_stripes(batch, {}, source.manifest()).stripes, static_cast<std::uint32_t>(stripes));
+  }
+}
+
 TEST(EpochOrder, EveryUnitOnceAnEpochAndAnotherOrderInTheNext) {
   StripePlan plan{6, {}};
   for (std::uint32_t i = 0; i < 100; ++i) plan.splits.push_back({i, 0, 1});

@@ -142,13 +142,13 @@ TEST(LdmConfig, HasTheSettingsOfThePublishedFiles) {
 }
 
 TEST(LdmConfig, IsNeededWhereReadersWouldGuess) {
-  EXPECT_THAT(list_untold(describe(Preset::sd1)), IsEmpty());
-  EXPECT_THAT(list_untold(describe(Preset::sd2)), ElementsAre("prediction_type epsilon"));
-  EXPECT_THAT(list_untold(describe(Preset::sd2_v)), ElementsAre("prediction_type v_prediction"));
+  EXPECT_THAT(list_settings_readers_guess(describe(Preset::sd1)), IsEmpty());
+  EXPECT_THAT(list_settings_readers_guess(describe(Preset::sd2)), ElementsAre("prediction_type epsilon"));
+  EXPECT_THAT(list_settings_readers_guess(describe(Preset::sd2_v)), ElementsAre("prediction_type v_prediction"));
   auto model = describe(Preset::sd1);
   model.scheduler = model.scheduler.with_keys({{"prediction_type", "v_prediction"}, {"beta_end", 0.02}});
   model.vae.scaling_factor = 0.5;
-  EXPECT_THAT(list_untold(model),
+  EXPECT_THAT(list_settings_readers_guess(model),
               ElementsAre("prediction_type v_prediction", "scaling_factor 0.5", "betas 0.00085 to 0.02"));
   EXPECT_THAT(lines_of(find_ldm_config(model)),
               IsSupersetOf({"parameterization: \"v\"", "scale_factor: 0.5", "linear_end: 0.02"}));
@@ -158,17 +158,17 @@ TEST(LdmConfig, IsNeededForOtherHeadsAndTimesteps) {
   auto model = describe(Preset::sd1);
   model.unet.heads = {5, 10, 20, 20};  // as Stable Diffusion 2 has them, for a context of 768
   model.scheduler = model.scheduler.with_keys({{"num_train_timesteps", 500}});
-  EXPECT_THAT(list_untold(model), ElementsAre("heads [5, 10, 20, 20]", "num_train_timesteps 500"));
+  EXPECT_THAT(list_settings_readers_guess(model), ElementsAre("heads [5, 10, 20, 20]", "num_train_timesteps 500"));
   EXPECT_THAT(lines_of(find_ldm_config(model)), IsSupersetOf({"num_head_channels: 64", "timesteps: 500"}));
   model = describe(Preset::sd2);
   model.unet.heads = {8, 8, 8, 8};
-  EXPECT_THAT(list_untold(model), ElementsAre("heads [8, 8, 8, 8]", "prediction_type epsilon"));
+  EXPECT_THAT(list_settings_readers_guess(model), ElementsAre("heads [8, 8, 8, 8]", "prediction_type epsilon"));
 }
 
 TEST(LdmConfig, HasNoWordsForWhatReadersTakeFromTheirCode) {
   for (const auto preset : {Preset::sd1, Preset::sd2, Preset::sd2_v})
-    EXPECT_THAT(list_wordless(describe(preset)), IsEmpty());
-  EXPECT_THAT(list_wordless(describe(Preset::tiny)),
+    EXPECT_THAT(list_settings_without_yaml_key(describe(preset)), IsEmpty());
+  EXPECT_THAT(list_settings_without_yaml_key(describe(Preset::tiny)),
               ElementsAre("norm_num_groups 8 of the U-Net", "norm_num_groups 8 of the VAE"));
   auto unet = preset_configs(Preset::sd1).unet, vae = preset_configs(Preset::sd1).vae;
   unet.update({{"act_fn", "gelu"}, {"norm_eps", 1e-6}, {"flip_sin_to_cos", false}, {"freq_shift", 1}});
@@ -178,7 +178,7 @@ TEST(LdmConfig, HasNoWordsForWhatReadersTakeFromTheirCode) {
   auto model = describe(Preset::sd1);
   model.unet = UNet2DConditionConfig::from_json(unet);
   model.vae = AutoencoderKLConfig::from_json(vae);
-  EXPECT_THAT(list_wordless(model),
+  EXPECT_THAT(list_settings_without_yaml_key(model),
               ElementsAre("act_fn \"gelu\" of the U-Net", "flip_sin_to_cos false of the U-Net",
                           "freq_shift 1 of the U-Net", "mid_block_scale_factor 2 of the U-Net",
                           "norm_eps 1e-06 of the U-Net", "mid_block_add_attention false of the VAE",

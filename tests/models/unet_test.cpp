@@ -182,6 +182,11 @@ TEST(UNetConfig, ComesBackAsItWasRead) {
   EXPECT_EQ(UNet2DConditionConfig::from_json(json).to_json(), json);
 }
 
+TEST(UNetConfig, LevelsWithoutAttentionMayHaveAnyNumberOfHeads) {
+  const Json json = {{"attention_head_dim", {8, 8, 8, 1281}}, {"mid_block_type", nullptr}};
+  EXPECT_EQ(UNet2DConditionConfig::from_json(json).heads.back(), 1281);
+}
+
 // As StableDiffusionPipeline takes them.
 TEST(UNetConfig, ASizeBelow64OfAnOldFolderMeans64) {
   const auto size = [](const Json& version, const Json& sample_size) {
@@ -215,6 +220,9 @@ TEST(UNetConfig, RefusesByFileAndKey) {
       {{"up_block_types", {"UpBlock2D"}}},
       {{"attention_head_dim", {5, 10}}},
       {{"attention_head_dim", "eight"}},
+      {{"attention_head_dim", 321}},
+      {{"attention_head_dim", {8, 8, 8, 1281}}},  // of the mid block
+      {{"_class_name", "UNet2DModel"}},
       {{"norm_num_groups", 33}},
       {{"norm_num_groups", nullptr}},
       {{"act_fn", "tanh"}},

@@ -68,7 +68,7 @@ TEST(FusedKernels, OfLayerNormAndGegluAsOfLibTorch) {
   expect_equal([&] { return widen->geglu(x); }, {x, widen->weight, widen->bias});
   const auto residual = torch::randn({2, 11, 70}).requires_grad_();
   const auto sum_and_norm = [&] {
-    const auto [sum, normed] = norm->of_sum(x, residual);
+    const auto [sum, normed] = norm->add_norm(x, residual);
     return torch::stack({sum, 0.5 * normed});
   };
   expect_equal(sum_and_norm, {x, residual, norm->weight, norm->bias});
@@ -200,7 +200,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
     norm(pixelwise);
     norm->activated(Activation::silu, pixelwise);
     layer_norm(tokens);
-    layer_norm->of_sum(tokens, tokens);
+    layer_norm->add_norm(tokens, tokens);
     geglu(tokens);
     linear->geglu(turned);
   };
@@ -214,7 +214,7 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
   use_fused_kernels(FusedKernels::everywhere);
   EXPECT_EQ(counted(suiting), std::pair(6, 0));
   EXPECT_EQ(counted(others), std::pair(0, 4));
-  EXPECT_GE(counted([&] { layer_norm->of_sum(tokens, turned); }).second, 1);
+  EXPECT_GE(counted([&] { layer_norm->add_norm(tokens, turned); }).second, 1);
   use_fused_kernels(FusedKernels::by_device);
 }
 

@@ -45,8 +45,8 @@ TEST(Activation, QuickGeluAndGegluAreTheirDefinitions) {
   const auto value = x.narrow(1, 0, 8), gate = x.narrow(1, 8, 8);
   const auto gelu = gate * 0.5 * (1 + torch::erf(gate / std::sqrt(2.0)));
   EXPECT_TRUE(torch::allclose(geglu(x), value * gelu));
-  EXPECT_EQ(parse_activation("swish"), Activation::silu);
-  EXPECT_EQ(parse_activation("tanh"), std::nullopt);
+  EXPECT_EQ(try_parse_activation("swish"), Activation::silu);
+  EXPECT_EQ(try_parse_activation("tanh"), std::nullopt);
 }
 
 // Output and gradients against LibTorch's own convolution, on both sides of the size from which that one is used.

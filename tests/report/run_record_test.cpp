@@ -106,6 +106,29 @@ TEST(Events, ComplaintsThatDifferInNumbersAreOne) {
   EXPECT_EQ(events[2].count, 1);
 }
 
+// Rank 0 may only produce: then the first trainer tells of the steps.
+TEST(Events, TheFirstTrainersLogIsReadToo) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  std::filesystem::create_directories(run / "log");
+  run.write("environment.json", R"({"ranks":[{"rank":0,"role":"producer"},{"rank":1,"role":"producer"},)"
+                                R"({"rank":2,"role":"trainer"},{"rank":3,"role":"trainer"}]})");
+  run.write("log/rank-00000.log",
+            "2026-11-23T20:00:02Z warning producer/0 an archive is gone: 2\n"
+            "2026-11-23T20:00:04Z warning producer/0 an archive is gone: 3\n"
+            "2026-11-23T20:00:06Z error producer/0 all agree that it is over\n");
+  run.write("log/rank-00002.log",
+            "2026-11-23T20:00:01Z info trainer/2 started in 1.5 s\n"
+            "2026-11-23T20:00:03Z warning trainer/2 step 7 step 8: loss nan is not finite\n"
+            "2026-11-23T20:00:06Z error trainer/2 step 8 all agree that it is over\n");
+  run.write("log/rank-00003.log", "2026-11-23T20:00:05Z warning trainer/3 nobody asks for this\n");
+  EXPECT_THAT(texts_of(read_run(run.path()).events),
+              testing::ElementsAre("2026-11-23 20:00:01 info trainer/2 started in 1.5 s",
+                                   "2026-11-23 20:00:02 warning producer/0 an archive is gone: 3",
+                                   "2026-11-23 20:00:03 warning trainer/2 step 7 step 8: loss nan is not finite",
+                                   "2026-11-23 20:00:06 error producer/0 all agree that it is over"));
+}
+
 // However many warnings there are.
 TEST(Events, StartsErrorsStepsBackAndFaultsAreKept) {
   test::TempDir run;

@@ -64,8 +64,9 @@ Layout draw_producers(Dice& dice, Layout layout, int stripes) {
   return layout;
 }
 
-void draw_end(Dice& dice, Life& life, int from, int steps) {
-  life.step = dice.between(from + 1, std::max(from + 1, steps - 1));
+// Mostly in the life's own share of the steps: a signal that comes late leaves something for the lives that follow.
+void draw_end(Dice& dice, Life& life, int from, int share_end, int steps) {
+  life.step = dice.between(from + 1, std::max(from + 1, dice.chance(0.8) ? share_end : steps - 1));
   life.rank = dice.below(life.layout.ranks);
   const int kind = dice.below(10);
   if (kind < 3) {
@@ -98,8 +99,10 @@ std::vector<Life> draw_lives(Dice& dice, const Case& drawn) {
     life.mpirun = life.layout.ranks > 1 || dice.chance(0.5);
     life.step = drawn.steps;
     if (i + 1 == lives.size()) break;
-    const auto before = static_cast<int>(i) * drawn.steps / static_cast<int>(lives.size());
-    draw_end(dice, life, before, drawn.steps);
+    const auto share_end = [&](std::size_t of) {
+      return static_cast<int>(of) * drawn.steps / static_cast<int>(lives.size());
+    };
+    draw_end(dice, life, share_end(i), share_end(i + 1), drawn.steps);
   }
   return lives;
 }
@@ -168,8 +171,8 @@ Case draw_case(std::uint64_t seed) {
     drawn.stripes = dice.of(choices);
   }
   drawn.block = dice.of<int>({1, 2, 3, 5, 8, 16, 128});
-  // Small batches take more steps to leave the first epoch.
-  drawn.steps = dice.between(8, drawn.batch < 16 ? 28 : 18);
+  // Small batches take more steps to leave the first epoch. A signal comes some steps late: each life needs a few.
+  drawn.steps = dice.between(16, drawn.batch < 16 ? 56 : 36);
   drawn.ema = dice.chance(0.6);
   draw_cache(dice, drawn);
   drawn.lives = draw_lives(dice, drawn);

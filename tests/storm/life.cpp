@@ -113,12 +113,13 @@ class Trigger {
   Trigger(const Life& life, const fs::path& run) : life_(life), run_(run), inode_(inode_of(run / "metrics.jsonl")) {}
 
   void operator()(Job& job) {
-    if (fired_ || life_.signal == 0 || !due()) return;
-    const auto ranks = job.ranks();
-    const auto found = ranks.find(life_.rank);
-    if (found == ranks.end()) return;
-    ::kill(found->second, life_.signal);
-    fired_ = true;
+    if (fired_ || life_.signal == 0) return;
+    const bool is_due = due();
+    if (target_ == 0 && (is_due || seen() > 0)) {  // looked up before it is needed: that takes as long as some steps
+      const auto ranks = job.ranks();
+      if (const auto found = ranks.find(life_.rank); found != ranks.end()) target_ = found->second;
+    }
+    fired_ = is_due && job.owns(target_) && ::kill(target_, life_.signal) == 0;
   }
 
   bool fired() const { return fired_; }
@@ -139,6 +140,7 @@ class Trigger {
   const fs::path run_;
   const ino_t inode_;
   const Stopwatch since_start_;
+  pid_t target_ = 0;
   bool fired_ = false;
 };
 

@@ -124,13 +124,17 @@ Job::~Job() {
   if (launcher_ > 0) ::waitpid(launcher_, nullptr, 0);
 }
 
+bool Job::owns(pid_t pid) const {
+  return variable_of(read_proc(pid, "environ"), mark_name) == mark_;
+}
+
 std::vector<pid_t> Job::processes() const {
   std::vector<pid_t> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
     const auto name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != name.npos) continue;
     const auto pid = static_cast<pid_t>(std::stol(name));
-    if (variable_of(read_proc(pid, "environ"), mark_name) == mark_) found.push_back(pid);
+    if (owns(pid)) found.push_back(pid);
   }
   return found;
 }

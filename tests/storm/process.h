@@ -41,6 +41,8 @@ class Job {
 
   // The processes of the program by their MPI rank; without a launcher the started one is rank 0.
   std::map<int, pid_t> ranks() const;
+  // Whether the process is one of the job's and has not ended.
+  bool owns(pid_t pid) const;
   // Waits for the end and calls `watch` every millisecond or two; kills everything when `seconds` are over.
   Ending wait(double seconds, const std::function<void(Job&)>& watch);
 

@@ -139,8 +139,8 @@ bool weather(const Workshop& workshop, const Options& options, int number, std::
   const std::lock_guard lock(console);
   signals.drawn += site.signals.drawn;
   signals.sent += site.signals.sent;
-  fmt::print("{} {}: {}  {} ({:.1f} s)\n", number, seed, describe(drawn),
-             troubles.empty() ? "ok " + compared : "FAILED", watch.seconds());
+  fmt::print("{} {}: {}  {} ({:.1f} s, {} of {} signals sent)\n", number, seed, describe(drawn),
+             troubles.empty() ? "ok " + compared : "FAILED", watch.seconds(), site.signals.sent, site.signals.drawn);
   if (!troubles.empty())
     fmt::print("  {}\n  commands:\n    {}\n  folder {}\n  again: millrace_storm --seed {} --cases 1\n",
                fmt::join(troubles, "\n  "), fmt::join(site.transcript, "\n    "), site.folder.string(), seed);

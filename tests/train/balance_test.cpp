@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+#include <bit>
+#include <numeric>
+
 #include "balance_watch.h"
 
 namespace millrace {
@@ -83,6 +87,18 @@ TEST(Balance, HasWordsForNothing) {
   EXPECT_EQ(judge({}, crew(5, 3)), Judgement{});
   EXPECT_EQ(describe(balance_of({}), all_in_one), "producers keep up with the trainers");
   EXPECT_EQ(judge({0, 1, 100, {.encode = 1}}, crew(1, 1)).producers, 2);
+}
+
+// A member that is added to one of them counts as well.
+TEST(Balance, SumsTakeInEveryNumber) {
+  using Numbers = std::array<double, sizeof(Balance) / sizeof(double)>;
+  Numbers numbers{};
+  std::iota(numbers.begin(), numbers.end(), 1.0);
+  Balance sum;
+  sum.add(std::bit_cast<Balance>(numbers), 0.5);
+  sum.add(std::bit_cast<Balance>(numbers), 1.5);
+  const auto sums = std::bit_cast<Numbers>(sum);
+  for (std::size_t i = 0; i < sums.size(); ++i) EXPECT_EQ(sums[i], 2 * numbers[i]) << i;
 }
 
 // ---- during a run ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/train/loop.h"
 #include "mpi_world.h"

@@ -9,6 +9,7 @@
 
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/reader.h"
+#include "millrace/core/run_files.h"
 #include "mpi_world.h"
 
 namespace millrace {

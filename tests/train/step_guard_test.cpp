@@ -84,7 +84,7 @@ double swinging(int step) {
 }
 
 // A guard that has seen a thousand of these.
-StepGuard settled(double sigma) {
+StepGuard settled(std::optional<double> sigma) {
   GuardConfig config;
   config.spike_sigma = sigma;
   config.max_skips = 1000;
@@ -101,6 +101,12 @@ TEST(Spikes, AreSoManyStandardDeviationsAboveTheMean) {
     EXPECT_NEAR(guard.history().mean, 1, 0.01);
     EXPECT_NEAR(guard.spike().value(), (above - 1) / 0.1, 0.1);
   }
+}
+
+TEST(Spikes, NoneAreLookedForWithoutALimit) {
+  auto guard = settled(std::nullopt);
+  EXPECT_EQ(guard.judge(any, 1e6, 1), Verdict::update);
+  EXPECT_EQ(guard.judge(any, inf, 1), Verdict::skip);
 }
 
 TEST(Spikes, AFallIsNone) {

@@ -7,7 +7,8 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/files.h"
-#include "millrace/train/tensorboard.h"
+#include "tensorboard.h"
+#include "tensorboard_events.h"
 
 namespace millrace {
 namespace {

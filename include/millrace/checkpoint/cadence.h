@@ -26,7 +26,4 @@ bool reached(const Duration& duration, const RunPoint& point);
 // `cost_seconds`: 5 to 10 minutes, or longer where saves would take more than 2 % of the time.
 double auto_save_interval(double cost_seconds, int trainers);
 
-// The optimizer steps of a duration; 0 for one in time.
-double steps_of(const Duration& duration, std::int64_t global_batch);
-
 }  // namespace millrace

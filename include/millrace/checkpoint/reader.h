@@ -58,8 +58,6 @@ class CheckpointReader {
 // Which of so many ranks verifies each file, in order: the files of tensors in equal runs.
 std::vector<int> verifiers_of(const std::vector<CheckpointFile>& files, int ranks);
 
-std::string step_name(std::int64_t step);  // "step-00002000"
-
 // A directory that looks like a checkpoint, newest first in lists.
 struct CheckpointName {
   std::filesystem::path path;

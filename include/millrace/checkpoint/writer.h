@@ -33,7 +33,8 @@ class CheckpointWriter {
  public:
   struct Options {
     int keep = 3;  // newest checkpoints that stay
-    // The run goes on from a checkpoint of another run: those in its folder are of another time, whatever their steps.
+    // The run continues from a checkpoint outside its own folder. Every checkpoint that is in the folder then belongs
+    // to a history that is not continued, even if its step is lower.
     bool begins_elsewhere = false;
     // Where true, one whose step is in a row of bad ones replaces none: training may go back to before them.
     bool goes_back = false;
@@ -72,8 +73,8 @@ class CheckpointWriter {
 
   // True while this rank is writing or reading back.
   bool busy() const;
-  // That this rank has worked so on the last checkpoint while training went on: writing, up to the last commit, and
-  // reading back, up to the last settle.
+  // Seconds that this rank has written (up to the last commit) and read back (up to the last settle) the last
+  // checkpoint while training went on.
   double seconds_beside_training() const { return seconds_beside_training_; }
   bool in_flight() const { return stage_ == Stage::writing; }
   bool reads_back() const { return stage_ == Stage::reading_back; }

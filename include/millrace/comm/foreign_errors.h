@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// What the exception that is being handled means, if it is known; called in a catch block, to throw it again and look.
-// Exit::timeout: this node is damaged.
+// Translates the exception in flight (call it in a catch block; it rethrows to find the type). Nothing for types it
+// does not know. A result with Exit::timeout blames this rank's own node.
 using ForeignError = std::optional<Error> (*)();
 
 // From now on present_error asks `translate` about exceptions that are not the program's own. Once, at the start.

@@ -36,6 +36,16 @@ struct Required {
   bool operator==(const Required&) const = default;
 };
 
+// A text, or a list of texts.
+struct OneOrMore {
+  std::vector<std::string> values;
+  OneOrMore() = default;
+  OneOrMore(std::string one) : values{std::move(one)} {}
+  OneOrMore(const char* one) : values{one} {}
+  OneOrMore(std::vector<std::string> several) : values(std::move(several)) {}
+  bool operator==(const OneOrMore&) const = default;
+};
+
 // A size with its unit: "32 MiB".
 struct Bytes {
   std::uint64_t value = 0;
@@ -183,7 +193,7 @@ struct EnumFormat {
 template <class T, class Inner = Format<T>>
 struct OptionalFormat {
   static constexpr bool verbatim = Inner::verbatim;
-  static constexpr bool list = false;
+  static constexpr bool list = Inner::list;
   Inner inner;
 
   std::string type() const { return inner.type() + " or null"; }
@@ -270,6 +280,23 @@ struct Format<std::array<T, N>> {
     return node;
   }
   std::vector<double> numbers(const std::array<T, N>& values) const { return {values.begin(), values.end()}; }
+};
+
+template <>
+struct Format<OneOrMore> {
+  static constexpr bool verbatim = true;
+  static constexpr bool list = true;
+  ListFormat<std::string> inner;
+
+  std::string type() const { return "text or list of text"; }
+  void read(const Node& node, OneOrMore& out) const {
+    inner.read(node, out.values);
+    if (out.values.empty()) expected(type(), node);
+  }
+  Node write(const OneOrMore& value) const {
+    return value.values.size() == 1 ? Node::string(value.values.front()) : inner.write(value.values);
+  }
+  std::vector<double> numbers(const OneOrMore&) const { return {}; }
 };
 
 template <class T>

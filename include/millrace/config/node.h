@@ -17,6 +17,7 @@ struct Node {
   bool broken = false;         // its ${...} failed and was reported
   std::string origin;          // "default", "FILE:LINE", "override", "env VAR"
   std::vector<Node> children;  // of a list or a map, in the order of the text
+  std::vector<Node> over;      // of a ${reference}: maps that are merged, in order, onto the one that it means
 
   static Node scalar(std::string text);  // plain: a number, a boolean, a word
   static Node string(std::string text);  // free text

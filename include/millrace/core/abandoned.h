@@ -5,6 +5,9 @@
 // Half-written files whose writers are gone.
 namespace millrace {
 
+// True when nobody has written to it for a day.
+bool is_untouched_for_a_day(const std::filesystem::directory_entry& file);
+
 // True when the process of that name (process_name.h) is gone, or when nobody has written to its file for a day: a
 // process of another machine may still be at work, and writes more often.
 bool is_abandoned_by(std::string_view process, const std::filesystem::directory_entry& file);

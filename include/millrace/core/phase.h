@@ -14,12 +14,14 @@ inline constexpr const char* first_step = "first step";  // may compile and tune
 inline constexpr const char* training = "training";
 inline constexpr const char* accounting = "accounting";  // between steps: metrics, ids, the ledger
 inline constexpr const char* producing = "producing";
+inline constexpr const char* filling = "filling the cache";  // preprocess
 inline constexpr const char* validating = "validating";
 inline constexpr const char* painting = "painting";
 inline constexpr const char* saving = "saving";
 inline constexpr const char* ending = "ending";
 
-// Loading, the first step, validation, pictures and saves may take so many times guard.hang_timeout.
+// Loading, the first step, validation, pictures, saves and a batch of `filling` may take so many times
+// guard.hang_timeout.
 inline constexpr double slow_factor = 5;
 
 inline std::atomic<const char*> current{starting};

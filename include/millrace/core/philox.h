@@ -28,6 +28,7 @@ enum class Purpose : std::uint32_t {
   weights = 11,
   initial_latents = 12,
   timestep_part = 13,
+  caption_choice = 14,
 };
 
 // Key = (seed low, seed high); counter = (block, purpose << 24 | epoch (24 bits), id low, id high).

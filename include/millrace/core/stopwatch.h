@@ -20,9 +20,9 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// Of the seconds that a turn of a loop took which looks every second or more often, those that count against whom it
-// waits for. A turn that took longer was not spent looking: this process was stopped meanwhile, and perhaps all others
-// with it (scontrol suspend, a closed laptop).
+// The seconds of one iteration of a polling loop that count towards a timeout. A loop polls at least once a second; an
+// iteration of more than 5 s means that this process was suspended, perhaps with all others (scontrol suspend, a closed
+// laptop), so at most 5 s count.
 inline double awake_seconds(double turn) {
   constexpr double longest_turn = 5;
   return std::min(turn, longest_turn);

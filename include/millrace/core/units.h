@@ -1,9 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace millrace {
+
+inline constexpr double gib = 1 << 30;  // bytes
 
 // A length of training with its unit: "550000 steps", "1.1G samples", "20 min", "30 s", "4 h", "2 d".
 struct Duration {
@@ -19,6 +22,8 @@ struct Duration {
 // Number with optional k, M, G, T (powers of 1000) and a unit word; throws Error(usage) naming the text.
 Duration parse_duration(std::string_view text);
 std::string to_string(const Duration& duration);
+// The optimizer steps of a duration, not rounded: its last one may be begun only. Nothing for a time.
+std::optional<double> to_steps(const Duration& duration, std::int64_t global_batch);
 
 // "512", "10 kB", "32 MiB", "1.5 GB"; kB/MB/GB are powers of 1000, KiB/MiB/GiB of 1024.
 std::uint64_t parse_bytes(std::string_view text);

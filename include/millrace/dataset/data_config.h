@@ -13,7 +13,8 @@ namespace millrace {
 
 // Names of columns, or of a tar's members; what is not named is looked for under the usual names.
 struct SourceColumns {
-  std::optional<std::string> image, caption, key, cls;
+  std::optional<std::string> image, key, cls;
+  std::optional<config::OneOrMore> caption;  // of several each visit takes one
 
   void describe(config::Section& section);
 };
@@ -50,7 +51,7 @@ struct DataConfig {
   std::string index = "beside";  // where indices of tars are kept: beside, never, or a folder; see index_store.h
   Duration retry_for = Duration::seconds(300);  // reads that fail for reasons of storage or network are tried again
   bool allow_pipes = false;                     // pipe: addresses run shell commands
-  double max_bad_share = 0.2;                   // more rejected rows than this stop the run (filtered rows are not bad)
+  double max_bad_share = 0.2;  // more rejected rows than this stop the run (filtered and too_small ones are not bad)
 
   void describe(config::Section& section);
   // What single keys cannot tell, of data.train too.

@@ -1,6 +1,9 @@
 #pragma once
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "millrace/dataset/manifest.h"
 #include "millrace/dataset/sample.h"
@@ -23,5 +26,12 @@ Rejected broken_archive(const Archive& archive, std::string why);
 // A tokenizer reads the first 77 tokens; more text than this is no caption but an accident, or worse.
 inline constexpr std::size_t max_caption_bytes = 1 << 20;
 Rejected oversized_caption(SampleRef ref, std::size_t bytes);
+
+// A number is a class, or a poor caption; what is neither that nor text is none.
+void add_text(const nlohmann::json& value, std::vector<std::string>& texts);
+
+// All that a row has, one at least, made valid UTF-8; empty ones count where there are no others. Returns the bytes of
+// the longest.
+std::size_t set_captions(RawSample& sample, const std::vector<std::string>& captions);
 
 }  // namespace millrace

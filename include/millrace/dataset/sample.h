@@ -51,10 +51,11 @@ std::vector<RngKey> rng_keys(std::uint64_t seed, std::span<const SampleRef> refs
 // One sample as it lies in an archive.
 struct RawSample {
   SampleRef ref;
-  std::string image;      // encoded bytes; empty = none
-  std::string image_uri;  // path or address of the image where the bytes are not here yet (lists)
-  std::string caption;    // UTF-8 (invalid bytes already replaced by U+FFFD)
-  std::string json;       // the metadata, a JSON object as text; empty = none
+  std::string image;                       // encoded bytes; empty = none
+  std::string image_uri;                   // path or address of the image where the bytes are not here yet (lists)
+  std::string caption;                     // UTF-8 (invalid bytes already replaced by U+FFFD)
+  std::vector<std::string> more_captions;  // of the same image: each visit takes one of all by chance
+  std::string json;                        // the metadata, a JSON object as text; empty = none
 };
 
 enum class RejectReason : std::uint8_t {

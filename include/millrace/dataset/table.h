@@ -11,7 +11,7 @@
 namespace millrace {
 
 struct TableColumn {
-  enum class Holds { bytes, text, nested, other };
+  enum class Holds { bytes, text, texts, nested, other };  // texts = lists of text
   std::string name;
   Holds holds = Holds::other;
 };

@@ -35,8 +35,8 @@ struct Failure {
 
 const char* to_string(FailureKind kind);
 
-// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (may_pass of io/net/http.h), at
-// once or by download.retry_failed.
+// Timeouts, lost connections, 408, 429, 5xx, truncated bodies: asking again may help (is_transient of io/net/http.h),
+// at once or by download.retry_failed.
 bool is_retryable(const Failure& failure);
 
 }  // namespace millrace

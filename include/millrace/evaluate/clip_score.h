@@ -11,9 +11,10 @@
 
 namespace millrace {
 
-// preprocessor_config.json: from a picture to CLIP's input, as transformers' CLIPImageProcessor with Pillow.
+// From a picture to CLIP's input, as transformers' CLIPImageProcessor with Pillow.
 struct ClipPreprocessing {
-  // Error(io) naming the file and the key that is wrong or asks for what is not done here.
+  // preprocessor_config.json, or processor_config.json, of which it is a part. Error(io) naming the file and the key
+  // that is wrong or asks for what is not done here.
   static ClipPreprocessing read(const std::filesystem::path& file);
   // f32 (3, crop height, crop width), or of the picture's own size without a crop.
   torch::Tensor apply(const Image& image) const;
@@ -26,12 +27,14 @@ struct ClipPreprocessing {
   Size size, crop;
   double rescale_factor = 1.0 / 255;
   std::vector<float> mean, std;
+  std::string file;  // that says so
 };
 
 // How well pictures fit their captions (Hessel et al., "CLIPScore"), as torchmetrics: 100 max(0, cos(image, text)).
 class ClipScorer {
  public:
-  // A CLIPModel folder: config.json, weights, preprocessor_config.json, tokenizer. Error(io) names file and key.
+  // A CLIPModel folder: config.json, weights, preprocessor_config.json (where it is missing, CLIPProcessor's
+  // processor_config.json), tokenizer. Error(io) names file and key.
   static ClipScorer load(const std::filesystem::path& folder, torch::Device device);
 
   // f64 (B) on the host, of pictures and their captions; B >= 1.

@@ -43,8 +43,8 @@ torch::Tensor denoise(
 
 // Scaled latents (B, C, h, w) -> their pictures; halves round to even, as numpy does. Error(numerics) where one is not
 // finite.
-std::vector<Image> images_of(AutoencoderKL& vae, const torch::Tensor& latents);
+std::vector<Image> decode_scaled_latents(AutoencoderKL& vae, const torch::Tensor& latents);
 // The same of latents that are not scaled, one by one through the decoder.
-std::vector<Image> decode_latents(AutoencoderKL& vae, const torch::Tensor& latents);
+std::vector<Image> decode_unscaled_latents(AutoencoderKL& vae, const torch::Tensor& latents);
 
 }  // namespace millrace

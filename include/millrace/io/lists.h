@@ -13,7 +13,8 @@
 // plain lines; each also gzipped.
 namespace millrace {
 
-// What a file's name says: .csv, .tsv, .jsonl or .ndjson, .txt, each also with .gz behind it; nothing for others.
+// What a file's name says: .csv, .tsv, .jsonl or .ndjson, .txt, each also with .gz behind it, in letters of either
+// case; nothing for others.
 enum class ListFormat { csv, tsv, jsonl, txt };
 std::optional<ListFormat> list_format(std::string_view path);
 

@@ -10,8 +10,8 @@
 namespace millrace {
 
 // One value of one row: null, or the column's value. Text (which may not be UTF-8), binary data and the `bytes` member
-// of a struct (the image columns of Hugging Face data sets) are strings; whatever has no simple type is the text that
-// Arrow prints for it.
+// of a struct (the image columns of Hugging Face data sets) are strings; a list of texts is JSON; whatever has no
+// simple type is the text that Arrow prints for it.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
 struct ParquetColumn {
@@ -19,6 +19,8 @@ struct ParquetColumn {
   std::string type;          // Arrow's name of it: "binary", "int64", "struct<bytes: binary, path: string>"
   bool holds_bytes = false;  // text, binary or struct with `bytes`: what an image column can be
   bool is_nested = false;    // lists, maps and other structs: several values in a row
+  bool is_text_list = false;
+  bool is_text = false;  // as a dictionary, too
 };
 
 // What a list of numbers is as a Cell: text, or the bytes of its values as f32, whatever their type and however deep

@@ -13,6 +13,9 @@ namespace millrace {
 
 inline constexpr int max_stripes = 512;  // of those that are planned; data.stripes may ask for more
 
+// The largest divisor of the global batch up to max_stripes: as many stripes as archives enough are cut into.
+int most_stripes(int global_batch);
+
 struct StripePlan {
   std::uint32_t stripes = 1;
   std::vector<Split> splits;  // sorted by archive name, then split

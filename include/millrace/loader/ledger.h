@@ -21,7 +21,9 @@ struct RowCounts {
 
   std::uint64_t rows() const;
   std::uint64_t rejected_rows() const;
-  std::uint64_t bad_rows() const;  // rejected, but not by a filter
+  // Rejected, but not by a filter, and not for being smaller than data.images asks for: no image is smaller than its
+  // defaults.
+  std::uint64_t bad_rows() const;
   void add(std::optional<RejectReason> reason, std::uint64_t rows = 1);
   bool operator==(const RowCounts&) const = default;
 };

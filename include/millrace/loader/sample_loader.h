@@ -17,6 +17,7 @@ namespace millrace {
 struct LoaderOptions {
   std::uint64_t seed = 0;                    // of order, crops and flips
   const ClipTokenizer* tokenizer = nullptr;  // must outlive the streams; null = no tokens
+  bool one_caption = false;                  // of several the same at each visit
   std::filesystem::path rejected = {};       // folder for the list of rejected rows; empty = no list
   int rank = 0;                              // whose list that is
 };
@@ -45,6 +46,6 @@ class SampleLoader {
 };
 
 // Of training: threads as data.threads says, else `threads`; blocks of data.shuffle_block rows.
-StreamOptions stream_options(const DataConfig& data, int threads);
+StreamOptions make_stream_options(const DataConfig& data, int threads);
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include "millrace/dataset/storage_retry.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/transform.h"
+#include "millrace/loader/enlarged_watch.h"
 #include "millrace/loader/filter_watch.h"
 #include "millrace/text/tokenizer.h"
 
@@ -23,7 +24,9 @@ struct TransformPipeline {
   const ClipTokenizer* tokenizer = nullptr;  // null = no tokens
   const Filter* filter = nullptr;            // null = keep all
   FilterWatch* filter_watch = nullptr;       // null = nobody watches
+  bool one_caption = false;                  // of several the same at each visit
   StorageRetry* retry = nullptr;             // for images that lists name; null = a StorageError is thrown
+  EnlargedWatch* enlarged_watch = nullptr;   // null = nobody watches
 };
 
 // Where the time of samples goes; summed over samples and threads.

@@ -22,10 +22,10 @@ struct LdmModel {
 // What readers of the file alone do not know, or guess: "prediction_type v_prediction", "scaling_factor 0.5". Without a
 // word they take epsilon and the numbers of Stable Diffusion; of Stable Diffusion 2's width some take v, others guess
 // by the weights.
-std::vector<std::string> list_untold(const LdmModel& model);
+std::vector<std::string> list_settings_readers_guess(const LdmModel& model);
 
 // What the YAML has no words for either: "norm_num_groups 8 of the U-Net". Readers take Stable Diffusion's.
-std::vector<std::string> list_wordless(const LdmModel& model);
+std::vector<std::string> list_settings_without_yaml_key(const LdmModel& model);
 
 // The YAML; nothing for a U-Net that latent-diffusion has no words for.
 std::optional<std::string> find_ldm_config(const LdmModel& model);

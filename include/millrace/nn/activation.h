@@ -9,7 +9,7 @@ namespace millrace::nn {
 enum class Activation { silu, gelu, gelu_tanh, quick_gelu, mish, relu };
 
 // The words of diffusers' and transformers' configurations ("swish" is silu); nothing when the word is not among them.
-std::optional<Activation> parse_activation(std::string_view word);
+std::optional<Activation> try_parse_activation(std::string_view word);
 
 torch::Tensor activate(Activation activation, const torch::Tensor& x);
 

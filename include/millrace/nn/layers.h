@@ -44,7 +44,8 @@ class Conv2dImpl : public Layer {
   torch::Tensor forward(const torch::Tensor& x);
   // forward(x) + residual(), which is called when this layer has its parameters.
   torch::Tensor plus(const torch::Tensor& x, const std::function<torch::Tensor()>& residual);
-  // Without the bias where the norm that comes next had better add it: that is the second then, else it is undefined.
+  // (convolution of x, bias that is still to be added). Where fused kernels run and parameters stay, the bias is left
+  // to the norm that follows, and is `.second`; otherwise it is added here, and `.second` is undefined.
   std::pair<torch::Tensor, torch::Tensor> before_norm(const torch::Tensor& x);
 
   torch::Tensor weight, bias;
@@ -64,7 +65,8 @@ class GroupNormImpl : public Layer {
   // activation(norm(x + shift + x_bias)); shift (B, C) and x_bias (C) or undefined.
   torch::Tensor activated(Activation activation, const torch::Tensor& x, const torch::Tensor& shift = {},
                           const torch::Tensor& x_bias = {});
-  // x and what becomes of it. What else x is used for may take this x: our kernels then add its gradient themselves.
+  // (x, norm(x)). Use the returned x for every other use of x, such as the residual: the fused backward then adds that
+  // gradient in the norm's own kernel.
   std::pair<torch::Tensor, torch::Tensor> beside(const torch::Tensor& x);
   std::pair<torch::Tensor, torch::Tensor> activated_beside(Activation activation, const torch::Tensor& x);
 
@@ -72,8 +74,8 @@ class GroupNormImpl : public Layer {
 
  private:
   using InAndOut = std::pair<torch::Tensor, torch::Tensor>;
-  std::optional<InAndOut> in_one(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& x_bias,
-                                 bool with_silu);
+  std::optional<InAndOut> try_fused(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& x_bias,
+                                    bool with_silu);
 
   std::int64_t groups_;
   double eps_;
@@ -87,8 +89,8 @@ class LayerNormImpl : public Layer {
   torch::Tensor forward(const torch::Tensor& x) { return beside(x).second; }
   // As GroupNorm's.
   std::pair<torch::Tensor, torch::Tensor> beside(const torch::Tensor& x);
-  // x + residual and its norm, both of one shape.
-  std::pair<torch::Tensor, torch::Tensor> of_sum(const torch::Tensor& x, const torch::Tensor& residual);
+  // (x + residual, norm of that), both of x's shape.
+  std::pair<torch::Tensor, torch::Tensor> add_norm(const torch::Tensor& x, const torch::Tensor& residual);
 
   torch::Tensor weight, bias;
 

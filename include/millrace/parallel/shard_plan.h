@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct ParallelConfig {
   config::Auto<ReduceDtype> reduce_dtype{};  // of gradients on their way; auto = float32
   double bucket_mb = 64;                     // float32 megabytes of parameters that are moved together
 
+  std::int64_t bucket_elements() const { return static_cast<std::int64_t>(bucket_mb * 1e6 / sizeof(float)); }
   void describe(config::Section& section);
 };
 

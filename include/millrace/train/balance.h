@@ -19,6 +19,8 @@ struct Balance {
   double trainers_wait = 0;             // share of a step in which samples of a trainer are missing, 0..1
   double encode_images_per_second = 0;  // of all producers, in the time in which they encode; 0 = nothing was encoded
   StageShares stages{};                 // of the producers
+
+  void add(const Balance& other, double factor);
 };
 Balance balance_of(const Metrics& metrics);
 
@@ -36,7 +38,8 @@ struct Judgement {
   // Where encoding holds trainers back: producers that would do. Where there are more producers than it takes: those
   // that are enough.
   int producers = 0;
-  // So many trainers the producers there are could serve, where that is known and they have much time left, else 0.
+  // How many trainers the present producers could feed; 0 where that is unknown, no more than there are, or producers
+  // are not idle for most of the time.
   int trainers = 0;
   double could_take = 0;  // images/s of the trainers if they never waited
 

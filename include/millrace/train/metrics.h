@@ -26,6 +26,9 @@ struct Metrics {
   double memory_gib = 0;
   GpuUse gpu{}, encode_gpu{};  // of the trainers' and the producers' GPUs, means; nothing is known without NVML
   double elapsed_seconds = 0;
+
+  // Of the trainers' time, what they wait for samples: 0..1.
+  double wait_share() const { return step_ms > 0 ? data_wait_ms / step_ms : 0; }
 };
 
 // A field of metrics.jsonl that is a number, or an object of numbers. docs/metrics.md has the same list.

@@ -10,11 +10,11 @@
 #include "millrace/core/append_file.h"
 #include "millrace/image/image.h"
 #include "millrace/train/metrics.h"
-#include "millrace/train/tensorboard.h"
 
 namespace millrace {
 
 class PrometheusFile;
+class TensorBoardWriter;
 
 // Drops the lines of a JSON-lines file beyond `last_step`, which a resumed run will write again, and one that a crash
 // has cut short. Nothing where there is no file.

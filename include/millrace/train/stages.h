@@ -12,6 +12,8 @@ struct StageShares {
   double read = 0, decode = 0, transform = 0, tokenize = 0;  // of the reading threads
   double encode = 0, encode_wait = 0;                        // of the encoding thread; wait: for samples
   double send = 0, send_wait = 0;                            // of the sending thread; wait: for trainers
+
+  void add(const StageShares& other, double factor);
 };
 
 StageShares shares_of(const ProducerReport& spent);

@@ -64,7 +64,7 @@ struct GuardConfig {
   enum class NonFinite { skip, stop };
   enum class OnRepeat { stop, rollback };
   NonFinite non_finite = NonFinite::skip;
-  double spike_sigma = 6;
+  std::optional<double> spike_sigma = 6;
   int max_skips = 10;
   OnRepeat on_repeat = OnRepeat::stop;
   std::optional<Duration> digest_every = Duration::steps(1000);

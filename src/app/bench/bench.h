@@ -53,12 +53,14 @@ class BenchResult {
  public:
   explicit BenchResult(std::string bench) : bench_(std::move(bench)) {}
 
+  // The side of the images of `step` and `encode`, for who plans by their figures: stands in each of their lines.
+  void set_resolution(int resolution) { resolution_ = resolution; }
   void add(const std::string& name, const std::string& unit, double value);
   void add(const StepProfile& profile) { profile_ = profile; }
   void add(const LayerTable& layers) { layers_ = layers; }
-  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}. A profile or layers
-  // come last: a table of their own, or the line {"bench", "figure": "profile", ...} and a line for each layer, with
-  // what `to_json` gives.
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}, with "resolution" where set. A profile or
+  // layers come last: a table of their own, or the line {"bench", "figure": "profile", ...} and a line for each layer,
+  // with what `to_json` gives.
   void print(bool json) const;
 
  private:
@@ -67,6 +69,7 @@ class BenchResult {
     std::vector<double> values;
   };
   std::string bench_;
+  std::optional<int> resolution_;
   std::vector<Figure> figures_;
   std::optional<StepProfile> profile_;
   std::optional<LayerTable> layers_;

@@ -95,7 +95,7 @@ BenchResult bench_collectives(const BenchConfig& c, World& world) {
   if (group.size() < 2)
     throw Error(Exit::usage, "bench collectives: one rank has nobody to talk to", "mpirun -n 2 millrace bench ...");
   const std::int64_t ranks = group.size();
-  const auto elements = static_cast<std::int64_t>(c.parallel.bucket_mb * 1e6 / sizeof(float)) / ranks * ranks;
+  const auto elements = c.parallel.bucket_elements() / ranks * ranks;
   if (elements == 0) fail(Exit::usage, "parallel.bucket_mb: too little for {} ranks", ranks);
   CollectivesBench bench(group, resolve_device(c.run.device, world.local_rank()), elements);
   const double gigabytes = static_cast<double>(elements) * sizeof(float) / 1e9;

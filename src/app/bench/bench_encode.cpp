@@ -78,6 +78,7 @@ BenchResult bench_encode(const BenchConfig& c) {
   const auto tokens = stack_tokens(samples).to(device);
 
   BenchResult figures("encode");
+  figures.set_resolution(c.transform.resolution);
   repeat(c, Group(), [&](bool measured) {
     const double whole = seconds_of_batch(encoder, samples);
     if (!measured) return check_alone(encoder, samples, encoder.encode(samples));

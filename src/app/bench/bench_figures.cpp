@@ -19,14 +19,11 @@ void BenchResult::print(bool json) const {
     const auto median = median_of(figure.values);
     const auto [least, most] = std::ranges::minmax(figure.values);
     if (json) {
-      print_out(nlohmann::ordered_json{{"bench", bench_},
-                                       {"figure", figure.name},
-                                       {"unit", figure.unit},
-                                       {"median", median},
-                                       {"min", least},
-                                       {"max", most},
-                                       {"runs", figure.values.size()}}
-                    .dump());
+      nlohmann::ordered_json line = {
+          {"bench", bench_}, {"figure", figure.name}, {"unit", figure.unit},         {"median", median},
+          {"min", least},    {"max", most},           {"runs", figure.values.size()}};
+      if (resolution_) line["resolution"] = *resolution_;
+      print_out(line.dump());
     } else {
       say("{:<11} {:<14} {:>12.2f} {:<10} ({:.2f} to {:.2f}, {} runs)\n", bench_, figure.name, median, figure.unit,
           least, most, figure.values.size());

@@ -31,6 +31,13 @@ struct StageSeconds {
   double input = 0, forward = 0, backward = 0, update = 0;
 };
 
+// Of one channel the difference to the target would spread over all.
+void check_latent_channels(const UNet2DConditionConfig& unet, const AutoencoderKLConfig& vae) {
+  if (unet.in_channels != vae.latent_channels || unet.out_channels != vae.latent_channels)
+    fail(Exit::usage, "model.pipeline: the U-Net takes {} channels and predicts {}, and the VAE's latents have {}",
+         unet.in_channels, unet.out_channels, vae.latent_channels);
+}
+
 }  // namespace
 
 BenchResult bench_step(const BenchConfig& c, World& world) {
@@ -39,6 +46,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   const auto folder = PipelineFolder::open(c.model.pipeline);
   const auto vae = AutoencoderKLConfig::from_json(folder.config("vae"));
   auto unet = make_unet(folder.config("unet"), /*seed=*/0);
+  check_latent_channels(unet->config(), vae);
   nn::place(*unet, device, dtype, c.model.channels_last.value);
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   const auto group = world.group().duplicate();
@@ -69,7 +77,8 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   Passes passes(model, by_graph);
   const auto loss_of = [&](const Passes::Tensors& tensors) {
     const auto step = step_input(tensors);
-    return diffusion_loss(predict(unet, step, dtype), step).mean();
+    const auto loss = diffusion_loss(predict(unet, step, dtype), step).mean();
+    return group.size() > 1 ? loss / group.size() : loss;
   };
 
   // One step; `ended` is called after each of its stages. Its input takes the way of a DiffusionTask's: it is there
@@ -87,7 +96,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
       ended(&StageSeconds::forward);
     });
     ended(&StageSeconds::backward);
-    model.finish_gradients(1.0 / group.size());
+    model.finish_gradients(1.0);
     optimizer.step(c.optim.lr, clip_factor(c.optim.clip, model.gradient_norm()));
     ended(&StageSeconds::update);
   };
@@ -102,6 +111,7 @@ BenchResult bench_step(const BenchConfig& c, World& world) {
   };
 
   BenchResult figures("step");
+  figures.set_resolution(c.transform.resolution);
   repeat(c, group, [&](bool measured) {
     synchronize(device);
     Stopwatch watch;

@@ -19,11 +19,14 @@ static std::string caption_column(const fs::path& file) {
 std::vector<std::string> read_captions(const std::filesystem::path& file) {
   if (!list_format(file.string()))
     fail(Exit::usage, "evaluate.prompts: {} is neither .txt nor .jsonl, .csv or .tsv", file.string());
-  ListReader reader(file, {caption_column(file)});
+  const auto column = caption_column(file);
+  ListReader reader(file, {column});
   std::vector<std::string> captions;
   while (const auto row = reader.next()) {
+    if (!reader.damage().empty()) fail(Exit::io, "evaluate.prompts: {}", reader.damage());
     const auto* text = std::get_if<std::string>(&row->front());
-    if (!text) fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), captions.size() + 1);
+    if (!text || reader.is_nested(column))
+      fail(Exit::io, "evaluate.prompts: {}: row {} has no caption", file.string(), captions.size() + 1);
     captions.push_back(valid_utf8(*text));
   }
   if (captions.empty()) fail(Exit::io, "evaluate.prompts: {} holds none", file.string());

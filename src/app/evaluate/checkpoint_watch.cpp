@@ -8,6 +8,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/stop.h"
+#include "millrace/core/stopwatch.h"
 
 namespace millrace {
 

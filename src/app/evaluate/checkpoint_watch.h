@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "millrace/checkpoint/manifest.h"
-#include "millrace/core/stopwatch.h"
 #include "run/session.h"
 
 namespace millrace {

@@ -6,7 +6,6 @@
 #include "millrace/checkpoint/tensors.h"
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/weights.h"
-#include "millrace/nn/device.h"
 #include "millrace/nn/weights.h"
 #include "run/resume.h"
 

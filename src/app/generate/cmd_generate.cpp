@@ -7,6 +7,7 @@
 #include "command.h"
 #include "generate/picture_list.h"
 #include "millrace/core/files.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/text.h"
 #include "millrace/encode/fingerprint.h"
@@ -190,7 +191,7 @@ class Generation {
                                            {"prompt", request.prompt},
                                            {"negative_prompt", request.negative_prompt},
                                            {"seed", request.seed}};
-      lines += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      lines += dump_any(line) + "\n";
     }
     write_file_atomically(out_ / "images.jsonl", lines);
   }

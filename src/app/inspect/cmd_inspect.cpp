@@ -5,7 +5,9 @@
 #include "command.h"
 #include "inspect/inspect.h"
 #include "inspect/report_text.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
@@ -27,7 +29,7 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (is_latent_cache(path)) return inspect_cache(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
   if (stdfs::exists(path / "MANIFEST.json")) return inspect_checkpoint(path);
-  if (stdfs::exists(path / "checkpoints")) return inspect_run(path);
+  if (stdfs::exists(checkpoints_in(path))) return inspect_run(path);
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),
                 fmt::format("millrace inspect {}/* inspects them", path.string()));
@@ -75,7 +77,7 @@ int run_inspect(const CommandLine& line) {
       report = {{"kind", "unknown"}, {"problems", {error.what()}}};
     }
     sound &= report.value("problems", json::array()).empty();
-    print_out(line.has("json") ? json_text(report) : report_text(path, report));
+    print_out(line.has("json") ? dump_any(report) : report_text(path, report));
   }
   return static_cast<int>(sound ? Exit::done : Exit::io);
 }

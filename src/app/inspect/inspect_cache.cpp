@@ -65,7 +65,7 @@ void write_cache_grid(const stdfs::path& cache, const std::vector<LatentFileInfo
   const auto means = first_means(files, read_cache_description(cache).shape);
   if (!means.defined()) fail(Exit::usage, "--grid: {} is empty", cache.string());
   auto vae = PipelineFolder::open(*options.pipeline).load_vae(torch::kCPU, torch::kFloat32);
-  write_grid(*options.grid, decode_latents(vae, means), cache, first_captions(files));
+  write_grid(*options.grid, decode_unscaled_latents(vae, means), cache, first_captions(files));
 }
 
 }  // namespace

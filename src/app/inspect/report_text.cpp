@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/core/json_text.h"
 #include "millrace/core/units.h"
 #include "millrace/core/visible.h"
 
@@ -58,7 +59,7 @@ std::string cell(const json& value) {
   if (value.is_number_integer()) return grouped(value.get<std::int64_t>());
   if (value.is_string()) return visible(value.get<std::string>());
   if (value.is_array()) return join(value);
-  if (!value.is_object()) return json_text(value);
+  if (!value.is_object()) return dump_any(value);
   std::vector<std::string> words;
   for (const auto& [name, entry] : value.items()) words.push_back(visible(name) + " " + cell(entry));
   return fmt::format("{}", fmt::join(words, ", "));
@@ -192,10 +193,6 @@ std::string report_text(const std::string& path, const json& report) {
   for (const auto& problem : report.value("problems", json::array()))
     text += fmt::format("  PROBLEM        {}\n", cell(problem));
   return text;
-}
-
-std::string json_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace millrace

@@ -8,7 +8,4 @@ namespace millrace {
 // fitting units, problems last.
 std::string report_text(const std::string& path, const nlohmann::json& report);
 
-// JSON in one line. Names in archives and words of damaged files need not be UTF-8.
-std::string json_text(const nlohmann::json& value);
-
 }  // namespace millrace

@@ -20,7 +20,7 @@ std::optional<double> images_per_second(const nlohmann::json& line, std::optiona
 
 }  // namespace
 
-BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int> micro_batch) {
+BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int> micro_batch, int resolution) {
   std::istringstream in(read_file(file));
   BenchRates rates;
   bool tells_steps = false;
@@ -35,6 +35,11 @@ BenchRates read_bench_rates(const std::filesystem::path& file, std::optional<int
       const auto rate = images_per_second(line, micro_batch);
       if (!rate) continue;
       if (!(*rate > 0)) fail(Exit::io, "plan.rates: {}, line {}: the rate must be above 0", file.string(), number);
+      if (const int measured = line.value("resolution", resolution); measured != resolution)
+        throw Error(Exit::usage,
+                    fmt::format("plan.rates: {}, line {}: measured at {} px, and transform.resolution is {}",
+                                file.string(), number, measured, resolution),
+                    "keep a file of rates for each resolution: give `millrace bench` the run's own --config");
       const auto bench = line.value("bench", "");
       if (bench == "step") rates.train = rate;
       if (bench == "encode") rates.encode = rate;

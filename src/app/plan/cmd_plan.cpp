@@ -36,12 +36,16 @@ RunShapes shapes_of(const TrainConfig& config) {
   RunShapes shapes;
   if (config.model.pipeline.value == unset_pipeline) {
     const auto preset = preset_configs(Preset::sd2);
-    shapes = {preset.unet, preset.vae, preset.text_encoder};
+    shapes = {.unet = preset.unet, .vae = preset.vae, .text_encoder = preset.text_encoder};
   } else {
     const auto folder = PipelineFolder::open(config.model.pipeline.value);
-    shapes = {folder.config("unet"), folder.config("vae"), folder.config("text_encoder")};
+    shapes = {
+        .unet = folder.config("unet"), .vae = folder.config("vae"), .text_encoder = folder.config("text_encoder")};
   }
-  if (config.model.unet.config) shapes.unet = read_json_object(*config.model.unet.config);
+  if (const auto& file = config.model.unet.config) {
+    shapes.unet = read_json_object(*file);
+    shapes.unet_file = *file;
+  }
   return shapes;
 }
 

@@ -6,17 +6,18 @@
 #include <limits>
 #include <set>
 
+#include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/encoder_cost.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
 #include "millrace/text/tokenizer.h"
+#include "plan/bench_rates.h"
 #include "run/micro_batch.h"
 
 namespace millrace {
 namespace {
 
-constexpr double gib = 1 << 30;
 constexpr double seconds_of_hour = 3600;
 // Backward takes twice what forward takes.
 constexpr double training_factor = 3;
@@ -26,7 +27,7 @@ class RunCosts {
  public:
   RunCosts(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const RunShapes& shapes)
       : config_(config),
-        unet_(UNet2DConditionConfig::from_json(shapes.unet)),
+        unet_(UNet2DConditionConfig::from_json(shapes.unet, shapes.unet_file)),
         vae_(AutoencoderKLConfig::from_json(shapes.vae)),
         text_(CLIPTextConfig::from_json(shapes.text_encoder)),
         device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
@@ -122,10 +123,7 @@ Roles roles_of(const Ranks& ranks, const RolesConfig& config, const GpuModel* tr
 
 // data.stripes, or the number that archives enough would give.
 int stripes_of(const TrainConfig& config) {
-  if (config.data.stripes.value) return *config.data.stripes.value;
-  int stripes = std::min(config.batch.global, max_stripes);
-  while (config.batch.global % stripes != 0) --stripes;
-  return stripes;
+  return config.data.stripes.value ? *config.data.stripes.value : most_stripes(config.batch.global);
 }
 
 [[noreturn]] void fail_memory(const PlannedRole& role, const ModelConfig& model) {
@@ -153,7 +151,7 @@ class RunPlanner {
         plan_config_(plan),
         costs_(cluster, config, shapes),
         ranks_(ranks_of(cluster)) {
-    if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro.value);
+    if (plan.rates) measured_ = read_bench_rates(*plan.rates, config.batch.micro.value, config.transform.resolution);
     const bool has_cpus = std::ranges::any_of(cluster, [](const auto& group) { return group.gpu->is_cpu(); });
     if (has_cpus && cluster.size() > 1) fail(Exit::usage, "--nodes: cpu does not go together with GPUs");
     if (has_cpus && !(measured_.train && (measured_.encode || !(costs_.encodes() || costs_.text_on_trainers()))))

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "app_config.h"
-#include "plan/bench_rates.h"
 #include "plan/cluster.h"
 #include "run/run_memory.h"
 

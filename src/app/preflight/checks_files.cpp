@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "preflight/checks.h"
 #include "run/disk_space.h"
 
@@ -101,7 +102,7 @@ void check_folder(Checkup& checkup, const char* name, const std::string& key, co
     return scratch.make(key, where).filename().string();
   });
   const auto folder = where / made[0].facts.get<std::string>();
-  const auto file_of = [&](int rank) { return folder / fmt::format("rank-{:05d}", rank); };
+  const auto file_of = [&](int rank) { return folder / rank_name(rank); };
   const auto own = file_of(checkup.rank());
   const auto written = checkup.ask(name, file_seconds, [&] {
     write_file_atomically(own, content_of(own));

@@ -9,6 +9,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/comm/backoff.h"
 #include "millrace/comm/fault.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/visible.h"
@@ -24,11 +25,6 @@ constexpr double grace_seconds = 5;  // for an answer to arrive, once its rank's
 constexpr const char* hint = "leave that node out (srun --exclude, another list of hosts), or repair it";
 
 enum Tag { tag_answer = 1, tag_message };
-
-// File names may be any bytes.
-std::string to_text(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 Answer answer_of(const Checkup::Work& work) {
   Answer answer;
@@ -46,7 +42,7 @@ Answer answer_of(const Checkup::Work& work) {
 
 // What does not fit into a message is not sent: of an error its beginning is, of facts nothing.
 Answer fitting(Answer answer) {
-  const auto bytes = to_text(answer).size();
+  const auto bytes = dump_any(json(answer)).size();
   if (bytes <= answer_bytes) return answer;
   constexpr std::size_t longest = answer_bytes / 16;  // of two texts, and six characters of JSON may stand for one
   if (const auto& error = answer.error)
@@ -197,9 +193,9 @@ Answers Checkup::ask(const char* check, double seconds, const Work& work) {
   group_.set_time_limit(left + grace_seconds);
   std::string all;
   if (is_root()) {
-    all = to_text(collect(own, left));
+    all = dump_any(json(collect(own, left)));
   } else {
-    const auto text = to_text(own);
+    const auto text = dump_any(json(own));
     if (!finished_within(left, group_.sender(0, tag_answer, std::as_bytes(std::span(text))), text.size()))
       fail(Exit::timeout, "{} takes no answers", name(0));
   }

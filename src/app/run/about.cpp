@@ -4,6 +4,7 @@
 
 #include "environment.h"
 #include "millrace/core/clock.h"
+#include "millrace/core/json_text.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 
@@ -17,10 +18,6 @@ std::string role_of(const Roles& roles, int rank) {
   return roles.trains(rank) ? "trainer and producer" : "producer";
 }
 
-std::string dump(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
 std::string environment_of(const Session& session, const Roles& roles, int micro_batch) {
@@ -32,13 +29,13 @@ std::string environment_of(const Session& session, const Roles& roles, int micro
                {"device_name", device_name(session.device)},
                {"threads", session.threads}};
   if (const auto uuid = gpu_uuid(session.device); !uuid.empty()) mine["gpu"] = uuid;
-  const auto ranks = world.group().all_gather_strings(dump(mine));
+  const auto ranks = world.group().all_gather_strings(dump_any(mine));
   if (!session.is_root()) return "";
   Json json = {{"time", utc_now()}};
   for (const auto& [name, text] : describe_environment()) json[name] = text;
   json["micro_batch"] = micro_batch;
   for (const auto& rank : ranks) json["ranks"].push_back(Json::parse(rank));
-  return dump(json, 1) + "\n";
+  return dump_any(json, 1) + "\n";
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include "millrace/checkpoint/writer.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -17,7 +18,7 @@ std::uint64_t checkpoint_bytes(const torch::nn::Module& model, bool ema) {
 }
 
 std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir) {
-  auto folder = std::filesystem::absolute(run_dir / "checkpoints");
+  auto folder = std::filesystem::absolute(checkpoints_in(run_dir));
   std::error_code error;
   while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   return folder;

@@ -24,10 +24,9 @@ std::string next_of(const LoopResult& result, const std::function<std::string()>
 
 void print_figures(const LoopResult& result) {
   const auto& t = result.totals;
-  const double wait = t.step_ms > 0 ? 100 * t.data_wait_ms / t.step_ms : 0;
   say("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
   say("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n", t.images_per_second,
-      t.step_ms, wait);
+      t.step_ms, 100 * t.wait_share());
   if (result.crew.producers > 0) {
     say("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
         t.encode_images_per_second, 100 * t.stages.send_wait);

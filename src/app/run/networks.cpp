@@ -25,7 +25,7 @@ static void set_first_weights(torch::nn::Module& network, ModelConfig::Init init
 
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights) {
   const auto& c = plan.config;
-  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(plan.unet));
+  UNet2DConditionModel unet(plan.unet_config());
   if (with_weights && !plan.start.checkpoint)
     set_first_weights(*unet, c.model.unet.init, plan.pipeline, "unet", c.run.seed);
   unet->train();
@@ -38,7 +38,7 @@ static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan
   const auto& path = plan.config.model.unet.ema_start;
   if (!path || plan.start.checkpoint) return {};
   const fs::path where = *path;
-  UNet2DConditionModel unet(UNet2DConditionConfig::from_json(plan.unet));
+  UNet2DConditionModel unet(plan.unet_config());
   if (!with_weights) return weights_of(*unet);
   if (where.extension() == ".safetensors") {
     load_weights(*unet, where.parent_path(), where.stem().string());
@@ -62,7 +62,7 @@ torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
 // Of the pictures: N prompts, or 2 N with the negative ones first.
 static std::vector<std::string> texts_of_pictures(const TrainPlan& plan) {
   std::vector<std::string> texts;
-  if (plan.config.samples.guidance_scale > 1)
+  if (plan.sampling->is_guided())
     for (const auto& picture : plan.pictures) texts.push_back(picture.negative_prompt);
   for (const auto& picture : plan.pictures) texts.push_back(picture.prompt);
   return texts;

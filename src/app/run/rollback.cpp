@@ -2,6 +2,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/train/state_file.h"
 #include "run/resume.h"
 #include "run/used_up.h"

@@ -91,6 +91,12 @@ Routing plan_routing(const Roles& roles, int stripes) {
   return routing;
 }
 
+std::vector<int> peer_ranks(const Roles& roles, const Routing& routing, int rank) {
+  ensure(!roles.all_in_one, "a rank that does both hands over to itself");
+  if (roles.trains(rank)) return pick(roles.producers, routing.producers_serving(position_in(roles.trainers, rank)));
+  return pick(roles.trainers, routing.trainers_served_by(position_in(roles.producers, rank)));
+}
+
 std::string describe_shares(const Routing& routing) {
   if (routing.is_even()) return {};
   std::vector<std::size_t> shares(static_cast<std::size_t>(routing.trainers()));

@@ -31,6 +31,10 @@ struct Routing {
 // Error(usage) when there are more trainers or producers than stripes.
 Routing plan_routing(const Roles& roles, int stripes);
 
+// World ranks that this trainer or producer shares a hand-off with: a producer's trainers, a trainer's producers. Where
+// every rank does both there are none to ask for.
+std::vector<int> peer_ranks(const Roles& roles, const Routing& routing, int rank);
+
 // "stripes 11 11 10", what each trainer has; empty when all have equally many. For the start-up table.
 std::string describe_shares(const Routing& routing);
 

@@ -6,6 +6,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/run_files.h"
 #include "millrace/train/state_file.h"
 
 namespace millrace {
@@ -41,7 +42,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
                          const Manifest& archives, const Start& start, const std::string& resume) {
   on_root(world, [&] {
     std::error_code code;
-    std::filesystem::create_directories(run_dir / "checkpoints", code);
+    std::filesystem::create_directories(checkpoints_in(run_dir), code);
     if (!code) std::filesystem::create_directories(run_dir / "log", code);
     if (code) fail(Exit::io, "run.dir: cannot make {}: {}", run_dir.string(), code.message());
   });

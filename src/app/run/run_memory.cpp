@@ -14,7 +14,6 @@
 namespace millrace {
 namespace {
 
-constexpr double gib = 1 << 30;
 // Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
 constexpr double gpu_overhead_bytes = 1.5 * gib;
 // On a CPU the program itself counts, and what MPI, readers and queues add to it; where checkpoints are
@@ -45,7 +44,7 @@ RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, Encodin
       encoding_(std::move(encoding)),
       device_(device),
       program_bytes_(program_bytes),
-      unet_(UNet2DConditionConfig::from_json(shapes.unet)),
+      unet_(UNet2DConditionConfig::from_json(shapes.unet, shapes.unet_file)),
       unet_parameters_(shapes_of(UNet2DConditionModel(unet_))),
       train_dtype_(parse_dtype(config.model.dtype, device_)),
       encode_dtype_(parse_dtype(config.encode.dtype, device_)) {
@@ -125,9 +124,9 @@ double RunMemory::validation(const ShardPlan& shards) const {
 }
 
 StateMemory RunMemory::state_of(const ShardPlan& shards) const {
-  const auto bucket = static_cast<std::int64_t>(config_.parallel.bucket_mb * 1e6 / sizeof(float));
-  return plan_state_memory(plan_flat_layout(unet_parameters_, bucket, shards.shards), shards, config_.parallel,
-                           train_dtype_, config_.ema.enabled, /*overlaps=*/on_gpus());
+  const auto layout = plan_flat_layout(unet_parameters_, config_.parallel.bucket_elements(), shards.shards);
+  return plan_state_memory(layout, shards, config_.parallel, train_dtype_, config_.ema.enabled,
+                           /*overlaps=*/on_gpus());
 }
 
 int fitting_batch(double limit, const std::function<double(int)>& bytes) {

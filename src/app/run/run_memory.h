@@ -3,6 +3,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "app_config.h"
@@ -21,6 +22,7 @@ namespace millrace {
 // config.json of the run's networks; null where nobody has them.
 struct RunShapes {
   nlohmann::json unet, vae, text_encoder;
+  std::string unet_file = "unet/config.json";  // for messages
 };
 
 class RunMemory {

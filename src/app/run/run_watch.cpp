@@ -3,6 +3,7 @@
 #include "millrace/comm/fault.h"
 #include "millrace/core/error.h"
 #include "millrace/core/leave.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stacks.h"
 #include "millrace/train/state_file.h"
 
@@ -32,7 +33,7 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
                                             (folder_->run_dir / "log" / "stacks-rank-*.txt").string())
                               : "the run's folder was not open yet";
   const Error error(Exit::timeout, fmt::format("{}; {}", suspect.what, stacks),
-                    fmt::format("the same command continues from the last checkpoint{}. guard.hang_timeout is the "
+                    fmt::format("the same command continues from what was saved last{}. guard.hang_timeout is the "
                                 "longest that a rank may stand still in a step",
                                 suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));
   const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
@@ -50,7 +51,7 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
                   const std::string& role, RunWatch& watch, const std::function<int()>& part) {
   const auto& world = session.world;
   fault::report_to({run_dir, world.rank(), world.host(), role.empty() ? "trainer and producer" : role});
-  stacks::write_to(run_dir / "log" / fmt::format("stacks-rank-{:05d}.txt", world.rank()),
+  stacks::write_to(run_dir / "log" / ("stacks-" + rank_name(world.rank()) + ".txt"),
                    fmt::format("rank {} on {}", world.rank(), world.host()));
   const RunWatch::InFolder open(watch, run_dir, lease);
   try {

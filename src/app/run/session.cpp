@@ -7,6 +7,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stop.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/fused.h"
@@ -56,7 +57,7 @@ void choose_kernels(torch::Device device, bool deterministic, const config::Auto
 void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console) {
   const int rank = session.world.rank();
   on_all(session.world.group(), [&] {
-    log::init({role, rank, console, (run_dir / "log" / fmt::format("rank-{:05d}.log", rank)).string()});
+    log::init({role, rank, console, (run_dir / "log" / (rank_name(rank) + ".log")).string()});
   });
 }
 

@@ -2,10 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <set>
 
-#include "millrace/checkpoint/cadence.h"
 #include "millrace/core/log.h"
+#include "millrace/core/units.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "millrace/nn/gpu_watch.h"
@@ -40,7 +41,8 @@ void print_start_row(const char* name, const std::string& text) {
 
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
                                                   std::int64_t global_batch) {
-  const double steps = steps_of(duration, global_batch), warmup = steps_of(optim.warmup, global_batch);
+  const double steps = std::ceil(to_steps(duration, global_batch).value_or(0));
+  const double warmup = to_steps(optim.warmup, global_batch).value_or(0);
   if (steps == 0 || warmup <= steps) return std::nullopt;
   return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
                      to_string(optim.warmup), 100 * steps / warmup);
@@ -127,7 +129,7 @@ void log_planned_memory(const TrainPlan& plan, const ShardedModel& model, torch:
   const auto pass = training_pass(c.model, plan.micro_batch, moments[1], moments[2], device);
   const auto state =
       plan_state_memory(model.layout(), model.plan(), c.parallel, pass.dtype, c.ema.enabled, device.is_cuda());
-  const auto unet = UNet2DConditionConfig::from_json(plan.unet);
+  const auto unet = plan.unet_config();
   const double passes = passes_in_memory(c, unet, plan.shards, device);
   const auto activations = static_cast<std::int64_t>(passes * static_cast<double>(unet_activation_bytes(unet, pass)));
   log::info("memory of a trainer's tensors, as planned: {} that last, {} for a micro-batch of {}, at most {} at once",

@@ -19,16 +19,19 @@
 
 namespace millrace {
 
-static void check_shapes(const UNet2DConditionConfig& unet, const EncodingPlan& encoding, config::Report& report) {
-  const auto channels = encoding.shape.moments[0];
-  if (2 * unet.in_channels != channels)
-    report.problem("model.pipeline",
-                   fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, channels / 2));
+static void check_shapes(const TrainPlan& plan, config::Report& report) {
+  const auto unet = plan.unet_config();
+  const auto& encoding = plan.encoding;
+  const auto* const key = plan.config.model.unet.config ? "model.unet.config" : "model.pipeline";
+  const auto channels = encoding.shape.moments[0] / 2;
+  if (unet.in_channels != channels)
+    report.problem(key, fmt::format("the U-Net takes {} channels, the VAE makes {}", unet.in_channels, channels));
+  if (unet.out_channels != channels)  // a single one would spread over all, and train
+    report.problem(key, fmt::format("the U-Net predicts {} channels, the VAE makes {}", unet.out_channels, channels));
   for (const auto width : unet.cross_attention_dim)
     if (width != encoding.text_width) {
-      report.problem("model.pipeline",
-                     fmt::format("the U-Net attends to embeddings of width {}, the text encoder makes {}", width,
-                                 encoding.text_width));
+      report.problem(key, fmt::format("the U-Net attends to embeddings of width {}, the text encoder makes {}", width,
+                                      encoding.text_width));
       break;
     }
   report.throw_if_problems();
@@ -67,11 +70,15 @@ static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const Sample
   return plan;
 }
 
-static nlohmann::json load_unet_config(const TrainPlan& plan) {
+static void load_unet_config(TrainPlan& plan) {
   const auto& file = plan.config.model.unet.config;
-  if (!file) return plan.pipeline.config("unet");
+  plan.unet_file = file ? *file : (plan.pipeline.component("unet") / "config.json").string();
+  if (!file) {
+    plan.unet = plan.pipeline.config("unet");
+    return;
+  }
   try {
-    return read_json_object(*file);
+    plan.unet = read_json_object(*file);
   } catch (const Error& error) {
     throw Error(error.exit(), fmt::format("model.unet.config: {}", error.what()), error.hint());
   }
@@ -81,7 +88,7 @@ void plan_model(TrainPlan& plan) {
   const auto& c = plan.config;
   plan.pictures = plan_pictures(c.samples);
   plan.pipeline = PipelineFolder::open(c.model.pipeline.value);
-  plan.unet = load_unet_config(plan);
+  load_unet_config(plan);
   const auto folders = plan.pipeline.scheduler();
   plan.scheduler = trained_scheduler(folders, c.objective);
   plan.problems = list_objective_problems(folders, c.objective);
@@ -96,7 +103,7 @@ static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::stri
     if (gpu_of_rank[static_cast<std::size_t>(trainer)].empty())
       throw Error(Exit::usage,
                   fmt::format("model.cuda_graphs=true, and the trainer on rank {} computes on a CPU", trainer), hint);
-  if (UNet2DConditionConfig::from_json(plan.unet).dropout > 0)
+  if (plan.unet_config().dropout > 0)
     throw Error(Exit::usage, "model.cuda_graphs=true, and a graph would repeat this U-Net's dropout", hint);
   if (plan.shards.splits_parameters())
     throw Error(Exit::usage, "model.cuda_graphs=true, and with full_shard weights come and go within a pass", hint);
@@ -137,7 +144,7 @@ bool trainers_encode(const TrainPlan& plan) {
 RunMemory run_memory(const TrainPlan& plan, torch::Device device) {
   constexpr double program_bytes = 256 << 20;
   const bool encodes = trainers_encode(plan);
-  RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}};
+  RunShapes shapes{.unet = plan.unet, .vae = {}, .text_encoder = {}, .unet_file = plan.unet_file};
   if (encodes) shapes.vae = plan.pipeline.config("vae");
   if (encodes || plan.encoding.shape.has_tokens()) shapes.text_encoder = plan.pipeline.config("text_encoder");
   return RunMemory(plan.config, shapes, plan.encoding.shape, device, program_bytes);
@@ -242,7 +249,7 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
   const int stripes = static_cast<int>(plan.data.stripes.stripes);
   on_all(world, [&] {
     check_prediction(plan, report);
-    check_shapes(UNet2DConditionConfig::from_json(plan.unet), plan.encoding, report);
+    check_shapes(plan, report);
     plan.routing = plan_routing(plan.roles, stripes);
   });
   plan.micro_batch = plan_micro_batch(session, plan);

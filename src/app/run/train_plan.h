@@ -30,6 +30,7 @@ struct TrainPlan {
   const TrainConfig& config;
   PipelineFolder pipeline = {};
   nlohmann::json unet = {};                // config.json of the U-Net
+  std::string unet_file = {};              // where it was read
   SchedulerConfig scheduler = {};          // of the noise that is added, and of an export
   std::vector<std::string> problems = {};  // of the objective on that folder
   Roles roles = {};
@@ -47,7 +48,8 @@ struct TrainPlan {
   std::optional<SamplingPlan> sampling = {};  // how; none without pictures
   Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
-  HandoffConfig handoff() const { return {parcel_bytes, /*slots=*/4}; }
+  UNet2DConditionConfig unet_config() const { return UNet2DConditionConfig::from_json(unet, unet_file); }
+  HandoffConfig handoff() const { return {.parcel_bytes = parcel_bytes}; }
 };
 
 // The parts of a plan, each from those before it.

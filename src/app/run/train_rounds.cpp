@@ -61,13 +61,12 @@ void produce(const Rounds& rounds, const Start& start, ParcelSender& sender) {
   const int self = position_in(plan.roles.producers, rounds.rank());
   rounds.networks.encode_pipeline->produce(
       sender, {plan.routing.stripes_of_producer(self), plan.routing.trainer_places(self), plan.parcel},
-      stream_options(plan.config.data, rounds.session.threads), start.state.cursors);
+      make_stream_options(plan.config.data, rounds.session.threads), start.state.cursors);
 }
 
 RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
   const auto& plan = rounds.plan;
-  const int self = position_in(plan.roles.producers, rounds.rank());
-  const auto trainers = pick(plan.roles.trainers, plan.routing.trainers_served_by(self));
+  const auto trainers = peer_ranks(plan.roles, plan.routing, rounds.rank());
   const auto sender = make_mpi_sender(rounds.handoff, trainers, plan.handoff());
   phase::current = phase::producing;
   try {
@@ -124,7 +123,7 @@ RoundEnd train(Rounds& rounds, const Group& trainers, const Start& start, Parcel
 
 RoundEnd train_on_parcels(Rounds& rounds, const Group& trainers, const Start& start) {
   const auto& plan = rounds.plan;
-  const auto producers = pick(plan.roles.producers, plan.routing.producers_serving(trainers.rank()));
+  const auto producers = peer_ranks(plan.roles, plan.routing, rounds.rank());
   const auto receiver = make_mpi_receiver(rounds.handoff, producers, plan.handoff());
   return train(rounds, trainers, start, *receiver);
 }

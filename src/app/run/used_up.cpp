@@ -5,6 +5,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 
 namespace millrace {

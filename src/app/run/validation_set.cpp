@@ -141,7 +141,7 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
 static void produce_for_trainers(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
                                  const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
   const int self = position_in(roles.producers, session.world.rank());
-  const auto trainers = pick(roles.trainers, plan.routing.trainers_served_by(self));
+  const auto trainers = peer_ranks(roles, plan.routing, session.world.rank());
   const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
   tell_errors_of(*sender,
                  [&] { produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender); });
@@ -151,7 +151,7 @@ static std::vector<EncodedBatch> collect_from_producers(const Session& session, 
                                                         const Roles& roles, const Group& handoff, const Group& trainers,
                                                         double limit_seconds) {
   const int self = position_in(roles.trainers, session.world.rank());
-  const auto producers = pick(roles.producers, plan.routing.producers_serving(self));
+  const auto producers = peer_ranks(roles, plan.routing, session.world.rank());
   const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes(), slots});
   return collect(plan, plan.routing.producer_places(self), *receiver, trainers, limit_seconds);
 }

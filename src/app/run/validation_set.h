@@ -35,7 +35,7 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
                                               const PipelineFolder& pipeline, const Roles& roles,
                                               const std::optional<EncodingShape>& training_shape);
 
-// "8 batches of 2048 samples of 4 archives, 2.5 GiB in memory, every 1000 steps": for the start-up table.
+// "every 1000 steps: 8 batches of 2048 samples of 4 archives, 2.5 GiB in the trainers' memory": for the start-up table.
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
 
 // Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank

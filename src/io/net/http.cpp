@@ -58,14 +58,14 @@ CURL* open_get(const std::string& url, const std::string& user_agent, std::chron
   return easy;
 }
 
-bool may_pass(long status) {
+bool is_transient(long status) {
   return status == 408 || status == 429 || (status >= 500 && status <= 599);
 }
 
-bool may_pass(CURLcode result, long status) {
+bool is_transient(CURLcode result, long status) {
   switch (result) {
     case CURLE_HTTP_RETURNED_ERROR:
-      return may_pass(status);
+      return is_transient(status);
     case CURLE_URL_MALFORMAT:
     case CURLE_TOO_MANY_REDIRECTS:
     case CURLE_PEER_FAILED_VERIFICATION:

@@ -121,7 +121,7 @@ void HttpBody::retry_or_fail(CURLcode result) {
   const std::string why = problem_[0] ? problem_ : curl_easy_strerror(result);
   if (status == 401 || status == 403 || status == 407) give_up_refused(why);
   if (status == 404 || status == 410 || result == CURLE_URL_MALFORMAT) give_up(why);
-  if (!may_pass(result, status)) give_up_for_now(why);
+  if (!is_transient(result, status)) give_up_for_now(why);
   if (received_ >= received_at_failure_ + recovered_bytes) failures_ = 0;
   received_at_failure_ = received_;
   if (++failures_ > options_.retries) give_up_for_now(fmt::format("{} (attempt {})", why, failures_));

@@ -4,11 +4,13 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <utility>
 
 #include "millrace/core/files.h"
+#include "millrace/core/parallel_for.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/lists.h"
 #include "net/s3.h"
@@ -142,11 +144,14 @@ bool has_scheme(std::string_view url) {
 }
 
 void check_present(const std::vector<std::string>& urls) {
+  std::vector<char> is_missing(urls.size());
+  parallel_for(urls.size(), [&](std::size_t i) {
+    const std::string path = local_path(urls[i]);
+    is_missing[i] = !path.empty() && !fs::exists(status_of(path));
+  });
   std::vector<std::string> missing;
-  for (const std::string& url : urls) {
-    const std::string path = local_path(url);
-    if (!path.empty() && !fs::exists(status_of(path))) missing.push_back(path);
-  }
+  for (std::size_t i = 0; i < urls.size(); ++i)
+    if (is_missing[i]) missing.push_back(local_path(urls[i]));
   if (missing.empty()) return;
   constexpr std::size_t shown = 5;
   const auto more = missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "";
@@ -196,15 +201,15 @@ bool is_archive_name(const std::string& name) {
 }
 
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives) {
+  std::vector<std::string> named;
+  for (const std::string& pattern : patterns)
+    for (const std::string& part : split_at_double_colons(pattern))
+      std::ranges::move(expand_braces(substitute_variables(part)), std::back_inserter(named));
+  std::erase(named, "");
+  std::vector<std::vector<std::string>> found(named.size());
+  parallel_for(named.size(), [&](std::size_t i) { found[i] = archives_behind(named[i], archives); });
   std::vector<std::string> urls;
-  for (const std::string& pattern : patterns) {
-    for (const std::string& part : split_at_double_colons(pattern)) {
-      for (const std::string& url : expand_braces(substitute_variables(part))) {
-        if (url.empty()) continue;
-        for (std::string& archive : archives_behind(url, archives)) urls.push_back(std::move(archive));
-      }
-    }
-  }
+  for (auto& behind : found) std::ranges::move(behind, std::back_inserter(urls));
   check_present(urls);
   return urls;
 }

@@ -6,9 +6,9 @@ namespace millrace {
 namespace {
 
 TEST(HttpRetries, TheServerMayRecover) {
-  for (const long status : {408, 429, 500, 502, 503, 504, 599}) EXPECT_TRUE(may_pass(status)) << status;
+  for (const long status : {408, 429, 500, 502, 503, 504, 599}) EXPECT_TRUE(is_transient(status)) << status;
   for (const long status : {0, 200, 206, 301, 400, 401, 403, 404, 410, 416, 451, 600})
-    EXPECT_FALSE(may_pass(status)) << status;
+    EXPECT_FALSE(is_transient(status)) << status;
 }
 
 TEST(HttpRetries, AnAddressACertificateOrTheReaderDoNot) {
@@ -24,9 +24,9 @@ TEST(HttpRetries, AnAddressACertificateOrTheReaderDoNot) {
       {CURLE_SSL_ISSUER_ERROR, false},    {CURLE_SSL_CACERT_BADFILE, false}, {CURLE_FILESIZE_EXCEEDED, false},
       {CURLE_WRITE_ERROR, false},
   };
-  for (const auto& [result, passes] : cases) EXPECT_EQ(may_pass(result, 200), passes) << curl_easy_strerror(result);
-  EXPECT_TRUE(may_pass(CURLE_HTTP_RETURNED_ERROR, 503));
-  EXPECT_FALSE(may_pass(CURLE_HTTP_RETURNED_ERROR, 404));
+  for (const auto& [result, passes] : cases) EXPECT_EQ(is_transient(result, 200), passes) << curl_easy_strerror(result);
+  EXPECT_TRUE(is_transient(CURLE_HTTP_RETURNED_ERROR, 503));
+  EXPECT_FALSE(is_transient(CURLE_HTTP_RETURNED_ERROR, 404));
 }
 
 }  // namespace

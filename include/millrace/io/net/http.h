@@ -5,7 +5,7 @@
 #include <string>
 
 // What all HTTP transfers of the program have in common: curl's set-up, the options of a handle, and which failures
-// pass.
+// are transient.
 namespace millrace {
 
 // A multi handle, for curl_multi_cleanup; the first one sets curl up.
@@ -16,9 +16,9 @@ CURLM* open_transfers();
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit);
 
 // Whether the same request may succeed a little later. For a status: 408, 429 and 5xx.
-bool may_pass(long status);
+bool is_transient(long status);
 // For what ended a transfer: timeouts, lost connections and the like, not what is wrong with the address, the
 // certificate, the size or the reader. CURLE_HTTP_RETURNED_ERROR goes by the status.
-bool may_pass(CURLcode result, long status);
+bool is_transient(CURLcode result, long status);
 
 }  // namespace millrace

@@ -1,0 +1,14 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+// Names in a run's folder that several modules use; scripts and people rely on them.
+namespace millrace {
+
+std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir);
+
+std::string step_name(std::int64_t step);  // "step-00002000"
+std::string rank_name(std::int64_t rank);  // "rank-00012"
+
+}  // namespace millrace
