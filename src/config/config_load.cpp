@@ -24,10 +24,9 @@ const Section* section_of(const Section* parent, std::string_view name) {
 
 enum class From { file, argument };
 
-// Maps merge, also with one that a reference means, which only shows when all is read; everything else is replaced.
-// `???` erases nothing, and neither does a section whose lines are all
-// commented out. In free maps null takes away what was set before; in a file it has to be there, since an empty value
-// looks the same.
+// Maps merge, also with the one that a reference means, which only shows when all is read; everything else is replaced.
+// `???` erases nothing, and neither does a section whose lines are all commented out. In free maps null takes away what
+// was set before; in a file it has to be there, since an empty value looks the same.
 void merge(Node& into, Node from, const Section* section, From source) {
   for (Node& child : from.children) {
     Node* old = into.find(child.name);

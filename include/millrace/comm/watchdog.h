@@ -42,7 +42,8 @@ struct Suspect {
 // waiting for samples, which looks up every second, it is guard.hang_timeout: file systems stay away for minutes and
 // come back. A line of the log that is not written yet counts as between two steps. For planning and loading, the first
 // samples, the first step, validation, pictures and saves, and for a batch of preprocess, it is five times
-// guard.hang_timeout, as long as others wait for it (train/pace.h). Nobody judges a rank that ends, or one of whom nothing has come since the start.
+// guard.hang_timeout, as long as others wait for it (train/pace.h). Nobody judges a rank that ends, or one of whom
+// nothing has come since the start.
 //
 // A thread that has not looked for five seconds was itself asleep, and perhaps everything with it (a closed laptop, a
 // suspended job): all begin anew then.

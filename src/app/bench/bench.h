@@ -58,9 +58,9 @@ class BenchResult {
   void add(const std::string& name, const std::string& unit, double value);
   void add(const StepProfile& profile) { profile_ = profile; }
   void add(const LayerTable& layers) { layers_ = layers; }
-  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}, with "resolution" where set. A profile or
-  // layers come last: a table of their own, or the line {"bench", "figure": "profile", ...} and a line for each layer,
-  // with what `to_json` gives.
+  // A table, or JSON lines {"bench", "figure", "unit", "median", "min", "max", "runs"}, with "resolution" where set. A
+  // profile or layers come last: a table of their own, or the line {"bench", "figure": "profile", ...} and a line for
+  // each layer, with what `to_json` gives.
   void print(bool json) const;
 
  private:
