@@ -86,10 +86,10 @@ class Loop {
     return result();
   } catch (const AgreedError& error) {
     if (error.exit() == Exit::numerics || error.exit() == Exit::bad_data) end_badly();
-    fault::leaving();
+    fault::begin_leaving();
     throw;
   } catch (...) {
-    fault::leaving();
+    fault::begin_leaving();
     throw;
   }
 

@@ -32,10 +32,12 @@ void forget();
 void blame_this_rank();
 bool is_this_rank_to_blame();
 
-// To be called in a catch block before anything unwinds: writes the exception that is being handled (write_own), unless
-// all ranks agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even
-// if a destructor on the way out waits for a rank or a file system that does not answer. True on the rank that speaks
-// for the run: the lowest of those that agreed, or the one with an error of its own. Nothing happens before report_to.
-bool leaving();
+// Call in a catch block, before the stack unwinds. Writes this rank's fault file (write_own), unless all ranks agreed on
+// the error or it came from another rank, and ends the process in 60 s even if a destructor hangs: it may wait for a
+// rank or a file system that does not answer. Does nothing before report_to.
+void begin_leaving();
+// Call in a catch block too: whether this rank tells why the run failed. The lowest rank of those that agreed on the
+// error does, or the one with an error of its own.
+bool speaks_for_run();
 
 }  // namespace millrace::fault

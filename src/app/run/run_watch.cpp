@@ -57,7 +57,8 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
   try {
     return part();
   } catch (...) {
-    if (fault::leaving()) StateFile(run_dir, &lease).write_failed(present_error());
+    fault::begin_leaving();
+    if (fault::speaks_for_run()) StateFile(run_dir, &lease).write_failed(present_error());
     throw;
   }
 }

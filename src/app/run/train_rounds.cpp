@@ -135,7 +135,7 @@ RoundEnd produce_and_train(Rounds& rounds, const Group& trainers, const Start& s
   try {
     return train(rounds, trainers, start, producer.receiver());
   } catch (...) {
-    fault::leaving();  // before the producer's thread is waited for
+    fault::begin_leaving();  // before the producer's thread is waited for
     throw;
   }
 }

@@ -166,7 +166,7 @@ static std::vector<EncodedBatch> produce_and_collect(const Session& session, con
   try {
     return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
   } catch (...) {
-    fault::leaving();  // before the producer's thread is waited for
+    fault::begin_leaving();  // before the producer's thread is waited for
     throw;
   }
 }
