@@ -21,7 +21,7 @@ namespace {
 void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (code == cudaSuccess) return;
   fault::blame_this_rank();
-  throw Error(Exit::timeout, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
+  throw Error(Exit::suspect_node, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
               "the kernel's log tells of a broken GPU, `millrace env` of the driver");
 }
 
@@ -35,7 +35,7 @@ void check(ncclResult_t code, const char* what, int rank) {
                 "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=shard_grad_op leaves "
                 "NCCL more than it has now");
   if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
-  throw Error(Exit::timeout, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
+  throw Error(Exit::suspect_node, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
               "look for the first failing rank in the other logs");
 }
 
@@ -221,7 +221,7 @@ class NcclCollectives final : public Collectives {
       if (backoff.awake_seconds() <= group_.time_limit()) continue;
       fault::blame_this_rank();
       throw Error(
-          Exit::timeout,
+          Exit::suspect_node,
           fmt::format("rank {}: its GPU has computed for {:.0f} s without end", world_rank(), group_.time_limit()),
           "a GPU that hangs: the kernel's log may tell of it");
     }

@@ -67,7 +67,7 @@ void write(const Error& error) {
 }
 
 void write_own(const Error& error) {
-  if (error.exit() != Exit::timeout || is_to_blame) write(error);
+  if (error.exit() != Exit::suspect_node || is_to_blame) write(error);
 }
 
 bool is_this_rank_to_blame() {

@@ -296,7 +296,7 @@ class Loop {
       const auto& [rank, host] = context_.trainer_ranks.at(static_cast<std::size_t>(trainer));
       names.push_back(fmt::format("rank {} on {}", rank, host));
     }
-    const Error error(Exit::timeout,
+    const Error error(Exit::suspect_node,
                       fmt::format("step {}: {} {}", after.step,
                                   differing.is_by_majority ? "weights differ from those of the other trainers:"
                                                            : "the trainers' weights differ, and no majority agrees:",

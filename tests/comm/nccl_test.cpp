@@ -278,7 +278,7 @@ Error error_of_gpu(int device) {
 
 TEST(CudaCollectivesAreNotMade, ForAGpuThatIsNotThere) {
   const auto error = error_of_gpu(1000);
-  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_EQ(error.exit(), Exit::suspect_node);
   EXPECT_NE(std::string(error.what()).find("CUDA failed"), std::string::npos) << error.what();
 }
 

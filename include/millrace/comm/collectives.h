@@ -52,7 +52,7 @@ class Collectives {
   // to what they take.
   virtual void join(Mark) {}
   // The host waits until all that was started is done, and calls `meanwhile` again and again while its own device still
-  // computes what others wait for. Error(timeout) when that takes longer than the group's time limit.
+  // computes what others wait for. Error(suspect_node) when that takes longer than the group's time limit.
   virtual void wait([[maybe_unused]] const std::function<void()>& meanwhile) {}
   void wait() {
     wait([] {});
@@ -68,7 +68,7 @@ std::unique_ptr<Collectives> make_host_collectives(const Group& group);
 
 // Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked at every call: the transfer
 // waits for what that stream holds then, and `join` makes it wait for transfers. Sums depend on NCCL's choice of
-// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(timeout)
+// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(suspect_node)
 // where CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device));

@@ -81,7 +81,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
     waited = batch ? 0 : waited + awake_seconds(round.seconds());
     if (batch) batches.push_back(std::move(*batch));
     if (const auto stripe = source.overdue_stripe(limit_seconds); stripe && waited > limit_seconds)
-      throw Error(Exit::timeout,
+      throw Error(Exit::suspect_node,
                   fmt::format("data.validation: no samples of stripe {} from {} for {:.0f} s", *stripe,
                               receiver.producer_name(source.producer_of(*stripe)), limit_seconds),
                   "look at that rank's log; guard.hang_timeout sets the limit");
