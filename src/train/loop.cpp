@@ -383,11 +383,11 @@ class Loop {
     const auto metrics = account_.take(state_, lr_);
     if (!is_root()) return;
     progress_->metrics(metrics);
-    if (crew().producers == 0) return;
+    if (roles().producers == 0) return;
     if (const auto news = balance_.look(metrics)) log::info("balance: {}", *news);
   }
 
-  Crew crew() const {
+  RoleCounts roles() const {
     const auto &trainers = context_.trainer_ranks, &producers = context_.producer_ranks;
     return {static_cast<int>(trainers.size()), static_cast<int>(producers.size()),
             !producers.empty() && producers.front().rank == trainers.front().rank};
@@ -403,7 +403,7 @@ class Loop {
     result.checkpoint = saves_.newest();
     result.is_saved = saves_.hold_all();
     result.totals = account_.totals(state_);
-    result.crew = crew();
+    result.roles = roles();
     return result;
   }
 
@@ -424,7 +424,7 @@ class Loop {
   Leaving leaving_;
   DataAccount data_;
   IntervalAccount account_;
-  BalanceWatch balance_{crew()};
+  BalanceWatch balance_{roles()};
   Saves saves_;
   Pictures pictures_;
   Passes passes_;
