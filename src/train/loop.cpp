@@ -204,14 +204,6 @@ class Loop {
     return context_.trainers.largest(own_turns);
   }
 
-  // Among several trainers weights arrive during a step's first pass, and gradients leave during its last.
-  Passes::Kind kind_of_pass(std::int64_t turn, std::int64_t turns) const {
-    const bool is_first = turn == 0, is_last = turn + 1 == turns;
-    if (context_.model.plan().splits_parameters()) return Passes::Kind::by_kernels;
-    if (context_.trainers.size() > 1 && (is_first || is_last)) return Passes::Kind::by_kernels;
-    return is_first ? Passes::Kind::first : Passes::Kind::later;
-  }
-
   // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
   // batch.
   StepTotals forward_backward(bool is_recorded) {
@@ -227,7 +219,7 @@ class Loop {
         passes_.run(Passes::Kind::by_kernels, context_.task.inputs(begin, end), no_loss_of, look_ahead);
         continue;
       }
-      const auto kind = is_recorded ? Passes::Kind::by_kernels : kind_of_pass(begin / micro, turns);
+      const auto kind = is_recorded ? Passes::Kind::by_kernels : passes_.kind_of(begin / micro, turns);
       const auto part = passes_.run(kind, context_.task.inputs(begin, end), loss_of, look_ahead);
       loss = loss.defined() ? loss + part : part;
       if (is_recorded && end == local_batch) record_ = context_.task.take_record();  // extra turns do not belong in it
