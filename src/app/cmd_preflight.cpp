@@ -26,7 +26,7 @@ constexpr double retry_seconds = 5;     // a run is patient with its storage, a 
 // word, and only on a rank that `speaks`; the end of that one ends all.
 [[noreturn]] void leave(bool speaks, const std::function<Error()>& last_words, ScratchFolder& scratch) {
   static std::atomic<bool> leaving = false;
-  leave_within(leaving_seconds, Exit::timeout, "this rank waits for one that hangs");
+  leave_within(leaving_seconds, Exit::suspect_node, "this rank waits for one that hangs");
   while (leaving.exchange(true) || !speaks) ::pause();
   const auto error = last_words();
   print_error(error);
@@ -81,7 +81,7 @@ int check_allocation(World& world, const CommandLine& line, Deadline& deadline) 
     throw;
   } catch (...) {
     const Error error = present_error();
-    if (error.exit() != Exit::timeout) throw;
+    if (error.exit() != Exit::suspect_node) throw;
     leave(
         true, [&] { return error; }, scratch);
   }

@@ -94,9 +94,10 @@ static void check_quoted(const std::vector<std::string>& arguments, std::size_t 
               "settings are given as section.key=value, without dashes; see --help");
 }
 
-CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
-                               bool takes_paths) {
-  CommandLine line;
+// Takes the overrides; returns what is left, options with their values and paths.
+static std::vector<std::string> take_overrides(const std::vector<std::string>& arguments,
+                                               const std::vector<OptionSpec>& options, bool takes_paths,
+                                               CommandLine& line) {
   std::vector<std::string> rest;
   bool among_texts = false;  // behind an option that takes many
   std::error_code ignored;
@@ -116,38 +117,51 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
       rest.push_back(argument);
     }
   }
+  return rest;
+}
+
+static void take_option(const po::option& option, const std::vector<OptionSpec>& options, CommandLine& line) {
+  if (option.position_key >= 0 || option.string_key == "paths") {
+    line.paths.insert(line.paths.end(), option.value.begin(), option.value.end());
+  } else if (option.unregistered) {
+    refuse_option(option.original_tokens.front(), options);
+  } else if (option.string_key == "config") {
+    line.inputs.files.insert(line.inputs.files.end(), option.value.begin(), option.value.end());
+  } else if (option.string_key == "print-config") {
+    line.print_config = option.value.empty() || option.value[0].empty() ? "yaml" : option.value[0];
+  } else if (option.string_key == "dry-run") {
+    line.dry_run = true;
+  } else if (option.string_key == "version") {
+    line.version = true;
+  } else if (option.string_key == "help") {
+    line.help = option.value.empty() ? "" : option.value[0];
+  } else {
+    auto& values = line.options[option.string_key];
+    values.insert(values.end(), option.value.begin(), option.value.end());
+  }
+}
+
+static void take_options(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
+                         CommandLine& line) {
   try {
     const auto description = describe(options);
     po::positional_options_description none;
-    const auto parsed = po::command_line_parser(rest)
+    const auto parsed = po::command_line_parser(arguments)
                             .options(description)
                             .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
                             .positional(none.add("paths", -1))
                             .allow_unregistered()
                             .run();
-    for (const auto& option : parsed.options) {
-      if (option.position_key >= 0 || option.string_key == "paths") {
-        line.paths.insert(line.paths.end(), option.value.begin(), option.value.end());
-      } else if (option.unregistered) {
-        refuse_option(option.original_tokens.front(), options);
-      } else if (option.string_key == "config") {
-        line.inputs.files.insert(line.inputs.files.end(), option.value.begin(), option.value.end());
-      } else if (option.string_key == "print-config") {
-        line.print_config = option.value.empty() || option.value[0].empty() ? "yaml" : option.value[0];
-      } else if (option.string_key == "dry-run") {
-        line.dry_run = true;
-      } else if (option.string_key == "version") {
-        line.version = true;
-      } else if (option.string_key == "help") {
-        line.help = option.value.empty() ? "" : option.value[0];
-      } else {
-        auto& values = line.options[option.string_key];
-        values.insert(values.end(), option.value.begin(), option.value.end());
-      }
-    }
+    for (const auto& option : parsed.options) take_option(option, options, line);
   } catch (const po::error& error) {
     throw Error(Exit::usage, error.what(), "see --help");
   }
+}
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments, const std::vector<OptionSpec>& options,
+                               bool takes_paths) {
+  CommandLine line;
+  take_options(take_overrides(arguments, options, takes_paths, line), options, line);
   if (line.print_config && line.print_config != "yaml" && line.print_config != "json")
     fail(Exit::usage, "--print-config={}: yaml or json", *line.print_config);
   if (!takes_paths && !line.paths.empty())

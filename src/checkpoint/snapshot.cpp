@@ -102,7 +102,7 @@ void Snapshot::pass_parts(const ShardedAdamW& optimizer) {
       elements += piece.elements();
     }
     if (own) finish_own_work(device_of(optimizer));
-    among_mates_->broadcast(memory_of(floats_of(passed_, 0, elements)), static_cast<int>(mate));
+    among_mates_->broadcast(buffer_of(floats_of(passed_, 0, elements)), static_cast<int>(mate));
     if (entries_.empty()) continue;
     std::int64_t begin = 0;
     for (const auto& piece : pieces) {

@@ -74,7 +74,7 @@ struct CheckpointWriter::Job {
       report = files.dump();
     } catch (...) {
       const Error error = present_error();
-      if (error.exit() == Exit::timeout)
+      if (error.exit() == Exit::suspect_node)
         fault::write_own(error);  // a GPU that is gone: all agree on the error, one has it
       report = describe(error);
     }
@@ -158,7 +158,7 @@ bool CheckpointWriter::find_room(bool pinned) {
     });
     return true;
   } catch (const AgreedError& none) {
-    if (none.exit() == Exit::timeout) throw;
+    if (none.exit() == Exit::suspect_node) throw;
     if (rank == 0)
       log::warning("no room for a copy of the state ({}): training waits while checkpoints are written", none.what());
     return false;
@@ -192,7 +192,7 @@ void CheckpointWriter::start(const ShardedModel& model, const ShardedAdamW& opti
       if (code) fail(Exit::io, "cannot make {}: {}", job->temporary.string(), code.message());
     });
   } catch (const AgreedError& failed) {
-    if (failed.exit() == Exit::timeout) throw;
+    if (failed.exit() == Exit::suspect_node) throw;
     if (trainers_.rank() == 0) log::warning("no checkpoint at step {}: {}", state.step, failed.what());
     return;
   }
@@ -223,7 +223,7 @@ bool CheckpointWriter::commit() {
   try {
     on_root(trainers_, [&] { read_back = publish(*job, reports); });
   } catch (const AgreedError& failed) {
-    if (failed.exit() == Exit::numerics || failed.exit() == Exit::timeout) throw;
+    if (failed.exit() == Exit::numerics || failed.exit() == Exit::suspect_node) throw;
     if (trainers_.rank() == 0)
       log::warning("no checkpoint at step {}: {}; earlier checkpoints stay, the run continues", job->point.step,
                    failed.what());
@@ -300,7 +300,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
         CheckpointManifest::write(job.temporary, job.manifest, files, table_of(*files_, snapshot_->kinds(), files));
     if (crossed(options_.keep_every, last_point_, job.point)) keep_for_good(job.temporary);
     if (options_.lease && !options_.lease->is_ours())
-      throw Error(Exit::timeout,
+      throw Error(Exit::suspect_node,
                   fmt::format("{} has been taken over by another instance of the run", run_dir_.string()),
                   "this one ends; the other one continues");
     if (!has_published_) abandon_newer(run_dir_, options_.begins_elsewhere ? 0 : last_point_.step);

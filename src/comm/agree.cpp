@@ -49,7 +49,7 @@ Error present_error() {
     return {Exit::io, error.what()};
   } catch (const std::exception& error) {
     const auto known = foreign_error ? foreign_error() : std::nullopt;
-    if (known && known->exit() == Exit::timeout) fault::blame_this_rank();
+    if (known && known->exit() == Exit::suspect_node) fault::blame_this_rank();
     if (known) return *known;
     return bug(error.what());
   }

@@ -19,12 +19,12 @@ std::size_t bytes_of(WireType type) {
   throw Error(Exit::bug, "unknown element type");
 }
 
-Memory Memory::part(int index, int parts) const {
+Buffer Buffer::part(int index, int parts) const {
   const std::size_t each = count / parts;
   return {begin() + index * each * bytes_of(type), each, type};
 }
 
-Memory memory_of(std::span<float> data) {
+Buffer buffer_of(std::span<float> data) {
   return {data.data(), data.size(), WireType::f32};
 }
 
@@ -34,13 +34,13 @@ class SoloCollectives final : public Collectives {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void all_reduce_sum(Memory) override {}
-  void reduce_scatter_sum(Memory data, Memory own) override { copy(data, own); }
-  void all_gather(Memory own, Memory all) override { copy(own, all); }
-  void broadcast(Memory, int) override {}
+  void all_reduce_sum(Buffer) override {}
+  void reduce_scatter_sum(Buffer data, Buffer own) override { copy(data, own); }
+  void all_gather(Buffer own, Buffer all) override { copy(own, all); }
+  void broadcast(Buffer, int) override {}
 
  private:
-  static void copy(Memory from, Memory to) {
+  static void copy(Buffer from, Buffer to) {
     ensure(from.bytes() == to.bytes(), "collectives: sizes do not match");
     if (from.data != to.data) std::copy_n(from.begin(), from.bytes(), to.begin());
   }

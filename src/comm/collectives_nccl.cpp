@@ -21,7 +21,7 @@ namespace {
 void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (code == cudaSuccess) return;
   fault::blame_this_rank();
-  throw Error(Exit::timeout, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
+  throw Error(Exit::suspect_node, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
               "the kernel's log tells of a broken GPU, `millrace env` of the driver");
 }
 
@@ -35,7 +35,7 @@ void check(ncclResult_t code, const char* what, int rank) {
                 "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=shard_grad_op leaves "
                 "NCCL more than it has now");
   if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
-  throw Error(Exit::timeout, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
+  throw Error(Exit::suspect_node, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
               "look for the first failing rank in the other logs");
 }
 
@@ -57,7 +57,7 @@ class CurrentGpu {
   int device_, former_ = 0;
 };
 
-ncclDataType_t type_of(Memory data) {
+ncclDataType_t type_of(Buffer data) {
   switch (data.type) {
     case WireType::f32:
       return ncclFloat32;
@@ -69,7 +69,7 @@ ncclDataType_t type_of(Memory data) {
   throw Error(Exit::bug, "unknown element type");
 }
 
-ncclDataType_t summable_type_of(Memory data) {
+ncclDataType_t summable_type_of(Buffer data) {
   ensure(data.type != WireType::byte, "collectives: bytes cannot be added");
   return type_of(data);
 }
@@ -124,25 +124,25 @@ class NcclCollectives final : public Collectives {
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
 
-  void all_reduce_sum(Memory data) override {
+  void all_reduce_sum(Buffer data) override {
     const auto type = summable_type_of(data);
     run("NCCL all_reduce",
         [&] { return ncclAllReduce(data.data, data.data, data.count, type, ncclSum, comm_, stream_); });
   }
 
-  void reduce_scatter_sum(Memory data, Memory own) override {
+  void reduce_scatter_sum(Buffer data, Buffer own) override {
     ensure(data.count == own.count * size() && data.type == own.type, "reduce_scatter: sizes do not match");
     const auto type = summable_type_of(data);
     run("NCCL reduce_scatter",
         [&] { return ncclReduceScatter(data.data, own.data, own.count, type, ncclSum, comm_, stream_); });
   }
 
-  void all_gather(Memory own, Memory all) override {
+  void all_gather(Buffer own, Buffer all) override {
     ensure(all.bytes() == own.bytes() * size(), "all_gather: sizes do not match");
     run("NCCL all_gather", [&] { return ncclAllGather(own.data, all.data, own.count, type_of(own), comm_, stream_); });
   }
 
-  void broadcast(Memory data, int root) override {
+  void broadcast(Buffer data, int root) override {
     run("NCCL broadcast",
         [&] { return ncclBroadcast(data.data, data.data, data.count, type_of(data), root, comm_, stream_); });
   }
@@ -221,7 +221,7 @@ class NcclCollectives final : public Collectives {
       if (backoff.awake_seconds() <= group_.time_limit()) continue;
       fault::blame_this_rank();
       throw Error(
-          Exit::timeout,
+          Exit::suspect_node,
           fmt::format("rank {}: its GPU has computed for {:.0f} s without end", world_rank(), group_.time_limit()),
           "a GPU that hangs: the kernel's log may tell of it");
     }

@@ -24,6 +24,19 @@ std::filesystem::path file_of(const Reporter& rank) {
   return rank.run_dir / "fault" / (rank_name(rank.rank) + ".json");
 }
 
+// About the exception that is being handled.
+bool is_of_this_rank_alone() {
+  try {
+    throw;
+  } catch (const AgreedError&) {
+    return false;
+  } catch (const RelayedError&) {
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
 }  // namespace
 
 void report_to(Reporter where) {
@@ -54,7 +67,7 @@ void write(const Error& error) {
 }
 
 void write_own(const Error& error) {
-  if (error.exit() != Exit::timeout || is_to_blame) write(error);
+  if (error.exit() != Exit::suspect_node || is_to_blame) write(error);
 }
 
 bool is_this_rank_to_blame() {
@@ -65,22 +78,23 @@ void blame_this_rank() {
   is_to_blame = true;
 }
 
-bool leaving() {
+void begin_leaving() {
   const Error error = present_error();
-  bool own = true, speaks = true;
+  if (!self) return;
+  leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
+  if (is_of_this_rank_alone()) write_own(error);
+}
+
+bool speaks_for_run() {
   try {
     throw;
   } catch (const AgreedError& agreed) {
-    own = false;
-    speaks = agreed.group().rank() == 0;
+    return agreed.group().rank() == 0;
   } catch (const RelayedError&) {
-    own = speaks = false;
+    return false;
   } catch (...) {
+    return true;
   }
-  if (!self) return speaks;
-  leave_within(unwinding_seconds, error.exit(), error.what());  // first: a file system may be what hangs
-  if (own) write_own(error);
-  return speaks;
 }
 
 }  // namespace millrace::fault

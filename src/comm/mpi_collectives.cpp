@@ -15,7 +15,7 @@ constexpr std::size_t chunk_elements = 128 * 1024;  // 512 KiB of f32: 256 KiB t
 constexpr int tag = 1;
 
 // What lies in `data` of the piece that begins at `begin`: the last parts may be short or empty.
-Memory piece(Memory data, std::size_t begin, std::size_t count) {
+Buffer piece(Buffer data, std::size_t begin, std::size_t count) {
   begin = std::min(begin, data.count);
   return {data.begin() + begin * bytes_of(data.type), std::min(count, data.count - begin), data.type};
 }
@@ -36,7 +36,7 @@ std::uint16_t narrow(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void ensure_summable(Memory data) {
+void ensure_summable(Buffer data) {
   ensure(data.type != WireType::byte, "collectives: bytes cannot be added");
 }
 
@@ -45,26 +45,26 @@ void ensure_summable(Memory data) {
 MpiCollectives::MpiCollectives(Group group)
     : group_(std::move(group)), mpi_(static_cast<MpiGroup&>(group_.backend())) {}
 
-void MpiCollectives::all_reduce_sum(Memory data) {
+void MpiCollectives::all_reduce_sum(Buffer data) {
   const std::size_t part = (data.count + size() - 1) / size();
   reduce_parts(data, part, piece(data, rank() * part, part));
   gather_parts({data.begin(), data.bytes()}, part * bytes_of(data.type));
 }
 
-void MpiCollectives::reduce_scatter_sum(Memory data, Memory own) {
+void MpiCollectives::reduce_scatter_sum(Buffer data, Buffer own) {
   ensure(data.count == own.count * size() && data.type == own.type, "reduce_scatter: sizes do not match");
   reduce_parts(data, own.count, own);
 }
 
-void MpiCollectives::all_gather(Memory own, Memory all) {
+void MpiCollectives::all_gather(Buffer own, Buffer all) {
   ensure(all.bytes() == own.bytes() * size(), "all_gather: sizes do not match");
-  const Memory mine = all.part(rank(), size());
+  const Buffer mine = all.part(rank(), size());
   if (mine.data != own.data) std::copy_n(own.begin(), own.bytes(), mine.begin());
   gather_parts({all.begin(), all.bytes()}, own.bytes());
 }
 
 // own := sum over ranks of the piece [rank * part, ...) of `data`.
-void MpiCollectives::reduce_parts(Memory data, std::size_t part, Memory own) {
+void MpiCollectives::reduce_parts(Buffer data, std::size_t part, Buffer own) {
   ensure_summable(data);
   const std::size_t chunks = (part + chunk_elements - 1) / chunk_elements;
   if (chunks == 0) return;
@@ -75,7 +75,7 @@ void MpiCollectives::reduce_parts(Memory data, std::size_t part, Memory own) {
   }
 }
 
-void MpiCollectives::start(Exchange& exchange, Memory data, std::size_t part, std::size_t chunk) {
+void MpiCollectives::start(Exchange& exchange, Buffer data, std::size_t part, std::size_t chunk) {
   const auto chunk_of = [&](int owner) {
     return piece(piece(data, owner * part, part), chunk * chunk_elements, chunk_elements);
   };
@@ -96,7 +96,7 @@ void MpiCollectives::start(Exchange& exchange, Memory data, std::size_t part, st
   }
 }
 
-void MpiCollectives::finish(Exchange& exchange, Memory own, Memory mine, std::size_t chunk) {
+void MpiCollectives::finish(Exchange& exchange, Buffer own, Buffer mine, std::size_t chunk) {
   wait_all(exchange.requests, mpi_.limit_seconds(), "an MPI reduce_scatter");
   const auto my_chunk = piece(mine, chunk * chunk_elements, chunk_elements);
   const auto sum = piece(own, chunk * chunk_elements, chunk_elements);
@@ -105,7 +105,7 @@ void MpiCollectives::finish(Exchange& exchange, Memory own, Memory mine, std::si
   add_up(exchange, sum);
 }
 
-void MpiCollectives::add_up(const Exchange& exchange, Memory sum) {
+void MpiCollectives::add_up(const Exchange& exchange, Buffer sum) {
   if (sum.type == WireType::f32) {
     auto* out = static_cast<float*>(sum.data);
     std::copy_n(exchange.received.data(), sum.bytes(), sum.begin());
@@ -124,7 +124,7 @@ void MpiCollectives::add_up(const Exchange& exchange, Memory sum) {
 }
 
 // Piece [r * part, ...) of `all`, which counts bytes, goes from rank r to all others.
-void MpiCollectives::gather_parts(Memory all, std::size_t part) {
+void MpiCollectives::gather_parts(Buffer all, std::size_t part) {
   for (std::size_t begin = 0; begin < part; begin += message_bytes) {
     const auto piece_of = [&](int owner) { return piece(piece(all, owner * part, part), begin, message_bytes); };
     std::vector<MPI_Request> requests;

@@ -17,10 +17,10 @@ class MpiCollectives final : public Collectives {
   explicit MpiCollectives(Group group);
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
-  void all_reduce_sum(Memory data) override;
-  void reduce_scatter_sum(Memory data, Memory own) override;
-  void all_gather(Memory own, Memory all) override;
-  void broadcast(Memory data, int root) override { group_.broadcast({data.begin(), data.bytes()}, root); }
+  void all_reduce_sum(Buffer data) override;
+  void reduce_scatter_sum(Buffer data, Buffer own) override;
+  void all_gather(Buffer own, Buffer all) override;
+  void broadcast(Buffer data, int root) override { group_.broadcast({data.begin(), data.bytes()}, root); }
 
  private:
   // Chunk number k of every rank's part is exchanged at once; two such exchanges are under way at any time.
@@ -28,11 +28,11 @@ class MpiCollectives final : public Collectives {
     std::vector<std::byte> received;  // one chunk per rank
     std::vector<MPI_Request> requests;
   };
-  void reduce_parts(Memory data, std::size_t part, Memory own);
-  void start(Exchange& exchange, Memory data, std::size_t part, std::size_t chunk);
-  void finish(Exchange& exchange, Memory own, Memory mine, std::size_t chunk);
-  void add_up(const Exchange& exchange, Memory sum);
-  void gather_parts(Memory all, std::size_t part);
+  void reduce_parts(Buffer data, std::size_t part, Buffer own);
+  void start(Exchange& exchange, Buffer data, std::size_t part, std::size_t chunk);
+  void finish(Exchange& exchange, Buffer own, Buffer mine, std::size_t chunk);
+  void add_up(const Exchange& exchange, Buffer sum);
+  void gather_parts(Buffer all, std::size_t part);
 
   Group group_;
   const MpiGroup& mpi_;

@@ -28,7 +28,7 @@ void check_mpi(int code, const char* file, int line) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw Error(Exit::timeout, fmt::format("MPI failed at {}:{}: {}", file, line, std::string_view(text, length)),
+  throw Error(Exit::suspect_node, fmt::format("MPI failed at {}:{}: {}", file, line, std::string_view(text, length)),
               "look for the first failing rank in the other logs");
 }
 
@@ -38,7 +38,7 @@ bool mpi_is_given_up() {
 
 void check_not_given_up() {
   if (!given_up) return;
-  throw Error(Exit::timeout, "MPI is not called any more, since a wait for other ranks was given up",
+  throw Error(Exit::suspect_node, "MPI is not called any more, since a wait for other ranks was given up",
               "the log says which wait that was");
 }
 

@@ -11,8 +11,8 @@ namespace millrace {
 // The exceptions are the making of groups, which begins when all ranks are there, and giving up a message.
 std::mutex& mpi_turn();
 
-// Turns what MPI returns into Error(timeout): with errors returned, a failure means that another rank or the network
-// broke.
+// Turns what MPI returns into Error(suspect_node): with errors returned, a failure means that another rank or the
+// network broke.
 void check_mpi(int code, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 // NOTE [Given up] What a wait gave up is still under way, and would arrive in memory that its owner has freed by then.
@@ -29,7 +29,7 @@ void call_mpi(Call&& call, const char* file = __builtin_FILE(), int line = __bui
   check_mpi(call(), file, line);
 }
 
-// Waits until all are complete; Error(timeout) naming `what` (a literal) and this rank after `limit_seconds`.
+// Waits until all are complete; Error(suspect_node) naming `what` (a literal) and this rank after `limit_seconds`.
 void wait_all(std::span<MPI_Request> requests, double limit_seconds, const char* what);
 void wait_barrier(MPI_Request request, double limit_seconds, const char* what);
 

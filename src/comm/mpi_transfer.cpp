@@ -74,7 +74,7 @@ bool MpiReceive::done() {
 
 void MpiReceive::cancel() {
   if (!pending_) return;
-  if (!give_up(request_)) fail(Exit::timeout, "a message that began to arrive does not end");
+  if (!give_up(request_)) fail(Exit::suspect_node, "a message that began to arrive does not end");
   pending_ = false;
   bytes_ = 0;
 }

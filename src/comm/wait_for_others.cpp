@@ -40,7 +40,7 @@ void wait_for_others(const std::function<bool()>& done, double limit_seconds, co
   for (Backoff backoff; !done(); backoff.pause()) {
     if (meanwhile) meanwhile();
     if (backoff.awake_seconds() > limit_seconds) {
-      throw Error(Exit::timeout,
+      throw Error(Exit::suspect_node,
                   fmt::format("rank {} waited {:.0f} s for the others in {}", world_rank(), limit_seconds, what),
                   "another rank hangs or has ended: its log tells where");
     }

@@ -58,7 +58,7 @@ struct FeatureNetwork::Impl {
         throw Error(Exit::usage, fmt::format("evaluate.features: {}: {}", file.string(), text),
                     "a smaller evaluate.batch_size");
       const bool is_of_gpu = text.find("CUDA error") != text.npos;
-      fail(is_of_gpu ? Exit::timeout : Exit::io, "evaluate.features: {}: {}", file.string(), text);
+      fail(is_of_gpu ? Exit::suspect_node : Exit::io, "evaluate.features: {}: {}", file.string(), text);
     }
   }
 

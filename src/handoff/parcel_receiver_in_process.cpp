@@ -121,7 +121,7 @@ class InProcessReceiver final : public ParcelReceiver {
     std::unique_lock lock(shared_->mutex);
     const std::chrono::duration<double> limit(limit_seconds);
     if (!shared_->changed.wait_for(lock, limit, [&] { return shared_->ended; })) {
-      fail(Exit::timeout, "the producer thread did not stop within {:.0f} s", limit_seconds);
+      fail(Exit::suspect_node, "the producer thread did not stop within {:.0f} s", limit_seconds);
     }
     shared_->free.insert(shared_->free.end(), shared_->arrived.begin(), shared_->arrived.end());
     shared_->arrived.clear();

@@ -82,8 +82,8 @@ struct ProducerPeer {
       const int slot = armed.front();
       const auto& header = leased->slots.header(slot);
       if (receives[slot].bytes() != sizeof(ParcelHeader) + header.bytes) {
-        fail(Exit::timeout, "a parcel from rank {} arrived with {} bytes instead of {}", rank, receives[slot].bytes(),
-             sizeof(ParcelHeader) + header.bytes);
+        fail(Exit::suspect_node, "a parcel from rank {} arrived with {} bytes instead of {}", rank,
+             receives[slot].bytes(), sizeof(ParcelHeader) + header.bytes);
       }
       armed.pop_front();
       arrived.push_back(slot);
@@ -167,7 +167,7 @@ class MpiReceiver final : public ParcelReceiver {
     request_stop();
     for (Backoff backoff; !drop_until_idle(); backoff.pause()) {
       if (backoff.awake_seconds() > limit_seconds) {
-        fail(Exit::timeout, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
+        fail(Exit::suspect_node, "rank {}: a producer did not stop within {:.0f} s", group_.rank(), limit_seconds);
       }
     }
     const auto state = look();

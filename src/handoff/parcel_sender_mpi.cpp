@@ -108,7 +108,7 @@ class MpiSender final : public ParcelSender {
     for (Backoff backoff; !all_idle(); backoff.pause()) {
       poll();
       if (backoff.awake_seconds() > limit_seconds) {
-        fail(Exit::timeout, "rank {}: a trainer did not take its last parcels within {:.0f} s", group_.rank(),
+        fail(Exit::suspect_node, "rank {}: a trainer did not take its last parcels within {:.0f} s", group_.rank(),
              limit_seconds);
       }
     }

@@ -45,8 +45,8 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
     return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
   }
   if (word == "cuda" || (word == "auto" && gpu::is_broken()))
-    throw Error(gpu::has_fault() ? Exit::timeout : Exit::usage, fmt::format("run.device={}: {}", word, gpu::why_none()),
-                "use run.device=cpu");
+    throw Error(gpu::has_fault() ? Exit::suspect_node : Exit::usage,
+                fmt::format("run.device={}: {}", word, gpu::why_none()), "use run.device=cpu");
   return torch::kCPU;
 }
 

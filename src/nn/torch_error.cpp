@@ -34,7 +34,7 @@ std::optional<Error> present_torch_error() {
     return too_little_memory(error);
   } catch (const c10::AcceleratorError& error) {
     if (error.get_error_code() == cuda_error_memory_allocation) return too_little_memory(error);
-    return Error(Exit::timeout, error.what_without_backtrace(),
+    return Error(Exit::suspect_node, error.what_without_backtrace(),
                  "the kernel's log tells of a broken GPU, `millrace env` of the driver");
   } catch (const c10::Error& error) {
     if (tells_of_too_little_memory(error.msg())) return too_little_memory(error);

@@ -2,7 +2,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/kernels/op_scope.h"
-#include "millrace/parallel/tensor_memory.h"
+#include "millrace/parallel/tensor_buffer.h"
 
 namespace millrace {
 
@@ -25,11 +25,11 @@ ShardGroups::Mark ShardGroups::sum(const torch::Tensor& bucket, const torch::Ten
   const kernels::OpScope scope("millrace::sum_gradients");
   Mark mark;
   if (within_replica) {
-    within_replica->reduce_scatter_sum(memory_of(bucket), memory_of(own));
+    within_replica->reduce_scatter_sum(buffer_of(bucket), buffer_of(own));
     mark.within = within_replica->mark();
   }
   if (across_replicas) {
-    across_replicas->all_reduce_sum(memory_of(own));
+    across_replicas->all_reduce_sum(buffer_of(own));
     mark.across = across_replicas->mark();
   }
   return mark;
@@ -38,14 +38,14 @@ ShardGroups::Mark ShardGroups::sum(const torch::Tensor& bucket, const torch::Ten
 ShardGroups::Mark ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
   const kernels::OpScope scope("millrace::gather_parameters");
   if (!within_replica) return {};
-  within_replica->all_gather(memory_of(shard), memory_of(bucket));
+  within_replica->all_gather(buffer_of(shard), buffer_of(bucket));
   return {.within = within_replica->mark()};
 }
 
 void ShardGroups::share_with_replicas(const torch::Tensor& shard, int from_replica) const {
   const kernels::OpScope scope("millrace::share_with_replicas");
   if (!across_replicas) return;
-  across_replicas->broadcast(memory_of(shard), from_replica);
+  across_replicas->broadcast(buffer_of(shard), from_replica);
   across_replicas->join(across_replicas->mark());
 }
 

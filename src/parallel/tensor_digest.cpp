@@ -52,7 +52,7 @@ void check_arrival(const Group& trainers, std::span<const torch::Tensor> weights
   if (trainers.size() == 1) return;
   const auto differing = outvoted(trainers.all_gather_strings(digest_of(weights)));
   if (differing.trainers.empty()) return;
-  throw Error(Exit::timeout,
+  throw Error(Exit::suspect_node,
               fmt::format("the weights of trainer 0 did not arrive as they were; trainers that differ: {}",
                           fmt::join(differing.trainers, ", ")),
               "memory or network of a node is damaged");

@@ -23,9 +23,9 @@ int round_up(double ranks) {
 }
 
 // What one producer makes in a second when trainers take all of it: its encoder also waits for samples. 0 = unknown.
-double images_per_second_of_one(const Balance& b, const Crew& crew) {
+double images_per_second_of_one(const Balance& b, const RoleCounts& roles) {
   const double own_time = b.stages.encode + b.stages.encode_wait;
-  return own_time > 0 ? b.encode_images_per_second / crew.producers * b.stages.encode / own_time : 0;
+  return own_time > 0 ? b.encode_images_per_second / roles.producers * b.stages.encode / own_time : 0;
 }
 
 // Where the producers' time goes while trainers wait.
@@ -37,30 +37,30 @@ Bottleneck slow_stage(const Balance& b) {
   return s.encode == most && b.encode_images_per_second > 0 ? Bottleneck::encoding : Bottleneck::reading;
 }
 
-std::string cure_of_slow_reading(const StageShares& stages, const Crew& crew) {
+std::string cure_of_slow_reading(const StageShares& stages, const RoleCounts& roles) {
   const auto what = slowest_reading(stages);
-  const auto more = crew.all_in_one ? "ranks" : "producer ranks";
+  const auto more = roles.all_in_one ? "ranks" : "producer ranks";
   return what == "reading"
              ? fmt::format("reading holds the producers back: faster storage, more data.threads, or more {}", more)
              : fmt::format("{} holds the producers back: more data.threads where processors are idle, or more {}", what,
                            more);
 }
 
-std::string cure_of(const Judgement& j, const Balance& b, const Crew& crew) {
+std::string cure_of(const Judgement& j, const Balance& b, const RoleCounts& roles) {
   switch (j.bottleneck) {
     case Bottleneck::encoding:
-      if (crew.all_in_one)
+      if (roles.all_in_one)
         return "encoding holds them back: encode.cache keeps encodings for the next epochs, roles.producers gives "
                "encoders ranks of their own";
       return fmt::format("{} would balance (trainers could take {:.0f} img/s)",
-                         count(j.producers - crew.producers, "more encoder rank"), j.could_take);
+                         count(j.producers - roles.producers, "more encoder rank"), j.could_take);
     case Bottleneck::reading:
-      return cure_of_slow_reading(b.stages, crew);
+      return cure_of_slow_reading(b.stages, roles);
     case Bottleneck::sending:
       return "the network holds the producers back";
     default:
-      return crew.all_in_one ? "and encoders for the trainers: they share the same processors"
-                             : "and producers for them: do they share processors, or is the network slow?";
+      return roles.all_in_one ? "and encoders for the trainers: they share the same processors"
+                              : "and producers for them: do they share processors, or is the network slow?";
   }
 }
 
@@ -77,37 +77,37 @@ Balance balance_of(const Metrics& m) {
   return {m.images_per_second, m.wait_share(), m.encode_images_per_second, m.stages};
 }
 
-Judgement judge(const Balance& b, const Crew& crew) {
-  const double of_one = images_per_second_of_one(b, crew);
+Judgement judge(const Balance& b, const RoleCounts& roles) {
+  const double of_one = images_per_second_of_one(b, roles);
   if (b.trainers_wait > is_little) {
     Judgement slow{.bottleneck = slow_stage(b),
                    .could_take = b.images_per_second / std::max(0.01, 1 - b.trainers_wait)};
-    if (slow.bottleneck == Bottleneck::encoding && !crew.all_in_one)
-      slow.producers = std::max(crew.producers + 1, round_up(slow.could_take / of_one));
+    if (slow.bottleneck == Bottleneck::encoding && !roles.all_in_one)
+      slow.producers = std::max(roles.producers + 1, round_up(slow.could_take / of_one));
     return slow;
   }
-  if (crew.all_in_one || b.stages.send_wait <= is_much) return {};
+  if (roles.all_in_one || b.stages.send_wait <= is_much) return {};
   // Of producers that encode nothing the share of their time that is not spent waiting is all that is known.
-  const int enough = std::min(crew.producers, of_one > 0 ? round_up(b.images_per_second / of_one)
-                                                         : round_up(crew.producers * (1 - b.stages.send_wait)));
-  if (enough < crew.producers) return {.bottleneck = Bottleneck::more_producers, .producers = enough};
+  const int enough = std::min(roles.producers, of_one > 0 ? round_up(b.images_per_second / of_one)
+                                                          : round_up(roles.producers * (1 - b.stages.send_wait)));
+  if (enough < roles.producers) return {.bottleneck = Bottleneck::more_producers, .producers = enough};
   if (of_one <= 0 || b.images_per_second <= 0) return {};
-  const double of_one_trainer = b.images_per_second / crew.trainers;
-  const auto served = static_cast<int>(of_one * crew.producers / of_one_trainer + rounding);
-  return {.producers = enough, .trainers = served > crew.trainers ? served : 0};
+  const double of_one_trainer = b.images_per_second / roles.trainers;
+  const auto served = static_cast<int>(of_one * roles.producers / of_one_trainer + rounding);
+  return {.producers = enough, .trainers = served > roles.trainers ? served : 0};
 }
 
-std::string describe(const Balance& b, const Crew& crew) {
-  const auto j = judge(b, crew);
+std::string describe(const Balance& b, const RoleCounts& roles) {
+  const auto j = judge(b, roles);
   const auto what = b.encode_images_per_second > 0 ? "encoder" : "producer";
   if (b.trainers_wait > is_little)
-    return fmt::format("trainers wait {:.0f}% for samples: {}", 100 * b.trainers_wait, cure_of(j, b, crew));
+    return fmt::format("trainers wait {:.0f}% for samples: {}", 100 * b.trainers_wait, cure_of(j, b, roles));
   const auto waiting = fmt::format("producers wait {:.0f}%", 100 * b.stages.send_wait);
   if (j.bottleneck == Bottleneck::more_producers)
     return fmt::format("{}: {} {} enough for {}", waiting, count(j.producers, what), j.producers == 1 ? "is" : "are",
-                       count(crew.trainers, "trainer"));
+                       count(roles.trainers, "trainer"));
   if (j.trainers > 0)
-    return fmt::format("{}: {} would be enough for {}", waiting, count(crew.producers, what),
+    return fmt::format("{}: {} would be enough for {}", waiting, count(roles.producers, what),
                        count(j.trainers, "trainer"));
   return "producers keep up with the trainers";
 }

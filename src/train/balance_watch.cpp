@@ -16,10 +16,10 @@ std::optional<std::string> BalanceWatch::look(const Metrics& line) {
   means.add(sums_, 1 / seconds_);
   sums_ = {};
   seconds_ = 0;
-  const auto now = judge(means, crew_);
+  const auto now = judge(means, roles_);
   if (!is_news(now)) return std::nullopt;
   told_ = now;
-  return describe(means, crew_);
+  return describe(means, roles_);
 }
 
 // Ten percent more ranks or fewer are none.

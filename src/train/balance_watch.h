@@ -12,7 +12,7 @@ class BalanceWatch {
  public:
   static constexpr double minute = 60;
 
-  explicit BalanceWatch(Crew crew) : crew_(crew) {}
+  explicit BalanceWatch(RoleCounts roles) : roles_(roles) {}
 
   // A line of metrics; what is worth telling now.
   std::optional<std::string> look(const Metrics& line);
@@ -20,7 +20,7 @@ class BalanceWatch {
  private:
   bool is_news(const Judgement& now) const;
 
-  const Crew crew_;
+  const RoleCounts roles_;
   std::optional<double> last_line_;  // seconds in training
   double seconds_ = 0;               // that `sums_` is over
   Balance sums_;                     // times seconds

@@ -96,7 +96,7 @@ void Leaving::look_for_silence(double waited) {
   if (waited < limit) return;
   const auto overdue = context_.task.overdue(limit);
   if (!overdue) return;
-  failure_ = Error(Exit::timeout, fmt::format("no {} for {:.0f} s", overdue->what, limit),
+  failure_ = Error(Exit::suspect_node, fmt::format("no {} for {:.0f} s", overdue->what, limit),
                    "look at that rank's log, and at log/stacks-rank-*.txt of the run for where every rank stood; "
                    "guard.hang_timeout sets the limit");
   collect_stacks(4);

@@ -86,10 +86,10 @@ class Loop {
     return result();
   } catch (const AgreedError& error) {
     if (error.exit() == Exit::numerics || error.exit() == Exit::bad_data) end_badly();
-    fault::leaving();
+    fault::begin_leaving();
     throw;
   } catch (...) {
-    fault::leaving();
+    fault::begin_leaving();
     throw;
   }
 
@@ -204,14 +204,6 @@ class Loop {
     return context_.trainers.largest(own_turns);
   }
 
-  // Among several trainers weights arrive during a step's first pass, and gradients leave during its last.
-  Passes::Kind kind_of_pass(std::int64_t turn, std::int64_t turns) const {
-    const bool is_first = turn == 0, is_last = turn + 1 == turns;
-    if (context_.model.plan().splits_parameters()) return Passes::Kind::by_kernels;
-    if (context_.trainers.size() > 1 && (is_first || is_last)) return Passes::Kind::by_kernels;
-    return is_first ? Passes::Kind::first : Passes::Kind::later;
-  }
-
   // Loss and gradients of this trainer's local batch; afterwards the gradient shards hold the mean over the global
   // batch.
   StepTotals forward_backward(bool is_recorded) {
@@ -227,7 +219,7 @@ class Loop {
         passes_.run(Passes::Kind::by_kernels, context_.task.inputs(begin, end), no_loss_of, look_ahead);
         continue;
       }
-      const auto kind = is_recorded ? Passes::Kind::by_kernels : kind_of_pass(begin / micro, turns);
+      const auto kind = is_recorded ? Passes::Kind::by_kernels : passes_.kind_of(begin / micro, turns);
       const auto part = passes_.run(kind, context_.task.inputs(begin, end), loss_of, look_ahead);
       loss = loss.defined() ? loss + part : part;
       if (is_recorded && end == local_batch) record_ = context_.task.take_record();  // extra turns do not belong in it
@@ -296,7 +288,7 @@ class Loop {
       const auto& [rank, host] = context_.trainer_ranks.at(static_cast<std::size_t>(trainer));
       names.push_back(fmt::format("rank {} on {}", rank, host));
     }
-    const Error error(Exit::timeout,
+    const Error error(Exit::suspect_node,
                       fmt::format("step {}: {} {}", after.step,
                                   differing.is_by_majority ? "weights differ from those of the other trainers:"
                                                            : "the trainers' weights differ, and no majority agrees:",
@@ -383,11 +375,11 @@ class Loop {
     const auto metrics = account_.take(state_, lr_);
     if (!is_root()) return;
     progress_->metrics(metrics);
-    if (crew().producers == 0) return;
+    if (roles().producers == 0) return;
     if (const auto news = balance_.look(metrics)) log::info("balance: {}", *news);
   }
 
-  Crew crew() const {
+  RoleCounts roles() const {
     const auto &trainers = context_.trainer_ranks, &producers = context_.producer_ranks;
     return {static_cast<int>(trainers.size()), static_cast<int>(producers.size()),
             !producers.empty() && producers.front().rank == trainers.front().rank};
@@ -403,7 +395,7 @@ class Loop {
     result.checkpoint = saves_.newest();
     result.is_saved = saves_.hold_all();
     result.totals = account_.totals(state_);
-    result.crew = crew();
+    result.roles = roles();
     return result;
   }
 
@@ -424,7 +416,7 @@ class Loop {
   Leaving leaving_;
   DataAccount data_;
   IntervalAccount account_;
-  BalanceWatch balance_{crew()};
+  BalanceWatch balance_{roles()};
   Saves saves_;
   Pictures pictures_;
   Passes passes_;

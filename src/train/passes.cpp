@@ -15,6 +15,13 @@ Passes::Passes(ShardedModel& model, bool by_graphs) : model_(model), by_graphs_(
     throw Error(Exit::usage, "CUDA graphs need a GPU", "model.cuda_graphs=false");
 }
 
+Passes::Kind Passes::kind_of(std::int64_t turn, std::int64_t turns) const {
+  const bool is_first = turn == 0, is_last = turn + 1 == turns;
+  if (model_.plan().splits_parameters()) return Kind::by_kernels;
+  if (model_.trainers().size() > 1 && (is_first || is_last)) return Kind::by_kernels;
+  return is_first ? Kind::first : Kind::later;
+}
+
 torch::Tensor Passes::run(Kind kind, const Tensors& inputs, const LossOf& loss_of,
                           const std::function<void()>& meanwhile) {
   auto& recorded = kind == Kind::first ? first_ : later_;

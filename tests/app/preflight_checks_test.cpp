@@ -54,7 +54,7 @@ TEST(RunFolder, ANodeWithALocalOneIsNamed) {
     error = error_of([&] { checkup.finish(); });
   }
   place.world.group().barrier();
-  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_EQ(error.exit(), Exit::suspect_node);
   EXPECT_THAT(error.what(), HasSubstr(place.suspect() + ": run folder: "));
   EXPECT_TRUE(fs::is_empty(run_dir));
   place.world.group().barrier();
@@ -71,7 +71,7 @@ TEST(Demand, EndsTheCheckupForAllWhenOneRankFailsAlone) {
     });
   });
   // Alone it is what all ranks cannot do.
-  EXPECT_EQ(error.exit(), place.world.size() == 1 ? Exit::io : Exit::timeout);
+  EXPECT_EQ(error.exit(), place.world.size() == 1 ? Exit::io : Exit::suspect_node);
   EXPECT_THAT(error.what(), HasSubstr("out of memory"));
   if (place.world.size() > 1) {
     EXPECT_THAT(error.what(), HasSubstr(place.suspect()));
@@ -114,7 +114,7 @@ TEST(Program, SettingsThatAreLargerThanAMessageAreCompared) {
                            fmt::format("data.train.path=[{}{}.tar]", archives, place.apart ? "mine" : "last")};
   Checkup checkup(place.world, place.hosts, place.deadline);
   const auto error = error_of([&] { check_program(checkup, line); });
-  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_EQ(error.exit(), Exit::suspect_node);
   EXPECT_THAT(error.what(),
               HasSubstr(place.suspect() + ": program: its configuration differs: data.train.path is [/000"));
   EXPECT_LT(std::string(error.what()).size(), 1000u);
@@ -132,7 +132,7 @@ TEST(Ask, AnAnswerThatIsLargerThanAMessageFailsOnItsRankAlone) {
         return place.apart ? large : "";
       });
     });
-    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_EQ(error.exit(), Exit::suspect_node);
     EXPECT_THAT(error.what(), HasSubstr(place.suspect() + ": memory: " +
                                         (is_error ? "xxx" : "its answer of 1024 KiB is larger than a message may be")));
   }
@@ -147,12 +147,12 @@ TEST(Checks, NameWhoBrokeOffNotWhoWaited) {
     Checkup checkup(place.world, place.hosts, place.deadline);
     const auto error = error_of([&] {
       checkup.demand("gradients", 10, [&]() -> nlohmann::json {
-        if (!place.apart) fail(Exit::timeout, "rank 0 has waited for the others");
+        if (!place.apart) fail(Exit::suspect_node, "rank 0 has waited for the others");
         if (is_gpu) fault::blame_this_rank();  // for good: this test is the last one
-        fail(is_gpu ? Exit::timeout : Exit::io, "it broke");
+        fail(is_gpu ? Exit::suspect_node : Exit::io, "it broke");
       });
     });
-    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_EQ(error.exit(), Exit::suspect_node);
     EXPECT_EQ(std::string(error.what()), place.suspect() + ": gradients: it broke");
   }
 }

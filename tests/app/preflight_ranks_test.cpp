@@ -96,7 +96,7 @@ TEST(Sums, NobodyIsNamedWhereAllAreWrong) {
     judge_sums(facts<std::int64_t>({5, 5, 5}));
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_EQ(error.exit(), Exit::suspect_node);
     EXPECT_THAT(error.what(), HasSubstr("wrong on all of them"));
   }
 }

@@ -40,7 +40,7 @@ class CollectivesOf : public testing::TestWithParam<std::size_t> {
 TEST_P(CollectivesOf, AllReduceSumsInTheOrderOfRanks) {
   const auto count = GetParam() + 3;  // not a multiple of the ranks
   auto data = numbers_of(collectives->rank(), count);
-  collectives->all_reduce_sum(memory_of(data));
+  collectives->all_reduce_sum(buffer_of(data));
   EXPECT_EQ(data, sum_over(collectives->size(), count));
 }
 
@@ -53,12 +53,12 @@ TEST_P(CollectivesOf, ReduceScatterInPlaceAndApart) {
 
   auto data = numbers_of(collectives->rank(), count);
   std::vector<float> apart(part);
-  collectives->reduce_scatter_sum(memory_of(data), memory_of(apart));
+  collectives->reduce_scatter_sum(buffer_of(data), buffer_of(apart));
   EXPECT_EQ(apart, expected);
   EXPECT_EQ(data, numbers_of(collectives->rank(), count));
 
   const auto own = std::span(data).subspan(collectives->rank() * part, part);
-  collectives->reduce_scatter_sum(memory_of(data), memory_of(own));
+  collectives->reduce_scatter_sum(buffer_of(data), buffer_of(own));
   EXPECT_EQ(std::vector<float>(own.begin(), own.end()), expected);
 }
 
@@ -125,19 +125,19 @@ TEST_P(CollectivesOf, AllGatherInPlaceAndApart) {
     expected.insert(expected.end(), numbers.begin(), numbers.end());
   }
   std::vector<float> all(expected.size());
-  collectives->all_gather(memory_of(own), memory_of(all));
+  collectives->all_gather(buffer_of(own), buffer_of(all));
   EXPECT_EQ(all, expected);
 
   std::vector<float> in_place(expected.size());
   const auto mine = std::span(in_place).subspan(collectives->rank() * part, part);
   std::copy(own.begin(), own.end(), mine.begin());
-  collectives->all_gather(memory_of(mine), memory_of(in_place));
+  collectives->all_gather(buffer_of(mine), buffer_of(in_place));
   EXPECT_EQ(in_place, expected);
 }
 
 TEST_P(CollectivesOf, Broadcast) {
   auto data = numbers_of(collectives->rank(), GetParam());
-  collectives->broadcast(memory_of(data), collectives->size() - 1);
+  collectives->broadcast(buffer_of(data), collectives->size() - 1);
   EXPECT_EQ(data, numbers_of(collectives->size() - 1, GetParam()));
 }
 

@@ -165,7 +165,7 @@ TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
     try {
       throw;
     } catch (const Damaged&) {
-      return Error(Exit::timeout, "damaged");
+      return Error(Exit::suspect_node, "damaged");
     } catch (...) {
       return std::nullopt;
     }
@@ -177,7 +177,7 @@ TEST(PresentError, OfALibraryIsWhatItsTranslatorSays) {
       return present_error().exit();
     }
   };
-  EXPECT_EQ(exit_of(Damaged()), Exit::timeout);
+  EXPECT_EQ(exit_of(Damaged()), Exit::suspect_node);
   EXPECT_EQ(exit_of(std::runtime_error("x")), Exit::bug);
   EXPECT_EQ(exit_of(Error(Exit::io, "x")), Exit::io);
   translate_foreign_errors(nullptr);
@@ -196,7 +196,7 @@ TEST(Group, WaitingTooLongIsAnErrorThatNamesTheRank) {
       group.barrier();
     } catch (const Error& error) {
       message = error.what();
-      EXPECT_EQ(error.exit(), Exit::timeout);
+      EXPECT_EQ(error.exit(), Exit::suspect_node);
     }
     group.set_time_limit(usual);  // which the world's other groups share
   }

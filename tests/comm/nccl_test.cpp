@@ -38,23 +38,23 @@ cudaStream_t compute() {
   return static_cast<cudaStream_t>(compute_stream(0));
 }
 
-class GpuMemory {
+class GpuBuffer {
  public:
-  GpuMemory(std::size_t count, WireType type) : memory_{nullptr, count, type} {
-    check(cudaMalloc(&memory_.data, memory_.bytes()));
+  GpuBuffer(std::size_t count, WireType type) : buffer_{nullptr, count, type} {
+    check(cudaMalloc(&buffer_.data, buffer_.bytes()));
   }
-  ~GpuMemory() { cudaFree(memory_.data); }
-  GpuMemory(const GpuMemory&) = delete;
-  GpuMemory& operator=(const GpuMemory&) = delete;
+  ~GpuBuffer() { cudaFree(buffer_.data); }
+  GpuBuffer(const GpuBuffer&) = delete;
+  GpuBuffer& operator=(const GpuBuffer&) = delete;
 
-  operator Memory() const { return memory_; }
+  operator Buffer() const { return buffer_; }
 
  private:
-  Memory memory_;
+  Buffer buffer_;
 };
 
 // Both as work of the compute stream. A bfloat16 is the upper half of a float, and all numbers here fit it exactly.
-void write(Memory to, const std::vector<float>& values) {
+void write(Buffer to, const std::vector<float>& values) {
   const auto each = bytes_of(to.type);
   std::vector<std::byte> bytes(to.bytes());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -65,7 +65,7 @@ void write(Memory to, const std::vector<float>& values) {
   check(cudaStreamSynchronize(compute()));
 }
 
-std::vector<float> read(Memory from) {
+std::vector<float> read(Buffer from) {
   const auto each = bytes_of(from.type);
   std::vector<std::byte> bytes(from.bytes());
   check(cudaMemcpyAsync(bytes.data(), from.data, bytes.size(), cudaMemcpyDeviceToHost, compute()));
@@ -127,7 +127,7 @@ class CudaCollectivesOf : public CudaCollectives, public testing::WithParamInter
 };
 
 TEST_P(CudaCollectivesOf, AllReduce) {
-  const GpuMemory data(part, GetParam());
+  const GpuBuffer data(part, GetParam());
   write(data, numbers_of(rank(), part));
   collectives->all_reduce_sum(data);
   join();
@@ -135,7 +135,7 @@ TEST_P(CudaCollectivesOf, AllReduce) {
 }
 
 TEST_P(CudaCollectivesOf, AreDoneWhenTheHostHasWaited) {
-  const GpuMemory data(part, GetParam());
+  const GpuBuffer data(part, GetParam());
   write(data, numbers_of(rank(), part));
   collectives->all_reduce_sum(data);
   collectives->wait();
@@ -144,7 +144,7 @@ TEST_P(CudaCollectivesOf, AreDoneWhenTheHostHasWaited) {
 
 // Of several transfers that are under way the mark of a later one stands for those before it.
 TEST_P(CudaCollectivesOf, AreJoinedByTheMarkOfALaterOne) {
-  const GpuMemory first(part, GetParam()), second(part, GetParam());
+  const GpuBuffer first(part, GetParam()), second(part, GetParam());
   write(first, numbers_of(rank(), part));
   write(second, numbers_of(rank(), part));
   collectives->all_reduce_sum(first);
@@ -159,7 +159,7 @@ TEST_P(CudaCollectivesOf, AreJoinedByTheMarkOfALaterOne) {
 TEST_P(CudaCollectivesOf, ReduceScatterInPlaceAndApart) {
   const auto before = numbers_of(rank(), count());
   const auto sum = part_of(sum_over(size(), count()), rank(), size());
-  const GpuMemory data(count(), GetParam()), apart(part, GetParam());
+  const GpuBuffer data(count(), GetParam()), apart(part, GetParam());
   write(data, before);
 
   collectives->reduce_scatter_sum(data, apart);
@@ -167,11 +167,11 @@ TEST_P(CudaCollectivesOf, ReduceScatterInPlaceAndApart) {
   EXPECT_EQ(read(apart), sum);
   EXPECT_EQ(read(data), before);
 
-  collectives->reduce_scatter_sum(data, Memory(data).part(rank(), size()));
+  collectives->reduce_scatter_sum(data, Buffer(data).part(rank(), size()));
   join();
   for (int index = 0; index < size(); ++index) {
     const auto expected = index == rank() ? sum : part_of(before, index, size());
-    EXPECT_EQ(read(Memory(data).part(index, size())), expected);
+    EXPECT_EQ(read(Buffer(data).part(index, size())), expected);
   }
 }
 
@@ -181,14 +181,14 @@ TEST_P(CudaCollectivesOf, AllGatherInPlaceAndApart) {
     const auto numbers = numbers_of(from, part);
     expected.insert(expected.end(), numbers.begin(), numbers.end());
   }
-  const GpuMemory own(part, GetParam()), all(count(), GetParam()), in_place(count(), GetParam());
+  const GpuBuffer own(part, GetParam()), all(count(), GetParam()), in_place(count(), GetParam());
 
   write(own, numbers_of(rank(), part));
   collectives->all_gather(own, all);
   join();
   EXPECT_EQ(read(all), expected);
 
-  const auto mine = Memory(in_place).part(rank(), size());
+  const auto mine = Buffer(in_place).part(rank(), size());
   write(mine, numbers_of(rank(), part));
   collectives->all_gather(mine, in_place);
   join();
@@ -196,7 +196,7 @@ TEST_P(CudaCollectivesOf, AllGatherInPlaceAndApart) {
 }
 
 TEST_P(CudaCollectivesOf, Broadcast) {
-  const GpuMemory data(part, GetParam());
+  const GpuBuffer data(part, GetParam());
   write(data, numbers_of(rank(), part));
   collectives->broadcast(data, size() - 1);
   join();
@@ -231,20 +231,20 @@ class Gate {
 // enough that its last byte would be overwritten before it is read, and read before it is written.
 TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
   constexpr std::size_t bytes = std::size_t{256} << 20;
-  const GpuMemory own(bytes, WireType::byte), all(bytes * size(), WireType::byte), seen(1, WireType::byte);
-  const auto last = [](Memory memory) { return memory.begin() + memory.count - 1; };
+  const GpuBuffer own(bytes, WireType::byte), all(bytes * size(), WireType::byte), seen(1, WireType::byte);
+  const auto last = [](Buffer buffer) { return buffer.begin() + buffer.count - 1; };
 
   // The first time is for what the driver and NCCL do only once, and may stop the GPU for.
   for (const bool first_time : {true, false}) {
-    check(cudaMemsetAsync(Memory(own).data, 1, bytes, compute()));
-    check(cudaMemsetAsync(Memory(all).data, 1, bytes * size(), compute()));
+    check(cudaMemsetAsync(Buffer(own).data, 1, bytes, compute()));
+    check(cudaMemsetAsync(Buffer(all).data, 1, bytes * size(), compute()));
     Gate gate;
     if (first_time) gate.open();
-    check(cudaMemsetAsync(Memory(own).data, 2, bytes, compute()));
+    check(cudaMemsetAsync(Buffer(own).data, 2, bytes, compute()));
     collectives->all_gather(own, all);
     join();
     check(cudaMemsetAsync(last(own), 3, 1, compute()));
-    check(cudaMemcpyAsync(Memory(seen).data, last(all), 1, cudaMemcpyDeviceToDevice, compute()));
+    check(cudaMemcpyAsync(Buffer(seen).data, last(all), 1, cudaMemcpyDeviceToDevice, compute()));
   }
 
   const auto byte_at = [](const std::byte* place) {
@@ -252,19 +252,19 @@ TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
     check(cudaMemcpy(&value, place, 1, cudaMemcpyDeviceToHost));
     return std::to_integer<int>(value);
   };
-  EXPECT_EQ(byte_at(Memory(seen).begin()), 2);
+  EXPECT_EQ(byte_at(Buffer(seen).begin()), 2);
   for (int from = 0; from < size(); ++from) {
-    const auto theirs = Memory(all).part(from, size());
+    const auto theirs = Buffer(all).part(from, size());
     EXPECT_EQ(byte_at(theirs.begin()), 2);
     EXPECT_EQ(byte_at(last(theirs)), 2);
   }
 }
 
 TEST_F(CudaCollectives, RefuseWhatCannotBeAddedOrDoesNotFit) {
-  const GpuMemory bytes(8, WireType::byte), numbers(8, WireType::f32);
+  const GpuBuffer bytes(8, WireType::byte), numbers(8, WireType::f32);
   EXPECT_THROW(collectives->all_reduce_sum(bytes), Error);
-  EXPECT_THROW(collectives->reduce_scatter_sum(numbers, Memory(numbers).part(0, 2 * size())), Error);
-  EXPECT_THROW(collectives->all_gather(numbers, Memory(numbers).part(0, 2)), Error);
+  EXPECT_THROW(collectives->reduce_scatter_sum(numbers, Buffer(numbers).part(0, 2 * size())), Error);
+  EXPECT_THROW(collectives->all_gather(numbers, Buffer(numbers).part(0, 2)), Error);
 }
 
 Error error_of_gpu(int device) {
@@ -278,7 +278,7 @@ Error error_of_gpu(int device) {
 
 TEST(CudaCollectivesAreNotMade, ForAGpuThatIsNotThere) {
   const auto error = error_of_gpu(1000);
-  EXPECT_EQ(error.exit(), Exit::timeout);
+  EXPECT_EQ(error.exit(), Exit::suspect_node);
   EXPECT_NE(std::string(error.what()).find("CUDA failed"), std::string::npos) << error.what();
 }
 

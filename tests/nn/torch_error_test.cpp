@@ -52,7 +52,7 @@ TEST(TorchError, AGpuThatFailedIsASuspect) {
     throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719, "CUDA error: unspecified launch failure");
   });
   ASSERT_TRUE(error);
-  EXPECT_EQ(error->exit(), Exit::timeout);
+  EXPECT_EQ(error->exit(), Exit::suspect_node);
   EXPECT_EQ(error->hint().find("batch.micro"), std::string::npos);
 }
 

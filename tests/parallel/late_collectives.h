@@ -29,21 +29,21 @@ class LateCollectives final : public Collectives {
   LateCollectives(const Group& group, Order& order) : collectives_(make_host_collectives(group)), order_(order) {}
   int rank() const override { return collectives_->rank(); }
   int size() const override { return collectives_->size(); }
-  void all_reduce_sum(Memory data) override {
+  void all_reduce_sum(Buffer data) override {
     later([this, data] { collectives_->all_reduce_sum(data); });
   }
-  void reduce_scatter_sum(Memory data, Memory own) override {
+  void reduce_scatter_sum(Buffer data, Buffer own) override {
     later([this, data, own] { collectives_->reduce_scatter_sum(data, own); });
   }
   // As some algorithms of NCCL do, also the own part is written, as it was when the transfer began.
-  void all_gather(Memory own, Memory all) override {
+  void all_gather(Buffer own, Buffer all) override {
     std::vector<std::byte> copy(own.begin(), own.begin() + own.bytes());
     later([this, own, all, copy = std::move(copy)] {
       std::ranges::copy(copy, own.begin());
       collectives_->all_gather(own, all);
     });
   }
-  void broadcast(Memory data, int root) override {
+  void broadcast(Buffer data, int root) override {
     later([this, data, root] { collectives_->broadcast(data, root); });
   }
   bool is_done_at_once() const override { return false; }

@@ -20,19 +20,19 @@ class RecordingCollectives final : public Collectives {
       : collectives_(std::move(collectives)), log_(log) {}
   int rank() const override { return collectives_->rank(); }
   int size() const override { return collectives_->size(); }
-  void all_reduce_sum(Memory data) override {
+  void all_reduce_sum(Buffer data) override {
     write("all_reduce", data);
     collectives_->all_reduce_sum(data);
   }
-  void reduce_scatter_sum(Memory data, Memory own) override {
+  void reduce_scatter_sum(Buffer data, Buffer own) override {
     write("reduce_scatter", data);
     collectives_->reduce_scatter_sum(data, own);
   }
-  void all_gather(Memory own, Memory all) override {
+  void all_gather(Buffer own, Buffer all) override {
     write("all_gather", all);
     collectives_->all_gather(own, all);
   }
-  void broadcast(Memory data, int root) override {
+  void broadcast(Buffer data, int root) override {
     write("broadcast", data);
     collectives_->broadcast(data, root);
   }
@@ -42,7 +42,7 @@ class RecordingCollectives final : public Collectives {
   void wait(const std::function<void()>& meanwhile) override { collectives_->wait(meanwhile); }
 
  private:
-  void write(const char* what, Memory data) {
+  void write(const char* what, Buffer data) {
     log_.push_back(fmt::format("{} of {} elements of kind {}", what, data.count, static_cast<int>(data.type)));
   }
   std::unique_ptr<Collectives> collectives_;

@@ -13,44 +13,44 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr Crew all_in_one{3, 3, true};
+constexpr RoleCounts all_in_one{3, 3, true};
 
-Crew crew(int trainers, int producers) {
+RoleCounts roles(int trainers, int producers) {
   return {trainers, producers};
 }
 
 // 48 encoders at 25 img/s each give 1,200; trainers that wait an eighth of their time could take 1,371: 55 encoders.
 TEST(Balance, SaysHowManyEncodersAreMissing) {
-  EXPECT_EQ(describe({1200, 0.125, 1200, {.encode = 0.98}}, crew(32, 48)),
+  EXPECT_EQ(describe({1200, 0.125, 1200, {.encode = 0.98}}, roles(32, 48)),
             "trainers wait 12% for samples: 7 more encoder ranks would balance (trainers could take 1371 img/s)");
-  EXPECT_THAT(describe({100, 0.06, 100, {.encode = 1}}, crew(1, 1)), HasSubstr(": 1 more encoder rank would"));
-  EXPECT_THAT(describe({100, 0.9, 100, {.encode = 1}}, crew(7, 3)), HasSubstr(": 27 more encoder ranks would"));
+  EXPECT_THAT(describe({100, 0.06, 100, {.encode = 1}}, roles(1, 1)), HasSubstr(": 1 more encoder rank would"));
+  EXPECT_THAT(describe({100, 0.9, 100, {.encode = 1}}, roles(7, 3)), HasSubstr(": 27 more encoder ranks would"));
 }
 
 // Encoders that encode for three quarters of their time, and wait for samples for the rest, give that much less: 48 of
 // them at 33.3 img/s while they encode are worth 48 at 25.
 TEST(Balance, CountsEncodersByWhatTheyReallyGive) {
-  EXPECT_EQ(judge({1200, 0.125, 1600, {.encode = 0.75, .encode_wait = 0.25}}, crew(32, 48)).producers, 55);
+  EXPECT_EQ(judge({1200, 0.125, 1600, {.encode = 0.75, .encode_wait = 0.25}}, roles(32, 48)).producers, 55);
 }
 
 TEST(Balance, SaysHowManyEncodersAreEnough) {
-  EXPECT_EQ(describe({100, 0.01, 600, {.encode = 0.2, .send_wait = 0.8}}, crew(5, 4)),
+  EXPECT_EQ(describe({100, 0.01, 600, {.encode = 0.2, .send_wait = 0.8}}, roles(5, 4)),
             "producers wait 80%: 1 encoder is enough for 5 trainers");
-  EXPECT_EQ(describe({310, 0, 600, {.encode = 0.4, .send_wait = 0.6}}, crew(1, 4)),
+  EXPECT_EQ(describe({310, 0, 600, {.encode = 0.4, .send_wait = 0.6}}, roles(1, 4)),
             "producers wait 60%: 3 encoders are enough for 1 trainer");
 }
 
 // Fewer than one is no advice; more trainers are.
 TEST(Balance, SaysHowManyTrainersOneEncoderCouldServe) {
-  EXPECT_EQ(describe({100, 0, 700, {.encode = 0.14, .send_wait = 0.86}}, crew(2, 1)),
+  EXPECT_EQ(describe({100, 0, 700, {.encode = 0.14, .send_wait = 0.86}}, roles(2, 1)),
             "producers wait 86%: 1 encoder would be enough for 14 trainers");
-  EXPECT_EQ(describe({100, 0, 110, {.encode = 0.4, .send_wait = 0.6}}, crew(1, 1)),
+  EXPECT_EQ(describe({100, 0, 110, {.encode = 0.4, .send_wait = 0.6}}, roles(1, 1)),
             "producers keep up with the trainers");
 }
 
 TEST(Balance, EncodersAreNoCureForWhatComesBeforeThem) {
   const StageShares decoding{.read = 0.1, .decode = 0.8, .encode = 0.3, .encode_wait = 0.7};
-  EXPECT_EQ(describe({100, 0.5, 300, decoding}, crew(2, 2)),
+  EXPECT_EQ(describe({100, 0.5, 300, decoding}, roles(2, 2)),
             "trainers wait 50% for samples: decoding holds the producers back: more data.threads where processors are "
             "idle, or more producer ranks");
   EXPECT_THAT(describe({100, 0.5, 300, decoding}, all_in_one), testing::EndsWith("idle, or more ranks"));
@@ -59,18 +59,18 @@ TEST(Balance, EncodersAreNoCureForWhatComesBeforeThem) {
 // Nothing is encoded: threads and storage are what there is.
 TEST(Balance, CachedEncodingsNeedNoEncoders) {
   const StageShares reading{.read = 0.9, .encode = 0.02, .encode_wait = 0.9};
-  EXPECT_EQ(describe({100, 0.5, 0, reading}, crew(2, 2)),
+  EXPECT_EQ(describe({100, 0.5, 0, reading}, roles(2, 2)),
             "trainers wait 50% for samples: reading holds the producers back: faster storage, more data.threads, or "
             "more producer ranks");
-  EXPECT_EQ(judge({100, 0.5, 0, {.encode = 0.9}}, crew(2, 2)).bottleneck, Bottleneck::reading);
-  EXPECT_EQ(describe({100, 0, 0, {.read = 0.1, .send_wait = 0.9}}, crew(2, 8)),
+  EXPECT_EQ(judge({100, 0.5, 0, {.encode = 0.9}}, roles(2, 2)).bottleneck, Bottleneck::reading);
+  EXPECT_EQ(describe({100, 0, 0, {.read = 0.1, .send_wait = 0.9}}, roles(2, 8)),
             "producers wait 90%: 1 producer is enough for 2 trainers");
-  EXPECT_EQ(describe({100, 0, 0, {.read = 0.1, .send_wait = 0.9}}, crew(2, 1)), "producers keep up with the trainers");
+  EXPECT_EQ(describe({100, 0, 0, {.read = 0.1, .send_wait = 0.9}}, roles(2, 1)), "producers keep up with the trainers");
 }
 
 TEST(Balance, WhereBothWaitItIsWhatTheyShare) {
-  EXPECT_THAT(describe({100, 0.5, 300, {.send = 0.9}}, crew(2, 2)), HasSubstr("the network"));
-  EXPECT_THAT(describe({100, 0.5, 300, {.encode = 0.3, .send_wait = 0.6}}, crew(2, 2)), HasSubstr("share processors"));
+  EXPECT_THAT(describe({100, 0.5, 300, {.send = 0.9}}, roles(2, 2)), HasSubstr("the network"));
+  EXPECT_THAT(describe({100, 0.5, 300, {.encode = 0.3, .send_wait = 0.6}}, roles(2, 2)), HasSubstr("share processors"));
   EXPECT_THAT(describe({100, 0.5, 300, {.encode = 0.3, .send_wait = 0.6}}, all_in_one),
               HasSubstr("share the same processors"));
 }
@@ -83,10 +83,10 @@ TEST(Balance, RanksThatDoBothAreToldOfTheCache) {
 
 // A run that took no step; rates that are not known yet.
 TEST(Balance, HasWordsForNothing) {
-  EXPECT_EQ(describe({}, crew(1, 1)), "producers keep up with the trainers");
-  EXPECT_EQ(judge({}, crew(5, 3)), Judgement{});
+  EXPECT_EQ(describe({}, roles(1, 1)), "producers keep up with the trainers");
+  EXPECT_EQ(judge({}, roles(5, 3)), Judgement{});
   EXPECT_EQ(describe(balance_of({}), all_in_one), "producers keep up with the trainers");
-  EXPECT_EQ(judge({0, 1, 100, {.encode = 1}}, crew(1, 1)).producers, 2);
+  EXPECT_EQ(judge({0, 1, 100, {.encode = 1}}, roles(1, 1)).producers, 2);
 }
 
 // A member that is added to one of them counts as well.
@@ -113,7 +113,7 @@ Metrics line_at(double seconds, double wait, double send_wait) {
 }
 
 TEST(BalanceWatch, TellsAfterAMinuteAndWhenItChanges) {
-  BalanceWatch watch(crew(1, 2));
+  BalanceWatch watch(roles(1, 2));
   std::vector<std::string> told;
   for (int second = 0; second <= 400; second += 10) {
     const bool is_slow = second > 100 && second < 300;
@@ -128,7 +128,7 @@ TEST(BalanceWatch, TellsAfterAMinuteAndWhenItChanges) {
 }
 
 TEST(BalanceWatch, IsSilentWhileThereIsNothingToCure) {
-  BalanceWatch watch(crew(1, 1));
+  BalanceWatch watch(roles(1, 1));
   for (int second = 0; second <= 400; second += 10) EXPECT_FALSE(watch.look(line_at(second, 0.01, 0.4))) << second;
 }
 

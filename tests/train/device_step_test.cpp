@@ -166,7 +166,7 @@ class WatchedTask final : public DiffusionTask {
   using DiffusionTask::DiffusionTask;
   bool next_batch(double seconds) override {
     each_step.push_back(std::exchange(seen, {}));
-    if (std::ssize(each_step) > steps) throw Error(Exit::timeout, "enough");
+    if (std::ssize(each_step) > steps) throw Error(Exit::suspect_node, "enough");
     const int given = receiver->given();
     const bool is_there = DiffusionTask::next_batch(seconds);
     if (receiver->given() > given) ++seen["batches that a step has waited for"];

@@ -45,17 +45,17 @@ TORCH_MODULE(SmallNet);
 class Regression final : public Task {
  public:
   struct Script {
-    std::vector<int> batches;         // of step 1, 2, ...
-    std::set<int> broken = {};        // steps in which the loss of the last sample is not a number
-    std::set<int> broken_grads = {};  // steps in which its loss is 0 and its gradient is not a number
-    std::set<int> spikes = {};        // steps in which the loss is a hundred times as high
-    int damaged_at = 0;               // rank 1's weights are, in this step
-    int signal_at = 0;                // a producer is stopped before this step
-    int slow_rank = -1;               // takes longer for the same
-    int slow_reader = -1;             // a rank whose batches come 100 ms late
-    int late_at = 0;                  // the batch of this step comes six seconds late
-    int fails_at = 0;                 // the last rank finds no batch for this step
-    Exit failure = Exit::timeout;     // which is why
+    std::vector<int> batches;           // of step 1, 2, ...
+    std::set<int> broken = {};          // steps in which the loss of the last sample is not a number
+    std::set<int> broken_grads = {};    // steps in which its loss is 0 and its gradient is not a number
+    std::set<int> spikes = {};          // steps in which the loss is a hundred times as high
+    int damaged_at = 0;                 // rank 1's weights are, in this step
+    int signal_at = 0;                  // a producer is stopped before this step
+    int slow_rank = -1;                 // takes longer for the same
+    int slow_reader = -1;               // a rank whose batches come 100 ms late
+    int late_at = 0;                    // the batch of this step comes six seconds late
+    int fails_at = 0;                   // the last rank finds no batch for this step
+    Exit failure = Exit::suspect_node;  // which is why
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
@@ -444,7 +444,7 @@ std::string error_of_damage(int step, Strategy strategy) {
   try {
     run(config, script, /*resume=*/false, /*lr=*/1e-2, {.strategy = strategy});
   } catch (const Error& error) {
-    EXPECT_EQ(error.exit(), Exit::timeout);
+    EXPECT_EQ(error.exit(), Exit::suspect_node);
     return error.what();
   }
   return "";
@@ -620,7 +620,7 @@ TEST(Fault, WhoHasOnlyWaitedInVainIsNotNamed) {
   Regression::Script script{.batches = {1, 2, 3, 4, 5, 6, 7, 8, 9}, .fails_at = 4};
   const auto waited = run(config, script);
   ASSERT_TRUE(waited.result.failure);
-  EXPECT_EQ(waited.result.failure->exit(), Exit::timeout);
+  EXPECT_EQ(waited.result.failure->exit(), Exit::suspect_node);
   EXPECT_EQ(waited.result.checkpoint, folder.checkpoint(3).string()) << "what was reached is saved";
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "fault")) << "MPI may have failed because another rank is gone";
 

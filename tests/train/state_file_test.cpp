@@ -34,7 +34,7 @@ TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
   const test::TempDir run;
   const StateFile file(run.path());
   file.write("running", {.step = 3, .samples = 24}, std::nullopt);
-  file.write_failed(Error(Exit::timeout, "rank 1 on n2 has not been heard of"));
+  file.write_failed(Error(Exit::suspect_node, "rank 1 on n2 has not been heard of"));
   const auto ended = state_in(run.path());
   EXPECT_EQ(ended["state"], "requeue");
   EXPECT_EQ(ended["exit"], 76);

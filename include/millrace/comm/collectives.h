@@ -13,7 +13,7 @@ enum class WireType { f32, bf16, byte };
 std::size_t bytes_of(WireType type);
 
 // Elements in host or in device memory, as the maker of the collectives says.
-struct Memory {
+struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
   WireType type = WireType::byte;
@@ -21,9 +21,9 @@ struct Memory {
   std::size_t bytes() const { return count * bytes_of(type); }
   std::byte* begin() const { return static_cast<std::byte*>(data); }
   // Part `index` of `parts` equal ones.
-  Memory part(int index, int parts) const;
+  Buffer part(int index, int parts) const;
 };
-Memory memory_of(std::span<float> data);
+Buffer buffer_of(std::span<float> data);
 
 // Moves whole tensors between the ranks of a group. Same order of calls on every rank, from one thread at a time. In
 // host memory a call returns when it is done. In device memory it only starts, behind what the device was given before
@@ -35,13 +35,13 @@ class Collectives {
   virtual int size() const = 0;
 
   // data := sum over ranks, in place; f32 or bf16.
-  virtual void all_reduce_sum(Memory data) = 0;
-  // `data` is size() equal parts; own := the sum over ranks of part rank(). `own` is that part of `data` or memory
+  virtual void all_reduce_sum(Buffer data) = 0;
+  // `data` is size() equal parts; own := the sum over ranks of part rank(). `own` is that part of `data` or a buffer
   // apart; the other parts of `data` are left as they were. f32 or bf16.
-  virtual void reduce_scatter_sum(Memory data, Memory own) = 0;
-  // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or memory apart.
-  virtual void all_gather(Memory own, Memory all) = 0;
-  virtual void broadcast(Memory data, int root = 0) = 0;
+  virtual void reduce_scatter_sum(Buffer data, Buffer own) = 0;
+  // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or a buffer apart.
+  virtual void all_gather(Buffer own, Buffer all) = 0;
+  virtual void broadcast(Buffer data, int root = 0) = 0;
 
   // Whether calls return when they are done; what follows has nothing to do then.
   virtual bool is_done_at_once() const { return true; }
@@ -52,7 +52,7 @@ class Collectives {
   // to what they take.
   virtual void join(Mark) {}
   // The host waits until all that was started is done, and calls `meanwhile` again and again while its own device still
-  // computes what others wait for. Error(timeout) when that takes longer than the group's time limit.
+  // computes what others wait for. Error(suspect_node) when that takes longer than the group's time limit.
   virtual void wait([[maybe_unused]] const std::function<void()>& meanwhile) {}
   void wait() {
     wait([] {});
@@ -68,7 +68,7 @@ std::unique_ptr<Collectives> make_host_collectives(const Group& group);
 
 // Memory of GPU `device`, through NCCL. `compute_stream(device)`, a cudaStream_t, is asked at every call: the transfer
 // waits for what that stream holds then, and `join` makes it wait for transfers. Sums depend on NCCL's choice of
-// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(timeout)
+// algorithm. Error(usage) on all ranks where two share a GPU, and in a build without CUDA; Error(suspect_node)
 // where CUDA or NCCL fails, or the others do not come within the group's time limit. Collective.
 std::unique_ptr<Collectives> make_device_collectives(const Group& group, int device,
                                                      void* (*compute_stream)(int device));

@@ -19,8 +19,8 @@ void report_to(Reporter where);
 // Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
 // written is no reason to fail in another way.
 void write(const Error& error);
-// The same, unless this rank has only waited in vain for another one: so much is all that Exit::timeout says here, as
-// when MPI cannot reach a rank that is gone. The file would cost this rank's host its place in the next start.
+// The same, unless this rank has only waited in vain for another one: so much is all that Exit::suspect_node says here,
+// as when MPI cannot reach a rank that is gone. The file would cost this rank's host its place in the next start.
 void write_own(const Error& error);
 // The same about another rank, which cannot do so itself; `phase`: where it stood.
 void write_about(const Reporter& rank, const Error& error, const char* phase);
@@ -28,14 +28,16 @@ void write_about(const Reporter& rank, const Error& error, const char* phase);
 // Training goes back and goes on with all ranks: what this one has written is over, and its next fault is a new cause.
 void forget();
 
-// An error of Exit::timeout here is about this rank's own node, a GPU that failed for one.
+// An error of Exit::suspect_node here is about this rank's own node, a GPU that failed for one.
 void blame_this_rank();
 bool is_this_rank_to_blame();
 
-// To be called in a catch block before anything unwinds: writes the exception that is being handled (write_own), unless
-// all ranks agreed on it or another rank has thrown it first, and sees to it that the process is gone in a minute, even
-// if a destructor on the way out waits for a rank or a file system that does not answer. True on the rank that speaks
-// for the run: the lowest of those that agreed, or the one with an error of its own. Nothing happens before report_to.
-bool leaving();
+// Call in a catch block, before the stack unwinds. Writes this rank's fault file (write_own), unless all ranks agreed
+// on the error or it came from another rank, and ends the process in 60 s even if a destructor hangs: it may wait for a
+// rank or a file system that does not answer. Does nothing before report_to.
+void begin_leaving();
+// Call in a catch block too: whether this rank tells why the run failed. The lowest rank of those that agreed on the
+// error does, or the one with an error of its own.
+bool speaks_for_run();
 
 }  // namespace millrace::fault

@@ -26,7 +26,7 @@ class Transfer {
 
   // Starts sending the first `bytes` of the memory, or receiving up to all of it (`bytes` is ignored).
   void start(std::size_t bytes = 0) { backend_->start(bytes); }
-  // Makes progress; true when nothing is pending. Error(timeout) when the other side is gone.
+  // Makes progress; true when nothing is pending. Error(suspect_node) when the other side is gone.
   bool done() { return backend_->done(); }
   // Gives up a pending receive; a no-op when nothing is pending.
   void cancel() { backend_->cancel(); }

@@ -10,13 +10,13 @@ namespace millrace {
 // What the process ends with; scripts and Slurm read these (docs/operations.md).
 enum class Exit : int {
   done = 0,
-  usage = 2,      // wrong command line or configuration
-  bug = 70,       // an `ensure` failed
-  io = 74,        // something on disk is missing or broken
-  requeue = 75,   // state saved, please start me again
-  timeout = 76,   // hang or suspect node
-  bad_data = 77,  // too many bad samples
-  numerics = 78,  // numbers that are not finite, or losses that jump, stopped the run
+  usage = 2,          // wrong command line or configuration
+  bug = 70,           // an `ensure` failed
+  io = 74,            // something on disk is missing or broken
+  requeue = 75,       // state saved, please start me again
+  suspect_node = 76,  // a hang, or a failure that speaks against a node
+  bad_data = 77,      // too many bad samples
+  numerics = 78,      // numbers that are not finite, or losses that jump, stopped the run
 };
 
 // A run that cannot continue. `what()` says what happened to which file or key; `hint` says what to do about it.

@@ -27,8 +27,8 @@ class ParcelReceiver {
   virtual bool finished() const = 0;
   // The signal a producer was stopped by; 0 = none.
   virtual int signal_number() const = 0;
-  // request_stop, then drops what still arrives until all producers have ended; Error(timeout) after `limit_seconds`.
-  // Errors of producers are logged, not thrown. Parcels still held stay valid.
+  // request_stop, then drops what still arrives until all producers have ended; Error(suspect_node) after
+  // `limit_seconds`. Errors of producers are logged, not thrown. Parcels still held stay valid.
   virtual void finish(double limit_seconds = 600) = 0;
   // For messages: "the producer on rank 5".
   virtual std::string producer_name(int producer) const = 0;

@@ -29,7 +29,7 @@ class ParcelSender {
   virtual void report_signal(int signal) = 0;
   // The end, sent to every trainer after the parcels already on their way: orderly, or with the error that ends this
   // producer, which the trainers then throw. Between processes it waits up to `limit_seconds` for their answers, which
-  // come with their polls, and so after a save; Error(timeout) after that.
+  // come with their polls, and so after a save; Error(suspect_node) after that.
   virtual void finish(const std::optional<Error>& error = std::nullopt, double limit_seconds = 4 * 3600) = 0;
 
   // Waits for a free slot. False when the trainer stopped or `leave` said so (asked every now and then); the parcel is

@@ -8,7 +8,7 @@ namespace millrace {
 
 // The device that `run.device` asks for: "auto" (CUDA where there is one), "cpu" or "cuda"; Error(usage) for any other
 // word, for a GPU that is not there and, with "auto" too, for one that is too old and for a driver older than this
-// program's CUDA; Error(timeout) where CUDA does not start for another reason, which is the machine's. GPUs are
+// program's CUDA; Error(suspect_node) where CUDA does not start for another reason, which is the machine's. GPUs are
 // assigned round robin to the processes of a node, the calling thread is set to its own, and float32 is computed as
 // such. cuDNN tries its kernels for each shape.
 torch::Device resolve_device(const std::string& word, int local_rank = 0);

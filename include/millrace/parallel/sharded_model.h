@@ -40,7 +40,7 @@ class ShardedModel final : private nn::ParameterSource {
   enum class Start { of_rank_0, restored };
 
   // Collective over `trainers`. With of_rank_0 its parameters are sent to all and compared; if any differ then,
-  // Error(timeout) on all ranks. `order` names every parameter once, about in the order of their use: a bucket is
+  // Error(suspect_node) on all ranks. `order` names every parameter once, about in the order of their use: a bucket is
   // reduced when all behind it are, and gathered when one of its parameters is used. Error(bug) where it does not, or
   // where a parameter that is to be split is outside of an nn::Layer. `make_collectives`: by the module's device unless
   // given.

@@ -34,7 +34,7 @@ class ShardedAdamW {
 
   // Starts the masters and the EMA from the float32 weights that rank 0's model had before it was cast. `originals`: by
   // name, contiguous memory on the host with nothing of the model's in it, which rank 0's overwrite on the other ranks;
-  // lets go of them. Collective; Error(timeout) on all ranks when they do not arrive as they were.
+  // lets go of them. Collective; Error(suspect_node) on all ranks when they do not arrive as they were.
   void start_from(std::map<std::string, torch::Tensor> originals);
   // Starts the EMA from other weights than the model's, those of rank 0 likewise. They are an average already: it goes
   // on as after `ema_updates_of_given_weights` updates, behind any warm-up.

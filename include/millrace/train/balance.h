@@ -7,8 +7,8 @@ namespace millrace {
 
 struct Metrics;
 
-// Who trains and who produces.
-struct Crew {
+// How many ranks train, and how many produce.
+struct RoleCounts {
   int trainers = 1, producers = 1;
   bool all_in_one = false;  // the same ranks
 };
@@ -45,9 +45,9 @@ struct Judgement {
 
   bool operator==(const Judgement&) const = default;
 };
-Judgement judge(const Balance& balance, const Crew& crew);
+Judgement judge(const Balance& balance, const RoleCounts& roles);
 
 // One line for people: who waits, how much, and what would change it.
-std::string describe(const Balance& balance, const Crew& crew);
+std::string describe(const Balance& balance, const RoleCounts& roles);
 
 }  // namespace millrace

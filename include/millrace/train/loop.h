@@ -58,7 +58,7 @@ struct LoopResult {
   bool is_saved = false;                  // it holds `state`
   // Of these steps: means over all but the first, loss and gradient norm over the last interval.
   Metrics totals;
-  Crew crew;
+  RoleCounts roles;
 };
 
 // Trains from `state` until the duration is reached, a signal or the time limit asks to stop, or a producer fails or

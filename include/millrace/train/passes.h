@@ -23,6 +23,9 @@ class Passes {
   // The model must outlive this object. Error(usage) for graphs of a model on a CPU.
   Passes(ShardedModel& model, bool by_graphs);
 
+  // Of pass `turn` of a step's `turns`. Among several trainers weights arrive during a step's first pass, and gradients
+  // leave during its last.
+  Kind kind_of(std::int64_t turn, std::int64_t turns) const;
   // The loss, without its graph; the gradients go to the model. `meanwhile` is called once the device has work.
   torch::Tensor run(Kind kind, const Tensors& inputs, const LossOf& loss_of, const std::function<void()>& meanwhile);
   // Whether passes are repeated by one by now.

@@ -6,7 +6,7 @@
 #include "millrace/comm/collectives.h"
 #include "millrace/nn/device.h"
 #include "millrace/parallel/sharded_model.h"
-#include "millrace/parallel/tensor_memory.h"
+#include "millrace/parallel/tensor_buffer.h"
 
 namespace millrace {
 namespace {
@@ -25,7 +25,7 @@ class CollectivesBench {
   // Seconds of the slowest rank.
   double all_reduce() {
     fill();
-    const double seconds = time([&] { collectives_->all_reduce_sum(memory_of(data_)); });
+    const double seconds = time([&] { collectives_->all_reduce_sum(buffer_of(data_)); });
     check(data_, pattern_ * sum_of_ranks(), "all_reduce");
     return seconds;
   }
@@ -33,7 +33,7 @@ class CollectivesBench {
   double reduce_scatter() {
     fill();
     const auto own = part(data_, collectives_->rank());
-    const double seconds = time([&] { collectives_->reduce_scatter_sum(memory_of(data_), memory_of(own)); });
+    const double seconds = time([&] { collectives_->reduce_scatter_sum(buffer_of(data_), buffer_of(own)); });
     check(own, part(pattern_, collectives_->rank()) * sum_of_ranks(), "reduce_scatter");
     return seconds;
   }
@@ -41,7 +41,7 @@ class CollectivesBench {
   double all_gather() {
     fill();
     const auto own = part(data_, collectives_->rank());
-    const double seconds = time([&] { collectives_->all_gather(memory_of(own), memory_of(data_)); });
+    const double seconds = time([&] { collectives_->all_gather(buffer_of(own), buffer_of(data_)); });
     for (int rank = 0; rank < collectives_->size(); ++rank)
       check(part(data_, rank), part(pattern_, rank) * (rank + 1), "all_gather");
     return seconds;
@@ -49,7 +49,7 @@ class CollectivesBench {
 
   double broadcast() {
     fill();
-    const double seconds = time([&] { collectives_->broadcast(memory_of(data_)); });
+    const double seconds = time([&] { collectives_->broadcast(buffer_of(data_)); });
     check(data_, pattern_, "broadcast");
     return seconds;
   }

@@ -38,7 +38,7 @@ std::vector<double> run_receiver(ParcelReceiver& receiver, const HandoffBench& b
     const Backoff since;
     for (int i = 0; i < bench.parcels; ++i) {
       const auto parcel = receiver.receive(60);
-      if (!parcel) fail(Exit::timeout, "no parcel within a minute");
+      if (!parcel) fail(Exit::suspect_node, "no parcel within a minute");
       ensure(has_stamp(parcel->bytes(), number++), "parcel lost, doubled or damaged");
     }
     if (run > 0) seconds.push_back(since.seconds());

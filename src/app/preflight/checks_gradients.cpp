@@ -6,7 +6,7 @@
 #include "millrace/core/units.h"
 #include "millrace/nn/device.h"
 #include "millrace/parallel/sharded_model.h"
-#include "millrace/parallel/tensor_memory.h"
+#include "millrace/parallel/tensor_buffer.h"
 #include "preflight/checks.h"
 
 namespace millrace::preflight {
@@ -44,7 +44,7 @@ struct Bucket {
     gradients.copy_(of_trainer(collectives->rank()));
     finish_own_work(gradients.device());
     const Stopwatch watch;
-    collectives->all_reduce_sum(memory_of(gradients));
+    collectives->all_reduce_sum(buffer_of(gradients));
     collectives->wait();
     const double seconds = watch.seconds();
     wrong += gradients.ne(expected).sum().item<std::int64_t>();

@@ -53,9 +53,9 @@ Answer fitting(Answer answer) {
                                                   bytes >> 10, answer_bytes >> 10))};
 }
 
-// Ranks that have only waited for others say so with Exit::timeout.
+// Ranks that have only waited for others say so with Exit::suspect_node.
 bool waited(const Answer& answer) {
-  return answer.error && answer.error->exit() == Exit::timeout && !answer.is_to_blame;
+  return answer.error && answer.error->exit() == Exit::suspect_node && !answer.is_to_blame;
 }
 
 bool failed(const Answer& answer) {
@@ -178,7 +178,7 @@ Answers Checkup::collect(Answer own, double limit) const {
 
 Error Checkup::hang(const std::string& what) const {
   print_row(current_, "HANGS", what);
-  return Error(Exit::timeout, fmt::format("{}, in the check \"{}\"", what, current_.load()), hint);
+  return Error(Exit::suspect_node, fmt::format("{}, in the check \"{}\"", what, current_.load()), hint);
 }
 
 Answers Checkup::ask(const char* check, double seconds, const Work& work) {
@@ -197,14 +197,14 @@ Answers Checkup::ask(const char* check, double seconds, const Work& work) {
   } else {
     const auto text = dump_any(json(own));
     if (!finished_within(left, group_.sender(0, tag_answer, std::as_bytes(std::span(text))), text.size()))
-      fail(Exit::timeout, "{} takes no answers", name(0));
+      fail(Exit::suspect_node, "{} takes no answers", name(0));
   }
   try {
     all = group_.broadcast(std::move(all));
   } catch (const Error&) {
     if (is_root()) throw;
-    if (failed(own)) throw Error(Exit::timeout, own.error->what(), own.error->hint());
-    throw Error(Exit::timeout, fmt::format("{} does not go on after the check \"{}\"", name(0), check), hint);
+    if (failed(own)) throw Error(Exit::suspect_node, own.error->what(), own.error->hint());
+    throw Error(Exit::suspect_node, fmt::format("{} does not go on after the check \"{}\"", name(0), check), hint);
   }
   auto answers = json::parse(all).get<Answers>();  // rank 0, too: what is no UTF-8 is replaced by now
   if (const auto error = find_common_error(answers)) {
@@ -245,7 +245,7 @@ void Checkup::skip(const char* check, const std::string& why) const {
 }
 
 void Checkup::finish() const {
-  if (!suspicions_.empty()) throw AgreedError({Exit::timeout, join_first(suspicions_, "\n"), hint}, group_);
+  if (!suspicions_.empty()) throw AgreedError({Exit::suspect_node, join_first(suspicions_, "\n"), hint}, group_);
 }
 
 double Checkup::seconds_left() const {
@@ -254,12 +254,12 @@ double Checkup::seconds_left() const {
 
 void Checkup::send(int to, std::span<const std::byte> bytes) const {
   if (!finished_within(seconds_left(), group_.sender(to, tag_message, bytes), bytes.size()))
-    fail(Exit::timeout, "rank {} did not take a message", to);
+    fail(Exit::suspect_node, "rank {} did not take a message", to);
 }
 
 void Checkup::receive(int from, std::span<std::byte> bytes) const {
   if (!finished_within(seconds_left(), group_.receiver(from, tag_message, bytes)))
-    fail(Exit::timeout, "no message from rank {}", from);
+    fail(Exit::suspect_node, "no message from rank {}", from);
 }
 
 }  // namespace millrace::preflight

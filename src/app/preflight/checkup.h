@@ -76,8 +76,8 @@ class Checkup {
   // Those that follow are collective. `check` is a word that lives on.
 
   // Does `work` on every rank and returns the answers of all on all ranks; facts that are an object also get "seconds".
-  // What fails for all that had a part in it, or a signal to any rank, is thrown on all. Error(timeout) when a rank is
-  // silent.
+  // What fails for all that had a part in it, or a signal to any rank, is thrown on all. Error(suspect_node) when a
+  // rank is silent.
   Answers ask(const char* check, double seconds, const Work& work);
   // The same, where nothing can follow when a rank fails alone: that is told, and thrown on all ranks.
   Answers demand(const char* check, double seconds, const Work& work);
@@ -90,7 +90,7 @@ class Checkup {
   // Throws if somebody is suspect.
   void finish() const;
 
-  // Messages between two ranks, inside of `work`, until its time is over. Error(timeout).
+  // Messages between two ranks, inside of `work`, until its time is over. Error(suspect_node).
   void send(int to, std::span<const std::byte> bytes) const;
   void receive(int from, std::span<std::byte> bytes) const;
 

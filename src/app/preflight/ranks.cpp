@@ -86,7 +86,7 @@ Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::st
 std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong) {
   if (const auto fewest = least(wrong).value; fewest > 0)
     throw Error(
-        Exit::timeout,
+        Exit::suspect_node,
         fmt::format("the sum of the trainers' gradients is wrong on all of them, in {} elements at least", fewest),
         "memory, GPU or network of one of them changes what it carries: try halves of the nodes");
   std::vector<Suspicion> suspects;

@@ -74,7 +74,7 @@ struct Sharing {
 Sharing judge_sharing(const Facts<std::string>& uuids, const std::vector<std::string>& hosts);
 
 // Trainers whose sums of gradients over all of them have `wrong` elements. What all of them hold alike came from one of
-// them, or from a link, and nobody knows which: Error(timeout).
+// them, or from a link, and nobody knows which: Error(suspect_node).
 std::vector<Suspicion> judge_sums(const Facts<std::int64_t>& wrong);
 
 // The order in which ranks are neighbours in a ring: by place on their host, so that messages between neighbours cross

@@ -18,7 +18,7 @@ void Deadline::move(double seconds, std::string why) {
     std::mutex mutex;
     std::unique_lock lock(mutex);
     std::condition_variable_any().wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
-    if (!stop.stop_requested()) leave_within(0, Exit::timeout, why);
+    if (!stop.stop_requested()) leave_within(0, Exit::suspect_node, why);
   });
 }
 

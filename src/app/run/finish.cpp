@@ -27,11 +27,11 @@ void print_figures(const LoopResult& result) {
   say("  loss            {:.4f}   (mean of the last interval; gradient norm {:.3f})\n", t.loss, t.grad_norm);
   say("  trainers        {:.1f} img/s, {:.0f} ms a step, of which {:.1f}% waiting for samples\n", t.images_per_second,
       t.step_ms, 100 * t.wait_share());
-  if (result.crew.producers > 0) {
+  if (result.roles.producers > 0) {
     say("  producers       {:.1f} img/s while encoding, {:.1f}% of their time waiting for trainers\n",
         t.encode_images_per_second, 100 * t.stages.send_wait);
     say("  their stages    {}\n", describe(t.stages));
-    say("  balance         {}\n", describe(balance_of(t), result.crew));
+    say("  balance         {}\n", describe(balance_of(t), result.roles));
   }
 }
 

@@ -32,19 +32,19 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
   const auto stacks = folder_ ? fmt::format("stacks of the ranks that could write them: {}",
                                             (folder_->run_dir / "log" / "stacks-rank-*.txt").string())
                               : "the run's folder was not open yet";
-  const Error error(Exit::timeout, fmt::format("{}; {}", suspect.what, stacks),
+  const Error error(Exit::suspect_node, fmt::format("{}; {}", suspect.what, stacks),
                     fmt::format("the same command continues from what was saved last{}. guard.hang_timeout is the "
                                 "longest that a rank may stand still in a step",
                                 suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));
   const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
-  leave_within(30, Exit::timeout, why);  // run.dir may be what hangs
+  leave_within(30, Exit::suspect_node, why);  // run.dir may be what hangs
   if (folder_ && folder_->lease.is_ours()) {
     // The file would cost the suspect's host its place in the next start.
     if (!suspect.is_one_of_many)
       fault::write_about({folder_->run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
     StateFile(folder_->run_dir).write_failed(error);
   }
-  leave_within(0, Exit::timeout, why);
+  leave_within(0, Exit::suspect_node, why);
 }
 
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
@@ -57,7 +57,8 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
   try {
     return part();
   } catch (...) {
-    if (fault::leaving()) StateFile(run_dir, &lease).write_failed(present_error());
+    fault::begin_leaving();
+    if (fault::speaks_for_run()) StateFile(run_dir, &lease).write_failed(present_error());
     throw;
   }
 }

@@ -16,6 +16,7 @@
 #include "millrace/nn/gpu_identity.h"
 #include "run/broadcast_plan.h"
 #include "run/micro_batch.h"
+#include "run/training_pass.h"
 
 namespace millrace {
 
@@ -98,15 +99,11 @@ void plan_model(TrainPlan& plan) {
 // `gpu_of_rank`: empty where there is none.
 static void check_cuda_graphs(const TrainPlan& plan, const std::vector<std::string>& gpu_of_rank) {
   if (!plan.config.model.cuda_graphs.value_or(false)) return;
-  constexpr auto hint = "model.cuda_graphs=false";
-  for (const int trainer : plan.roles.trainers)
-    if (gpu_of_rank[static_cast<std::size_t>(trainer)].empty())
-      throw Error(Exit::usage,
-                  fmt::format("model.cuda_graphs=true, and the trainer on rank {} computes on a CPU", trainer), hint);
-  if (plan.unet_config().dropout > 0)
-    throw Error(Exit::usage, "model.cuda_graphs=true, and a graph would repeat this U-Net's dropout", hint);
-  if (plan.shards.splits_parameters())
-    throw Error(Exit::usage, "model.cuda_graphs=true, and with full_shard weights come and go within a pass", hint);
+  const auto unet = plan.unet_config();
+  for (const int trainer : plan.roles.trainers) {
+    const auto device = gpu_of_rank[static_cast<std::size_t>(trainer)].empty() ? torch::kCPU : torch::kCUDA;
+    check_cuda_graphs(plan.config.model.cuda_graphs, plan_cuda_graphs(plan.config, unet, plan.shards, device, trainer));
+  }
 }
 
 void plan_roles(const Session& session, TrainPlan& plan) {

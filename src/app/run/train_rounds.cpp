@@ -103,7 +103,8 @@ RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& 
   const int exit = finish_run(trainers, dir, rounds.lease, result, [&] { return export_line(dir, result.state.step); });
   phase::current = phase::ending;
   // Not with 0: Slurm would leave the other ranks running. That the run is done, STATE says.
-  leave_within(2 * last_seconds, exit == 0 ? Exit::timeout : static_cast<Exit>(exit), "the producers have not ended");
+  leave_within(2 * last_seconds, exit == 0 ? Exit::suspect_node : static_cast<Exit>(exit),
+               "the producers have not ended");
   try {
     receiver.finish(last_seconds);
   } catch (const Error& error) {
@@ -135,7 +136,7 @@ RoundEnd produce_and_train(Rounds& rounds, const Group& trainers, const Start& s
   try {
     return train(rounds, trainers, start, producer.receiver());
   } catch (...) {
-    fault::leaving();  // before the producer's thread is waited for
+    fault::begin_leaving();  // before the producer's thread is waited for
     throw;
   }
 }

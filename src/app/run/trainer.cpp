@@ -53,7 +53,7 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .resumed_from = start.path(),
        .validation = validation_ ? &*validation_ : nullptr,
        .painter = painter_ ? &*painter_ : nullptr,
-       .cuda_graphs = uses_cuda_graphs(c, plan_.unet_config(), plan_.shards, session_.device)},
+       .cuda_graphs = plan_cuda_graphs(c, plan_.unet_config(), plan_.shards, session_.device).used},
       state_with_ledger(start, trainers_));
 }
 

@@ -1,5 +1,6 @@
 #include "run/training_pass.h"
 
+#include "millrace/core/error.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/layers.h"
 
@@ -20,27 +21,46 @@ UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t h
           .joined_projections = model.fused_kernels.value_or(device.is_cuda())};  // a little less with full_shard
 }
 
-static bool has_passes_by_kernels(const TrainConfig& config, const ShardPlan& shards) {
-  return shards.shards * shards.replicas > 1 || !config.record.steps.empty();
+namespace {
+
+std::string why_no_graph(const GraphCase& c) {
+  if (!c.device.is_cuda()) return fmt::format("the trainer on rank {} computes on a CPU", c.rank);
+  if (c.dropout > 0) return "a graph would repeat this U-Net's dropout";
+  if (c.shards.splits_parameters()) return "with full_shard weights come and go within a pass";
+  return {};
 }
 
-bool suits_cuda_graphs(const UNet2DConditionConfig& unet, const config::Auto<bool>& fused_kernels,
-                       torch::Device device) {
-  return device.is_cuda() && unet.dropout == 0 && fused_kernels.value_or(true);
+}  // namespace
+
+GraphPlan plan_cuda_graphs(const config::Auto<bool>& asked, const GraphCase& c) {
+  if (!asked.value_or(true)) return {};
+  if (const auto why = why_no_graph(c); !why.empty()) return {.why_not = why};
+  const bool has_passes_by_kernels = c.shards.shards * c.shards.replicas > 1 || c.shows_kernels;
+  return {.used = asked.value_or(!has_passes_by_kernels && c.fused_kernels.value_or(true)),
+          .has_passes_by_kernels = has_passes_by_kernels};
 }
 
-bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
-                      torch::Device device) {
-  return config.model.cuda_graphs.value_or(suits_cuda_graphs(unet, config.model.fused_kernels, device) &&
-                                           !has_passes_by_kernels(config, shards));
+GraphPlan plan_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
+                           torch::Device device, int rank) {
+  return plan_cuda_graphs(config.model.cuda_graphs, {.device = device,
+                                                     .rank = rank,
+                                                     .dropout = unet.dropout,
+                                                     .fused_kernels = config.model.fused_kernels,
+                                                     .shards = shards,
+                                                     .shows_kernels = !config.record.steps.empty()});
+}
+
+void check_cuda_graphs(const config::Auto<bool>& asked, const GraphPlan& graphs) {
+  if (asked.value_or(false) && !graphs.used)
+    throw Error(Exit::usage, fmt::format("model.cuda_graphs=true, and {}", graphs.why_not), "model.cuda_graphs=false");
 }
 
 double passes_in_memory(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
                         torch::Device device) {
   constexpr double without_gradients = 0.15;  // 0.11 of SD 2's U-Net on an H200, 64 images of 256 px
-  if (!uses_cuda_graphs(config, unet, shards, device) || shards.splits_parameters()) return 1;
-  if (has_passes_by_kernels(config, shards)) return 2;
-  return 1 + without_gradients;
+  const auto graphs = plan_cuda_graphs(config, unet, shards, device);
+  if (!graphs.used) return 1;
+  return graphs.has_passes_by_kernels ? 2 : 1 + without_gradients;
 }
 
 }  // namespace millrace

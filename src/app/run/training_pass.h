@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "app_config.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/parallel/shard_plan.h"
@@ -10,13 +12,29 @@ namespace millrace {
 UNetPass training_pass(const ModelConfig& model, int micro_batch, std::int64_t height, std::int64_t width,
                        torch::Device device);
 
-// Whether a pass of one trainer alone may be a CUDA graph without being asked for (model.cuda_graphs=auto).
-bool suits_cuda_graphs(const UNet2DConditionConfig& unet, const config::Auto<bool>& fused_kernels,
-                       torch::Device device);
+// What decides beside model.cuda_graphs whether passes are CUDA graphs.
+struct GraphCase {
+  torch::Device device = torch::kCPU;
+  int rank = 0;        // whose device it is
+  double dropout = 0;  // of the U-Net
+  config::Auto<bool> fused_kernels{};
+  ShardPlan shards{};
+  bool shows_kernels = false;  // some passes go by kernels, which are to be seen: record.steps, bench.profile
+};
 
-// Whether passes are CUDA graphs: model.cuda_graphs, and what `auto` stands for.
-bool uses_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
-                      torch::Device device);
+struct GraphPlan {
+  bool used = false;
+  std::string why_not = {};            // what rules graphs out; empty where they are used, or only not wanted
+  bool has_passes_by_kernels = false;  // beside graphs
+};
+// The one rule for train, its memory and bench. `asked`: model.cuda_graphs; `auto` takes them where every pass can be a
+// graph and kernels are fused.
+GraphPlan plan_cuda_graphs(const config::Auto<bool>& asked, const GraphCase& graph_case);
+// `rank`: whose device it is.
+GraphPlan plan_cuda_graphs(const TrainConfig& config, const UNet2DConditionConfig& unet, const ShardPlan& shards,
+                           torch::Device device, int rank = 0);
+// Error(usage) for model.cuda_graphs=true where graphs are ruled out.
+void check_cuda_graphs(const config::Auto<bool>& asked, const GraphPlan& graphs);
 
 // Of how many such passes a GPU keeps the memory. Graphs have theirs for themselves: beside it lies that of passes
 // which go on by kernels, where model.cuda_graphs=true among several trainers or with record.steps, and else a part of

@@ -81,7 +81,7 @@ std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std
     waited = batch ? 0 : waited + awake_seconds(round.seconds());
     if (batch) batches.push_back(std::move(*batch));
     if (const auto stripe = source.overdue_stripe(limit_seconds); stripe && waited > limit_seconds)
-      throw Error(Exit::timeout,
+      throw Error(Exit::suspect_node,
                   fmt::format("data.validation: no samples of stripe {} from {} for {:.0f} s", *stripe,
                               receiver.producer_name(source.producer_of(*stripe)), limit_seconds),
                   "look at that rank's log; guard.hang_timeout sets the limit");
@@ -166,7 +166,7 @@ static std::vector<EncodedBatch> produce_and_collect(const Session& session, con
   try {
     return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
   } catch (...) {
-    fault::leaving();  // before the producer's thread is waited for
+    fault::begin_leaving();  // before the producer's thread is waited for
     throw;
   }
 }

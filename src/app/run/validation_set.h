@@ -40,8 +40,8 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
 
 // Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank
 // that does both does so by itself. `networks`: a producer's encoders, if training has any. `handoff` is not in use
-// meanwhile. Error(timeout) when a producer sends nothing for `limit_seconds`. Fewer batches when a signal told any
-// rank to stop. Collective over all ranks of the run; `of_role`: the trainers, or the producers.
+// meanwhile. Error(suspect_node) when a producer sends nothing for `limit_seconds`. Fewer batches when a signal told
+// any rank to stop. Collective over all ranks of the run; `of_role`: the trainers, or the producers.
 std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
                                            const PipelineFolder& pipeline, const EncoderNetworks& networks,
                                            const Roles& roles, const Group& handoff, const Group& of_role,

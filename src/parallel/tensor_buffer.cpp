@@ -1,8 +1,8 @@
-#include "millrace/parallel/tensor_memory.h"
+#include "millrace/parallel/tensor_buffer.h"
 
 namespace millrace {
 
-Memory memory_of(const torch::Tensor& tensor) {
+Buffer buffer_of(const torch::Tensor& tensor) {
   const auto type = tensor.scalar_type() == torch::kFloat32    ? WireType::f32
                     : tensor.scalar_type() == torch::kBFloat16 ? WireType::bf16
                                                                : WireType::byte;

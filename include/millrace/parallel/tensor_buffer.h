@@ -6,6 +6,6 @@
 namespace millrace {
 
 // A contiguous tensor as Collectives take it: float32 and bfloat16 can be added up, others are bytes to them.
-Memory memory_of(const torch::Tensor& tensor);
+Buffer buffer_of(const torch::Tensor& tensor);
 
 }  // namespace millrace
