@@ -107,10 +107,12 @@ std::string what_it_said(const Site& site, const fs::path& run, const fs::path& 
   return text + fmt::format("\n    {} ends with:\n{}", output.string(), last_lines(output, 12));
 }
 
-// Sends the life's signal when its time has come; a file from an earlier life says nothing about this one.
+// Sends the life's signal when its time has come. What an earlier life has written says nothing about this one, which
+// goes on with its file, or replaces it where lines have to go.
 class Trigger {
  public:
-  Trigger(const Life& life, const fs::path& run) : life_(life), run_(run), inode_(inode_of(run / "metrics.jsonl")) {}
+  Trigger(const Life& life, const fs::path& run)
+      : life_(life), run_(run), inode_(inode_of(run / "metrics.jsonl")), step_before_(last_step(run)) {}
 
   void operator()(Job& job) {
     if (fired_ || life_.signal == 0) return;
@@ -127,7 +129,8 @@ class Trigger {
   // The newest step that this life wrote.
   int seen() const {
     const auto inode = inode_of(run_ / "metrics.jsonl");
-    return inode != 0 && inode != inode_ ? last_step(run_) : 0;
+    const int step = inode != 0 ? last_step(run_) : 0;
+    return inode != inode_ || step > step_before_ ? step : 0;
   }
 
  private:
@@ -139,6 +142,7 @@ class Trigger {
   const Life& life_;
   const fs::path run_;
   const ino_t inode_;
+  const int step_before_;
   const Stopwatch since_start_;
   pid_t target_ = 0;
   bool fired_ = false;
