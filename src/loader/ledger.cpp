@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <type_traits>
 
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
@@ -66,6 +67,20 @@ std::string split_name(const DataPlan& plan, std::uint32_t index) {
   return split.count == 1 ? archive : fmt::format("{}:{}/{}", archive, split.index, split.count);
 }
 
+// At the end of the last run where it goes on with that, as far as its count goes.
+template <class Run>
+void add_run(std::vector<Run>& runs, const std::type_identity_t<Run>& run) {
+  if (!runs.empty()) {
+    Run& last = runs.back();
+    const bool goes_on = last.split == run.split && last.outcome == run.outcome && last.row + last.rows == run.row;
+    if (goes_on && run.rows <= std::numeric_limits<decltype(last.rows)>::max() - last.rows) {
+      last.rows += run.rows;
+      return;
+    }
+  }
+  runs.push_back(run);
+}
+
 // Without those that do not count as bad.
 RowCounts bad_rows_of(RowCounts counts) {
   for (const auto reason : {RejectReason::filtered, RejectReason::too_small})
@@ -100,8 +115,7 @@ std::uint64_t RowCounts::rows() const {
   return accepted + rejected_rows();
 }
 std::uint64_t RowCounts::bad_rows() const {
-  return rejected_rows() - rejected[static_cast<int>(RejectReason::filtered)] -
-         rejected[static_cast<int>(RejectReason::too_small)];
+  return bad_rows_of(*this).rejected_rows();
 }
 
 void RowCounts::add(std::optional<RejectReason> reason, std::uint64_t rows) {
@@ -126,14 +140,7 @@ std::string main_reasons(const RowCounts& counts) {
 void LedgerDelta::add(std::uint32_t split, std::uint64_t row, std::optional<RejectReason> reason, bool cached) {
   std::uint8_t outcome = accepted_outcome;
   if (reason) outcome = static_cast<std::uint8_t>(static_cast<int>(*reason) | (cached ? cached_bit : 0));
-  if (!runs_.empty()) {
-    Run& last = runs_.back();
-    if (last.split == split && last.outcome == outcome && last.row + last.rows == row) {
-      ++last.rows;
-      return;
-    }
-  }
-  runs_.push_back({row, split, 1, outcome});
+  add_run(runs_, {row, split, 1, outcome});
 }
 
 void LedgerDelta::add_non_finite(std::uint32_t archive, std::uint64_t sample_hash) {
@@ -141,15 +148,7 @@ void LedgerDelta::add_non_finite(std::uint32_t archive, std::uint64_t sample_has
 }
 
 void LedgerDelta::append(const LedgerDelta& later) {
-  auto first = later.runs_.begin();
-  if (!runs_.empty() && first != later.runs_.end()) {
-    Run& last = runs_.back();
-    const bool goes_on =
-        last.split == first->split && last.outcome == first->outcome && last.row + last.rows == first->row;
-    constexpr auto most = std::numeric_limits<decltype(last.rows)>::max();
-    if (goes_on && first->rows <= most - last.rows) last.rows += first++->rows;
-  }
-  runs_.insert(runs_.end(), first, later.runs_.end());
+  for (const Run& run : later.runs_) add_run(runs_, run);
   non_finite_.insert(non_finite_.end(), later.non_finite_.begin(), later.non_finite_.end());
 }
 

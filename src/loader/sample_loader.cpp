@@ -8,8 +8,9 @@ SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transf
       filter_(data.train.filters, data.train.section),
       order_(options.seed, plan.stripes),
       transforms_{options.seed, data.images, transform, options.tokenizer, filter_.empty() ? nullptr : &filter_} {
-  transforms_.one_caption = options.one_caption;
-  if (data.train.section == SourceConfig().section) transforms_.enlarged_watch = &EnlargedWatch::of_training();
+  const bool is_validation = data.train.section != SourceConfig().section;
+  transforms_.one_caption = options.one_caption || is_validation;
+  if (!is_validation) transforms_.enlarged_watch = &EnlargedWatch::of_training();
   if (!options.rejected.empty()) rejected_.emplace(options.rejected, options.rank, plan.manifest);
 }
 

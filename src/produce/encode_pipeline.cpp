@@ -42,7 +42,7 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
       loader_(config.data, config.transform, data,
               {.seed = config.run.seed,
                .tokenizer = tokenizer_ ? &*tokenizer_ : nullptr,
-               .one_caption = config.encode.cache || config.data.train.section != SourceConfig().section,
+               .one_caption = config.encode.cache.has_value(),
                .rejected = std::filesystem::path(config.run.dir.value) / "rejected",
                .rank = rank}) {
   if (!encoding.encodes) return;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <regex>
 #include <set>
@@ -99,9 +98,10 @@ class Events {
   std::unordered_map<std::string, std::size_t> by_kind_;
 };
 
-// Lines of starts, steps back, errors and warnings: "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
-std::vector<Event> read_log(const std::filesystem::path& path) {
-  std::vector<Event> events;
+// Calls `take` with the lines of starts, steps back, errors and warnings:
+// "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
+template <class Take>
+void read_log(const std::filesystem::path& path, Take&& take) {
   std::ifstream log(path);
   for (std::string line; std::getline(log, line);) {
     const auto space = line.find(' ');
@@ -111,25 +111,52 @@ std::vector<Event> read_log(const std::filesystem::path& path) {
     if (!is_warning && !rest.starts_with("error ") && !is_a_start_or_a_step_back(rest)) continue;
     Event event{for_people(line.substr(0, space)), std::string(rest)};
     event.is_warning = is_warning && !is_a_start_or_a_step_back(rest);
-    events.push_back(std::move(event));
+    take(std::move(event));
   }
-  return events;
 }
 
-// Rank 0's, and that of the first trainer, who tells of the steps: by the newest start.
-std::vector<std::filesystem::path> logs_of(const RunRecord& run) {
-  const auto log_of = [&](std::int64_t rank) { return run.folder / "log" / (rank_name(rank) + ".log"); };
-  std::vector<std::filesystem::path> logs = {log_of(0)};
+std::filesystem::path log_of(const RunRecord& run, std::int64_t rank) {
+  return run.folder / "log" / (rank_name(rank) + ".log");
+}
+
+// Who tells of the steps, by the newest start; nothing where that is rank 0.
+std::optional<std::filesystem::path> log_of_first_trainer(const RunRecord& run) {
   const auto ranks = run.environment.is_object() ? run.environment.find("ranks") : run.environment.end();
-  if (ranks == run.environment.end() || !ranks->is_array()) return logs;
+  if (ranks == run.environment.end() || !ranks->is_array()) return std::nullopt;
   for (const auto& rank : *ranks) {
     if (!rank.is_object() || !rank.contains("role") || !rank.contains("rank")) continue;
     const auto &role = rank["role"], &number = rank["rank"];
     if (!role.is_string() || !number.is_number_unsigned() || role == "producer") continue;
-    if (number > 0) logs.push_back(log_of(number.get<std::int64_t>()));
+    if (number > 0) return log_of(run, number.get<std::int64_t>());
     break;
   }
-  return logs;
+  return std::nullopt;
+}
+
+std::string date_of(const Event& event) {
+  return has_date(event) ? event.when : std::string();
+}
+
+// Minute and words of a line, without "error ROLE/RANK step N": of what all ranks agreed on the same in each log.
+std::string minute_and_words(const Event& event) {
+  static const std::regex prefix(R"(^\w+ \S+ (step \d+ )?)");
+  std::smatch match;
+  return event.when.substr(0, 16) + (std::regex_search(event.what, match, prefix) ? match.suffix().str() : event.what);
+}
+
+// By date, without what both tell.
+std::vector<Event> merge_logs(const std::filesystem::path& first, const std::filesystem::path& second) {
+  std::vector<Event> lines;
+  std::set<std::string> told;
+  read_log(first, [&](Event line) {
+    told.insert(minute_and_words(line));
+    lines.push_back(std::move(line));
+  });
+  read_log(second, [&](Event line) {
+    if (!told.contains(minute_and_words(line))) lines.push_back(std::move(line));
+  });
+  std::ranges::stable_sort(lines, {}, date_of);
+  return lines;
 }
 
 }  // namespace
@@ -139,34 +166,21 @@ std::string for_people(const std::string& utc) {
   return utc.substr(0, 10) + " " + utc.substr(11, 8);
 }
 
-// Minute and words of a line, without "error ROLE/RANK step N": of what all ranks agreed on the same in each log.
-static std::string minute_and_words(const Event& event) {
-  static const std::regex prefix(R"(^\w+ \S+ (step \d+ )?)");
-  std::smatch match;
-  return event.when.substr(0, 16) + (std::regex_search(event.what, match, prefix) ? match.suffix().str() : event.what);
-}
-
 std::vector<Event> read_events(const RunRecord& run) {
-  const auto by_date = [](const Event& event) { return has_date(event) ? event.when : std::string(); };
-  std::vector<Event> lines;
-  std::set<std::string> told;
-  for (const auto& log : logs_of(run)) {
-    auto of_log = read_log(log);
-    std::erase_if(of_log, [&](const Event& event) { return told.contains(minute_and_words(event)); });
-    for (const auto& event : of_log) told.insert(minute_and_words(event));
-    std::ranges::move(of_log, std::back_inserter(lines));
-  }
-  std::ranges::stable_sort(lines, {}, by_date);
   Events events;
-  for (auto& line : lines) {
+  const auto add = [&](Event line) {
     const bool may_repeat = !is_a_start_or_a_step_back(line.what);
     events.add(std::move(line), may_repeat);
-  }
+  };
+  if (const auto trainers = log_of_first_trainer(run))
+    std::ranges::for_each(merge_logs(log_of(run, 0), *trainers), add);
+  else
+    read_log(log_of(run, 0), add);
   if (std::filesystem::is_directory(run.folder / "fault"))
     for (const auto& entry : std::filesystem::directory_iterator(run.folder / "fault"))
       if (auto fault = read_fault(entry.path())) events.add(std::move(*fault), /*may_repeat=*/false);
   auto all = events.take();
-  std::ranges::stable_sort(all, {}, by_date);
+  std::ranges::stable_sort(all, {}, date_of);
   return all;
 }
 
