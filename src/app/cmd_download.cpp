@@ -35,15 +35,21 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
         format_time(result.seconds));
   if (!result.finished) {
     say("  next    the same command again: finished archives stay\n");
-  } else if (counts.retryable > 0) {
+    return;
+  }
+  // What fails again for a passing reason, as dead names do, may be left alone.
+  if (counts.retryable > 0 && !config.retry_failed) {
     say("  next    download.retry_failed=true asks again for the {} rows that failed for a passing reason\n",
         counts.retryable);
-  } else if (counts.successes + counts.shards_before > 0) {
-    say("  next    millrace train data.train.path={}{} ...\n", config.out.value, options_of(config.format));
-  } else {
-    say("  next    there is nothing to train on: no row gave an image, and status_dict in {}/*_stats.json says why\n",
-        config.out.value);
   }
+  if (counts.successes + counts.shards_before > 0) {
+    say("  next    millrace train data.train.path={}{} ...\n", config.out.value, options_of(config.format));
+    return;
+  }
+  say("  next    there is nothing to train on: no row gave an image, and status_dict in {}/*_stats.json says why\n",
+      config.out.value);
+  if (const std::string proxy = find_unused_proxy(); !proxy.empty())
+    say("          the proxy of {} is not used, and without one this machine may reach no host\n", proxy);
 }
 
 int dry_run(const Group& group, const DownloadConfig& config) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include "millrace/core/queue.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/download/fetcher.h"
+#include "result_watch.h"
 #include "shard_files.h"
 #include "shutdown_vote.h"
 #include "url_lists.h"
@@ -29,8 +31,6 @@ namespace {
 
 constexpr std::size_t max_open_shards = 64;
 constexpr std::uint64_t row_bits = 20;  // of a ticket; rows_per_file is below 2^20
-constexpr double nearly_all = 0.9;
-constexpr double patience_seconds = 3600;
 
 // Of one rank: transfers from a host are shared out to all of them.
 FetchOptions options_of(const DownloadConfig& config, const Group& group) {
@@ -42,14 +42,13 @@ FetchOptions options_of(const DownloadConfig& config, const Group& group) {
 // One rank's part. This thread moves bytes; others judge, decode and store what arrived, and the one that stores a
 // shard's last row writes its files.
 class Downloader {
-  using Clock = std::chrono::steady_clock;
-
  public:
   Downloader(const DownloadConfig& config, const Group& group, int threads)
       : config_(config),
         group_(group),
         options_(options_of(config, group)),
         lists_(config),
+        watch_(options_),
         fetcher_(options_),
         arrived_(2 * static_cast<std::size_t>(options_.connections)) {
     constexpr std::size_t files = 3;  // of a transfer: its socket, and two while its host's address is looked up
@@ -62,19 +61,23 @@ class Downloader {
   bool run(ShutdownVote& vote) {
     while (!vote.must_stop()) {
       rethrow();
+      const Pause before = std::exchange(pause_, watch_.look(next_.has_value()));
+      if (before == Pause::network && pause_ != before) fetcher_.forgive_hosts();
       open_shards();
       if (fetcher_.pending() == 0 && !next_) {
         finish();
         return true;
       }
       // A full queue would make this thread wait, and the transfers with it.
-      const bool has_room = arrived_.size() < static_cast<std::size_t>(options_.connections);
+      const auto connections = static_cast<std::size_t>(options_.connections);
+      const bool has_room = arrived_.size() < connections;
+      const bool may_start = has_room && pause_ != Pause::question && pause_ != Pause::network;
       const Stopwatch round;
-      for (Fetched& fetched : fetcher_.poll(std::chrono::milliseconds(has_room ? 200 : 20), has_room))
+      for (Fetched& fetched : fetcher_.poll(std::chrono::milliseconds(may_start ? 200 : 20), may_start))
         hand_over(std::move(fetched));
-      const bool waits = next_ && must_wait();
-      if (waits) waited_seconds_ += round.seconds();
-      if (group_.rank() == 0) progress_.show(fetcher_.pending(), group_.size(), waits);
+      const bool is_held_up = has_room && pause_ == Pause::none && has_enough() && fetcher_.transfers() < connections;
+      held_up_seconds_ = is_held_up ? held_up_seconds_ + awake_seconds(round.seconds()) : 0;
+      if (group_.rank() == 0) progress_.show(state());
     }
     drop();
     rethrow();
@@ -82,13 +85,14 @@ class Downloader {
   }
 
   const DownloadProgress& progress() const { return progress_; }
-  // Why not all lists were read.
-  const std::optional<Error>& failed_list() const { return failed_list_; }
+  // Why not all lists were read, or some finished archive stayed as it was.
+  const std::optional<Error>& first_error() const { return first_error_; }
 
  private:
   struct OpenShard {
     std::shared_ptr<Shard> shard;
     std::size_t left;  // rows still with the fetcher
+    bool is_retry;
   };
   struct Arrival {
     std::shared_ptr<Shard> shard;
@@ -96,20 +100,30 @@ class Downloader {
     std::variant<std::string, Failure> result;
   };
 
+  bool has_enough() const {
+    return fetcher_.pending() >= 4 * static_cast<std::size_t>(options_.connections) || open_.size() >= max_open_shards;
+  }
+
   // The next shards of this rank, until transfers have enough to choose from. Where they cannot be read the lists end:
-  // what was begun is finished first.
+  // what was begun is finished first. While transfers have enough, yet connections are idle, slow hosts hold them up.
   void open_shards() {
-    const auto enough = 4 * static_cast<std::size_t>(options_.connections);
+    const double patience = 4 * options_.timeout_seconds;
     try {
-      while (fetcher_.pending() < enough && open_.size() < max_open_shards && read_next() && !must_wait()) {
+      while ((!has_enough() || held_up_seconds_ >= patience) && read_next() && pause_ == Pause::none) {
+        if (has_enough()) {
+          fetcher_.let_slow_hosts_go();
+          held_up_seconds_ = 0;
+          return;
+        }
         const bool finished = is_finished(config_, next_->shard);
         open(std::make_shared<Shard>(*std::exchange(next_, std::nullopt), config_.out.value), finished);
       }
     } catch (...) {
-      failed_list_ = present_error();
+      const Error error = present_error();
       lists_ended_ = true;
       next_.reset();
-      log::warning("{}; what was begun before is finished first", failed_list_->what());
+      log::warning("{}; what was begun before is finished first", error.what());
+      remember(error);
     }
   }
 
@@ -131,24 +145,22 @@ class Downloader {
     return next_.has_value();
   }
 
-  // NOTE [Lists of shut hosts]: rows of a host that is shut fail as fast as they are read. A list that has hardly any
-  // others would be written off for one bad minute of its host. So none is read on while nearly all of the last results
-  // are such, until the host is asked again: for an hour in all, since it may be gone for good.
-  bool must_wait() const {
-    return shut_share_ >= nearly_all && waited_seconds_ < patience_seconds && Clock::now() < last_shut_ + host_shut_for;
-  }
-
-  void watch_hosts(const Fetched& fetched) {
-    const double results = 4.0 * options_.connections;  // that have a say, the later ones more
-    shut_share_ += ((fetched.host_is_shut ? 1 : 0) - shut_share_) / results;
-    if (fetched.host_is_shut) last_shut_ = Clock::now();
+  DownloadState state() const {
+    const char* const pause = pause_ == Pause::network               ? "the network"
+                              : pause_ == Pause::shut_hosts && next_ ? "hosts that do not answer"
+                                                                     : "";
+    return {group_.size(), lists_.lists_begun(), lists_.lists(), fetcher_.pending(), fetcher_.transfers(), pause};
   }
 
   void open(std::shared_ptr<Shard> shard, bool retry) {
     std::vector<std::size_t> wanted;
     if (retry) {
-      wanted = load_for_retry(config_, *shard);
       progress_.add_shard_before();
+      try {
+        wanted = load_for_retry(config_, *shard);
+      } catch (const DamagedArchive& error) {
+        leave(error);
+      }
       if (wanted.empty()) return;
     } else {
       wanted.resize(shard->rows());
@@ -156,14 +168,15 @@ class Downloader {
     }
     shard->expect(wanted.size());
     for (const std::size_t index : wanted) fetcher_.add(shard->number() << row_bits | index, shard->row(index).url);
-    open_.emplace(shard->number(), OpenShard{shard, wanted.size()});
+    open_.emplace(shard->number(), OpenShard{shard, wanted.size(), retry});
   }
 
   void hand_over(Fetched fetched) {
-    watch_hosts(fetched);
     const auto place = open_.find(fetched.ticket >> row_bits);
     OpenShard& open = place->second;
-    arrived_.push({open.shard, fetched.ticket & ((1u << row_bits) - 1), std::move(fetched.result)});
+    const std::size_t index = fetched.ticket & ((1u << row_bits) - 1);
+    watch_.note(open.shard->row(index).url, fetched, open.is_retry);
+    arrived_.push({open.shard, index, std::move(fetched.result)});
     if (--open.left == 0) open_.erase(place);
   }
 
@@ -195,8 +208,22 @@ class Downloader {
       shard.store(arrival.index, std::get<Failure>(std::move(image)));
     }
     if (!shard.finish_one()) return;
-    write_shard(config_, shard);
-    progress_.add_shard();
+    try {
+      if (write_shard(config_, shard)) progress_.add_shard();
+    } catch (const DamagedArchive& error) {
+      leave(error);
+    }
+  }
+
+  // The others go on, and this ends the run when they are finished.
+  void leave(const DamagedArchive& error) {
+    log::warning("{}; this archive stays as it is", error.what());
+    remember(error);
+  }
+
+  void remember(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!first_error_) first_error_ = error;
   }
 
   void finish() {
@@ -222,11 +249,10 @@ class Downloader {
   const FetchOptions options_;
   UrlLists lists_;
   bool lists_ended_ = false;
-  std::optional<Error> failed_list_;
   std::optional<ListSlice> next_;  // read, not yet opened
-  double shut_share_ = 0;          // of rows whose host is shut, among the last results
-  Clock::time_point last_shut_;
-  double waited_seconds_ = 0;  // for shut hosts, in all
+  ResultWatch watch_;
+  Pause pause_ = Pause::none;
+  double held_up_seconds_ = 0;  // in which no rows were read, though connections were idle
   Fetcher fetcher_;
   std::unordered_map<std::uint64_t, OpenShard> open_;  // by number
   BoundedQueue<Arrival> arrived_;
@@ -234,10 +260,19 @@ class Downloader {
   std::atomic<bool> dropped_{false};
   std::mutex mutex_;
   std::exception_ptr failure_;
+  std::optional<Error> first_error_;
   std::vector<std::jthread> workers_;
 };
 
 }  // namespace
+
+std::string find_unused_proxy() {
+  for (const char* name : {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}) {
+    const char* const value = std::getenv(name);
+    if (value && *value) return name;
+  }
+  return {};
+}
 
 DownloadPlan plan_download(const DownloadConfig& config) {
   check_folder(config);
@@ -253,13 +288,23 @@ DownloadResult run_download(const DownloadConfig& config, const Group& group, in
     check_folder(config);
     UrlLists(config).check();
     open_folder(config);
+    if (const std::string proxy = find_unused_proxy(); !proxy.empty()) {
+      log::warning(
+          "the proxy of {} is not used: images come straight from their hosts, so this machine has to reach them",
+          proxy);
+    }
   });
   Downloader downloader(config, group, threads);
   ShutdownVote vote(group);
   downloader.run(vote);
-  const bool stopped = vote.wait();
+  Stopwatch since_word;
+  const bool stopped = vote.wait([&](int left) {
+    if (since_word.seconds() < 60) return;
+    since_word.lap();
+    log::info("the share of rank 0 is done; {} of {} ranks are still at theirs", left, group.size());
+  });
   log::progress("");
-  if (!stopped) agree(group, downloader.failed_list());
+  if (!stopped) agree(group, downloader.first_error());
   return {!stopped, reduce(group, downloader.progress().counts()), downloader.progress().seconds()};
 }
 

@@ -96,7 +96,8 @@ void check_lists(const DownloadConfig& config) {
   const std::string difference = first_difference(read_known_lists(out / lists_name), present_lists(config));
   if (difference.empty()) return;
   throw Error(Exit::usage, fmt::format("{} holds archives of other lists: {}", out.string(), difference),
-              "choose another download.out, or the lists of before; new ones may only come behind them");
+              "choose another download.out, or the lists of before; new ones may only come behind them. Where the same "
+              "lists were only moved, write their new paths into lists.json there");
 }
 
 // An archive may have the name of a list: 00000.parquet.

@@ -11,6 +11,7 @@
 #include "millrace/core/text.h"
 #include "millrace/image/decode.h"
 #include "millrace/image/encode_jpeg.h"
+#include "millrace/image/orientation.h"
 #include "millrace/image/resize_image.h"
 
 namespace millrace {
@@ -41,6 +42,22 @@ std::optional<Failure> check_hash(std::string_view body, const std::string& expe
 // img2dataset's, which computes it in double precision and rounds halves to even numbers.
 int scale_side(int side, double scale) {
   return std::max(1, static_cast<int>(std::nearbyint(side * scale)));
+}
+
+// The orientation in the words of ExifRead, which img2dataset writes; other tags are of no use for training.
+std::string exif_of(std::string_view body) {
+  static constexpr std::array<const char*, 9> words = {"",
+                                                       "Horizontal (normal)",
+                                                       "Mirrored horizontal",
+                                                       "Rotated 180",
+                                                       "Mirrored vertical",
+                                                       "Mirrored horizontal then rotated 90 CCW",
+                                                       "Rotated 90 CW",
+                                                       "Mirrored horizontal then rotated 90 CW",
+                                                       "Rotated 90 CCW"};
+  const int orientation = read_orientation(body);
+  if (orientation == upright) return {};
+  return fmt::format(R"({{"Image Orientation": "{}"}})", words.at(static_cast<std::size_t>(orientation)));
 }
 
 std::string type_of(std::string_view body) {
@@ -101,6 +118,7 @@ std::variant<StoredImage, Failure> prepare_image(std::string body, const std::st
   stored.type = "jpg";
   stored.width = resized->width;
   stored.height = resized->height;
+  stored.exif = exif_of(body);
   stored.bytes = encode_jpeg(*resized, config.quality);
   return stored;
 }

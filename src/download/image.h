@@ -16,6 +16,7 @@ struct StoredImage {
   int width = 0, height = 0;                    // of these bytes
   int original_width = 0, original_height = 0;  // of the downloaded ones
   std::string sha256;                           // hex, of the downloaded ones
+  std::string exif;                             // JSON of what these bytes no longer tell; empty = nothing
 };
 
 // The pixels that are stored of an image, those of img2dataset's resizer; `mode` is not none. Nothing where a side

@@ -59,20 +59,22 @@ double DownloadProgress::seconds() const {
   return since_start_.seconds();
 }
 
-std::string DownloadProgress::describe(std::size_t waiting_rows, int ranks, bool paused) const {
+std::string DownloadProgress::describe(const DownloadState& state) const {
   const double now = std::max(seconds(), 1e-3);
   const DownloadCounts mine = counts();
-  return fmt::format("{}{} archives | {} | {:.0f} img/s | {} rows wait{} | elapsed {}",
-                     ranks > 1 ? fmt::format("rank 0 of {}: ", ranks) : "", mine.shards, mine.describe(),
-                     mine.successes / now, waiting_rows, paused ? ", others for hosts that do not answer" : "",
-                     format_time(now));
+  const std::string whose = state.ranks > 1 ? fmt::format("rank 0 of {}: ", state.ranks) : "";
+  const std::string where = state.lists > 1 ? fmt::format(", list {} of {}", state.list, state.lists) : "";
+  const std::string pause = *state.pause ? fmt::format(", others for {}", state.pause) : "";
+  return fmt::format("{}{} archives{} | {} | {:.0f} img/s | {} rows wait, {} transfers{} | elapsed {}", whose,
+                     mine.shards, where, mine.describe(), mine.successes / now, state.waiting_rows, state.transfers,
+                     pause, format_time(now));
 }
 
-void DownloadProgress::show(std::size_t waiting_rows, int ranks, bool paused) {
+void DownloadProgress::show(const DownloadState& state) {
   const double now = seconds();
   if (now - last_line_seconds_ < (log::on_terminal() ? 0.5 : 10)) return;
   last_line_seconds_ = now;
-  const std::string text = describe(waiting_rows, ranks, paused);
+  const std::string text = describe(state);
   if (log::on_terminal()) {
     log::progress(text);
   } else {

@@ -158,6 +158,11 @@ void RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_
   }
 }
 
+void RobotsCache::forget_failures() {
+  for (auto& [origin, entry] : entries_)
+    if (std::holds_alternative<Failure>(entry.verdict)) entry.expires = {};
+}
+
 std::size_t RobotsCache::bytes_of(const Entry& entry) {
   const auto* const robots = std::get_if<Robots>(&entry.verdict);
   return robots ? robots->bytes() : 0;

@@ -41,6 +41,8 @@ class RobotsCache {
   // What is known of `origin`; null = ask.
   const Verdict* find(const std::string& origin, Clock::time_point now) const;
   void store(const std::string& origin, Verdict verdict, Clock::time_point now);
+  // What could not be had is asked for again.
+  void forget_failures();
 
  private:
   struct Entry {

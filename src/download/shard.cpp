@@ -12,7 +12,13 @@ void Shard::store(std::size_t index, StoredImage image) {
   outcome.place = spool_.append(image.bytes);
   image.bytes = {};
   outcome.image = std::move(image);
+  outcome.is_old = false;
   outcome.failure.reset();
+}
+
+void Shard::keep(std::size_t index, StoredImage image) {
+  outcomes_[index].image = std::move(image);
+  outcomes_[index].is_old = true;
 }
 
 void Shard::store(std::size_t index, Failure failure) {

@@ -19,6 +19,7 @@ namespace millrace {
 struct RowOutcome {
   std::optional<StoredImage> image;  // its bytes are in the spool
   Spool::Place place;
+  bool is_old = false;  // they are not: the archive that this one will replace has them
   std::optional<Failure> failure;
 };
 
@@ -34,7 +35,10 @@ class Shard {
 
   void store(std::size_t index, StoredImage image);
   void store(std::size_t index, Failure failure);
+  // An image that the finished archive has; its bytes stay there.
+  void keep(std::size_t index, StoredImage image);
   const RowOutcome& outcome(std::size_t index) const { return outcomes_[index]; }
+  // Of an image that is not old.
   std::string image_bytes(std::size_t index) const { return spool_.read(outcomes_[index].place); }
 
   // Rows that are asked for; the one who finishes the last of them writes the archive.

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <optional>
 
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar.h"
 #include "millrace/io/tar_writer.h"
@@ -20,7 +21,8 @@ using Json = nlohmann::ordered_json;
 using Type = ParquetField::Type;
 using Format = DownloadConfig::Format;
 
-constexpr std::size_t max_messages = 1000;  // different ones in a statistics file
+constexpr std::size_t max_messages = 1000;             // different ones in a statistics file
+constexpr std::uint64_t max_image_bytes = 2ull << 30;  // in a tar: more than any download.max_bytes
 
 fs::path path_of(const DownloadConfig& config, std::uint64_t shard, const char* suffix) {
   return fs::path(config.out.value) / fmt::format("{:05}{}", shard, suffix);
@@ -54,7 +56,7 @@ std::vector<Attribute> attributes_of(const DownloadConfig& config, const Shard& 
       {"height", Type::int32, if_success(std::int64_t{image.height})},
       {"original_width", Type::int32, if_success(std::int64_t{image.original_width})},
       {"original_height", Type::int32, if_success(std::int64_t{image.original_height})},
-      {"exif", Type::text, Cell()},
+      {"exif", Type::text, image.exif.empty() ? Cell() : Cell(image.exif)},
       {"sha256", Type::text, if_success(image.sha256)},
   };
 }
@@ -72,14 +74,81 @@ std::string describe_sample(const DownloadConfig& config, const Shard& shard, st
   return json.dump(4, ' ', /*ensure_ascii=*/true);
 }
 
+const std::string& text_in(const Cell& cell) {
+  static const std::string none;
+  const auto* const text = std::get_if<std::string>(&cell);
+  return text ? *text : none;
+}
+
+// What read() gives. Its errors mean that the archive is damaged, unless it is storage that is away.
+template <class Read>
+auto read_old(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    const auto* const access = dynamic_cast<const AccessError*>(&error);
+    if (access && access->why() != "ENOENT") throw;
+    throw DamagedArchive(Exit::usage, error.what(), "delete it with its _stats.json, and it is made again");
+  }
+}
+
+// The images of a finished archive, which lie in the order of its rows.
+class OldImages {
+ public:
+  OldImages(const DownloadConfig& config, std::uint64_t shard) : config_(config), shard_(shard) {}
+
+  struct OldImage {
+    std::string type, bytes;
+  };
+  // That of a row behind those asked for before.
+  OldImage take(std::size_t index) {
+    return read_old([&] {
+      const std::string key = key_of(config_, shard_, index);
+      auto image = config_.format == Format::parquet ? find_in_table(key) : find_in_tar(key);
+      if (!image) fail(Exit::io, "{} lacks the image of row {}", path().string(), index);
+      return std::move(*image);
+    });
+  }
+
+ private:
+  fs::path path() const { return path_of(config_, shard_, config_.format == Format::parquet ? ".parquet" : ".tar"); }
+
+  std::optional<OldImage> find_in_table(const std::string& key) {
+    if (!table_) table_.emplace(path(), std::vector<std::string>{"key", "jpg"});
+    while (auto cells = table_->next()) {
+      auto* const bytes = std::get_if<std::string>(&cells->at(1));
+      if (bytes && text_in(cells->at(0)) == key) return OldImage{"jpg", std::move(*bytes)};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<OldImage> find_in_tar(const std::string& key) {
+    if (!tar_) tar_.emplace(path().string(), TarOptions{{"jpg", "png", "webp"}, max_image_bytes});
+    while (auto sample = tar_->next()) {
+      if (sample->key != key || sample->oversized) continue;
+      for (auto& [field, bytes] : sample->fields)
+        if (field == "jpg" || field == "png" || field == "webp") return OldImage{field, std::move(bytes)};
+    }
+    if (tar_->error()) fail(Exit::io, "{}", tar_->error()->message);
+    return std::nullopt;
+  }
+
+  const DownloadConfig& config_;
+  const std::uint64_t shard_;
+  std::optional<ParquetReader> table_;
+  std::optional<TarReader> tar_;
+};
+
 void write_tar(const DownloadConfig& config, const Shard& shard) {
+  OldImages old(config, shard.number());
   TarWriter tar(path_of(config, shard.number(), ".tar"));
   for (std::size_t i = 0; i < shard.rows(); ++i) {
     const RowOutcome& outcome = shard.outcome(i);
     if (!outcome.image) continue;
     TarSample sample;
     sample.key = key_of(config, shard.number(), i);
-    sample.fields = {{outcome.image->type, shard.image_bytes(i)}, {"json", describe_sample(config, shard, i)}};
+    auto [type, bytes] = outcome.is_old ? old.take(i) : OldImages::OldImage{outcome.image->type, shard.image_bytes(i)};
+    sample.fields = {{std::move(type), std::move(bytes)}, {"json", describe_sample(config, shard, i)}};
     if (shard.slice().has_captions) sample.fields.emplace_back("txt", shard.row(i).caption.value_or(""));
     tar.write(sample);
   }
@@ -130,6 +199,7 @@ void write_table(const DownloadConfig& config, const Shard& shard) {
   const std::vector<ParquetField> fields = fields_of(config, shard);
   // Few images to a row group, so that readers need little memory.
   const std::size_t group_rows = config.format == Format::parquet ? 100 : 10'000;
+  OldImages old(config, shard.number());
   ParquetWriter table(path_of(config, shard.number(), ".parquet"), fields, group_rows);
   for (std::size_t i = 0; i < shard.rows(); ++i) {
     const ListRow& row = shard.row(i);
@@ -139,10 +209,27 @@ void write_table(const DownloadConfig& config, const Shard& shard) {
     if (shard.slice().has_captions) cells.push_back(row.caption ? Cell(*row.caption) : Cell());
     cells.emplace_back(row.url);
     for (Attribute& attribute : attributes_of(config, shard, i)) cells.push_back(std::move(attribute.value));
-    if (config.format == Format::parquet) cells.push_back(shard.outcome(i).image ? Cell(shard.image_bytes(i)) : Cell());
+    if (config.format == Format::parquet) {
+      const RowOutcome& outcome = shard.outcome(i);
+      cells.push_back(!outcome.image ? Cell() : outcome.is_old ? Cell(old.take(i).bytes) : Cell(shard.image_bytes(i)));
+    }
     table.write(cells);
   }
   table.commit();
+}
+
+// Whether no row of a finished archive has won an image. Where the file with the images is newer than the statistics,
+// which are written last, an earlier retry broke off between them, and the table need not tell what it holds.
+bool may_keep_images(const DownloadConfig& config, const Shard& shard) {
+  bool has_old = false;
+  for (std::size_t i = 0; i < shard.rows(); ++i) {
+    if (shard.outcome(i).image && !shard.outcome(i).is_old) return false;
+    has_old |= shard.outcome(i).is_old;
+  }
+  const char* const suffix = config.format == Format::parquet ? ".parquet" : ".tar";
+  std::error_code none;
+  return has_old && fs::last_write_time(path_of(config, shard.number(), suffix), none) <=
+                        fs::last_write_time(path_of(config, shard.number(), "_stats.json"), none);
 }
 
 double seconds_of(std::chrono::system_clock::time_point time) {
@@ -169,12 +256,6 @@ void write_stats(const DownloadConfig& config, const Shard& shard) {
   write_file_atomically(path_of(config, shard.number(), "_stats.json"), dump_any(stats, 4) + "\n");
 }
 
-const std::string& text_in(const Cell& cell) {
-  static const std::string none;
-  const auto* const text = std::get_if<std::string>(&cell);
-  return text ? *text : none;
-}
-
 int number_in(const Cell& cell) {
   const auto* const number = std::get_if<std::int64_t>(&cell);
   return number ? static_cast<int>(*number) : 0;
@@ -182,46 +263,27 @@ int number_in(const Cell& cell) {
 
 // Rows of a finished shard's table, without the images.
 struct OldRow {
-  std::string key, url, error;
+  std::string url, error;
   StoredImage image;
   bool success;
 };
 
 std::vector<OldRow> read_table(const fs::path& path) {
-  ParquetReader table(path, {"key", "url", "status", "error_message", "width", "height", "original_width",
-                             "original_height", "sha256"});
+  ParquetReader table(path, {"url", "status", "error_message", "width", "height", "original_width", "original_height",
+                             "sha256", "exif"});
   std::vector<OldRow> rows;
   while (const auto cells = table.next()) {
     const auto& c = *cells;
-    OldRow row{text_in(c[0]), text_in(c[1]), text_in(c[3]), {}, text_in(c[2]) == "success"};
-    row.image.width = number_in(c[4]);
-    row.image.height = number_in(c[5]);
-    row.image.original_width = number_in(c[6]);
-    row.image.original_height = number_in(c[7]);
-    row.image.sha256 = text_in(c[8]);
+    OldRow row{text_in(c[0]), text_in(c[2]), {}, text_in(c[1]) == "success"};
+    row.image.width = number_in(c[3]);
+    row.image.height = number_in(c[4]);
+    row.image.original_width = number_in(c[5]);
+    row.image.original_height = number_in(c[6]);
+    row.image.sha256 = text_in(c[7]);
+    row.image.exif = text_in(c[8]);
     rows.push_back(std::move(row));
   }
   return rows;
-}
-
-// Calls use(key, type, bytes) for each image of a finished shard.
-template <class Use>
-void for_each_image(const DownloadConfig& config, std::uint64_t shard, Use use) {
-  if (config.format == Format::parquet) {
-    ParquetReader table(path_of(config, shard, ".parquet"), {"key", "jpg"});
-    while (auto cells = table.next()) {
-      auto* const bytes = std::get_if<std::string>(&cells->at(1));
-      if (bytes) use(text_in(cells->at(0)), "jpg", std::move(*bytes));
-    }
-    return;
-  }
-  const fs::path path = path_of(config, shard, ".tar");
-  TarReader tar(path.string());
-  while (auto sample = tar.next()) {
-    for (auto& [field, bytes] : sample->fields)
-      if (field == "jpg" || field == "png" || field == "webp") use(sample->key, field, std::move(bytes));
-  }
-  if (tar.error()) fail(Exit::io, "{}", tar.error()->message);
 }
 
 }  // namespace
@@ -237,40 +299,34 @@ bool is_finished(const DownloadConfig& config, std::uint64_t shard) {
   return fs::exists(path_of(config, shard, "_stats.json"));
 }
 
-void write_shard(const DownloadConfig& config, const Shard& shard) {
-  if (config.format == Format::webdataset) write_tar(config, shard);
+bool write_shard(const DownloadConfig& config, const Shard& shard) {
+  const bool keeps_images = may_keep_images(config, shard);
+  if (keeps_images && config.format == Format::parquet) return false;
+  if (!keeps_images && config.format == Format::webdataset) write_tar(config, shard);
   write_table(config, shard);
   write_stats(config, shard);
+  return true;
 }
 
 std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& shard) {
   const fs::path path = path_of(config, shard.number(), ".parquet");
-  std::vector<OldRow> old_rows = read_table(path);
+  std::vector<OldRow> old_rows = read_old([&] { return read_table(path); });
   std::vector<std::size_t> retryable;
-  std::unordered_map<std::string, std::size_t> by_key;
   for (std::size_t i = 0; i < old_rows.size(); ++i) {
     if (i >= shard.rows() || old_rows[i].url != shard.row(i).url)
       throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
-    by_key[old_rows[i].key] = i;
     if (!old_rows[i].success && is_retryable(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
   }
   if (old_rows.size() != shard.rows())
     throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
   if (retryable.empty()) return retryable;
 
-  for (std::size_t i = 0; i < shard.rows(); ++i)
-    if (!old_rows[i].success) shard.store(i, Failure::from_message(old_rows[i].error));
-  for_each_image(config, shard.number(), [&](const std::string& key, const std::string& type, std::string bytes) {
-    const auto index = by_key.find(key);
-    if (index == by_key.end() || !old_rows[index->second].success) return;
-    StoredImage image = std::move(old_rows[index->second].image);
-    image.bytes = std::move(bytes);
-    image.type = type;
-    shard.store(index->second, std::move(image));
-  });
   for (std::size_t i = 0; i < shard.rows(); ++i) {
-    if (!shard.outcome(i).image && !shard.outcome(i).failure)
-      fail(Exit::io, "{} lacks the image of row {}", path_of(config, shard.number(), ".tar").string(), i);
+    if (old_rows[i].success) {
+      shard.keep(i, std::move(old_rows[i].image));
+    } else {
+      shard.store(i, Failure::from_message(old_rows[i].error));
+    }
   }
   return retryable;
 }

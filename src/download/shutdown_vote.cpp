@@ -33,13 +33,14 @@ bool ShutdownVote::must_stop() {
   return stop_;
 }
 
-bool ShutdownVote::wait() {
-  return group_.rank() == 0 ? collect_notices() : wait_for_verdict();
+bool ShutdownVote::wait(const Tell& tell) {
+  return group_.rank() == 0 ? collect_notices(tell) : wait_for_verdict();
 }
 
-bool ShutdownVote::collect_notices() {
+bool ShutdownVote::collect_notices(const Tell& tell) {
   for (look(); !have_all_sent(1); look()) {
     if (stop_ && !has_sent_) send(stop_);
+    if (tell && !stop_) tell(static_cast<int>(std::count(arrived_.begin(), arrived_.end(), 0)));
     std::this_thread::sleep_for(nap);
   }
   if (!has_sent_) send(stop_);

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "millrace/comm/group.h"
@@ -17,11 +18,12 @@ class ShutdownVote {
   // A look in passing: whether this rank must stop.
   bool must_stop();
   // This rank has ended. Waits for all others; true when any was told to stop. The same on all ranks, also where a
-  // signal comes too late to be heard.
-  bool wait();
+  // signal comes too late to be heard. On rank 0, while nobody was, again and again tell(how many are not through).
+  using Tell = std::function<void(int)>;
+  bool wait(const Tell& tell = {});
 
  private:
-  bool collect_notices();
+  bool collect_notices(const Tell& tell);
   bool wait_for_verdict();
   void look();
   bool have_all_sent(int messages) const;

@@ -44,6 +44,9 @@ class UrlLists {
   void check() const;
   // Number of the shard that comes next, if there is one.
   std::uint64_t next_shard() const { return shard_; }
+  // Lists in all, and those that were opened.
+  std::size_t lists() const { return files_.size(); }
+  std::size_t lists_begun() const { return file_; }
   // Its rows; none at the end of the last list. Errors as in check().
   ListSlice read();
   // Passes over it; false at the end of the last list. Errors as in check().

@@ -8,7 +8,7 @@
 
 #include "decode_formats.h"
 #include "millrace/core/text.h"
-#include "orientation.h"
+#include "millrace/image/orientation.h"
 
 namespace millrace {
 

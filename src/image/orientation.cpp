@@ -1,4 +1,4 @@
-#include "orientation.h"
+#include "millrace/image/orientation.h"
 
 #include <algorithm>
 #include <cstdint>

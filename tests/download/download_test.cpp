@@ -8,6 +8,8 @@
 #include "millrace/core/stop.h"
 #include "millrace/download/download.h"
 #include "millrace/io/parquet_writer.h"
+#include "millrace/io/tar_writer.h"
+#include "result_watch.h"
 
 namespace millrace::test {
 namespace {
@@ -175,6 +177,266 @@ TEST(Download, FailuresThatMayPassAreAskedForAgain) {
   }
 }
 
+// The archive is neither read nor written; what the table tells of the failures may be new.
+TEST(Download, ARetryThatWinsNothingLeavesTheImagesAlone) {
+  for (const auto format : {DownloadConfig::Format::webdataset, DownloadConfig::Format::parquet}) {
+    const TempDir dir;
+    std::atomic<bool> busy{true};
+    TestServer server([&](const std::string& path, Client& client) {
+      if (path == "/busy" && !busy) return client.answer(404, "");
+      serve_images(path, client);
+    });
+    DownloadConfig config = local_config(
+        dir.write("list.csv", "url,caption\n" + server.url("/rgb.png") + ",a\n" + server.url("/busy") + ",b\n"),
+        dir / "out");
+    config.format = format;
+    run_download(config, Group(), 1);
+    busy = false;
+    config.retry_failed = true;
+    const bool is_tar = format == DownloadConfig::Format::webdataset;
+    const fs::path images = dir / "out" / (is_tar ? "00000.tar" : "00000.parquet");
+    fs::last_write_time(images, fs::file_time_type::clock::now() - std::chrono::hours(1));
+    const auto time = fs::last_write_time(images);
+    const std::string bytes = read_file(images);
+    const auto result = run_download(config, Group(), 1);
+    EXPECT_EQ(result.counts.rows(), 1);
+    EXPECT_EQ(result.counts.shards, is_tar ? 1 : 0) << "written";
+    EXPECT_EQ(fs::last_write_time(images), time);
+    EXPECT_EQ(read_file(images), bytes);
+    EXPECT_EQ(column_of(dir / "out" / "00000.parquet", "error_message").at(1),
+              Cell(std::string(is_tar ? "http status: 404" : "http status: 503")));
+    EXPECT_EQ(json::parse(read_file(dir / "out" / "00000_stats.json"))["successes"], 1);
+  }
+}
+
+// Archives of two rows: /busy, which came to nothing and now would, and an image.
+struct BusyArchives {
+  explicit BusyArchives(int archives) {
+    std::string text = "url,caption\n";
+    for (int i = 0; i < archives; ++i) text += server.url("/busy") + ",a\n" + server.url("/rgb.png") + ",b\n";
+    config = local_config(dir.write("list.csv", text), dir / "out");
+    config.rows_per_file = 2;
+    run_download(config, Group(), 1);
+    busy = false;
+    config.retry_failed = true;
+  }
+  fs::path file(const std::string& name) const { return dir / "out" / name; }
+
+  const TempDir dir;
+  std::atomic<bool> busy{true};
+  TestServer server{[this](const std::string& path, Client& client) {
+    if (path == "/busy" && !busy) return client.answer(200, golden_image("gray.jpg"));
+    serve_images(path, client);
+  }};
+  DownloadConfig config;
+};
+
+TEST(Download, ARetryGoesOnBehindADamagedArchive) {
+  const struct {
+    std::function<void(const BusyArchives&)> damage;
+    const char* message;
+  } cases[] = {{[](const auto& archives) { TarWriter(archives.file("00000.tar")).commit(); },
+                "00000.tar lacks the image of row 1"},
+               {[](const auto& archives) { fs::remove(archives.file("00000.tar")); }, "00000.tar"},
+               {[](const auto& archives) { fs::resize_file(archives.file("00000.parquet"), 10); }, "00000.parquet"}};
+  for (const auto& c : cases) {
+    const BusyArchives archives(2);
+    c.damage(archives);
+    const std::string table = read_file(archives.file("00000.parquet"));
+    try {
+      run_download(archives.config, Group(), 1);
+      FAIL() << c.message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::usage);
+      EXPECT_NE(std::string(error.what()).find(c.message), std::string::npos) << error.what();
+      EXPECT_NE(error.hint().find("delete it with its _stats.json"), std::string::npos) << error.hint();
+    }
+    EXPECT_EQ(read_file(archives.file("00000.parquet")), table);
+    EXPECT_EQ(members_of(archives.file("00001.tar")).size(), 6u);
+  }
+}
+
+// As if an earlier retry had won a row, and broke off before its table was written.
+TEST(Download, ARetryMendsAnImageFileThatIsNewerThanItsStatistics) {
+  BusyArchives archives(1);
+  const fs::path tar = archives.file("00000.tar");
+  const std::string before = read_file(tar);
+  archives.busy = true;
+  {
+    TarWriter writer(tar);
+    writer.write({"000000", {{"jpg", "x"}}});
+    writer.write({"000001", {{"png", members_of(tar).at("000001.png")}}});
+    writer.commit();
+  }
+  fs::last_write_time(tar, fs::last_write_time(archives.file("00000_stats.json")) + std::chrono::seconds(2));
+  run_download(archives.config, Group(), 1);
+  EXPECT_EQ(read_file(tar), before);
+}
+
+TEST(Download, ARetryKeepsImagesOfAnySize) {
+  const BusyArchives archives(1);
+  constexpr std::size_t bytes = 257 << 20;  // a default limit for samples in training is 256 MiB
+  {
+    TarWriter writer(archives.file("00000.tar"));
+    TarSample sample;
+    sample.key = "000001";
+    sample.fields.emplace_back("png", std::string(bytes, 'x'));
+    writer.write(sample);
+    writer.commit();
+  }
+  EXPECT_EQ(run_download(archives.config, Group(), 1).counts.successes, 1);
+  EXPECT_GT(fs::file_size(archives.file("00000.tar")), bytes);
+}
+
+// ------------------------------------------------------------------------------------------------------------ waiting
+
+// It asks for pauses.
+TEST(Download, RowsBehindThoseOfASlowHostAreReadOn) {
+  const TempDir dir;
+  std::atomic<int> seconds{60};
+  TestServer slow([&](const std::string&, Client& client) {
+    client.answer(429, "", "Retry-After: " + std::to_string(seconds) + "\r\n");
+  });
+  TestServer quick(serve_images, "127.0.0.2");
+  std::string text = "url\n";
+  for (int i = 0; i < 80; ++i) text += (i < 40 && i % 4 == 0 ? slow.url("/x") : quick.url("/gray.jpg")) + "\n";
+  DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
+  config.columns.caption.reset();
+  config.rows_per_file = 40;
+  config.connections.value = 1;
+  config.timeout = Duration::seconds(1);
+  config.opt_out = false;
+  config.allow_networks = {"127.0.0.0/8"};
+  const auto count_slow = [&] {
+    const json stats = json::parse(read_file(fs::path(config.out.value) / "00000_stats.json"));
+    return stats["status_dict"].value("timeout: the host is slow", 0);
+  };
+  EXPECT_EQ(run_download(config, Group(), 1).counts.rows(), 80);
+  EXPECT_GE(count_slow(), 5);
+
+  config.out.value = (dir / "first").string();
+  config.limit = 40;
+  seconds = 2;
+  EXPECT_EQ(run_download(config, Group(), 1).counts.rows(), 40);
+  EXPECT_EQ(count_slow(), 0) << "it holds up nobody";
+}
+
+// So many hosts has this machine.
+std::string url_of_host(const TestServer& server, int number) {
+  return fmt::format("http://127.0.{}.{}:{}/{}", number / 200, 1 + number % 200, server.port(), number);
+}
+
+TEST(Download, RowsAreNotWrittenOffWhileTheNetworkIsAway) {
+  const TempDir dir;
+  constexpr int rows = 300;
+  std::atomic<bool> is_away{false};  // from the 100th row on, until 16 hosts were asked whether it is, and one again
+  std::atomic<int> questions{0};
+  TestServer server(
+      [&](const std::string& path, Client& client) {
+        if (path == "/100") is_away = true;
+        if (path == "/robots.txt" && ++questions > 16) is_away = false;
+        if (is_away) return client.reset();
+        client.answer(200, golden_image("gray.jpg"));
+      },
+      "0.0.0.0");
+  std::string text = "url\n";
+  // One host has many of the later rows: it is shut by then, and forgiven.
+  for (int i = 0; i < rows; ++i) text += url_of_host(server, i > 100 && i % 2 == 1 ? 0 : i) + "\n";
+  DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
+  config.columns.caption.reset();
+  config.rows_per_file = 20;
+  config.connections.value = 4;
+  config.opt_out = false;
+  config.allow_networks = {"127.0.0.0/8"};
+  const auto result = run_download(config, Group(), 1);
+  EXPECT_TRUE(result.finished);
+  EXPECT_EQ(result.counts.rows(), rows);
+  EXPECT_GT(questions, 16);
+  EXPECT_GT(result.counts.successes, rows - 100);
+}
+
+// A watch over 4 results, and hosts that may not answer.
+struct ResultWatchTest : testing::Test {
+  static FetchOptions options() {
+    FetchOptions options;
+    options.connections = 1;
+    options.allow_networks = {*Network::parse("127.0.0.0/8")};
+    return options;
+  }
+  void note(const std::string& url, std::variant<std::string, Failure> result, bool is_shut = false,
+            bool is_retry = false) {
+    watch.note(url, {0, std::move(result), is_shut}, is_retry);
+  }
+  void lose_rows(bool is_retry = false) {
+    for (int i = 0; i < 20; ++i) note(url_of_host(server, i), Failure{FailureKind::connection, ""}, false, is_retry);
+  }
+  void expect_away_until_one_answers() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+    Pause pause = watch.look(true);
+    for (; pause != Pause::network && std::chrono::steady_clock::now() < end; pause = watch.look(true))
+      EXPECT_EQ(pause, Pause::question);
+    EXPECT_EQ(pause, Pause::network);
+    is_away = false;
+    while (pause == Pause::network && std::chrono::steady_clock::now() < end) pause = watch.look(true);
+    EXPECT_EQ(pause, Pause::none);
+    EXPECT_EQ(watch.look(true), Pause::none) << "it is the rows' hosts that are dead";
+  }
+
+  std::atomic<bool> is_away{true};
+  TestServer server{[this](const std::string&, Client& client) { is_away ? client.reset() : client.answer(404, ""); },
+                    "0.0.0.0"};
+  ResultWatch watch{options(), std::chrono::milliseconds(10)};
+};
+
+TEST_F(ResultWatchTest, NobodyIsAskedUntilAKnownHostAnswers) {
+  for (int i = 0; i < 8; ++i) note(url_of_host(server, i), std::string("image"));
+  EXPECT_EQ(watch.look(true), Pause::none);
+  lose_rows(/*is_retry=*/true);
+  expect_away_until_one_answers();
+}
+
+TEST_F(ResultWatchTest, BeforeTheFirstImageHostsOfFailedRowsAreAsked) {
+  lose_rows();
+  expect_away_until_one_answers();
+}
+
+TEST_F(ResultWatchTest, DeadHostsOfARetryTellNothing) {
+  lose_rows(/*is_retry=*/true);
+  EXPECT_EQ(watch.look(true), Pause::none);
+}
+
+TEST_F(ResultWatchTest, HostsOfOneOwnerTellNothing) {
+  for (int i = 0; i < 20; ++i) note("http://c" + std::to_string(i) + ".photos.invalid/", std::string("image"));
+  lose_rows();
+  EXPECT_EQ(watch.look(true), Pause::none);
+}
+
+TEST_F(ResultWatchTest, ListsOfShutHostsWait) {
+  const Failure busy{FailureKind::http, "429"};
+  for (int i = 0; i < 20; ++i) note(url_of_host(server, 0), busy, /*is_shut=*/true, /*is_retry=*/true);
+  EXPECT_EQ(watch.look(true), Pause::none) << "they have failed before";
+  for (int i = 0; i < 20; ++i) note(url_of_host(server, 0), busy, /*is_shut=*/true);
+  EXPECT_EQ(watch.look(true), Pause::shut_hosts);
+  for (int i = 0; i < 20; ++i) note(url_of_host(server, 0), busy);
+  EXPECT_EQ(watch.look(true), Pause::none);
+}
+
+TEST(Download, AProxyThatIsNotUsedIsFound) {
+  const char* const names[] = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"};
+  std::map<std::string, std::string> before;
+  for (const char* name : names) {
+    if (const char* const value = std::getenv(name)) before[name] = value;
+    ::unsetenv(name);
+  }
+  EXPECT_EQ(find_unused_proxy(), "");
+  for (const char* name : names) {
+    ::setenv(name, "http://proxy:3128", 1);
+    EXPECT_EQ(find_unused_proxy(), name);
+    ::unsetenv(name);
+  }
+  for (const auto& [name, value] : before) ::setenv(name.c_str(), value.c_str(), 1);
+}
+
 TEST(Download, OtherSettingsForTheSameFolderAreRefused) {
   const TempDir dir;
   TestServer server(serve_images);
@@ -258,17 +520,17 @@ TEST(DownloadStop, ASignalDropsWhatIsNotWhole) {
   TestServer server([](const std::string& path, Client& client) {
     if (path != "/slow") return serve_images(path, client);
     stop::request(SIGUSR1);
-    client.pause(std::chrono::seconds(40));
+    client.pause(std::chrono::seconds(400));
   });
   std::string text = "url,caption\n";
   for (const char* path : {"/gray.jpg", "/gray.jpg", "/gray.jpg", "/slow", "/gray.jpg", "/gray.jpg"})
     text += server.url(path) + ",x\n";
   DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
-  config.timeout = Duration::seconds(60);
+  config.timeout = Duration::seconds(600);
   const auto start = std::chrono::steady_clock::now();
   const auto result = run_download(config, Group(), 1);
   EXPECT_FALSE(result.finished);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(200));
   const auto files = files_in(dir / "out");
   EXPECT_EQ(std::count_if(files.begin(), files.end(), [](const auto& name) { return name.starts_with("00001"); }), 0);
   for (const auto& name : files) EXPECT_EQ(name.find("tmp"), name.npos) << name;

@@ -40,6 +40,26 @@ TEST(DownloadedImage, BytesStayAsTheyCame) {
   }
 }
 
+// In the words of ExifRead 3, which img2dataset writes. Where nothing is resized the bytes have it themselves.
+TEST(DownloadedImage, OrientationIsNotedWhereItIsLost) {
+  const std::map<std::string, std::string> words = {{"oriented_1.jpg", ""},
+                                                    {"oriented_2.jpg", "Mirrored horizontal"},
+                                                    {"oriented_3.jpg", "Rotated 180"},
+                                                    {"oriented_4.jpg", "Mirrored vertical"},
+                                                    {"oriented_5.jpg", "Mirrored horizontal then rotated 90 CCW"},
+                                                    {"oriented_6.jpg", "Rotated 90 CW"},
+                                                    {"oriented_7.jpg", "Mirrored horizontal then rotated 90 CW"},
+                                                    {"oriented_8.jpg", "Rotated 90 CCW"},
+                                                    {"rgb.png", ""}};
+  for (const auto& [name, word] : words) {
+    const auto resized = prepare_image(golden(name), "", resizing(Resize::keep, 16));
+    ASSERT_EQ(message(resized), "success") << name;
+    const std::string expected = word.empty() ? "" : "{\"Image Orientation\": \"" + word + "\"}";
+    EXPECT_EQ(std::get<StoredImage>(resized).exif, expected) << name;
+    EXPECT_EQ(std::get<StoredImage>(prepare_image(golden(name), "", {})).exif, "") << name;
+  }
+}
+
 // Digests of "abc" by md5sum, sha256sum, sha512sum; "abc" is no image, so a right digest leads to the next complaint.
 TEST(DownloadedImage, DigestsAreToldByTheirLength) {
   const std::string md5 = "900150983cd24fb0d6963f7d28e17f72";

@@ -23,7 +23,7 @@ inline DownloadConfig local_config(const fs::path& list, const fs::path& out) {
   config.columns.url = "url";
   config.columns.caption = "caption";
   config.rows_per_file = 3;
-  config.timeout = Duration::seconds(2);
+  config.timeout = Duration::seconds(100);  // this machine may be busy
   config.retries = 0;
   config.allow_networks = {"127.0.0.1/32"};
   return config;

@@ -119,6 +119,9 @@ TEST(RobotsCache, ForgetsAfterAWhileAndTheOldestFirst) {
   EXPECT_EQ(cache.find("a", now + std::chrono::hours(25)), nullptr);
   EXPECT_TRUE(std::holds_alternative<Failure>(*cache.find("b", now)));
   EXPECT_EQ(cache.find("b", now + std::chrono::minutes(6)), nullptr);
+  cache.forget_failures();
+  EXPECT_EQ(cache.find("b", now), nullptr);
+  EXPECT_NE(cache.find("a", now), nullptr);
   for (int i = 0; i < 50'000; ++i) cache.store(std::to_string(i), Robots(), now);
   EXPECT_EQ(cache.find("a", now), nullptr);
   EXPECT_NE(cache.find("49999", now), nullptr);

@@ -5,7 +5,7 @@
 
 #include "image/golden_images.h"
 #include "millrace/image/decode.h"
-#include "orientation.h"
+#include "millrace/image/orientation.h"
 
 namespace millrace {
 namespace {

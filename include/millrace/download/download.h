@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "millrace/comm/group.h"
 #include "millrace/download/download_config.h"
 #include "millrace/download/progress.h"
@@ -11,6 +13,9 @@ struct DownloadPlan {
   std::uint64_t shards = 0, finished = 0;
 };
 DownloadPlan plan_download(const DownloadConfig& config);
+
+// A variable of the environment that names a proxy, which `download` does not use; empty when none does.
+std::string find_unused_proxy();
 
 struct DownloadResult {
   bool finished = false;  // false: a signal ended it; a rerun resumes

@@ -23,13 +23,14 @@ struct FetchOptions {
   std::vector<Network> allow_networks;    // see may_connect
 };
 
-// A host that does not answer, or gives no robots.txt, is not asked for so long, and its rows fail meanwhile.
+// A host that does not answer, gives no robots.txt, only asks to wait, or was let go since it is slow is not asked for
+// so long, and its rows fail meanwhile.
 inline constexpr std::chrono::minutes host_shut_for{5};
 
 struct Fetched {
   std::uint64_t ticket = 0;
   std::variant<std::string, Failure> result;  // the body, or why there is none
-  bool host_is_shut = false;                  // why there is none: its host, or its robots.txt, has failed before
+  bool host_is_shut = false;                  // its host is not asked now, and not since it is slow
 };
 
 // Fetches many URLs at once on the caller's thread. Each hop of a redirect (at most five) is checked anew: scheme,
@@ -45,10 +46,16 @@ class Fetcher {
   void add(std::uint64_t ticket, const std::string& url);
   // Added and not yet given out by `poll`.
   std::size_t pending() const;
+  // On their way; at most `connections`.
+  std::size_t transfers() const;
   // Works on transfers for up to `wait`, and returns as soon as some ended. Without `start_new` none is begun, so that
   // a caller who is behind gets no more than `connections` further bodies. Error(io) when this machine has no
   // certificates to verify servers with.
   std::vector<Fetched> poll(std::chrono::milliseconds wait, bool start_new = true);
+  // Hosts that did not answer are asked again at once: it was not their fault.
+  void forgive_hosts();
+  // The caller has more rows and cannot add them for those that wait: see NOTE [Hosts that are slow].
+  void let_slow_hosts_go();
 
  private:
   class Impl;

@@ -23,6 +23,14 @@ struct DownloadCounts {
 };
 DownloadCounts reduce(const Group& group, const DownloadCounts& mine);
 
+// What a rank is at.
+struct DownloadState {
+  int ranks = 1;
+  std::size_t list = 1, lists = 1;  // the one that is read, of so many
+  std::size_t waiting_rows = 0, transfers = 0;
+  const char* pause = "";  // for whom no rows are read; empty = they are
+};
+
 // Counts from any thread, and a line now and then: redrawn on a terminal, else one every ten seconds.
 class DownloadProgress {
  public:
@@ -35,10 +43,10 @@ class DownloadProgress {
   void add_shard_before() { ++shards_before_; }
 
   DownloadCounts counts() const;
-  // Called often by one thread of the first of `ranks`; paused: no more rows are read for now.
-  void show(std::size_t waiting_rows, int ranks, bool paused);
+  // Called often by one thread of the first rank.
+  void show(const DownloadState& state);
   // The line itself.
-  std::string describe(std::size_t waiting_rows, int ranks, bool paused) const;
+  std::string describe(const DownloadState& state) const;
   double seconds() const;
 
  private:
