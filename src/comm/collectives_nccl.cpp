@@ -32,8 +32,8 @@ void check(ncclResult_t code, const char* what, int rank) {
   // Its buffers lie beside what LibTorch holds, and come with the first transfer of a kind: nothing is broken.
   if (code == ncclUnhandledCudaError && why.find("out of memory") != why.npos)
     throw Error(Exit::usage, fmt::format("rank {}: {}: its GPU has no memory left for NCCL: {}", rank, what, why),
-                "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=shard_grad_op leaves "
-                "NCCL more than it has now");
+                "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=full_shard leaves NCCL "
+                "more than it has now");
   if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
   throw Error(Exit::suspect_node, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
               "look for the first failing rank in the other logs");
@@ -96,16 +96,27 @@ void refuse_shared_gpus(const Group& group, const std::string& mine) {
 
 // One for all communicators of a GPU, beside the compute stream: the kernels of two of them never run at once, which
 // could deadlock. It lives until the process ends.
-cudaStream_t transfer_stream(int device) {
+struct TransferStream {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t joined = nullptr;  // what the compute stream was told to wait for last, by any communicator
+};
+
+TransferStream& transfer_stream(int device) {
   static std::mutex mutex;
-  static std::map<int, cudaStream_t> streams;
+  static std::map<int, TransferStream> streams;
   const std::lock_guard lock(mutex);
-  auto& stream = streams[device];
-  if (stream) return stream;
+  auto& made = streams[device];
+  if (made.stream) return made;
   int highest_priority = 0;
   check(cudaDeviceGetStreamPriorityRange(nullptr, &highest_priority));
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest_priority));
-  return stream;
+  check(cudaStreamCreateWithPriority(&made.stream, cudaStreamNonBlocking, highest_priority));
+  return made;
+}
+
+// Of this process. As all of NCCL, for one thread at a time.
+std::vector<ncclComm_t>& communicators() {
+  static std::vector<ncclComm_t> all;
+  return all;
 }
 
 // A transfer waits for what the compute stream held when it was started, and the compute stream for transfers where it
@@ -147,6 +158,23 @@ class NcclCollectives final : public Collectives {
         [&] { return ncclBroadcast(data.data, data.data, data.count, type_of(data), root, comm_, stream_); });
   }
 
+  void together(const std::function<void()>& calls) override {
+    constexpr auto what = "NCCL transfers at once";
+    const CurrentGpu current(device_);
+    check(ncclGroupStart(), what, rank());
+    in_group_ = true;
+    try {
+      calls();
+    } catch (...) {
+      in_group_ = false;
+      ncclGroupEnd();
+      throw;
+    }
+    in_group_ = false;
+    check(ncclGroupEnd(), what, rank());
+    finish_start(what);
+  }
+
   bool is_done_at_once() const override { return false; }
 
   Mark mark() override {
@@ -165,8 +193,9 @@ class NcclCollectives final : public Collectives {
     const auto count = static_cast<std::ptrdiff_t>(mark - joined_);
     const CurrentGpu current(device_);
     check(cudaStreamWaitEvent(static_cast<cudaStream_t>(compute_stream_(device_)), marked_.at(mark - joined_ - 1), 0));
-    if (joined_event_) spare_events_.push_back(joined_event_);
-    joined_event_ = marked_.at(static_cast<std::size_t>(count) - 1);
+    auto& joined = transfers_->joined;
+    if (joined) spare_events_.push_back(joined);
+    joined = marked_.at(static_cast<std::size_t>(count) - 1);
     spare_events_.insert(spare_events_.end(), marked_.begin(), marked_.begin() + count - 1);
     marked_.erase(marked_.begin(), marked_.begin() + count);
     joined_ = mark;
@@ -178,10 +207,10 @@ class NcclCollectives final : public Collectives {
     constexpr auto what = "NCCL transfers";
     const CurrentGpu current(device_);
     check(cudaEventRecord(own_work_, static_cast<cudaStream_t>(compute_stream_(device_))));
-    check(cudaEventRecord(event_, stream_));
+    check(cudaEventRecord(end_, stream_));
     const auto done = [&] {
       poll(what);
-      return is_over(event_);
+      return is_over(end_);
     };
     while (!done()) {
       finish_own_work(what, meanwhile);
@@ -193,9 +222,9 @@ class NcclCollectives final : public Collectives {
   // All that a rank can fail at alone. Returns what tells its GPU from those of the others.
   std::string make_stream() {
     const CurrentGpu current(device_);
-    stream_ = transfer_stream(device_);
-    event_ = make_event();
-    own_work_ = make_event();
+    transfers_ = &transfer_stream(device_);
+    stream_ = transfers_->stream;
+    for (auto* event : {&begin_, &end_, &own_work_}) *event = make_event();
     return place_of_gpu(device_);
   }
 
@@ -211,8 +240,14 @@ class NcclCollectives final : public Collectives {
     return state == cudaSuccess;
   }
 
-  // Whether the compute stream has work that waits for no transfer.
-  bool computes() const { return !is_over(own_work_) && (!joined_event_ || is_over(joined_event_)); }
+  // Whether the compute stream has work that waits for no transfer: what the last transfer waits for, or what came
+  // behind it. Where the compute stream joined one between, as full_shard and bfloat16 sums do in backward, it is not
+  // known, and taken for waiting, which blames nobody.
+  bool computes() const {
+    if (!is_over(begin_)) return is_there(joined_before_);
+    return !is_over(own_work_) && is_there(transfers_->joined);
+  }
+  static bool is_there(cudaEvent_t joined) { return !joined || is_over(joined); }
 
   void finish_own_work(const char* what, const std::function<void()>& meanwhile) {
     for (Backoff backoff; computes(); backoff.pause()) {
@@ -240,16 +275,18 @@ class NcclCollectives final : public Collectives {
     config.maxCTAs = 16;
     const CurrentGpu current(device_);
     check(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), what, rank());
+    communicators().push_back(comm_);
     finish_start(what);
   }
 
   template <class Call>
   void run(const char* what, Call call) {
     const CurrentGpu current(device_);
-    check(cudaEventRecord(event_, static_cast<cudaStream_t>(compute_stream_(device_))));
-    check(cudaStreamWaitEvent(stream_, event_, 0));
+    check(cudaEventRecord(begin_, static_cast<cudaStream_t>(compute_stream_(device_))));
+    check(cudaStreamWaitEvent(stream_, begin_, 0));
+    joined_before_ = transfers_->joined;
     check(call(), what, rank());
-    finish_start(what);
+    if (!in_group_) finish_start(what);
   }
 
   // NCCL starts what it was asked for in a thread, which connects ranks at first; only then does the stream hold it.
@@ -258,20 +295,29 @@ class NcclCollectives final : public Collectives {
     wait_for_others([&] { return poll(what); }, group_.time_limit(), what);
   }
 
-  // Throws what NCCL's threads found broken; true when the stream holds all calls made.
+  // Throws what NCCL's threads found broken; true when the stream holds all calls made. All communicators are asked:
+  // their transfers are in one stream, so what stands in one holds up those of the others.
   bool poll(const char* what) {
-    ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(comm_, &state), what, rank());
-    check(state, what, rank());
-    return state != ncclInProgress;
+    bool is_started = true;
+    for (auto* const communicator : communicators()) {
+      ncclResult_t state = ncclSuccess;
+      check(ncclCommGetAsyncError(communicator, &state), what, rank());
+      check(state, what, rank());
+      if (communicator == comm_) is_started = state != ncclInProgress;
+    }
+    return is_started;
   }
 
   Group group_;
   int device_;
   void* (*compute_stream_)(int device);
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t event_ = nullptr, own_work_ = nullptr;
-  cudaEvent_t joined_event_ = nullptr;  // what the compute stream was told to wait for last
+  TransferStream* transfers_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // its stream
+  // In the compute stream where the last transfer began, at the end of all transfers, in the compute stream at a
+  // `wait`.
+  cudaEvent_t begin_ = nullptr, end_ = nullptr, own_work_ = nullptr;
+  cudaEvent_t joined_before_ = nullptr;  // the stream's `joined` when the last transfer began
+  bool in_group_ = false;
   ncclComm_t comm_ = nullptr;
   std::vector<cudaEvent_t> marked_, spare_events_;  // marked_: of the marks behind `joined_`, in order
   Mark joined_ = 0;

@@ -5,6 +5,7 @@
 #include "millrace/core/error.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
+#include "millrace/parallel/state_memory.h"
 #include "millrace/parallel/storage_order.h"
 #include "transient_memory.h"
 
@@ -147,7 +148,7 @@ void GradientBuckets::reduce(int b) {
 
 void GradientBuckets::start_sum(int b) {
   add_waiting(b);
-  if (travel_in_bfloat16_) arrive_but(1);  // two copies at once
+  if (travel_in_bfloat16_) arrive_but(bfloat16_copies_at_once(groups_.plan, groups_.sums_later()) - 1);
   const auto whole = travel_in_bfloat16_ ? buckets_[b].to(torch::kBFloat16) : buckets_[b];
   if (travel_in_bfloat16_ && groups_.plan.splits_parameters()) release_memory(buckets_[b]);
   travelling_.push_back({b, whole, groups_.sum(whole, groups_.shard_of(whole))});

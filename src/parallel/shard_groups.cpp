@@ -35,10 +35,15 @@ ShardGroups::Mark ShardGroups::sum(const torch::Tensor& bucket, const torch::Ten
   return mark;
 }
 
-ShardGroups::Mark ShardGroups::gather(const torch::Tensor& shard, const torch::Tensor& bucket) const {
+ShardGroups::Mark ShardGroups::gather(std::span<const torch::Tensor> shards,
+                                      std::span<const torch::Tensor> buckets) const {
   const kernels::OpScope scope("millrace::gather_parameters");
   if (!within_replica) return {};
-  within_replica->all_gather(buffer_of(shard), buffer_of(bucket));
+  const auto start = [&] {
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      within_replica->all_gather(buffer_of(shards[i]), buffer_of(buckets[i]));
+  };
+  buckets.size() == 1 ? start() : within_replica->together(start);
   return {.within = within_replica->mark()};
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "millrace/comm/collectives.h"
 #include "millrace/parallel/shard_plan.h"
@@ -18,6 +19,8 @@ struct ShardGroups {
   bool is_shared() const { return within_replica || across_replicas; }
   // Whether what trainers of a replica send each other may still be under way when the call returns.
   bool transfers_later() const { return within_replica && !within_replica->is_done_at_once(); }
+  // The same of a sum, to which all replicas add.
+  bool sums_later() const { return transfers_later() || (across_replicas && !across_replicas->is_done_at_once()); }
   // This trainer's part of a bucket, a view.
   torch::Tensor shard_of(const torch::Tensor& bucket) const;
   // A place in the order of transfers.
@@ -28,8 +31,8 @@ struct ShardGroups {
   // These start a transfer; the tensors must live, and be left alone, until the mark behind it is joined.
   // own := this shard's part of the sum of `bucket` over all trainers; `own` is that part of the bucket.
   Mark sum(const torch::Tensor& bucket, const torch::Tensor& own) const;
-  // bucket := the shards of all.
-  Mark gather(const torch::Tensor& shard, const torch::Tensor& bucket) const;
+  // Each bucket := the shards of all; several are one transfer.
+  Mark gather(std::span<const torch::Tensor> shards, std::span<const torch::Tensor> buckets) const;
 
   // What is computed from now on waits for the transfers before the mark (comm/collectives.h).
   void join(const Mark& mark) const;

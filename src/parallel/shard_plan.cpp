@@ -1,6 +1,7 @@
 #include "millrace/parallel/shard_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "millrace/core/error.h"
@@ -69,6 +70,27 @@ ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::strin
     }
   }
   throw Error(Exit::bug, "unknown strategy");
+}
+
+std::optional<std::string> complaint_about_nodes(const ShardPlan& plan, const std::vector<std::string>& hosts) {
+  if (plan.strategy != Strategy::hybrid) return std::nullopt;
+  std::ptrdiff_t most = 0, inside = 0;  // trainers of a node; what divides those of each
+  for (const auto& host : hosts) {
+    const auto count = std::ranges::count(hosts, host);
+    most = std::max(most, count);
+    inside = std::gcd(inside, count);
+  }
+  if (plan.shards > most) return std::nullopt;  // as it was meant
+  for (int first = 0; first < plan.shards * plan.replicas; first += plan.shards) {
+    const auto& from = hosts[static_cast<std::size_t>(first)];
+    const auto& to = hosts[static_cast<std::size_t>(first + plan.shards - 1)];
+    if (from != to)
+      return fmt::format(
+          "parallel.shard_size = {}: {} and {} share a copy of the model over the network, which hybrid is there to "
+          "avoid; a number that divides {} keeps each copy inside of a node",
+          plan.shards, from, to, inside);
+  }
+  return std::nullopt;
 }
 
 std::string to_string(Strategy strategy) {

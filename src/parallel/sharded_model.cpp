@@ -23,6 +23,10 @@
 namespace millrace {
 namespace {
 
+// Buckets of whole parameters whose gathers start together: each start costs the host up to 0.1 ms with NCCL, in which
+// a GPU gets nothing to do, and a layer waits for all that start with its own.
+constexpr int gathers_at_once = 8;
+
 // Buckets of split parameters that are whole at once: a layer's weight and bias may lie in two (nn::Layer).
 constexpr std::size_t whole_at_once = 2;
 
@@ -225,8 +229,17 @@ void ShardedModel::publish_parameters() {
     last_asked_ = -1;
     return;
   }
-  for (int b = 0; b < buckets(); ++b) gathers_.push_back({b, groups_->gather(parameter_shards_[b], parameters_[b])});
+  for (int first = 0, count = 1; first < buckets(); first += count) {
+    count = std::min({std::max(first, 1), gathers_at_once, buckets() - first});  // 1, 1, 2, 4, 8, 8, ...
+    start_gathers(first, count);
+  }
   if (!layers_wait_) begin_update();
+}
+
+void ShardedModel::start_gathers(int first, int count) {
+  const auto of = [&](const std::vector<torch::Tensor>& all) { return std::span(all).subspan(first, count); };
+  const auto mark = groups_->gather(of(parameter_shards_), of(parameters_));
+  for (int b = first; b < first + count; ++b) gathers_.push_back({b, mark});
 }
 
 void ShardedModel::provide(const torch::Tensor& parameter) {
@@ -263,7 +276,8 @@ void ShardedModel::make_whole(int b) {
 void ShardedModel::start_whole(int b) {
   forget_ahead();
   allocate_memory(parameters_[b]);
-  ahead_ = std::make_unique<Gather>(Gather{b, groups_->gather(parameter_shards_[b], parameters_[b])});
+  ahead_ = std::make_unique<Gather>(
+      Gather{b, groups_->gather(std::span(&parameter_shards_[b], 1), std::span(&parameters_[b], 1))});
 }
 
 // Forward asks for one bucket after the other, backward too, from the last to the first; after a jump nothing tells the

@@ -11,6 +11,10 @@ std::int64_t StateMemory::peak(std::int64_t activations) const {
   return lasting() + whole_buckets + activations;
 }
 
+std::size_t bfloat16_copies_at_once(const ShardPlan& plan, bool overlaps) {
+  return overlaps && !plan.splits_parameters() ? 8 : 2;
+}
+
 StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, const ParallelConfig& config,
                               torch::Dtype dtype, bool has_ema, bool overlaps) {
   std::vector<std::int64_t> buckets;  // elements, the largest first
@@ -35,7 +39,7 @@ StateMemory plan_state_memory(const FlatLayout& layout, const ShardPlan& plan, c
     memory.whole_buckets = parameter_bytes * largest(overlaps ? 3 : 2) + float_bytes * largest(overlaps ? 2 : 1);
   } else if (config.reduce_dtype.value == ReduceDtype::bfloat16 && plan.shards * plan.replicas > 1) {
     constexpr std::int64_t bfloat16_bytes = 2;
-    memory.whole_buckets = bfloat16_bytes * largest(2);
+    memory.whole_buckets = bfloat16_bytes * largest(bfloat16_copies_at_once(plan, overlaps));
   }
   return memory;
 }

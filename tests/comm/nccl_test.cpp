@@ -195,6 +195,18 @@ TEST_P(CudaCollectivesOf, AllGatherInPlaceAndApart) {
   EXPECT_EQ(read(in_place), expected);
 }
 
+TEST_P(CudaCollectivesOf, GathersThatStartTogether) {
+  const GpuBuffer own(part, GetParam()), first(count(), GetParam()), second(count(), GetParam());
+  write(own, numbers_of(rank(), part));
+  collectives->together([&] {
+    collectives->all_gather(own, first);
+    collectives->all_gather(own, second);
+  });
+  join();
+  EXPECT_EQ(part_of(read(first), rank(), size()), numbers_of(rank(), part));
+  EXPECT_EQ(read(second), read(first));
+}
+
 TEST_P(CudaCollectivesOf, Broadcast) {
   const GpuBuffer data(part, GetParam());
   write(data, numbers_of(rank(), part));
@@ -258,6 +270,24 @@ TEST_F(CudaCollectives, StartBehindEarlierWorkAndHoldUpLaterWork) {
     EXPECT_EQ(byte_at(theirs.begin()), 2);
     EXPECT_EQ(byte_at(last(theirs)), 2);
   }
+}
+
+// As at the end of a step: the compute stream is to wait for the last transfer, which waits for its own earlier work.
+TEST_F(CudaCollectives, OwnWorkBeforeAJoinedTransferIsNotWaitingForOthers) {
+  const GpuBuffer data(8, WireType::f32);
+  collectives->all_reduce_sum(data);  // what NCCL does the first time only may stop the GPU, which a gate would hold up
+  collectives->wait();
+  write(data, numbers_of(rank(), 8));
+  Gate gate;
+  collectives->all_reduce_sum(data);
+  join();
+  int calls = 0;
+  collectives->wait([&] {
+    ++calls;
+    gate.open();
+  });
+  EXPECT_GE(calls, 1);
+  EXPECT_EQ(read(data), sum_over(size(), 8));
 }
 
 TEST_F(CudaCollectives, RefuseWhatCannotBeAddedOrDoesNotFit) {

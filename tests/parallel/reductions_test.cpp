@@ -36,6 +36,10 @@ class RecordingCollectives final : public Collectives {
     write("broadcast", data);
     collectives_->broadcast(data, root);
   }
+  void together(const std::function<void()>& calls) override {
+    log_.push_back("together");
+    collectives_->together(calls);
+  }
   bool is_done_at_once() const override { return collectives_->is_done_at_once(); }
   Mark mark() override { return collectives_->mark(); }
   void join(Mark mark) override { collectives_->join(mark); }
@@ -87,6 +91,22 @@ TEST(Reductions, AreStartedByTheLastBackward) {
     EXPECT_EQ(after_last, operations * rounds * training.model.buckets());
     EXPECT_EQ(after_first, strategy == Strategy::full_shard ? after_last / 2 : 0);
   }
+}
+
+// The layers that come first wait for little, and few starts hold the host up.
+TEST(Gathers, StartTogetherButForTheFirst) {
+  if (test_world().size() == 1) GTEST_SKIP() << "nothing is gathered on one rank";
+  Recorded recorded({.strategy = Strategy::shard_grad_op, .bucket_mb = 1e-6});
+  auto& [log, training] = recorded;
+  const auto before = log.size();
+  training.model.publish_parameters();
+  std::string calls;
+  for (auto line = log.begin() + static_cast<std::ptrdiff_t>(before); line != log.end(); ++line) calls += line->front();
+  ASSERT_EQ(training.model.buckets(), 6);
+  EXPECT_EQ(calls,
+            "aa"
+            "taa"
+            "taa");  // all_gather, together
 }
 
 TEST(Reductions, RunWhileBackwardIsUnderWay) {

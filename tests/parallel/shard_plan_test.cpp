@@ -45,6 +45,24 @@ TEST(ShardPlan, HybridSplitsInsideANodeAndReplicatesAcross) {
   EXPECT_EQ(plan_shards({.strategy = Strategy::hybrid}, {"n1"}).shards, 1);
 }
 
+TEST(ShardPlan, AHybridCopyThatLiesOnTwoNodesIsToldOf) {
+  std::vector<std::string> hosts;
+  for (const char* const node : {"n1", "n2", "n3"}) hosts.insert(hosts.end(), 8, node);
+  const auto complaint_at = [&](int shard_size) {
+    return complaint_about_nodes(plan_shards({.strategy = Strategy::hybrid, .shard_size = {shard_size}}, hosts), hosts);
+  };
+  for (const int inside : {1, 2, 4, 8}) EXPECT_FALSE(complaint_at(inside)) << inside;
+  for (const int wanted : {12, 24}) EXPECT_FALSE(complaint_at(wanted)) << wanted;  // more than a node has
+  for (const int across : {3, 6}) {
+    ASSERT_TRUE(complaint_at(across)) << across;
+    EXPECT_NE(complaint_at(across)->find("n1 and n2 share a copy"), std::string::npos) << *complaint_at(across);
+  }
+  EXPECT_FALSE(complaint_about_nodes(plan_shards({.strategy = Strategy::shard_grad_op}, hosts), hosts));
+  hosts = {"n1", "n1", "n2", "n2", "n2", "n2", "n3", "n3"};
+  ASSERT_TRUE(complaint_at(4));
+  EXPECT_NE(complaint_at(4)->find("a number that divides 2 "), std::string::npos) << *complaint_at(4);
+}
+
 TEST(ShardPlan, HybridNeedsNodesThatAreAlikeAndInOrder) {
   const ParallelConfig hybrid{.strategy = Strategy::hybrid};
   EXPECT_EQ(refusal(hybrid, {"n1", "n1", "n2"}), "parallel.strategy=hybrid: n1 has 2 trainers, n2 has 1");

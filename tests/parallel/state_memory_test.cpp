@@ -78,6 +78,9 @@ class TrainerMemory : public testing::TestWithParam<std::tuple<Strategy, UNetPas
 
 TEST_P(TrainerMemory, IsStateAndActivations) {
   const auto& [strategy, pass, overlaps] = GetParam();
+  // On several ranks one pass of little and one of much memory: in bfloat16, whose masters are split, and in float32.
+  const bool is_of_one_rank = pass.gradient_checkpointing || (pass.height == 8 && pass.dtype == torch::kFloat32);
+  if (test_world().size() > 1 && is_of_one_rank) GTEST_SKIP() << "tried on one rank";
   test::LiveMemory memory;
   Trainer trainer(strategy, pass, overlaps);
   const auto state = trainer.state();

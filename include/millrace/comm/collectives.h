@@ -42,6 +42,8 @@ class Collectives {
   // `all` is size() equal parts; part r := rank r's `own`. `own` is that part of `all` or a buffer apart.
   virtual void all_gather(Buffer own, Buffer all) = 0;
   virtual void broadcast(Buffer data, int root = 0) = 0;
+  // What `calls` starts is one transfer, which costs the host a single start: they are there together.
+  virtual void together(const std::function<void()>& calls) { calls(); }
 
   // Whether calls return when they are done; what follows has nothing to do then.
   virtual bool is_done_at_once() const { return true; }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct ShardPlan {
 
 // `hosts`: of the trainers, in their order. Error(usage) when hybrid cannot split them evenly, naming what would help.
 ShardPlan plan_shards(const ParallelConfig& config, const std::vector<std::string>& hosts);
+
+// hybrid: a warning where a copy lies on two nodes though it would fit one.
+std::optional<std::string> complaint_about_nodes(const ShardPlan& plan, const std::vector<std::string>& hosts);
 
 std::string to_string(Strategy strategy);
 

@@ -100,6 +100,7 @@ class ShardedModel final : private nn::ParameterSource {
   void check_parameters_in_place() const;
   void provide(const torch::Tensor& parameter) override;
   bool all_stay() const override { return !plan().splits_parameters(); }
+  void start_gathers(int first, int count);
   void provide_bucket(int bucket);
   void make_whole(int bucket);
   void start_whole(int bucket);
