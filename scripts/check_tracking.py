@@ -104,9 +104,10 @@ def check_scores(run, rows):
     assert lines and len(sent) == len(lines), f"{len(sent)} sets of scores for {len(lines)} lines"
     for line in lines:
         scale = f"_guidance_{line['guidance_scale']:g}" if "guidance_scale" in line else ""
-        group = ("evaluation" if "step" in line else f"evaluation_of_{Path(line['checkpoint']).name}") + scale
+        raw = "_raw" if line.get("weights") == "raw" else ""
+        group = ("evaluation" if "step" in line else f"evaluation_of_{Path(line['checkpoint']).name}") + raw + scale
         newest = sent[line.get("step"), group][-1]
-        numbers = {f"{group}{key}": number for key, number in numbers_of({k: v for k, v in line.items() if k not in ("step", "guidance_scale", "protocol")})}
+        numbers = {f"{group}{key}": number for key, number in numbers_of({k: v for k, v in line.items() if k not in ("step", "weights", "guidance_scale", "protocol")})}
         assert numbers, line
         for key, number in numbers.items():
             assert close(newest[key], number), f"{key} of {line.get('step')}: {newest}"

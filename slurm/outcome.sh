@@ -37,6 +37,7 @@ find_folders() {
     run_dir=`echo "$config" | json_value - dir`
     pipeline_dir=`echo "$config" | json_value - pipeline`
     resume_key=`echo "$config" | json_value - resume`
+    export MILLRACE_TYPED_RESUME=$resume_key  # for what the program tells people: it may be started with another
     first_stamp=`state_stamp`
     out_dir=$run_dir
     case $2 in
@@ -218,18 +219,38 @@ judge() {
 }
 
 # What to add to the arguments: checkpoint.resume=never, or a path, says where a run begins. Once it has saved something, it goes
-# on from there, also when the job was requeued: STATE then names this job ($1, else none) and a later checkpoint.
+# on from there, also when the job was requeued: STATE then names this job ($1, else none) and a later checkpoint. That of another run's
+# folder, which guard.on_repeat=rollback may have gone back to, is none of its own.
 resume_again() {
   local saved
   if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
   if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$1" ]]; then return; fi
-  if [[ $resume_key == never ]] && ((`progress` > 0)); then
-    echo checkpoint.resume=auto  # it may have ended before STATE named the first one
-    return
-  fi
   saved=`json_value "$run_dir/STATE" checkpoint`
-  if [[ -z $saved || `realpath -m "$saved"` == `realpath -m "$resume_key"` ]]; then return; fi
-  echo checkpoint.resume=auto
+  if [[ -n $saved && `realpath -m "$saved/.."` == `realpath -m "$run_dir/checkpoints"` &&
+    `realpath -m "$saved"` != `realpath -m "$resume_key"` ]] || has_own_checkpoint; then echo checkpoint.resume=auto; fi
+}
+
+# NOTE [Own checkpoints] STATE may not name the first one: the run was killed between the two, or the disk was full. With `never` there
+# are no others. With a path, others may lie in the folder until the first save puts them aside; they are older than config.yaml and
+# STATE, which each start of the run writes, in this order. Of these, either may be newer than an own one: STATE, which the end of a run is
+# written into, and config.yaml, where the next start was killed before its STATE.
+has_own_checkpoint() {
+  if [[ $resume_key == never ]]; then
+    ((`progress` > 0))
+  else
+    [[ -n `written_since config.yaml` || -n `written_since STATE` ]]
+  fi
+}
+
+# written_since FILE: a checkpoint that is newer than this file of the run. Its MANIFEST tells, which only its writer touches.
+written_since() {
+  find -H "$run_dir/checkpoints" -mindepth 2 -maxdepth 2 -regextype posix-extended -regex '.*/step-[0-9]{8,}/MANIFEST\.json' \
+    -newer "$run_dir/$1" 2> /dev/null
+}
+
+# tell_how_to_go_on JOB: for people, whose next start begins where checkpoint.resume says.
+tell_how_to_go_on() {
+  if [[ -n `resume_again "$1"` ]]; then say "hint: go on with checkpoint.resume=auto in place of $resume_key"; fi
 }
 
 # For people: the code, and what the ranks that left have said.
@@ -268,8 +289,10 @@ give_up() {
   say "no progress in $1, still at $counted_at: giving up"
   if [[ ${supervisor:-} == requeue ]]; then
     say "hint: once the cause is gone, submit the job again"
+    tell_how_to_go_on "$SLURM_JOB_ID"
   else
     say "hint: once the cause is gone, start again after removing $out_dir/restarts, which counts them"
+    tell_how_to_go_on none
   fi
 }
 

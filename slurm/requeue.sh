@@ -419,7 +419,10 @@ still_ours() {
     RUNNING) ;;
     '') return 1 ;;
     PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
-    *) die 75 "the job is not given back to the queue: it is $state" ;;
+    *)
+      tell_how_to_go_on "$SLURM_JOB_ID"
+      die 75 "the job is not given back to the queue: it is $state"
+      ;;
   esac
 }
 
@@ -433,6 +436,7 @@ give_back() {
       refused=$((refused + 1))
     fi
     if [[ $answer == *disabled* ]] || ((refused > 12 || `date +%s` > end)); then
+      tell_how_to_go_on "$SLURM_JOB_ID"
       die 75 "no scontrol $1 of job $SLURM_JOB_ID ($answer); submit it again to go on"
     fi
     sleep 10
@@ -483,6 +487,7 @@ requeue_job() {
 # For `judge`, in place of a wait without end. Nothing is counted, which would be written there: the next start counts this one.
 storage_hangs() {
   say "back to the queue: $run_dir does not answer" &
+  resume_key=auto  # nothing is looked at there any more
   leave requeue
 }
 
@@ -527,7 +532,10 @@ follow_verdict() {
       # A part of the nodes may be unfit for the settings: batch.global not divisible by the trainers left, no node of a role.
       if ((reduced && person_code == 2)); then requeue_job "the settings do not fit the nodes left"; fi
       # Settings that this job has run with, on nodes that may not be what they were.
-      if ((person_code != 2 || !worked)) || ! lost_a_node; then die "$person_code" "a person has to look at this: no restart"; fi
+      if ((person_code != 2 || !worked)) || ! lost_a_node; then
+        tell_how_to_go_on "$SLURM_JOB_ID"
+        die "$person_code" "a person has to look at this: no restart"
+      fi
       need_nodes
       may_restart || exit 1
       ;;

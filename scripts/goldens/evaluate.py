@@ -163,6 +163,7 @@ def main():
     features = numpy.asarray(expected["clean"], numpy.float32)
     numpy.savez_compressed(OUT / "statistics.npz", mu=features.astype(float).mean(0),
                            sigma=numpy.asfortranarray(numpy.cov(features.astype(float), rowvar=False)), n=6)
+    numpy.savez_compressed(OUT / "kid.npz", feats=features)  # as clean-fid's files for KID
     (OUT / "expected.json").write_text(json.dumps(expected) + "\n")
 
 

@@ -119,6 +119,7 @@ LoopConfig TrainConfig::loop(int micro_batch) const {
 }
 
 AutoencoderTrainConfig::AutoencoderTrainConfig() {
+  data.train.needs_captions = false;
   batch = {32, 32};
   optim.warmup = Duration::steps(500);
 }
@@ -130,13 +131,14 @@ void AutoencoderTrainConfig::Model::describe(config::Section& section) {
   describe_dtype(section, dtype);
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
-  section.ignore({"unet", "gradient_checkpointing", "cuda_graphs"});
+  section.key("gradient_checkpointing", gradient_checkpointing, "of train alone: has no effect on a VAE");
+  section.ignore({"unet", "cuda_graphs"});
 }
 
 void AutoencoderTrainConfig::describe(config::Section& section) {
   section.section("run", run, "the run");
   section.section("model", model, "what is trained");
-  section.section("autoencoder", autoencoder, "terms of the loss");
+  section.section("autoencoder", autoencoder, "terms of the loss, and the scale of latents");
   section.section("data", data, "where samples come from, and in which order").at("validation").later();
   section.section("transform", transform, "from image files to pixels");
   section.section("batch", batch, "samples per step");
@@ -203,6 +205,7 @@ void check(const AutoencoderTrainConfig& c, config::Report& report) {
   check_common(c, report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
+  c.autoencoder.check(report);
   if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback)
     report.problem("guard.on_repeat", "rollback is for train alone");
   if (!c.checkpoint.every)

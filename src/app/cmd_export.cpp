@@ -12,6 +12,7 @@ namespace {
 
 struct ExportConfig {
   ExportRequest::Weights weights = ExportRequest::Weights::automatic;
+  bool allow_changes = false;
   config::Auto<int> threads{};
 
   void describe(config::Section& section) {
@@ -19,6 +20,8 @@ struct ExportConfig {
     section.key("weights", weights,
                 {{"auto", Weights::automatic}, {"ema", Weights::ema}, {"raw", Weights::raw}, {"both", Weights::both}},
                 "auto = EMA when the run kept one; both = EMA as the plain file, raw as variant non_ema");
+    section.key("allow_changes", allow_changes,
+                "export although parts of model.pipeline are not those that the U-Net was trained with");
     describe_threads(section, threads);
     ignore_other_sections(section);
   }
@@ -54,7 +57,8 @@ int run_export(const CommandLine& line) {
   const ExportRequest request{.checkpoint = checkpoint_of(line),
                               .out = line.get("out"),
                               .weights = loaded.root.weights,
-                              .format = format_of(line)};
+                              .format = format_of(line),
+                              .allow_changes = loaded.root.allow_changes};
   if (line.dry_run) {
     say("dry run: nothing was written; {} would be made of {}\n", request.out.string(),
         request.checkpoint.path().string());

@@ -21,6 +21,7 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/cache_filler.h"
+#include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/filling_progress.h"
 #include "run/broadcast_plan.h"
@@ -113,6 +114,7 @@ void print_start(const Session& session, const PreprocessPlan& plan) {
                                       plan.data.stripes.splits.size(), plan.data.stripes.stripes));
   warn_of_idle_ranks(session.world.size(), plan.data);
   print_start_row("encodings", describe(plan.encoding));
+  print_start_row("cache", describe(plan_cache_size(plan.encoding, plan.config.data.train, plan.data.manifest)));
   print_start_row("run", plan.config.run.dir.value);
 }
 
@@ -161,6 +163,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   const auto& group = session.world.group();
   phase::current = phase::filling;
   if (session.is_root()) print_start(session, plan);
+  if (session.world.local_rank() == 0) clear_leftovers(plan.encoding);
   on_root(group, [&] { begin_cache(plan.encoding, pipeline.null_text()); });
 
   std::vector<std::uint32_t> stripes;

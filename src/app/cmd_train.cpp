@@ -2,11 +2,8 @@
 #include "app_config.h"
 #include "command.h"
 #include "millrace/comm/agree.h"
-#include "millrace/core/log.h"
 #include "millrace/core/phase.h"
-#include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
-#include "millrace/train/state_file.h"
 #include "run/disk_space.h"
 #include "run/finish.h"
 #include "run/gpu_sharing.h"
@@ -49,35 +46,6 @@ TrainPlan make_plan(const Session& session, const TrainConfig& config, config::R
 // The checkpoint has reached the duration.
 bool is_finished(const TrainPlan& plan) {
   return plan.start.checkpoint && reached(plan.config.duration, plan.start.state.point());
-}
-
-// Whether another run is at its end is nothing that this one's folder could say.
-void refuse_end_of_another_run(const Group& world, const TrainPlan& plan) {
-  on_root(world, [&] {
-    const fs::path dir = plan.config.run.dir.value;
-    const auto& checkpoint = plan.start.checkpoint->path();
-    std::error_code ignored;
-    if (fs::equivalent(checkpoint / "..", checkpoints_in(dir), ignored)) return;
-    throw Error(Exit::usage,
-                fmt::format("checkpoint.resume: {} has reached step {}, and duration is {}: nothing to train in {}",
-                            checkpoint.string(), plan.start.state.step, to_string(plan.config.duration), dir.string()),
-                "set a longer duration");
-  });
-}
-
-int finish_without_training(const Session& session, const TrainPlan& plan) {
-  const fs::path dir = plan.config.run.dir.value;
-  const auto& checkpoint = plan.start.checkpoint->path();
-  // Another instance may still be at work; a folder that nobody holds is left as it is.
-  const bool is_held = session.world.group().any(session.is_root() && fs::exists(dir / "LEASE"));
-  std::optional<RunLease> lease;
-  if (is_held) lease.emplace(RunLease::acquire(session.world.group(), dir));
-  on_root(session.world.group(), [&] {
-    log::info("{} has reached step {}, and duration is {}: nothing to train", checkpoint.string(),
-              plan.start.state.step, to_string(plan.config.duration));
-    StateFile(dir).write("done", plan.start.state.point(), plan.start.path(), Exit::done);
-  });
-  return 0;
 }
 
 int dry_run(const Session& session, const TrainPlan& plan) {
@@ -130,9 +98,13 @@ int run_train(const CommandLine& line) {
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const TrainPlan plan = make_plan(session, c, loaded.report);
-    if (is_finished(plan)) refuse_end_of_another_run(world.group(), plan);
+    const auto& dir = c.run.dir.value;
+    if (is_finished(plan)) refuse_end_of_another_run(world.group(), dir, plan.start, c.duration);
     if (line.dry_run) return dry_run(session, plan);
-    if (is_finished(plan)) return finish_without_training(session, plan);
+    if (is_finished(plan)) {
+      finish_without_training(world.group(), dir, plan.start, c.duration);
+      return 0;
+    }
     return run_roles(session, plan, line.inputs, watch);
   });
 }

@@ -1,12 +1,19 @@
 // train-autoencoder: the VAE on the images themselves, data-parallel, by the same loop as the U-Net.
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "app_config.h"
 #include "command.h"
 #include "export.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/process_name.h"
 #include "millrace/core/startup.h"
+#include "millrace/io/json.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/sources.h"
@@ -32,17 +39,14 @@
 namespace millrace {
 namespace {
 
-// 1 / the standard deviation of the latents with the weights that are exported, over all ranks' present local batches.
-// In every checkpoint, so that an export of any of them has its own.
+// 1 / the standard deviation of the latents with the weights that are exported by default, and with the raw ones, over
+// all ranks' present local batches. In every checkpoint, so that an export of any of them has its own.
 nlohmann::json measure_scaling(AutoencoderTask& task, ShardedAdamW& optimizer, const Group& group) {
-  double deviation = 0;
-  auto measure = [&] { deviation = task.latent_deviation(group); };
-  if (optimizer.has_ema()) {
-    optimizer.with_ema(measure);
-  } else {
-    measure();
-  }
-  return {{scaling_factor_key, 1 / deviation}};
+  const double of_raw = 1 / task.latent_deviation(group);
+  if (!optimizer.has_ema()) return {{scaling_factor_key, of_raw}};
+  double of_ema = 0;
+  optimizer.with_ema([&] { of_ema = 1 / task.latent_deviation(group); });
+  return {{scaling_factor_key, of_ema}, {scaling_factor_raw_key, of_raw}};
 }
 
 // What every rank knows before anything starts, and nothing is written before it is known.
@@ -54,22 +58,92 @@ struct AutoencoderPlan {
   Routing routing = {};
   ShardPlan shards = {};
   Start start = {};
-  bool is_finished = false;  // all was trained and exported before
+  bool is_finished = false;                   // all was trained and exported before
+  std::optional<double> scaling_factor = {};  // of latents; nothing: it is measured
 
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
 };
 
+fs::path export_of(const fs::path& run_dir) {
+  return run_dir / "pipeline";
+}
+
+// Beside the exported folder: tells which VAE this program put there, so that a later export may take its place.
+fs::path mark_of_export(const fs::path& run_dir) {
+  return run_dir / "pipeline.json";
+}
+
 bool holds_the_end(const fs::path& run_dir) {
-  return fs::exists(run_dir / "DONE") && fs::exists(run_dir / "pipeline");
+  return fs::exists(run_dir / "DONE") && fs::exists(export_of(run_dir));
+}
+
+// Of the VAE's weights in an exported folder; empty where they are not.
+std::string digest_of_export(const fs::path& folder) {
+  for (const char* place : {"vae", "."}) {
+    const auto file = folder / place / fmt::format("{}.safetensors", diffusers_stem);
+    if (fs::exists(file)) return hash_file(file).hex();
+  }
+  return {};
+}
+
+// Also of versions that left no mark: their DONE came behind the folder.
+bool is_own_export(const fs::path& run_dir) {
+  const auto mark = mark_of_export(run_dir);
+  if (!fs::exists(mark)) return fs::exists(run_dir / "DONE");
+  return read_json_object(mark).value("vae", "") == digest_of_export(export_of(run_dir));
+}
+
+// DONE, which tells of the export where a version before left no mark, goes with the next checkpoint.
+void mark_older_export(const fs::path& run_dir) {
+  const auto out = export_of(run_dir), mark = mark_of_export(run_dir), done = run_dir / "DONE";
+  if (fs::exists(mark) || !fs::exists(done) || !fs::exists(out)) return;
+  const auto when = fs::last_write_time(done);
+  write_file_atomically(mark, format_json({{"vae", digest_of_export(out)}}));
+  fs::last_write_time(mark, when);
+}
+
+// Somebody has put or changed something there since; also where that cannot be told.
+bool holds_newer(const fs::path& folder, const fs::path& mark) {
+  std::error_code error;
+  const auto then = fs::last_write_time(mark, error);
+  if (error) return true;
+  const auto is_newer = [&](const fs::path& path) { return fs::last_write_time(path, error) > then || error; };
+  if (is_newer(folder)) return true;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (is_newer(entry->path())) return true;
+  return static_cast<bool>(error);
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  const auto whole = fs::weakly_canonical(path, error), other = fs::weakly_canonical(folder, error);
+  const auto below = whole.lexically_relative(other);
+  return !whole.empty() && !other.empty() && !below.empty() && *below.begin() != "..";
+}
+
+// What the run begins with, and what it did not write, must not be in the way of what it will write.
+void check_export_folder(const fs::path& run_dir, const fs::path& pipeline) {
+  const auto out = export_of(run_dir);
+  if (lies_in(pipeline, out))
+    throw Error(Exit::usage,
+                fmt::format("model.pipeline: {} lies where the trained VAE goes, {}", pipeline.string(), out.string()),
+                "choose another run.dir, or move the folder");
+  std::error_code ignored;
+  if (fs::exists(out, ignored) && !is_own_export(run_dir))
+    throw Error(Exit::usage, fmt::format("{} is there, and this run did not write it", out.string()),
+                "the trained VAE goes there: move the folder, or choose another run.dir");
 }
 
 AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
   const auto& world = session.world.group();
   AutoencoderPlan plan{.config = c, .pipeline = open_pipeline(world, c.model.pipeline.value)};
+  on_root(world, [&] { check_export_folder(c.run.dir.value, plan.pipeline.path()); });
   std::int64_t images_of_one_pass = 0;
   on_all(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
     images_of_one_pass = vae.images_of_one_pass(c.transform.resolution);
+    plan.scaling_factor =
+        c.autoencoder.chosen_scaling_factor(c.model.init == ModelConfig::Init::pretrained, vae.scaling_factor);
     if (c.transform.resolution % vae.factor() != 0)
       fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
            vae.factor());
@@ -93,23 +167,32 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   return plan;
 }
 
+void warn_of_another_scaling_factor(const AutoencoderPlan& plan) {
+  if (!plan.scaling_factor || !plan.start.checkpoint) return;
+  const auto before = plan.start.checkpoint->manifest().value(scaling_factor_key, nlohmann::json());
+  if (before.is_number() && before.get<double>() != *plan.scaling_factor)
+    log::warning("scaling_factor: {} in the checkpoint, {} from now on (autoencoder.scaling_factor={})",
+                 before.get<double>(), *plan.scaling_factor, plan.config.autoencoder.scaling_factor);
+}
+
 void print_start(const Session& session, const AutoencoderPlan& plan) {
   const auto& c = plan.config;
   log::info("train-autoencoder: {} ranks with {} threads each, batch {}, {} archives, {} stripes, {} from step {}",
             session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
             to_string(c.duration), plan.start.state.step);
   if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
+  if (c.model.gradient_checkpointing)
+    log::warning(
+        "model.gradient_checkpointing has no effect on a VAE, whose activations are all kept: a smaller batch.micro "
+        "needs less memory");
+  if (plan.scaling_factor)
+    log::info("  scaling_factor: {}, which is not measured (autoencoder.scaling_factor={})", *plan.scaling_factor,
+              c.autoencoder.scaling_factor);
+  warn_of_another_scaling_factor(plan);
   if (const auto missing = find_missing_part(plan.pipeline))
     log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
   if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
     log::warning("{}", *complaint);
-}
-
-int say_nothing_is_left(const Session& session, const AutoencoderPlan& plan) {
-  if (session.is_root())
-    log::info("{} has reached step {}, and duration is {}: nothing to train", plan.start.checkpoint->path().string(),
-              plan.start.state.step, to_string(plan.config.duration));
-  return 0;
 }
 
 int dry_run(const Session& session, const AutoencoderPlan& plan) {
@@ -121,10 +204,37 @@ int dry_run(const Session& session, const AutoencoderPlan& plan) {
   return 0;
 }
 
-// Weights for other tools.
-void export_vae(const CheckpointReader& checkpoint, const fs::path& out) {
-  fs::remove_all(out);
-  export_checkpoint({.checkpoint = checkpoint, .out = out});
+// Of lives that were killed while they exported; under the lease.
+void remove_half_exports(const fs::path& run_dir) {
+  const auto start = export_of(run_dir).filename().string() + ".new-";
+  std::error_code ignored;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(run_dir, ignored))
+    if (entry.path().filename().string().starts_with(start)) leftovers.push_back(entry.path());
+  for (const auto& path : leftovers) fs::remove_all(path, ignored);
+}
+
+// Weights for other tools. What was there before stays until all of the new folder is, and what is not an export of
+// this run, or has got something since, stays for good.
+void export_vae(const CheckpointReader& checkpoint, const fs::path& run_dir) {
+  const auto out = export_of(run_dir);
+  const fs::path fresh = fmt::format("{}.new-{}", out.string(), process_name());
+  const fs::path before = fmt::format("{}.before-{}", out.string(), process_name());
+  remove_half_exports(run_dir);
+  export_checkpoint({.checkpoint = checkpoint, .out = fresh});
+  const bool is_there = fs::exists(out), is_own = is_there && is_own_export(run_dir);
+  const bool is_grown = is_own && holds_newer(out, mark_of_export(run_dir));
+  if (is_there) publish_directory(out, before);
+  write_file_atomically(mark_of_export(run_dir),
+                        format_json({{"checkpoint", checkpoint.path().string()}, {"vae", digest_of_export(fresh)}}));
+  publish_directory(fresh, out);
+  if (is_there && !is_own)
+    log::warning("{} was there, and this run did not write it: it is {} now", out.string(), before.string());
+  if (is_grown)
+    log::warning("{} held files that are newer than what this run exported there: it is {} now", out.string(),
+                 before.string());
+  std::error_code ignored;  // it is out of the way
+  if (is_own && !is_grown) fs::remove_all(before, ignored);
 }
 
 std::string next_step(const ExportKind kind, const fs::path& out) {
@@ -132,20 +242,31 @@ std::string next_step(const ExportKind kind, const fs::path& out) {
                                       : fmt::format("put {} into a pipeline folder, as its vae", out.string());
 }
 
-int finish(const Session& session, const fs::path& dir, const RunLease& lease, const LoopResult& result,
+int finish(const Session& session, const AutoencoderPlan& plan, const RunLease& lease, const LoopResult& result,
            const Group& group) {
   log::set_step(0);
-  if (!result.finished) return finish_run(group, dir, lease, result, {});
+  const fs::path dir = plan.config.run.dir.value;
+  const auto& resume = plan.config.checkpoint.resume;
+  if (!result.finished) return finish_run(group, dir, lease, result, resume, {});
   ensure(result.checkpoint.has_value(), "a finished run has a checkpoint");
   if (!session.is_root()) return 0;
-  const auto out = dir / "pipeline";
+  const auto out = export_of(dir);
   const auto checkpoint = CheckpointReader::open(*result.checkpoint);
-  export_vae(checkpoint, out);
+  export_vae(checkpoint, dir);
   const auto kind = export_kind(checkpoint);
-  finish_run(Group(), dir, lease, result, [&] { return next_step(kind, out); });
-  say("  scaling_factor  {:.5f} (1 / the latents' standard deviation), written to {}\n", scaling_factor_of(checkpoint),
+  finish_run(Group(), dir, lease, result, resume, [&] { return next_step(kind, out); });
+  const double factor = scaling_factor_of(checkpoint);
+  say("  scaling_factor  {:.5f} ({}), written to {}\n", factor,
+      plan.scaling_factor == factor ? "not measured" : "1 / the latents' standard deviation",
       (out / (kind == ExportKind::pipeline ? "vae/config.json" : "config.json")).string());
   return 0;
+}
+
+nlohmann::json scaling_of(const AutoencoderPlan& plan, AutoencoderTask& task, ShardedAdamW& optimizer,
+                          const Group& group) {
+  const auto& chosen = plan.scaling_factor;
+  if (!chosen) return measure_scaling(task, optimizer, group);
+  return {{scaling_factor_key, *chosen}, {scaling_factor_raw_key, *chosen}};
 }
 
 int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae, const Group& group,
@@ -183,9 +304,9 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .gpu_uuid = gpu_uuid(session.device),
                                 .lease = &lease,
                                 .resumed_from = plan.start.path(),
-                                .measure = [&] { return measure_scaling(task, training.optimizer, group); }},
+                                .measure = [&] { return scaling_of(plan, task, training.optimizer, group); }},
                                state_with_ledger(plan.start, group));
-  return finish(session, dir, lease, result, group);
+  return finish(session, plan, lease, result, group);
 }
 
 // Loads, then opens the run folder, then trains: weights that are missing or broken must not touch the folder.
@@ -202,6 +323,7 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, "trainer", watch, [&] {
+    on_root(group, [&] { mark_older_export(dir); });
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);
   });
@@ -218,8 +340,13 @@ int run_train_autoencoder(const CommandLine& line) {
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
     RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
     const AutoencoderPlan plan = plan_autoencoder(session, c);
+    const auto& dir = c.run.dir.value;
+    if (plan.is_finished) refuse_end_of_another_run(world.group(), dir, plan.start, c.duration);
     if (line.dry_run) return dry_run(session, plan);
-    if (plan.is_finished) return say_nothing_is_left(session, plan);
+    if (plan.is_finished) {
+      finish_without_training(world.group(), dir, plan.start, c.duration);
+      return 0;
+    }
     return run_trainers(session, plan, line.inputs, watch);
   });
 }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "millrace/checkpoint/tensors.h"
+#include "millrace/config/config.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -11,6 +12,8 @@
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/nn/weights.h"
+#include "millrace/text/tokenizer.h"
+#include "run/encoders.h"
 #include "run/resume.h"
 
 namespace millrace {
@@ -42,17 +45,50 @@ std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint
   return weights;
 }
 
-AutoencoderKLConfig trained_vae(const CheckpointReader& checkpoint) {
+// Programs that load the folder run its tokenizer by its files.
+void warn_of_tokenizer(const TokenizerConfig& trained, const PipelineFolder& source) {
+  const auto given = config::diff(config::dump_yaml(TokenizerConfig{}), trained);
+  if (given.empty() || !source.has("tokenizer")) return;
+  const auto& folder = source.component("tokenizer");
+  const auto pad_id = [&](const TokenizerConfig& config) { return ClipTokenizer::load(folder, config).pad_id(); };
+  if (trained.mode != TokenizerConfig::Mode::open_clip && pad_id(trained) == pad_id({})) return;
+  std::string settings;
+  for (const auto& change : given) settings += fmt::format(" tokenizer.{}={}", change.key, change.after);
+  log::warning(
+      "the run was trained with{}, and other programs run the folder's tokenizer by its files: its ids may be others; "
+      "`millrace generate` and `evaluate --pipeline` take the same settings",
+      settings);
+}
+
+AutoencoderKLConfig trained_vae(const CheckpointReader& checkpoint, ExportRequest::Weights weights) {
   auto json = checkpoint.manifest().at("model");
-  json[scaling_factor_key] = scaling_factor_of(checkpoint);
+  json[scaling_factor_key] = scaling_factor_of(checkpoint, weights);
   return AutoencoderKLConfig::from_json(json);
 }
 
+void check_parts_of_unet(const ExportRequest& request, const PipelineFolder& source) {
+  if (is_of_vae(request.checkpoint)) return;
+  check_encoders(request.checkpoint, source, request.allow_changes,
+                 "put these back as they were, or say allow_changes=true to export with what is there now");
+}
+
+// One config.json has room for one.
+void warn_of_second_scaling_factor(const ExportRequest& request) {
+  using Weights = ExportRequest::Weights;
+  if (request.weights != Weights::both) return;
+  const double of_ema = scaling_factor_of(request.checkpoint);
+  const double of_raw = scaling_factor_of(request.checkpoint, Weights::raw);
+  if (of_ema != of_raw)
+    log::warning("{}: scaling_factor {} is that of the EMA; the variant non_ema wants {}", request.out.string(), of_ema,
+                 of_raw);
+}
+
 // What the run did not train is its pipeline's.
-LdmModel describe_model(const CheckpointReader& checkpoint, const PipelineFolder& source) {
+LdmModel describe_model(const ExportRequest& request, const PipelineFolder& source) {
+  const auto& checkpoint = request.checkpoint;
   const bool is_vae = is_of_vae(checkpoint);
   return {UNet2DConditionConfig::from_json(is_vae ? source.config("unet") : checkpoint.manifest().at("model")),
-          is_vae ? trained_vae(checkpoint) : AutoencoderKLConfig::from_json(source.config("vae")),
+          is_vae ? trained_vae(checkpoint, request.weights) : AutoencoderKLConfig::from_json(source.config("vae")),
           CLIPTextConfig::from_json(source.config("text_encoder")),
           is_vae ? source.scheduler() : trained_scheduler(source.scheduler(), trained_config(checkpoint).objective)};
 }
@@ -86,7 +122,8 @@ void export_ldm(const ExportRequest& request) {
   for (const auto& file : {request.out, config_beside(request.out)})
     if (fs::exists(file)) fail(Exit::usage, "--out {}: is there already", file.string());
   const auto source = pipeline_of(checkpoint);
-  const auto model = describe_model(checkpoint, source);
+  check_parts_of_unet(request, source);
+  const auto model = describe_model(request, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
   const bool is_vae = is_of_vae(checkpoint);
   const auto load_unet = [&] { return weights_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
@@ -105,10 +142,20 @@ ExportKind export_kind(const CheckpointReader& checkpoint) {
   return find_missing_part(pipeline_of(checkpoint)) ? ExportKind::vae : ExportKind::pipeline;
 }
 
-double scaling_factor_of(const CheckpointReader& checkpoint) {
+double scaling_factor_of(const CheckpointReader& checkpoint, ExportRequest::Weights weights) {
   const auto& manifest = checkpoint.manifest();
-  if (const auto measured = manifest.find(scaling_factor_key); measured != manifest.end() && measured->is_number())
-    return measured->get<double>();
+  const auto find = [&](const char* key) -> std::optional<double> {
+    const auto value = manifest.find(key);
+    return value != manifest.end() && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
+  };
+  const bool is_raw = weights == ExportRequest::Weights::raw;
+  if (const auto of_raw = find(scaling_factor_raw_key); is_raw && of_raw) return *of_raw;
+  if (const auto known = find(scaling_factor_key)) {
+    if (is_raw && checkpoint.has("ema"))
+      log::warning("{} tells the scaling_factor of its EMA alone: {} is written, and the raw weights' may be another",
+                   checkpoint.path().string(), *known);
+    return *known;
+  }
   const double before = AutoencoderKLConfig::from_json(manifest.at("model")).scaling_factor;
   log::warning("{} does not tell its scaling_factor: that of the VAE that the run began with, {}, is written",
                checkpoint.path().string(), before);
@@ -121,9 +168,13 @@ void export_checkpoint(const ExportRequest& request) {
   const auto state = checkpoint.state();
   NewComponent component;
   component.config = checkpoint.manifest().at("model");
-  component.weights = choose_weights(checkpoint, request.weights);
   const bool is_vae = is_of_vae(checkpoint);
-  if (is_vae) component.config["scaling_factor"] = scaling_factor_of(checkpoint);
+  if (!is_vae) check_parts_of_unet(request, pipeline_of(checkpoint));
+  component.weights = choose_weights(checkpoint, request.weights);
+  if (is_vae) {
+    component.config[scaling_factor_key] = scaling_factor_of(checkpoint, request.weights);
+    warn_of_second_scaling_factor(request);
+  }
   if (export_kind(checkpoint) == ExportKind::vae) return write_component_folder(request.out, "vae", component);
 
   const auto source = pipeline_of(checkpoint);
@@ -138,6 +189,7 @@ void export_checkpoint(const ExportRequest& request) {
     const auto vae = AutoencoderKLConfig::from_json(source.config("vae"));
     pipeline.unet_sample_size = static_cast<int>(config.transform.resolution / vae.factor());
     pipeline.scheduler = trained_scheduler(source.scheduler(), config.objective);
+    warn_of_tokenizer(config.tokenizer, source);
     pipeline.replacements["unet"] = std::move(component);
   }
   write_pipeline(request.out, pipeline);

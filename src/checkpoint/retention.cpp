@@ -1,8 +1,11 @@
 #include "retention.h"
 
+#include <cstdlib>
+#include <ranges>
 #include <vector>
 
 #include "millrace/checkpoint/reader.h"
+#include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
@@ -24,15 +27,17 @@ static std::vector<fs::path> leftovers_in(const fs::path& checkpoints) {
   return leftovers;
 }
 
-void remove_leftovers(const fs::path& checkpoints) {
+void remove_leftover_checkpoints(const fs::path& checkpoints) {
   std::error_code error;
   for (const auto& path : leftovers_in(checkpoints)) fs::remove_all(path, error);
 }
 
-// As far as it can be read.
+// Of a file, or of a folder as far as it can be read.
 static std::uintmax_t bytes_in(const fs::path& folder) {
   std::uintmax_t bytes = 0;
   std::error_code error;
+  if (const auto size = fs::file_size(folder, error); !error) return size;
+  error.clear();
   for (fs::recursive_directory_iterator file(folder, error), end; !error && file != end; file.increment(error))
     if (const auto size = file->file_size(error); !error) bytes += size;
   return bytes;
@@ -44,37 +49,64 @@ std::uintmax_t leftover_bytes(const fs::path& run_dir) {
   return bytes;
 }
 
-void tell_of_abandoned(const fs::path& checkpoints) {
-  int folders = 0;
+void tell_of_abandoned(const fs::path& run_dir) {
+  int count = 0;
   std::uintmax_t bytes = 0;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
-    if (!entry.path().extension().string().starts_with(".abandoned-")) continue;
-    ++folders;
-    bytes += bytes_in(entry.path());
-  }
-  if (folders > 0)
+  for (const auto& folder : {run_dir, checkpoints_in(run_dir)})
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (!entry.path().extension().string().starts_with(".abandoned-")) continue;
+      ++count;
+      bytes += bytes_in(entry.path());
+    }
+  if (count > 0)
     log::warning(
-        "{}: {} step-*.abandoned-* of times that are not continued take {}; remove them when nobody wants to "
-        "go back there",
-        checkpoints.string(), folders, format_bytes(bytes));
+        "{}: {} *.abandoned-* there and in checkpoints, of times that are not continued, take {}; remove them when "
+        "nobody wants to go back there",
+        run_dir.string(), count, format_bytes(bytes));
 }
 
-void abandon_newer(const fs::path& run_dir, std::int64_t start) {
-  // In containers a process may have the name of an earlier one.
-  const auto free_name = [&](const fs::path& checkpoint) {
-    for (int life = 0;; ++life) {
-      const auto digest = hash64(fmt::format("{}{}{}", process_name(), step_name(start), life)) >> 32;
-      auto name = fmt::format("{}.abandoned-{:08x}", checkpoint.string(), digest);
-      if (!fs::exists(name)) return name;
-    }
-  };
-  for (const auto& checkpoint : list_checkpoints(run_dir)) {
-    if (checkpoint.step <= start) continue;
-    const auto name = free_name(checkpoint.path);
-    fs::rename(checkpoint.path, name);
-    log::warning("{} is not continued: renamed to {}", checkpoint.path.string(), fs::path(name).filename().string());
+// What lies beside metrics.jsonl and the like.
+static std::vector<fs::path> lines_put_aside(const fs::path& run_dir) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(run_dir))
+    if (entry.path().extension().string().starts_with(lines_beyond)) files.push_back(entry.path());
+  return files;
+}
+
+// In containers a process may have the name of an earlier one.
+static fs::path free_name(const fs::path& path) {
+  for (int life = 0;; ++life) {
+    const auto digest = hash64(fmt::format("{}{}", process_name(), life)) >> 32;
+    auto name = fmt::format("{}.abandoned-{:08x}", path.string(), digest);
+    if (!fs::exists(name)) return name;
   }
+}
+
+static void abandon(const fs::path& path) {
+  const auto name = free_name(path);
+  std::error_code error;
+  fs::rename(path, name, error);
+  if (error) fail(Exit::io, "cannot rename {}: {}", path.string(), error.message());
+  log::warning("{} is not continued: renamed to {}", path.string(), name.filename().string());
+}
+
+void abandon_lines(const fs::path& run_dir) {
+  const auto checkpoints = list_checkpoints(run_dir);
+  const std::int64_t newest = checkpoints.empty() ? 0 : checkpoints.front().step;
+  const std::string beyond = std::string(lines_beyond) + "step-";
+  for (const auto& lines : lines_put_aside(run_dir)) {
+    const auto step = lines.extension().string();
+    if (step.starts_with(beyond) && std::strtoll(step.c_str() + beyond.size(), nullptr, 10) >= newest) abandon(lines);
+  }
+}
+
+// The newest last: a start behind a kill in between goes on from it, and has all its lines.
+void abandon_newer(const fs::path& run_dir, std::int64_t start) {
+  const auto checkpoints = list_checkpoints(run_dir);
+  for (const auto& checkpoint : std::views::reverse(checkpoints))
+    if (checkpoint.step > start) abandon(checkpoint.path);
+  abandon_lines(run_dir);
 }
 
 void keep_for_good(const fs::path& checkpoint) {

@@ -8,14 +8,13 @@
 // What happens to the other folders in RUN/checkpoints. Rank 0 of the trainers alone; nothing here ends a run.
 namespace millrace {
 
-// What a killed run has left half written or half deleted.
-void remove_leftovers(const std::filesystem::path& checkpoints);
-
-// Says how much the checkpoints take that nothing will ever delete, because people may want to go back to them.
-void tell_of_abandoned(const std::filesystem::path& checkpoints);
+// Says how much the checkpoints and lines take that nothing will ever delete, because people may want to go back to
+// them.
+void tell_of_abandoned(const std::filesystem::path& run_dir);
 
 // Checkpoints from beyond the step that this process began with: damaged, or of a time that the user went back from.
-// Left under their names, the next start would continue with one of them.
+// Left under their names, the next start would continue with one of them. So go the lines that were put aside for them
+// (abandon_lines).
 void abandon_newer(const std::filesystem::path& run_dir, std::int64_t start);
 
 // Marks a checkpoint that is being made as one that stays.

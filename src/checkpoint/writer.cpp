@@ -119,8 +119,8 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path run_dir, Group trainers
       last_point_(start),
       point_before_(start) {
   if (trainers_.rank() != 0) return;
-  remove_leftovers(checkpoints_in(run_dir_));
-  tell_of_abandoned(checkpoints_in(run_dir_));
+  remove_leftover_checkpoints(checkpoints_in(run_dir_));
+  tell_of_abandoned(run_dir_);
 }
 
 CheckpointWriter::~CheckpointWriter() = default;

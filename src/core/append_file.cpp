@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -34,9 +35,18 @@ void AppendFile::add(std::string entry) {
   entries_.push_back(std::move(entry));
 }
 
-void AppendFile::flush() {
+bool AppendFile::flush() {
   while (!entries_.empty() && write_first()) entries_.pop_front();
   if (entries_.empty()) fails_ = false;
+  return entries_.empty();
+}
+
+bool AppendFile::sync() {
+  flush();
+  const bool is_synced = ::fdatasync(fd_) == 0 || errno == EINVAL;  // a pipe, or /dev/null
+  if (!is_synced && !std::exchange(cannot_sync_, true))
+    log::warning("{}: {}; its newest entries may be lost with the machine", path_.string(), std::strerror(errno));
+  return is_synced && entries_.empty() && dropped_ == 0;
 }
 
 void AppendFile::forget() {

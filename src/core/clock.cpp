@@ -4,8 +4,12 @@
 
 namespace millrace {
 
+std::string utc_of(std::time_t time) {
+  return fmt::format("{:%FT%TZ}", fmt::gmtime(time));
+}
+
 std::string utc_now() {
-  return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+  return utc_of(std::time(nullptr));
 }
 
 }  // namespace millrace

@@ -102,7 +102,7 @@ void SourceConfig::check(config::Report& report) const {
                    type == Type::latents ? "must be set (the folder of a complete latent cache)"
                                          : "must be set (archives, brace patterns or folders)",
                    {type_key});
-  if (type == Type::class_labels && !idx_to_prompt)
+  if (type == Type::class_labels && needs_captions && !idx_to_prompt)
     report.problem(section + ".idx_to_prompt", "must be set for type class", {type_key});
   if (type == Type::latents && columns.caption && columns.caption->values.size() > 1)
     report.problem(section + ".columns.caption", "must be one column with type latents", {type_key});

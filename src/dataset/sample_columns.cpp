@@ -73,7 +73,9 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
   SampleColumns columns;
   columns.image_is_place = image.holds == TableColumn::Holds::text;
   columns.names = {image.name};
-  if (config.type == SourceConfig::Type::class_labels) {
+  if (!config.needs_captions) {
+    // images are all that is used
+  } else if (config.type == SourceConfig::Type::class_labels) {
     const TableColumn& cls = chooser.choose("cls", wanted.cls, {"cls", "label"});
     if (cls.holds == TableColumn::Holds::nested || cls.holds == TableColumn::Holds::texts)
       chooser.fail(fmt::format("{}: column {} holds several values a row, and a sample has one class", path, cls.name),

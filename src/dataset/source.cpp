@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
-  if (config.type != SourceConfig::Type::class_labels) return std::nullopt;
+  if (config.type != SourceConfig::Type::class_labels || !config.needs_captions) return std::nullopt;
   if (!config.idx_to_prompt) {
     throw Error(Exit::usage, fmt::format("{0}.idx_to_prompt must be set for {0}.type=class", config.section),
                 "a JSON file, class number -> caption");

@@ -107,6 +107,7 @@ class TableReader final : public SplitReader {
 
   // Of all columns of captions; a list of texts is as many. Of a class what the prompts say of it.
   std::vector<std::string> captions_in(const std::vector<Cell>& cells) const {
+    if (columns_.captions == 0) return {""};
     std::vector<std::string> captions;
     for (std::size_t i = SampleColumns::caption; i < columns_.key(); ++i) {
       const auto text = text_of(cells[i]);

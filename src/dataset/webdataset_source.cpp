@@ -28,11 +28,13 @@ TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
   TarRules rules;
   rules.with_json = !config.filters.empty();
   rules.prompts = prompts;
+  rules.needs_captions = config.needs_captions;
   if (config.columns.image) {
     rules.images = {lower(*config.columns.image)};  // as TarReader gives fields
   } else {
     rules.images.assign(image_fields.begin(), image_fields.end());
   }
+  if (!rules.needs_captions) return rules;
   const config::OneOrMore names = prompts ? config.columns.cls.value_or("cls") : config.columns.caption.value_or("txt");
   for (const std::string& name : names.values) {
     if (name.starts_with(of_json)) {
@@ -77,6 +79,7 @@ void add_texts_in_json(const std::string& text, const std::string& key, std::vec
 }
 
 std::vector<std::string> find_captions(TarSample& sample, const TarRules& rules) {
+  if (!rules.needs_captions) return {""};
   std::vector<std::string> texts;
   for (const auto& [name, key] : rules.captions) {
     const std::string* const member = find_field(sample, key ? "json" : name);

@@ -21,6 +21,7 @@ struct TarRules {
   };
   std::vector<std::string> images;  // of these members the first one that is there
   std::vector<Caption> captions;    // of these all that are there; of a class data set one, the class
+  bool needs_captions = true;
   bool with_json = false;
   const ClassPrompts* prompts = nullptr;  // null = the caption stands there itself
 };

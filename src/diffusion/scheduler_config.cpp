@@ -134,7 +134,8 @@ void refuse_unsupported(const Reader& read, SchedulerClass c) {
     read.only<std::string>("solver_type", {"midpoint", "logrho", "bh1", "bh2"});  // the last three mean midpoint
     read.only("use_lu_lambdas", {false});
     read.only("lambda_min_clipped", {-std::numeric_limits<double>::infinity()});
-    read.only_null("variance_type");
+    // A DDPM's file always has it. A fixed one has no part in this class, as in diffusers.
+    read.only<std::string>("variance_type", {"fixed_small", "fixed_small_log", "fixed_large", "fixed_large_log"});
   }
   if (c == SchedulerClass::unipc_multistep) {
     read.only<std::string>("solver_type", {"bh2", "midpoint", "heun", "logrho"});  // the last three mean bh2

@@ -77,4 +77,13 @@ void CacheWriter::publish() {
   for (; !open_.empty(); open_.pop_front()) open_.front().second.publish();
 }
 
+void CacheWriter::publish_all_but(const std::set<std::uint32_t>& archives) {
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    const auto behind = entry++;
+    if (archives.contains(behind->first)) continue;
+    behind->second.publish();
+    open_.erase(behind);
+  }
+}
+
 }  // namespace millrace

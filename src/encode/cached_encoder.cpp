@@ -87,6 +87,10 @@ void CachedEncoder::finish() {
   write_cache([&] { cache_->publish(); });
 }
 
+void CachedEncoder::finish_all_but(const std::set<std::uint32_t>& archives) {
+  write_cache([&] { cache_->publish_all_but(archives); });
+}
+
 template <class Write>
 void CachedEncoder::write_cache(Write&& write) {
   const std::lock_guard lock(cache_mutex_);

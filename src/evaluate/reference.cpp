@@ -11,8 +11,18 @@ torch::Tensor tensor_of(const NpzArray& array) {
   return torch::tensor(at::ArrayRef<double>(array.values), torch::kFloat64).view(array.shape);
 }
 
+FeatureReference reference_of_rows(const torch::Tensor& features, const std::filesystem::path& file) {
+  if (features.size(0) < 2) fail(Exit::io, "evaluate.reference: {} holds one row alone", file.string());
+  return {features, statistics_of(features)};
+}
+
+// clean-fid's files for KID have `feats`, those for FID `mu` and `sigma`.
 FeatureReference reference_of_npz(const std::filesystem::path& file) {
   const auto arrays = read_npz(file);
+  if (const auto found = arrays.find("feats"); found != arrays.end()) {
+    if (found->second.shape.size() != 2) fail(Exit::io, "evaluate.reference: {}: feats is to be (N, D)", file.string());
+    return reference_of_rows(tensor_of(found->second).to(torch::kFloat32), file);
+  }
   for (const char* name : {"mu", "sigma"})
     if (!arrays.contains(name))
       fail(Exit::io, "evaluate.reference: {} holds no floating-point {}", file.string(), name);
@@ -27,8 +37,7 @@ FeatureReference reference_of_features(const std::filesystem::path& file) {
   const auto features = tensors.find("features");
   if (features == tensors.end() || features->second.dim() != 2 || !features->second.is_floating_point())
     fail(Exit::io, "evaluate.reference: {} holds no floating-point tensor features (N, D)", file.string());
-  if (features->second.size(0) < 2) fail(Exit::io, "evaluate.reference: {} holds one row alone", file.string());
-  return {features->second, statistics_of(features->second)};
+  return reference_of_rows(features->second, file);
 }
 
 }  // namespace

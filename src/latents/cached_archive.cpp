@@ -113,7 +113,7 @@ void CachedArchive::add(const fs::path& path, const Archive& archive) {
   }
   if (info.archive != archive.name) return;
   if (info.archive_bytes && archive.bytes && info.archive_bytes != archive.bytes)
-    throw Error(Exit::io,
+    throw Error(Exit::usage,
                 fmt::format("{} was made from {} when it had {} bytes; now it has {}", info.path.string(), archive.path,
                             info.archive_bytes, archive.bytes),
                 fmt::format("delete {} to encode the archive anew", folder_.string()));

@@ -30,8 +30,8 @@ struct CachedPlace {
 // What a cache holds of one archive, as its NAME.json files say. Safe to use from several threads.
 class CachedArchive {
  public:
-  // Files that are not whole are left out with a warning. Error(io) when the archive has another size than the one that
-  // was encoded.
+  // Files that are not whole are left out with a warning. Error(usage) when the archive has another size than the one
+  // that was encoded: another start would find the same.
   CachedArchive(const fs::path& cache, const Archive& archive, const EncodingShape& shape);
 
   // Whether no file was added since.

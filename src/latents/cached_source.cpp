@@ -132,12 +132,13 @@ class CachedSource final : public SampleSource {
     return rows;
   }
 
-  // A run with another limit may have stopped earlier, and a broken archive may be whole now. Until a run has finished,
-  // and of those archives, only who has read one to its end knows.
+  // A run with another limit may have stopped earlier, a broken archive may be whole now, and one of another size may
+  // have more rows. Until a run has finished, and of those archives, only who has read one to its end knows.
   std::optional<std::uint64_t> end_of(const Archive& archive, const CachedArchive& rows) const {
     const auto found = ends_.find(archive.name);
     if (found == ends_.end()) return rows.end();
-    const bool all_known = found->second.archive.limit == archive.limit && !found->second.broken;
+    const Archive& then = found->second.archive;
+    const bool all_known = then.limit == archive.limit && then.bytes == archive.bytes && !found->second.broken;
     if (original_ && !all_known) return rows.end();
     return found->second.total;
   }

@@ -46,6 +46,8 @@ AutoencoderKLConfig AutoencoderKLConfig::from_json(const nlohmann::json& json, c
   reader.check_class("AutoencoderKL");
   c.in_channels = reader.positive("in_channels", 3);
   c.out_channels = reader.positive("out_channels", 3);
+  if (c.in_channels != 3) reader.fail_key("in_channels", "is not 3: pictures are RGB");
+  if (c.out_channels != 3) reader.fail_key("out_channels", "is not 3: pictures are RGB");  // one would spread over all
   c.latent_channels = reader.positive("latent_channels", 4);
   c.coder = read_coder(reader);
   c.use_quant_conv = reader.boolean("use_quant_conv", true);

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> old_atten
 
 // What transformers' text encoders have in files without the prefix `text_model.`.
 constexpr std::array<std::string_view, 3> text_model_parts = {"embeddings.", "encoder.", "final_layer_norm."};
+
+// What else a CLIPModel's file, or that of a CLIPTextModelWithProjection, holds beside the text encoder.
+constexpr std::array<std::string_view, 4> other_clip_parts = {"vision_model.", "visual_projection.", "text_projection.",
+                                                              "logit_scale"};
+
+bool is_of_whole_clip(std::string_view name, std::string_view stem) {
+  return stem == transformers_stem &&
+         std::ranges::any_of(other_clip_parts, [&](std::string_view part) { return name.starts_with(part); });
+}
 
 // Today's name of a tensor in a file; nothing for tables that are no weights.
 std::optional<std::string> current_name(std::string name, std::string_view stem) {
@@ -83,6 +93,7 @@ Matching match(const torch::nn::Module& module, const Weights& weights, std::str
     if (!name) continue;
     const auto parameter = wanted.extract(*name);
     if (parameter.empty()) {
+      if (is_of_whole_clip(*name, stem)) continue;
       result.problems.push_back(fmt::format("'{}' is unexpected", name_in_file));
       continue;
     }

@@ -12,9 +12,9 @@ constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runt
 
 Error too_little_memory(const c10::Error& error) {
   return Error(Exit::usage, error.what_without_backtrace(),
-               "batch.micro, model.gradient_checkpointing, model.cuda_graphs, ema.enabled and parallel.strategy on "
-               "trainers, encode.batch_size on producers, generate.batch_size and evaluate.batch_size decide how much "
-               "memory a GPU needs");
+               "batch.micro, ema.enabled and parallel.strategy on trainers, with a U-Net also "
+               "model.gradient_checkpointing and model.cuda_graphs, encode.batch_size on producers, "
+               "generate.batch_size and evaluate.batch_size decide how much memory a GPU needs");
 }
 
 // cuBLAS and cuDNN ask for memory of their own, past LibTorch's allocator, which only repeats their words:

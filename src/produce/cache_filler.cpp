@@ -23,10 +23,11 @@ CacheFiller::CacheFiller(EncodePipeline& pipeline, const DataPlan& data, std::ve
 void CacheFiller::work(double seconds) {
   const Stopwatch watch;
   std::vector<TransformedSample> samples;
+  std::set<std::uint32_t> archives;  // of the rows that are read now
   try {
     do {
       if (done_ || !stream_.wait(stripes_.front(), seconds - watch.seconds())) break;
-      if (auto sample = next_missing()) samples.push_back(std::move(*sample));
+      if (auto sample = next_missing(archives)) samples.push_back(std::move(*sample));
     } while (static_cast<int>(samples.size()) < encoder_.batch_size() && watch.seconds() < seconds &&
              !stop::requested());
   } catch (const ReadingStopped&) {  // the round ends by the signal
@@ -38,7 +39,10 @@ void CacheFiller::work(double seconds) {
   running_ = std::move(next);
   if (done_) collect();
   ++phase::moves;
-  encoder_.reject(std::exchange(rejections_, {}));
+  const auto rejections = std::exchange(rejections_, {});
+  for (const auto& row : rejections) archives.insert(row.archive);
+  encoder_.reject(rejections);
+  if (!archives.empty()) encoder_.finish_all_but(archives);  // those of the batch that runs are among them
 }
 
 void CacheFiller::publish() {
@@ -47,10 +51,11 @@ void CacheFiller::publish() {
 }
 
 // The next sample, unless the cache has it.
-std::optional<TransformedSample> CacheFiller::next_missing() {
+std::optional<TransformedSample> CacheFiller::next_missing(std::set<std::uint32_t>& archives) {
   auto sample = samples_.next();
   account();
   done_ = !sample;
+  if (sample) archives.insert(sample->ref.archive);
   if (done_ || !sample->encoding) return sample;
   if (sample->encoding->values == Encoding::Values::left_not_finite)
     delta_.add_non_finite(sample->ref.archive, sample->ref.hash);

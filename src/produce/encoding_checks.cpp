@@ -2,11 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <system_error>
 #include <tuple>
 
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/encode/fingerprint.h"
+#include "millrace/io/json.h"
 
 namespace millrace {
 
@@ -79,9 +81,26 @@ void check_choice_of_rows(const std::string& cache, const json& made_with, const
       "cache with them");
 }
 
+// Programs that load the exported folder pad and cut captions to this length, and the U-Net attends to the padding.
+// transformers writes 1e30 where there is none.
+static void warn_of_caption_length(const PipelineFolder& pipeline) {
+  if (!pipeline.has("tokenizer")) return;
+  const auto file = pipeline.component("tokenizer") / "tokenizer_config.json";
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return;
+  const auto settings = read_json_object(file);
+  const auto length = settings.find("model_max_length");
+  if (length == settings.end() || !length->is_number_integer()) return;
+  if (length->get<std::int64_t>() == token_count) return;
+  log::warning(
+      "model.pipeline: {}: model_max_length = {}, and captions are {} tokens here: diffusers would give the trained "
+      "U-Net text of another length",
+      file.string(), length->dump(), token_count);
+}
+
 void check_positions(const PipelineFolder& pipeline) {
   const auto positions = CLIPTextConfig::from_json(pipeline.config("text_encoder")).max_position_embeddings;
-  if (positions >= token_count) return;
+  if (positions >= token_count) return warn_of_caption_length(pipeline);
   throw Error(
       Exit::usage,
       fmt::format("model.pipeline: the text encoder has max_position_embeddings = {}, and captions are {} tokens",

@@ -30,7 +30,8 @@ void check_resolution(const std::string& cache, const EncodingShape& shape, cons
 // A complete cache has its rows and captions already: another choice of them would have no effect.
 void check_choice_of_rows(const std::string& cache, const nlohmann::json& made_with, const SourceConfig& source);
 
-// Captions have more tokens than the text encoder has positions for.
+// Captions have more tokens than the text encoder has positions for; a warning where the tokenizer gives them another
+// number elsewhere.
 void check_positions(const PipelineFolder& pipeline);
 
 // A caption that holds one of them ends the run, which may be days from now.

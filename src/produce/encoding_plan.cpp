@@ -6,6 +6,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/encode/fingerprint.h"
+#include "millrace/latents/changed_archives.h"
 
 namespace millrace {
 namespace {
@@ -68,7 +69,8 @@ EncodingPlan plan_of_cache(const ProducerConfig& config, const PipelineFolder& p
   return plan;
 }
 
-EncodingPlan plan_of_images(const ProducerConfig& config, const PipelineFolder& pipeline, torch::Dtype dtype) {
+EncodingPlan plan_of_images(const ProducerConfig& config, const PipelineFolder& pipeline, const Manifest& manifest,
+                            torch::Dtype dtype) {
   const auto text_on = config.encode.text_on;
   EncodingPlan plan;
   plan.shape = shape_of_pipeline(config, pipeline);
@@ -81,13 +83,14 @@ EncodingPlan plan_of_images(const ProducerConfig& config, const PipelineFolder& 
     const auto description = read_cache_description(*plan.cache);
     check_text_on(plan.cache->string(), description.shape.has_tokens(), text_on);
     check_fingerprint(*plan.cache, description.fingerprint, plan.fingerprint);
+    check_archives(*plan.cache, manifest, StorageRetry::Seconds(config.data.retry_for.count));
   }
   return plan;
 }
 
 EncodingPlan plan_encoding(const ProducerConfig& config, const PipelineFolder& pipeline, const Manifest& manifest,
                            torch::Dtype dtype) {
-  if (config.data.train.type != SourceConfig::Type::latents) return plan_of_images(config, pipeline, dtype);
+  if (config.data.train.type != SourceConfig::Type::latents) return plan_of_images(config, pipeline, manifest, dtype);
   if (is_latent_parquet(config.data.train)) return plan_of_tables(config, pipeline, manifest);
   return plan_of_cache(config, pipeline, dtype);
 }
@@ -133,9 +136,12 @@ void check_cache(const EncodingPlan& plan) {
   check_fingerprint(*plan.cache, read_cache_description(*plan.cache).fingerprint, plan.fingerprint);
 }
 
+void clear_leftovers(const EncodingPlan& plan) {
+  if (plan.adds_to_cache()) clear_latent_scratch(*plan.cache);
+}
+
 void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text) {
   if (!plan.adds_to_cache()) return;
-  clear_latent_scratch(*plan.cache);
   CacheDescription description{plan.fingerprint, plan.shape, {}};
   if (null_text.defined()) {
     const auto* values = static_cast<const std::uint16_t*>(null_text.const_data_ptr());

@@ -34,6 +34,7 @@ svg text{font-size:11px;fill:var(--soft)}
 .grid{stroke:var(--rule);fill:none}
 .curve{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}
 .curve.faint{opacity:.3;stroke-width:1}
+.curve.dots{stroke-width:6}
 .curve.c0{stroke:var(--c0)}.curve.c1{stroke:var(--c1)}.curve.c2{stroke:var(--c2)}.curve.c3{stroke:var(--c3)}.curve.c4{stroke:var(--c4)}.curve.c5{stroke:var(--c5)}
 svg .name{font-weight:600}
 svg .name.c0{fill:var(--c0)}svg .name.c1{fill:var(--c1)}svg .name.c2{fill:var(--c2)}svg .name.c3{fill:var(--c3)}svg .name.c4{fill:var(--c4)}svg .name.c5{fill:var(--c5)}

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "millrace/core/units.h"
 
@@ -72,8 +74,9 @@ Range steps_of(const Plot& plot) {
   double low = INFINITY, high = -INFINITY;
   for (const auto& curve : plot.curves) {
     if (curve.points.steps.empty()) continue;
-    low = std::min(low, static_cast<double>(curve.points.steps.front()));
-    high = std::max(high, static_cast<double>(curve.points.steps.back()));
+    const auto [least, most] = std::ranges::minmax(curve.points.steps);
+    low = std::min(low, static_cast<double>(least));
+    high = std::max(high, static_cast<double>(most));
   }
   return high > low ? Range{low, high} : Range{low - 1, high + 1};
 }
@@ -115,6 +118,30 @@ std::string path_of(const Series& series, const Frame& frame, const Range& x, co
     pen_down = true;
   }
   return path;
+}
+
+// Dots, and their labels, each on the first side of its dot where none stands yet.
+std::string labelled_dots(const Curve& curve, std::size_t color, const Frame& frame, const Range& x, const Range& y) {
+  constexpr std::pair<double, double> sides[] = {{0, -8}, {0, 17}, {18, 4}, {-18, 4}};
+  std::string dots, texts;
+  std::vector<std::pair<double, double>> taken;
+  for (std::size_t i = 0; i < curve.labels.size(); ++i) {
+    if (!std::isfinite(curve.points.values[i])) continue;
+    const double px = frame.x(x.at(static_cast<double>(curve.points.steps[i])));
+    const double py = frame.y(std::clamp(y.at(curve.points.values[i]), -0.02, 1.02));
+    dots += fmt::format("M{:.1f} {:.1f}l0.1 0", px, py);
+    const auto is_free = [&](const std::pair<double, double>& side) {
+      return std::ranges::none_of(taken, [&](const auto& other) {
+        return std::abs(other.first - px - side.first) < 2 * line && std::abs(other.second - py - side.second) < line;
+      });
+    };
+    const auto* side = std::ranges::find_if(sides, is_free);
+    if (side == std::end(sides)) side = std::begin(sides);
+    taken.emplace_back(px + side->first, py + side->second);
+    texts += fmt::format("<text class=\"x\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", taken.back().first,
+                         taken.back().second, escape(curve.labels[i]));
+  }
+  return fmt::format("<path class=\"curve c{} dots\" d=\"{}\"/>\n", color, dots) + texts;
 }
 
 // The first height from `wanted` down that leaves a line to all others. From the upmost to the lowest, so that each is
@@ -219,6 +246,7 @@ std::string render_plot(const Plot& plot, PlotSize size) {
   for (const auto& curve : plot.curves) {
     svg += fmt::format("<path class=\"curve c{}{}\" d=\"{}\"/>\n", i % 6, curve.is_faint ? " faint" : "",
                        path_of(curve.points, frame, x, *y));
+    if (!curve.labels.empty()) svg += labelled_dots(curve, i % 6, frame, x, *y);
     if (curve.is_faint) continue;
     const auto color = i++ % 6;
     if (curve.name.empty() || curve.points.values.empty()) continue;

@@ -1,5 +1,7 @@
 #include "millrace/report/run_record.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -8,6 +10,7 @@
 #include <sstream>
 
 #include "millrace/config/flatten.h"
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
@@ -131,6 +134,12 @@ std::string RunRecord::setting(const std::string& key) const {
   return found == settings.end() ? "" : found->second;
 }
 
+// In UTC; later than all times where that is not known.
+static std::string written_at(const fs::path& file) {
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 ? utc_of(status.st_mtime) : "~";
+}
+
 // What was scored and painted beyond the place that the run has gone back to.
 static void leave_out_abandoned(RunRecord& run) {
   auto last = run.state.is_object() ? run.state.value("step", std::int64_t{0}) : 0;
@@ -138,8 +147,11 @@ static void leave_out_abandoned(RunRecord& run) {
   if (last == 0) return;
   std::erase_if(run.evaluations, [&](const auto& line) { return line.value("step", std::int64_t{0}) > last; });
   const auto state = run.state.is_object() ? run.state.value("state", "") : "";
-  if (state != "done") return;  // the newest line, and STATE, may be behind the newest picture
-  std::erase_if(run.pictures, [&](const auto& picture) { return picture.step > last; });
+  // The newest line, and STATE, may be behind the newest picture, as long as that is of the newest start.
+  const auto start = run.environment.is_object() ? run.environment.value("time", "") : "";
+  std::erase_if(run.pictures, [&](const auto& picture) {
+    return picture.step > last && (state == "done" || written_at(picture.file) < start);
+  });
 }
 
 RunRecord read_run(const fs::path& folder) {

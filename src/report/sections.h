@@ -17,6 +17,13 @@ Section events_section(Runs runs);
 Section environment_section(Runs runs);
 Section configuration_section(Runs runs);
 
+// Whether the run, as it was started last, weights samples by objective.snr_gamma.
+bool weights_losses(const RunRecord& run);
+// Whether it ever did, and says what they are without that.
+bool tells_unweighted_losses(const RunRecord& run);
+// With all samples alike, which compares among runs. Weighted lines of earlier versions do not tell it.
+Series unweighted_validation_loss(const RunRecord& run);
+
 // The ranks that train, by environment.json of the newest start.
 struct Trainers {
   int count = 0;  // 0: it is not known

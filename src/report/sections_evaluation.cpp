@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,19 +33,26 @@ std::string number(const Json& line, const char* key) {
   return value ? short_number(*value) : "";
 }
 
+// A run may keep an EMA, and have both scored.
+bool is_of_raw_weights(const Json& line) {
+  return text_of(line, "weights") == "raw";
+}
+
 // The losses of its buckets, by the first timestep of each.
-std::map<std::int64_t, double> losses_in(const Json& line) {
+std::map<std::int64_t, double> losses_in(const Json& line, const char* key) {
   std::map<std::int64_t, double> losses;
-  if (!line.contains("loss") || !line["loss"].is_object()) return losses;
-  for (const auto& [bucket, loss] : line["loss"].items())
+  if (!line.contains(key) || !line[key].is_object()) return losses;
+  for (const auto& [bucket, loss] : line[key].items())
     if (loss.is_number()) losses[std::atoll(bucket.c_str())] = loss.get<double>();
   return losses;
 }
 
 // Lines of earlier versions hold the buckets alone, in which different numbers of samples count alike.
 std::string scored_loss(const Json& line) {
-  if (line.contains("loss_mean")) return number(line, "loss_mean");
-  const auto losses = losses_in(line);
+  const auto unweighted = number(line, "loss_mean_unweighted");
+  if (line.contains("loss_mean"))
+    return number(line, "loss_mean") + (unweighted.empty() ? "" : " (without weights " + unweighted + ")");
+  const auto losses = losses_in(line, "loss");
   double sum = 0;
   for (const auto& [bucket, loss] : losses) sum += loss;
   return losses.empty() ? "" : "≈ " + short_number(sum / static_cast<double>(losses.size()));
@@ -55,38 +63,85 @@ std::string kid_of(const Json& line) {
   return number(line, "kid") + (deviation.empty() ? "" : " ± " + deviation);
 }
 
-// "A", "B": the protocols in the order in which they come; numbers of one letter may be compared.
+std::string clip_score_of(const Json& line) {
+  const auto deviation = number(line, "clip_score_std");  // of single pictures, no error of the mean
+  return number(line, "clip_score") + (deviation.empty() ? "" : " (std " + deviation + ")");
+}
+
+// "steps = 50, tokenizer.mode = open_clip".
+std::string settings_text(const Json& settings, const std::string& above = "") {
+  std::string text;
+  for (const auto& [key, value] : settings.items()) {
+    const auto name = above + key;
+    const auto word = value.is_null() ? "none" : text_of(settings, key.c_str());
+    const auto part = value.is_object() ? settings_text(value, name + ".") : fmt::format("{} = {}", name, word);
+    if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
+  }
+  return text;
+}
+
+std::string tokenizer_of(const Json& line) {
+  const auto protocol = line.find("protocol");
+  if (protocol == line.end() || !protocol->is_object() || !protocol->contains("tokenizer")) return "";
+  const auto& tokenizer = (*protocol)["tokenizer"];
+  return tokenizer.is_object() ? settings_text(tokenizer) : text_of(*protocol, "tokenizer");
+}
+
+// "A", "B": the protocols in the order in which they come; numbers of one letter may be compared. How losses are
+// measured differs with what is trained, where pictures compare: the ways to do it are "a", "b". The tokenizer is the
+// model's, too.
 class Protocols {
  public:
+  void add(const Json& line) {
+    (void)letter_of(line);
+    (void)loss_letter_of(line);
+  }
+
   std::string letter_of(const Json& line) {
     if (!line.contains("protocol") || !line["protocol"].is_object()) {
       has_none_ = true;
       return "";
     }
-    auto found = std::ranges::find(protocols_, line["protocol"]);
-    if (found == protocols_.end()) found = protocols_.insert(found, line["protocol"]);
-    return letter(static_cast<std::size_t>(found - protocols_.begin()));
+    auto protocol = line["protocol"];
+    protocol.erase("loss");
+    protocol.erase("tokenizer");
+    return letter('A', place_in(protocols_, protocol));
   }
+
+  // With that of the loss where there are several.
+  std::string mark_of(const Json& line) { return letter_of(line) + loss_mark_of(line); }
+
+  std::string loss_mark_of(const Json& line) { return losses_.size() > 1 ? loss_letter_of(line) : std::string(); }
 
   bool are_several() const { return protocols_.size() + (has_none_ ? 1 : 0) > 1; }
 
   std::vector<Block> describe() const {
     std::vector<Block> blocks;
-    for (std::size_t i = 0; i < protocols_.size(); ++i) {
-      std::string text;
-      for (const auto& [key, value] : protocols_[i].items())
-        text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, text_of(protocols_[i], key.c_str()));
-      blocks.emplace_back(Paragraph{fmt::format("Protocol {}: {}.", letter(i), text)});
-    }
+    for (std::size_t i = 0; i < protocols_.size(); ++i)
+      blocks.emplace_back(Paragraph{fmt::format("Protocol {}: {}.", letter('A', i), settings_text(protocols_[i]))});
+    for (std::size_t i = 0; i < losses_.size(); ++i)
+      blocks.emplace_back(Paragraph{
+          fmt::format("Loss{}: {}.", losses_.size() > 1 ? " " + letter('a', i) : "", settings_text(losses_[i]))});
     return blocks;
   }
 
  private:
-  static std::string letter(std::size_t i) {
-    return i < 26 ? std::string(1, static_cast<char>('A' + i)) : fmt::format("{}", i + 1);
+  static std::string letter(char first, std::size_t i) {
+    return i < 26 ? std::string(1, static_cast<char>(first + static_cast<char>(i))) : fmt::format("{}", i + 1);
   }
 
-  std::vector<Json> protocols_;
+  static std::size_t place_in(std::vector<Json>& all, const Json& one) {
+    auto found = std::ranges::find(all, one);
+    if (found == all.end()) found = all.insert(found, one);
+    return static_cast<std::size_t>(found - all.begin());
+  }
+
+  std::string loss_letter_of(const Json& line) {
+    if (!line.contains("protocol") || !line["protocol"].is_object() || !line["protocol"].contains("loss")) return "";
+    return letter('a', place_in(losses_, line["protocol"]["loss"]));
+  }
+
+  std::vector<Json> protocols_, losses_;
   bool has_none_ = false;  // lines of earlier versions
 };
 
@@ -103,14 +158,14 @@ ReportTable without_empty_columns(const ReportTable& table) {
   return result;
 }
 
-// By guidance scale and protocol, of one number of evaluation.jsonl.
+// By guidance scale, weights and protocol, of one number of evaluation.jsonl.
 std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Protocols& protocols) {
   std::map<std::string, Series> curves;
   for (const auto& line : run.evaluations) {
     const auto step = step_of(line);
     const auto value = number_in(line, key);
     if (!step || !value) continue;
-    auto name = "scale " + text_of(line, "guidance_scale");
+    auto name = "scale " + text_of(line, "guidance_scale") + (is_of_raw_weights(line) ? ", raw weights" : "");
     if (const auto letter = protocols.letter_of(line); protocols.are_several() && !letter.empty())
       name += " (" + letter + ")";
     auto& series = curves[name];
@@ -120,49 +175,76 @@ std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Pr
   return curves;
 }
 
-// FID over CLIP score, a point for each guidance scale: what more guidance costs. Of the newest step and protocol that
-// have several.
-Series guidance_sweep(const RunRecord& run, double clip_unit, Protocols& protocols) {
-  std::map<std::pair<std::int64_t, std::string>, std::map<std::int64_t, double>> groups;  // CLIP score in units, FID
+// FID over CLIP score, a point for each guidance scale in their order: what more guidance costs. Of the newest step and
+// protocol that have several with such weights.
+Curve guidance_sweep(const RunRecord& run, bool is_raw, double clip_unit, Protocols& protocols) {
+  struct Point {
+    double scale, clip_score, fid;
+  };
+  std::map<std::pair<std::int64_t, std::string>, std::vector<Point>> groups;
   for (const auto& line : run.evaluations) {
     const auto step = step_of(line);
     const auto fid = number_in(line, "fid"), clip = number_in(line, "clip_score");
-    if (step && fid && clip) groups[{*step, protocols.letter_of(line)}][std::llround(*clip / clip_unit)] = *fid;
+    if (step && fid && clip && is_of_raw_weights(line) == is_raw)
+      groups[{*step, protocols.letter_of(line)}].push_back(
+          {number_in(line, "guidance_scale").value_or(0), *clip, *fid});
   }
   for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend(); ++line) {
     const auto group = groups.find({step_of(*line).value_or(0), protocols.letter_of(*line)});
     if (group == groups.end() || group->second.size() < 2) continue;
-    Series series;
-    for (const auto& [clip, fid] : group->second) {
-      series.steps.push_back(clip);
-      series.values.push_back(fid);
+    std::ranges::stable_sort(group->second, {}, &Point::scale);
+    Curve curve;
+    for (const auto& point : group->second) {
+      curve.points.steps.push_back(std::llround(point.clip_score / clip_unit));
+      curve.points.values.push_back(point.fid);
+      curve.labels.push_back(fmt::format("{}", point.scale));
     }
-    return series;
+    return curve;
   }
   return {};
 }
 
-// Of the last line that has one.
-Series loss_by_timestep(const RunRecord& run) {
-  Series series;
-  for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend() && series.steps.empty(); ++line)
-    for (const auto& [timestep, loss] : losses_in(*line)) {
-      series.steps.push_back(timestep);
-      series.values.push_back(loss);
+// Of the last line of such weights that has one, all samples alike. Lines of earlier versions do not tell that of a run
+// that weights its samples.
+Curve loss_by_timestep(const RunRecord& run, bool is_raw, Protocols& protocols) {
+  Curve curve;
+  const bool is_weighted = weights_losses(run);
+  for (auto line = run.evaluations.rbegin(); line != run.evaluations.rend() && curve.points.steps.empty(); ++line) {
+    if (is_of_raw_weights(*line) != is_raw) continue;
+    const bool tells_both = line->contains("loss_unweighted");
+    const bool tells_how = !text_of(line->value("protocol", Json()), "loss").empty();
+    if (!tells_both && !tells_how && is_weighted) continue;
+    for (const auto& [timestep, loss] : losses_in(*line, tells_both ? "loss_unweighted" : "loss")) {
+      curve.points.steps.push_back(timestep);
+      curve.points.values.push_back(loss);
     }
-  return series;
+    curve.name = protocols.loss_mark_of(*line);
+  }
+  return curve;
+}
+
+std::string joined_words(std::initializer_list<std::string> words) {
+  std::string text;
+  for (const auto& word : words)
+    if (!word.empty()) text += (text.empty() ? "" : " ") + word;
+  return text;
 }
 
 }  // namespace
 
 Section evaluation_section(Runs runs) {
-  ReportTable table{{"run", "step", "guidance", "images", "FID", "KID", "CLIP score", "loss", "protocol"}, {}};
+  ReportTable table{
+      {"run", "step", "weights", "tokenizer", "guidance", "images", "FID", "KID", "CLIP score", "loss", "protocol"},
+      {}};
   Protocols protocols;
   for (const auto& run : runs)
+    for (const auto& line : run.evaluations) protocols.add(line);
+  for (const auto& run : runs)
     for (const auto& line : run.evaluations)
-      table.rows.push_back({runs.size() > 1 ? run.name : "", text_of(line, "step"), text_of(line, "guidance_scale"),
-                            text_of(line, "images"), number(line, "fid"), kid_of(line), number(line, "clip_score"),
-                            scored_loss(line), protocols.letter_of(line)});
+      table.rows.push_back({runs.size() > 1 ? run.name : "", text_of(line, "step"), text_of(line, "weights"),
+                            tokenizer_of(line), text_of(line, "guidance_scale"), text_of(line, "images"),
+                            number(line, "fid"), kid_of(line), clip_score_of(line), scored_loss(line),
+                            protocols.mark_of(line)});
   if (table.rows.empty()) return {};
   Section section{"Evaluation", {without_empty_columns(table)}};
   for (auto& block : protocols.describe()) section.blocks.push_back(std::move(block));
@@ -177,14 +259,24 @@ Section evaluation_section(Runs runs) {
         plot.curves.push_back({(runs.size() > 1 ? run.name + " " : "") + name, std::move(series)});
     add(std::move(plot));
   }
-  Plot sweep{.title = "FID over CLIP score", .unit = "by guidance scale, newest step", .curves = {}, .x_unit = 0.001};
-  Plot losses{.title = "Loss by timestep", .unit = "of data.validation, newest evaluation", .curves = {}};
-  for (const auto& run : runs) {
-    const auto name = runs.size() > 1 ? run.name : std::string();
-    if (auto series = guidance_sweep(run, sweep.x_unit, protocols); !series.steps.empty())
-      sweep.curves.push_back({name, std::move(series)});
-    if (auto series = loss_by_timestep(run); !series.steps.empty()) losses.curves.push_back({name, std::move(series)});
-  }
+  Plot sweep{.title = "FID over CLIP score",
+             .unit = "a point for each guidance scale, newest step",
+             .curves = {},
+             .x_unit = 0.001};
+  Plot losses{
+      .title = "Loss by timestep", .unit = "of data.validation, newest evaluation, all samples alike", .curves = {}};
+  for (const auto& run : runs)
+    for (const bool is_raw : {false, true}) {
+      const auto name = joined_words({runs.size() > 1 ? run.name : "", is_raw ? "raw weights" : ""});
+      if (auto curve = guidance_sweep(run, is_raw, sweep.x_unit, protocols); !curve.labels.empty()) {
+        curve.name = name;
+        sweep.curves.push_back(std::move(curve));
+      }
+      if (auto curve = loss_by_timestep(run, is_raw, protocols); !curve.points.steps.empty()) {
+        curve.name = joined_words({name, curve.name.empty() ? "" : "(" + curve.name + ")"});
+        losses.curves.push_back(std::move(curve));
+      }
+    }
   add(std::move(sweep));
   add(std::move(losses));
   return section;

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 #include "plot.h"
 #include "run_events.h"
@@ -35,13 +37,29 @@ std::string model_of(const RunRecord& run) {
   return fmt::format("millrace export --run {} --out {}", run.folder.string(), (is_taken ? other : usual).string());
 }
 
+// By its name: where the report is made, a path that the run knows may lead nowhere.
+bool has_checkpoint(const RunRecord& run, const std::filesystem::path& checkpoint) {
+  std::error_code ignored;
+  return checkpoint.has_filename() &&
+         std::filesystem::exists(checkpoints_in(run.folder) / checkpoint.filename(), ignored);
+}
+
+// checkpoint.resume with a path, or never, would go back there once there is another checkpoint of its own. Restarts by
+// slurm/ and supervise have another one than people type.
+std::string same_command(const RunRecord& run) {
+  const auto typed = text_of(run.environment, "typed_resume"), newest = text_of(run.state, "checkpoint");
+  const auto resume = typed.empty() ? run.setting("checkpoint.resume") : typed;
+  const bool goes_back = !resume.empty() && resume != "auto" && newest != resume && has_checkpoint(run, newest);
+  return goes_back ? "the same command with checkpoint.resume=auto" : "the same command again";
+}
+
 std::string next_command(const RunRecord& run) {
   const auto state = text_of(run.state, "state"), folder = run.folder.string();
   if (state == "done") return model_of(run);
   if (state == "running")
-    return fmt::format("wait; {}/log says what it does. If it was killed, the same command again", folder);
+    return fmt::format("wait; {}/log says what it does. If it was killed, {}", folder, same_command(run));
   if (state == "failed") return "the events below say why; docs/operations.md says what to do";
-  return "the same command again: it goes on from its newest checkpoint";
+  return same_command(run) + ": it goes on from its newest checkpoint";
 }
 
 std::string state_of(const RunRecord& run) {
@@ -80,6 +98,11 @@ Section summary_section(Runs runs) {
   });
   table.add("loss", loss_of);
   table.add("validation loss", [](const RunRecord& run) { return with_unit(run.last("validation_loss"), ""); });
+  if (std::ranges::any_of(runs, tells_unweighted_losses))
+    table.add("validation loss without weights", [](const RunRecord& run) {
+      const auto losses = unweighted_validation_loss(run);
+      return losses.values.empty() ? std::string() : with_unit(losses.values.back(), "");
+    });
   table.add("speed", [](const RunRecord& run) { return with_unit(usual(run.series("images_per_second")), "img/s"); });
   table.add("waits for samples", [](const RunRecord& run) { return percent(waiting_share(run)); });
   table.add("updates left out", [](const RunRecord& run) {

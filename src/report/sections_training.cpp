@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 
 #include "sections.h"
 
@@ -35,7 +39,37 @@ Plot losses_of(Runs runs) {
   return plot;
 }
 
+// Of runs with other weights of the loss than the others have: all without them.
+Plot unweighted_losses_of(Runs runs) {
+  if (std::ranges::none_of(runs, tells_unweighted_losses)) return {};
+  return plot_of(runs, "Validation loss without weights", "all samples alike, whatever objective.snr_gamma is",
+                 unweighted_validation_loss);
+}
+
 }  // namespace
+
+bool tells_unweighted_losses(const RunRecord& run) {
+  return !run.series("validation_loss_unweighted").values.empty();
+}
+
+bool weights_losses(const RunRecord& run) {
+  const auto gamma = run.setting("objective.snr_gamma");
+  return !gamma.empty() && gamma != "null";
+}
+
+Series unweighted_validation_loss(const RunRecord& run) {
+  const auto& told = run.series("validation_loss_unweighted");
+  if (weights_losses(run)) return told;
+  std::map<std::int64_t, double> losses;  // by step
+  for (const auto* series : {&run.series("validation_loss"), &told})
+    for (std::size_t i = 0; i < series->steps.size(); ++i) losses[series->steps[i]] = series->values[i];
+  Series all;
+  for (const auto& [step, loss] : losses) {
+    all.steps.push_back(step);
+    all.values.push_back(loss);
+  }
+  return all;
+}
 
 Section training_section(Runs runs) {
   Section section{"Training", {}};
@@ -43,7 +77,10 @@ Section training_section(Runs runs) {
     if (!plot.curves.empty()) section.blocks.emplace_back(std::move(plot));
   };
   add(runs.size() == 1 ? losses_of(runs[0]) : losses_of(runs));
-  if (runs.size() > 1) add(plot_of(runs, "Validation loss", "", "validation_loss"));
+  if (runs.size() > 1) {
+    add(plot_of(runs, "Validation loss", "as each run weights it", "validation_loss"));
+    add(unweighted_losses_of(runs));
+  }
   add(plot_of(runs, "Gradient norm", "before clipping", "grad_norm"));
   add(plot_of(runs, "Learning rate", "", "lr"));
   add(plot_of(runs, "Speed", "img/s of all trainers", "images_per_second"));

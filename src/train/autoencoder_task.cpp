@@ -1,9 +1,12 @@
 #include "millrace/train/autoencoder_task.h"
 
+#include <fmt/format.h>
 #include <torch/utils.h>
 
+#include <charconv>
 #include <cmath>
 #include <span>
+#include <system_error>
 
 #include "micro_batches.h"
 #include "millrace/core/error.h"
@@ -16,7 +19,35 @@ namespace millrace {
 void AutoencoderConfig::describe(config::Section& section) {
   section.key("l1", l1, "weight of the mean absolute error").at_least(0);
   section.key("mse", mse, "weight of the mean squared error").at_least(0);
-  section.key("kl", kl, "weight of the posterior's KL divergence from the unit normal, mean per element").at_least(0);
+  section
+      .key("kl", kl,
+           "weight of the posterior's KL divergence from the unit normal, mean per element; of programs that sum over "
+           "an image, theirs x latent elements / image elements")
+      .at_least(0);
+  section.key("scaling_factor", scaling_factor,
+              "what the exported VAE's latents are multiplied by: measure = 1 / their standard deviation, keep = that "
+              "of model.pipeline, or a number; auto = keep with model.init=pretrained, else measure");
+}
+
+// Nothing where the text is no number above 0.
+static std::optional<double> try_scaling_factor(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && std::isfinite(number) && number > 0 ? std::optional(number) : std::nullopt;
+}
+
+void AutoencoderConfig::check(config::Report& report) const {
+  if (scaling_factor == "auto" || scaling_factor == "measure" || scaling_factor == "keep") return;
+  if (!try_scaling_factor(scaling_factor))
+    report.problem("autoencoder.scaling_factor",
+                   fmt::format("expected auto, measure, keep or a number above 0, found {}", scaling_factor));
+}
+
+std::optional<double> AutoencoderConfig::chosen_scaling_factor(bool is_pretrained, double folder) const {
+  if (scaling_factor == "measure" || (scaling_factor == "auto" && !is_pretrained)) return std::nullopt;
+  if (scaling_factor == "keep" || scaling_factor == "auto") return folder;
+  return try_scaling_factor(scaling_factor);
 }
 
 AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options)
@@ -65,9 +96,21 @@ torch::Tensor AutoencoderTask::loss(const std::vector<torch::Tensor>& inputs) {
   record_.keep("moments", moments);
   record_.keep("latents", latent);
   record_.keep("reconstruction", reconstruction);
+  const auto l1 = per_sample(error.abs()), mse = per_sample(error.square());
+  last_parts_ = torch::stack({l1.sum(), mse.sum(), kl.sum()}).detach() / options_.global_batch;
   const auto& w = options_.loss;
-  return (w.l1 * per_sample(error.abs()) + w.mse * per_sample(error.square()) + w.kl * kl).sum() /
-         options_.global_batch;
+  return (w.l1 * l1 + w.mse * mse + w.kl * kl).sum() / options_.global_batch;
+}
+
+void AutoencoderTask::count_loss_parts() {
+  parts_ = parts_.defined() ? parts_ + last_parts_ : last_parts_;
+}
+
+LossParts AutoencoderTask::take_loss_parts() {
+  const auto sums = parts_.to(torch::kCPU, torch::kFloat64);
+  parts_.reset();
+  const auto* const values = sums.const_data_ptr<double>();
+  return {{"l1", values[0]}, {"mse", values[1]}, {"kl", values[2]}};
 }
 
 LedgerDelta AutoencoderTask::take_ledger_delta() {

@@ -24,12 +24,14 @@ void IntervalAccount::Sums::tell(Metrics& metrics, int global_batch) const {
   metrics.data_wait_ms = 1000 * wait_seconds / count;
 }
 
-void IntervalAccount::add(double loss, double grad_norm, const StepSeconds& seconds) {
+void IntervalAccount::add(double loss, double grad_norm, const LossParts& parts, const StepSeconds& seconds) {
   ++steps_;
   if (std::isfinite(loss) && std::isfinite(grad_norm)) {
     ++finite_steps_;
     loss_ += loss;
     grad_norm_ += grad_norm;
+    if (parts_.empty()) parts_ = LossParts(parts.size());
+    for (std::size_t i = 0; i < parts.size(); ++i) parts_[i] = {parts[i].first, parts_[i].second + parts[i].second};
   }
   interval_.add(seconds);
   if (first_.steps == 0) {
@@ -55,6 +57,8 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.skipped = state.skipped;
   m.loss = finite_steps_ ? loss_ / static_cast<double>(finite_steps_) : std::nan("");
   m.grad_norm = finite_steps_ ? grad_norm_ / static_cast<double>(finite_steps_) : std::nan("");
+  m.loss_parts = std::exchange(parts_, {});
+  for (auto& [name, value] : m.loss_parts) value /= static_cast<double>(finite_steps_);
   m.lr = lr;
   interval_.tell(m, context_.config.batch.global);
   m.straggler = slowest.ratio;

@@ -26,8 +26,9 @@ class IntervalAccount {
   explicit IntervalAccount(const TrainerContext& context)
       : context_(context), producers_(context), gpu_watch_(context.gpu_uuid) {}
 
-  // `loss` and `grad_norm` over the global batch; a step where one is not finite is left out of their means.
-  void add(double loss, double grad_norm, const StepSeconds& seconds);
+  // `loss`, its parts and `grad_norm` over the global batch; a step where loss or norm is not finite is left out of
+  // their means.
+  void add(double loss, double grad_norm, const LossParts& parts, const StepSeconds& seconds);
   // A step that was left out: nothing was trained, so it is in no mean and no rate.
   void pass_over() { ++steps_; }
   void add_validation(ValidationLosses losses) { validation_ = std::move(losses); }
@@ -62,6 +63,7 @@ class IntervalAccount {
   // Since the last line.
   std::int64_t steps_ = 0, finite_steps_ = 0;  // with those that were left out; those whose loss and norm are summed
   double loss_ = 0, grad_norm_ = 0;
+  LossParts parts_;
   Sums interval_;
   std::int64_t own_steps_ = 0;  // all but the first one of this process
   double own_seconds_ = 0;      // in these

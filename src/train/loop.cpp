@@ -40,11 +40,15 @@ struct StepTotals {
   double writing = 0;     // ranks that are still writing or reading back a checkpoint
   double save = 0;        // rank 0's wish to save after this step
   double clock = 0;       // rank 0's seconds in training, so that all ranks agree on what time it is
+  LossParts parts = {};   // means over the global batch
 
   void reduce(const Group& group) {
-    double values[] = {loss, square_sum, writing, save, clock};
+    std::vector<double> values = {loss, square_sum, writing, save, clock};
+    const auto first_part = values.size();
+    for (const auto& [name, value] : parts) values.push_back(value);
     group.all_reduce_sum(std::span<double>(values));
     std::tie(loss, square_sum, writing, save, clock) = std::tie(values[0], values[1], values[2], values[3], values[4]);
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].second = values[first_part + i];
   }
   double norm() const { return std::sqrt(square_sum); }
 };
@@ -145,7 +149,8 @@ class Loop {
     if (is_passed_over)
       account_.pass_over();
     else
-      account_.add(totals.loss, totals.norm(), {watch.seconds(), *wait, phase::waited_seconds - waited_before});
+      account_.add(totals.loss, totals.norm(), totals.parts,
+                   {watch.seconds(), *wait, phase::waited_seconds - waited_before});
     if (!is_passed_over) leaving_.step_took(watch.seconds() - wait->longest);
 
     phase::current = phase::accounting;
@@ -222,6 +227,7 @@ class Loop {
       const auto kind = is_recorded ? Passes::Kind::by_kernels : passes_.kind_of(begin / micro, turns);
       const auto part = passes_.run(kind, context_.task.inputs(begin, end), loss_of, look_ahead);
       loss = loss.defined() ? loss + part : part;
+      context_.task.count_loss_parts();
       if (is_recorded && end == local_batch) record_ = context_.task.take_record();  // extra turns do not belong in it
       ++phase::moves;
     }
@@ -231,6 +237,7 @@ class Loop {
     StepTotals totals;
     totals.square_sum = square_sum.item<double>();
     totals.loss = loss.item<double>();
+    totals.parts = context_.task.take_loss_parts();
     return totals;
   }
 

@@ -14,6 +14,9 @@ constexpr MetricField fields[] = {
     {"step", "train", "The optimizer step."},
     {"samples", "train", "Samples used since the run began, also by steps whose update was left out.", true},
     {"loss", "train", "Training loss, mean over the steps since the last line."},
+    {"loss_l1", "train", "Of it, of train-autoencoder: the mean absolute error, before its weight."},
+    {"loss_mse", "train", "The same: the mean squared error."},
+    {"loss_kl", "train", "The same: the posterior's KL divergence from the unit normal, mean per element."},
     {"grad_norm", "train", "Norm of the gradient before clipping, mean over the steps since the last line."},
     {"lr", "train", "Learning rate of the step."},
     {"images_per_second", "speed", "Images a second of all trainers together, in the time of step_ms."},
@@ -36,6 +39,9 @@ constexpr MetricField fields[] = {
     {"encode_gpu_watts", "gpu", "Power that a producer's GPU draws in watts."},
     {"validation_loss", "validation", "Loss on data.validation, with the weights that export gives."},
     {"validation_loss_by_timestep", "validation", "The same by timestep."},
+    {"validation_loss_unweighted", "validation",
+     "Loss on data.validation without the weights of objective.snr_gamma, where that is set."},
+    {"validation_loss_unweighted_by_timestep", "validation", "The same by timestep."},
     {"validation_loss_raw", "validation",
      "Loss on data.validation with the raw weights, where validation_loss is the EMA's."},
     {"validation_loss_raw_by_timestep", "validation", "The same by timestep."},
@@ -53,9 +59,10 @@ nlohmann::ordered_json stages_json(const StageShares& s) {
           {"send", rounded(s.send)},           {"send_wait", rounded(s.send_wait)}};
 }
 
-nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss) {
+nlohmann::ordered_json by_timestep_json(const ValidationLoss& loss,
+                                        double ValidationLoss::Bucket::*value = &ValidationLoss::Bucket::mean) {
   nlohmann::ordered_json json;
-  for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.mean);
+  for (const auto& bucket : loss.by_timestep) json[bucket.name()] = finite_or_null(bucket.*value);
   return json;
 }
 
@@ -75,27 +82,31 @@ std::span<const MetricField> metric_fields() {
 }
 
 nlohmann::ordered_json metrics_line(const Metrics& m) {
-  nlohmann::ordered_json line = {{"step", m.step},
-                                 {"samples", m.samples},
-                                 {"loss", finite_or_null(m.loss)},
-                                 {"grad_norm", finite_or_null(m.grad_norm)},
-                                 {"lr", m.lr},
-                                 {"images_per_second", m.images_per_second},
-                                 {"step_ms", m.step_ms},
-                                 {"data_wait_ms", m.data_wait_ms},
-                                 {"encode_images_per_second", m.encode_images_per_second},
-                                 {"queue_fill", m.queue_fill},
-                                 {"straggler", std::round(1e3 * m.straggler) / 1e3},
-                                 {"slowest_rank", m.slowest_rank},
-                                 {"producer_stages", stages_json(m.stages)},
-                                 {"skipped", m.skipped},
-                                 {"memory_gib", m.memory_gib}};
+  nlohmann::ordered_json line = {{"step", m.step}, {"samples", m.samples}, {"loss", finite_or_null(m.loss)}};
+  for (const auto& [name, value] : m.loss_parts) line["loss_" + name] = finite_or_null(value);
+  line.update({{"grad_norm", finite_or_null(m.grad_norm)},
+               {"lr", m.lr},
+               {"images_per_second", m.images_per_second},
+               {"step_ms", m.step_ms},
+               {"data_wait_ms", m.data_wait_ms},
+               {"encode_images_per_second", m.encode_images_per_second},
+               {"queue_fill", m.queue_fill},
+               {"straggler", std::round(1e3 * m.straggler) / 1e3},
+               {"slowest_rank", m.slowest_rank},
+               {"producer_stages", stages_json(m.stages)},
+               {"skipped", m.skipped},
+               {"memory_gib", m.memory_gib}});
   add_gpu(line, "", m.gpu);
   add_gpu(line, "encode_", m.encode_gpu);
   if (m.validation) {
     line["validation_loss"] = finite_or_null(m.validation->exported.mean);
     line["validation_weights"] = m.validation->raw ? "ema" : "raw";
     line["validation_loss_by_timestep"] = by_timestep_json(m.validation->exported);
+    if (const auto& unweighted = m.validation->exported.unweighted) {
+      line["validation_loss_unweighted"] = finite_or_null(*unweighted);
+      line["validation_loss_unweighted_by_timestep"] =
+          by_timestep_json(m.validation->exported, &ValidationLoss::Bucket::unweighted);
+    }
     if (m.validation->raw) {
       line["validation_loss_raw"] = finite_or_null(m.validation->raw->mean);
       line["validation_loss_raw_by_timestep"] = by_timestep_json(*m.validation->raw);

@@ -1,46 +1,19 @@
 #include "millrace/train/progress.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
 
-#include "millrace/core/error.h"
+#include "line_files.h"
+#include "millrace/checkpoint/reader.h"
+#include "millrace/checkpoint/writer.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/image/png.h"
-#include "millrace/io/input_file.h"
 #include "prometheus.h"
 #include "tensorboard.h"
 
 namespace millrace {
 namespace {
-
-bool is_line_up_to(std::string_view line, std::int64_t last_step) {
-  if (!line.ends_with('\n')) return false;  // cut short by a crash
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && json.value("step", std::int64_t{0}) <= last_step;
-}
-
-// Where the lines up to `last_step` end. Looked for from the end of the file, which may have gigabytes.
-std::uint64_t end_of_lines(const InputFile& file, std::int64_t last_step) {
-  constexpr std::uint64_t block = 1 << 20;
-  std::uint64_t begin = file.size();
-  std::string text;  // from `begin` up to the lines that are known to go
-  while (true) {
-    const auto newline = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
-    if (newline == text.npos && begin > 0) {
-      std::string before(std::min(block, begin), '\0');
-      begin -= before.size();
-      file.read_at(begin, std::as_writable_bytes(std::span(before)));
-      text.insert(0, before);
-      continue;
-    }
-    const std::size_t line = newline == text.npos ? 0 : newline + 1;
-    if (text.empty() || is_line_up_to(std::string_view(text).substr(line), last_step)) return begin + text.size();
-    text.resize(line);
-  }
-}
 
 // The folder's own name, whatever stands behind it.
 std::string name_of(const std::filesystem::path& run_dir) {
@@ -57,17 +30,20 @@ std::string as_code(std::string_view text) {
 
 }  // namespace
 
-void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step) {
-  if (!std::filesystem::exists(path)) return;
-  const std::uint64_t end = end_of_lines(InputFile(path.string()), last_step);
-  std::error_code error;
-  if (end < std::filesystem::file_size(path)) std::filesystem::resize_file(path, end, error);
-  if (error) fail(Exit::io, "cannot shorten {}: {}", path.string(), error.message());
+// Then the next start may go on from there (NOTE [Lines go with their checkpoints]).
+static bool has_checkpoint_beyond(const std::filesystem::path& run_dir, std::int64_t step) {
+  const auto checkpoints = list_checkpoints(run_dir);
+  return !checkpoints.empty() && checkpoints.front().step > step;
 }
 
 Progress::Progress(Options options) : options_(std::move(options)) {
-  for (const char* name : {"metrics.jsonl", "ids.jsonl"})  // which a later start with log.ids may go on with
-    drop_lines_beyond(options_.run_dir / name, options_.resumed_step);
+  abandon_lines(options_.run_dir);
+  const bool goes_back = has_checkpoint_beyond(options_.run_dir, options_.resumed_step);
+  for (const char* name : {"metrics.jsonl", "ids.jsonl"}) {  // which a later start with log.ids may go on with
+    const auto file = options_.run_dir / name;
+    put_lines_back(file);
+    goes_back ? put_lines_aside(file, options_.resumed_step) : drop_lines_beyond(file, options_.resumed_step);
+  }
   metrics_.emplace(options_.run_dir / "metrics.jsonl");
   if (options_.ids) ids_.emplace(options_.run_dir / "ids.jsonl");
   if (options_.tensorboard)
@@ -76,6 +52,7 @@ Progress::Progress(Options options) : options_(std::move(options)) {
     tensorboard_->text("config", options_.resumed_step + 1, as_code(read_file(options_.run_dir / "config.yaml")));
   if (options_.prometheus)
     prometheus_ = std::make_unique<PrometheusFile>(*options_.prometheus, name_of(options_.run_dir));
+  if (prometheus_ && options_.resumed_step > 0) prometheus_->go_on();
 }
 
 Progress::~Progress() {
@@ -157,6 +134,12 @@ void Progress::flush() {
   metrics_->flush();
   if (ids_) ids_->flush();
   if (tensorboard_) tensorboard_->flush();
+}
+
+void Progress::sync() {
+  flush();
+  metrics_->sync();
+  if (ids_) ids_->sync();
 }
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <sstream>
 #include <string_view>
 
 #include "millrace/core/error.h"
@@ -25,6 +27,14 @@ std::string header(std::string_view name, std::string_view help, std::string_vie
   return fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
 }
 
+std::string exported_name(const MetricField& field) {
+  return fmt::format("millrace_{}{}", field.name, field.only_grows ? "_total" : "");
+}
+
+std::string label_of(const std::string& run) {
+  return fmt::format("run=\"{}\"", escaped(run));
+}
+
 std::string number(const nlohmann::ordered_json& value) {
   return value.is_null() ? "NaN" : value.dump();
 }
@@ -32,12 +42,12 @@ std::string number(const nlohmann::ordered_json& value) {
 }  // namespace
 
 std::string prometheus_text(const nlohmann::ordered_json& line, const std::string& run, bool is_running) {
-  const auto run_label = fmt::format("run=\"{}\"", escaped(run));
+  const auto run_label = label_of(run);
   std::string text;
   for (const auto& field : metric_fields()) {
     const auto found = line.find(field.name);
     if (found == line.end()) continue;
-    const auto name = fmt::format("millrace_{}{}", field.name, field.only_grows ? "_total" : "");
+    const auto name = exported_name(field);
     text += header(name, field.help, field.only_grows ? "counter" : "gauge");
     if (!found->is_object()) {
       text += fmt::format("{}{{{}}} {}\n", name, run_label, number(*found));
@@ -50,10 +60,26 @@ std::string prometheus_text(const nlohmann::ordered_json& line, const std::strin
          fmt::format("millrace_running{{{}}} {}\n", run_label, is_running ? 1 : 0);
 }
 
+void PrometheusFile::go_on() try {
+  std::istringstream text(read_file(path_));
+  for (std::string line; std::getline(text, line);)
+    for (const auto& field : metric_fields()) {
+      const auto start = fmt::format("{}{{{}}} ", exported_name(field), label_of(run_));
+      if (!field.only_grows || !line.starts_with(start)) continue;
+      auto value = nlohmann::ordered_json::parse(line.substr(start.size()), nullptr, /*allow_exceptions=*/false);
+      if (value.is_number()) line_[std::string(field.name)] = std::move(value);
+    }
+} catch (const Error&) {  // the first one
+}
+
 // What was measured last stays, until it is measured again: scrapers come more rarely than lines.
 void PrometheusFile::write(nlohmann::ordered_json line) {
   for (auto& [name, value] : line_.items())
     if (name.starts_with("validation_") && !line.contains(name)) line[name] = std::move(value);
+  for (const auto& field : metric_fields()) {
+    const std::string name(field.name);
+    if (field.only_grows && line_.contains(name) && line.contains(name)) line[name] = std::max(line_[name], line[name]);
+  }
   line_ = std::move(line);
   publish(/*is_running=*/true);
 }

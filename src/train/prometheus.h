@@ -15,6 +15,10 @@ std::string prometheus_text(const nlohmann::ordered_json& line, const std::strin
 class PrometheusFile {
  public:
   PrometheusFile(std::filesystem::path path, std::string run) : path_(std::move(path)), run_(std::move(run)) {}
+  // Of a run that goes on from a checkpoint. It counts steps again that an earlier life has counted, and a counter that
+  // falls is one that began anew at 0, for Prometheus: what only grows stands still here until it has got beyond what
+  // the file says.
+  void go_on();
   void write(nlohmann::ordered_json line);
   // The last line once more, of a run that has ended.
   void end() { publish(/*is_running=*/false); }

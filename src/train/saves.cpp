@@ -117,7 +117,7 @@ void Saves::begin() {
   data_.merge();
   gather_cursors();
   if (context_.trainers.rank() == 0) {
-    progress_->flush();
+    progress_->sync();
     state_.ledger = data_.state();
     data_.write_report();
   }

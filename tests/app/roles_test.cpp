@@ -285,6 +285,16 @@ TEST(PlanRouting, KnowsTheLargestShare) {
   }
 }
 
+// The trainers come first, on two hosts of three.
+TEST(PlanRoles, OneProducerOfEachHostIsItsFirst) {
+  const std::vector<std::string> hosts = {"a", "b", "b", "c", "b", "c"};
+  const std::vector<int> producers = {2, 3, 4, 5};
+  std::vector<int> first;
+  for (int rank = 0; rank < 6; ++rank)
+    if (is_first_on_host(producers, hosts, rank)) first.push_back(rank);
+  EXPECT_EQ(first, (std::vector<int>{2, 3}));
+}
+
 TEST(PlanRouting, TellsUnequalShares) {
   EXPECT_EQ(describe_shares(plan_routing(roles_of(3, 1), 32)), "stripes 11 11 10");
   EXPECT_EQ(describe_shares(plan_routing(roles_of(4, 1), 32)), "");

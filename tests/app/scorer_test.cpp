@@ -10,7 +10,11 @@
 #include "core/temp_dir.h"
 #include "error_of.h"
 #include "evaluate/evaluation.h"
+#include "evaluate/image_folder.h"
+#include "evaluate/protocol.h"
 #include "millrace/core/files.h"
+#include "millrace/image/png.h"
+#include "millrace/image/resize_image.h"
 #include "millrace/models/tensors.h"
 #include "test_data.h"
 
@@ -42,6 +46,75 @@ TEST(Scorer, RefusesAReferenceOfAnotherWidth) {
   (void)Scorer(alone(), config);
 }
 
+// 640 x 411 pixels among them: their sides are the reference's, not what was painted.
+TEST(Scorer, CropsTheReferenceToSquares) {
+  const test::TempDir dir;
+  for (const bool is_cropped : {false, true}) {
+    auto image = read_image(golden("images/3.png"));
+    if (is_cropped) image = crop_center(image, 411, 411);
+    const auto folder = dir / (is_cropped ? "square" : "wide");
+    fs::create_directory(folder);
+    for (const char* name : {"0.png", "1.png"}) write_png(folder / name, image);
+  }
+  const auto fid_of = [&](const char* reference, EvaluateConfig::Crop crop) {
+    EvaluateConfig config;
+    config.metrics = {EvaluateConfig::Metric::fid};
+    config.features = golden("plain.pt").string();
+    config.reference = (dir / reference).string();
+    config.reference_crop = crop;
+    const auto scores = Scorer(alone(), config).score(2, {}, "scoring", [&](std::int64_t, std::int64_t) {
+      return std::vector{read_image(dir / "square/0.png"), read_image(dir / "square/1.png")};
+    });
+    EXPECT_EQ(scores.reference_pictures, 2);
+    return *scores.fid;
+  };
+  EXPECT_NEAR(fid_of("wide", EvaluateConfig::Crop::center), 0, 1e-9);
+  EXPECT_NEAR(fid_of("square", EvaluateConfig::Crop::center), 0, 1e-9);
+  EXPECT_GT(fid_of("wide", EvaluateConfig::Crop::none), 1e-9);
+}
+
+// What the letters of a report stand for.
+TEST(Protocol, HoldsWhatTheSettingsComeTo) {
+  EvaluateRoot root;
+  root.evaluate.metrics = {EvaluateConfig::Metric::kid};
+  root.model.dtype = "auto";
+  Painting painting{.sampler = "PNDMScheduler", .height = 512, .width = 384, .dtype = "bfloat16"};
+  painting.tokenizer.mode = TokenizerConfig::Mode::open_clip;
+  const nlohmann::ordered_json contents = {{"reference", "real (2 images, 8 bytes)"}};
+  const auto of = [&](const ScoredModel& model) { return protocol_of(root, contents, 7, model); };
+  const auto protocol = of({.painting = painting});
+  EXPECT_EQ(protocol.at("reference"), "real (2 images, 8 bytes)");
+  EXPECT_EQ(protocol.at("sampler"), "PNDMScheduler");
+  EXPECT_EQ(protocol.at("size"), (nlohmann::ordered_json{512, 384}));
+  EXPECT_EQ(protocol.at("dtype"), "bfloat16");
+  EXPECT_EQ(protocol.at("tokenizer"), (nlohmann::ordered_json{{"mode", "open_clip"}}));
+  EXPECT_EQ(protocol.at("count"), 7);
+  EXPECT_FALSE(protocol.contains("loss"));
+  const auto of_images = of({});
+  EXPECT_EQ(of_images.at("count"), 7);
+  EXPECT_EQ(of_images.at("seed"), 0) << "of KID's subsets";
+  EXPECT_FALSE(of_images.contains("sampler"));
+}
+
+TEST(Protocol, OfALossIsTheRunsObjectiveAndSet) {
+  TrainConfig trained;
+  trained.data.validation.emplace().path = {"held-out"};
+  const auto before = loss_protocol(trained, "float32");
+  EXPECT_EQ(before.at("samples"), 8 * 2048);
+  EXPECT_EQ(before.at("prediction"), "epsilon");
+  EXPECT_TRUE(before.at("data").contains("path"));
+  auto other = trained;
+  other.objective.snr_gamma = 5;
+  EXPECT_NE(loss_protocol(other, "float32"), before);
+  other = trained;
+  other.data.validation->path = {"others"};
+  EXPECT_NE(loss_protocol(other, "float32"), before);
+  other = trained;
+  other.optim.lr = 1;
+  EXPECT_EQ(loss_protocol(other, "float32"), before);
+  EXPECT_NE(loss_protocol(trained, "bfloat16"), before);
+}
+
 TEST(FeaturesFile, IsTriedWithoutALeftover) {
   const test::TempDir dir;
   const auto refused = [](const fs::path& file) {
@@ -53,6 +126,42 @@ TEST(FeaturesFile, IsTriedWithoutALeftover) {
   EXPECT_EQ(refused(dir.path()), Exit::usage);
   check_features_file(dir / "features.safetensors");
   EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+// Whoever published statistics has cropped already, and the preset's user has chosen nothing.
+TEST(Scorer, WarnsOfACropThatSomebodyChose) {
+  const test::TempDir dir;
+  const auto file = dir / "reference.safetensors";
+  write_tensors(file, {{"features", torch::rand({4, 10})}});
+  EvaluateConfig config;
+  config.metrics = {EvaluateConfig::Metric::fid};
+  config.features = golden("plain.pt").string();
+  config.reference = file.string();
+  config.reference_crop = EvaluateConfig::Crop::center;
+  for (const bool is_preset : {false, true}) {
+    if (is_preset) config.preset = EvaluateConfig::Preset::mosaic;
+    testing::internal::CaptureStderr();
+    (void)Scorer(alone(), config);
+    const auto said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("evaluate.reference_crop=center is for a folder") == said.npos, is_preset) << said;
+  }
+}
+
+// Not after hours of reading a reference.
+TEST(Evaluation, CaptionsAndContentsAreLookedAtFirst) {
+  const test::TempDir dir;
+  EvaluateRoot root;
+  root.evaluate.metrics = {EvaluateConfig::Metric::fid, EvaluateConfig::Metric::clip};
+  root.evaluate.features = dir.write("features.pt", "no network").string();
+  root.evaluate.clip = golden("clip").string();
+  root.evaluate.prompts = dir.write("captions.txt", "one\ntwo\n").string();
+  root.evaluate.reference = (dir / "nowhere").string();
+  const EvaluateJob job{EvaluateJob::Source::images, golden("images"), dir / "out"};
+  const auto complaint = [&] { return std::string(test::error_of([&] { Evaluation(alone(), root, job); }).what()); };
+  EXPECT_EQ(complaint().find("evaluate.reference: "), 0) << complaint();
+  root.evaluate.reference = golden("images").string();
+  EXPECT_EQ(complaint().find("evaluate.prompts holds 2 captions for 6 pictures"), 0) << complaint();
+  EXPECT_FALSE(fs::exists(job.out));
 }
 
 struct FeaturesOut : testing::Test {
@@ -84,6 +193,7 @@ TEST_F(FeaturesOut, ThatCannotBeWrittenInTheEndCostNoScores) {
   EXPECT_EQ(test::error_of([&] { evaluation.score_images(); }).exit(), Exit::io);
   const auto line = nlohmann::json::parse(read_file(job.out / "evaluation.jsonl"));
   EXPECT_EQ(line.at("images"), 6);
+  EXPECT_EQ(line.at("protocol").at("count"), 6);
 }
 
 }  // namespace

@@ -66,6 +66,48 @@ TEST_F(Retention, WhatIsAbandonedAgainKeepsWhatWasAbandonedBefore) {
                                 "step-00000003 2", "step-00000003 3"));
 }
 
+// Until then a start puts them back (src/train/line_files.h).
+TEST_F(Retention, LinesThatWerePutAsideAreAbandonedWithTheirCheckpoints) {
+  make({1, 2});
+  folder_.write("metrics.jsonl", "1");
+  for (const char* life : {"2", "another 2"}) {
+    folder_.write("metrics.jsonl.beyond-step-00000001", life);
+    abandon_newer(folder_.path(), 1);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "metrics.jsonl.beyond-step-00000001"));
+  }
+  std::multiset<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+    if (entry.path().extension().string().starts_with(".abandoned-"))
+      kept.insert(entry.path().stem().string() + " " + read_file(entry.path()));
+  EXPECT_THAT(kept,
+              ElementsAre("metrics.jsonl.beyond-step-00000001 2", "metrics.jsonl.beyond-step-00000001 another 2"));
+  EXPECT_EQ(read_file(folder_ / "metrics.jsonl"), "1");
+}
+
+// As a kill between two renames leaves them.
+TEST_F(Retention, LinesKeepTheirNamesAsLongAsALaterCheckpoint) {
+  make({1, 2, 3});
+  const auto lines = folder_.write("metrics.jsonl.beyond-step-00000001", "2\n3\n");
+  std::filesystem::rename(path(2), path(2).string() + ".abandoned-0123abcd");
+  abandon_lines(folder_.path());
+  EXPECT_TRUE(std::filesystem::exists(lines)) << "the next start goes on from 3";
+  std::filesystem::rename(path(3), path(3).string() + ".abandoned-0123abcd");
+  abandon_lines(folder_.path());
+  EXPECT_FALSE(std::filesystem::exists(lines));
+}
+
+TEST_F(Retention, WhatGoesLastIsTheNewest) {
+  make({1, 2, 3});
+  const auto lines = folder_.write("metrics.jsonl.beyond-step-00000001", "2\n3\n");
+  // A name that leaves no room for a longer one: its rename fails, as a kill would end the life there.
+  const auto third = path(3).parent_path() / ("step-" + std::string(240, '0') + "3");
+  std::filesystem::rename(path(3), third);
+  EXPECT_ANY_THROW(abandon_newer(folder_.path(), 1));
+  EXPECT_FALSE(std::filesystem::exists(path(2)));
+  EXPECT_TRUE(std::filesystem::exists(third));
+  EXPECT_TRUE(std::filesystem::exists(lines));
+}
+
 // What CheckpointWriter removes is room for a checkpoint.
 TEST_F(Retention, WhatAKilledRunLeftIsCountedAndRemoved) {
   make({1});
@@ -76,7 +118,7 @@ TEST_F(Retention, WhatAKilledRunLeftIsCountedAndRemoved) {
     write_file_atomically(folder_.path() / "checkpoints" / name / "shard", std::string(500, 'x'));
   }
   EXPECT_EQ(leftover_bytes(folder_.path()), 1000);
-  remove_leftovers(folder_.path() / "checkpoints");
+  remove_leftover_checkpoints(folder_.path() / "checkpoints");
   EXPECT_EQ(leftover_bytes(folder_.path()), 0);
   EXPECT_TRUE(std::filesystem::exists(path(1) / "shard"));
   EXPECT_EQ(leftover_bytes(folder_.path() / "nowhere"), 0);

@@ -60,6 +60,20 @@ TEST(AppendFile, WhatCannotBeWrittenWaits) {
   EXPECT_EQ(read_file(path), "1234\n5678\n9\n");
 }
 
+TEST(AppendFile, SyncTellsWhetherAllIsThere) {
+  const TempDir folder;
+  AppendFile file(folder / "lines");
+  file.add("1234\n");
+  file.add("5678\n");
+  {
+    const FileSizeLimit limit(6);
+    EXPECT_FALSE(file.sync());
+  }
+  EXPECT_TRUE(file.sync());
+  EXPECT_EQ(read_file(folder / "lines"), "1234\n5678\n");
+  EXPECT_TRUE(AppendFile("/dev/null").sync()) << "which cannot be synced";
+}
+
 TEST(AppendFile, AFileThatCannotBeMadeIsNamed) {
   try {
     AppendFile("/nowhere/lines");

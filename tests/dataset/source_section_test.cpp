@@ -37,8 +37,10 @@ TEST(SourceSectionName, ComesFromTheConfiguration) {
 
 // What a run would pass over in silence.
 TEST(SourceKeys, WithoutUseAreRefused) {
-  const auto problems_with = [](const std::vector<std::string>& settings) {
+  bool needs_captions = true;
+  const auto problems_with = [&](const std::vector<std::string>& settings) {
     Root root;
+    root.data.train.needs_captions = needs_captions;
     auto overrides = settings;
     overrides.insert(overrides.begin(), "data.train.path=a");
     auto report = config::load(root, {.files = {}, .overrides = overrides});
@@ -57,6 +59,9 @@ TEST(SourceKeys, WithoutUseAreRefused) {
   EXPECT_THAT(problems_with({"data.train.type=csv", "data.train.columns.cls=c"}), HasSubstr("columns.cls"));
   EXPECT_EQ(problems_with({"data.train.type=synthetic"}), "");  // to try the rest of a configuration
   EXPECT_THAT(problems_with({"data.train.type=synthetic", "data.train.filters.a=1"}), HasSubstr("filters"));
+  EXPECT_THAT(problems_with({"data.train.type=class"}), HasSubstr("idx_to_prompt: must be set"));
+  needs_captions = false;
+  EXPECT_EQ(problems_with({"data.train.type=class"}), "");
 }
 
 struct Mistake {

@@ -75,6 +75,23 @@ TEST(WebDataset, ColumnsNameOtherMembers) {
   EXPECT_THAT(rows_with(&SourceColumns::image, "png"), ElementsAre("a/0=short", "a/1:missing_image", "a/2=short"));
 }
 
+// As train-autoencoder reads them: ids are those of the rows, captioned or not.
+TEST(WebDataset, ImagesAloneNeedNoCaption) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}}},
+                             {.key = "1", .fields = {{"png", "P"}, {"txt", "t"}, {"cls", "7"}}},
+                             {.key = "2", .fields = {{"txt", "t"}}}});
+  for (const auto type : {SourceConfig::Type::webdataset, SourceConfig::Type::class_labels}) {
+    auto config = config_of(folder.path("a.tar"));
+    config.type = type;
+    config.needs_captions = false;
+    const Manifest manifest = test::manifest_of(config);
+    const auto source = make_source(config, manifest, 64);
+    EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/0=", "a/1=", "a/2:missing_image"));
+    EXPECT_THAT(rows_of(*source, {0, 1, 2}), ElementsAre("a/1="));  // by the index
+  }
+}
+
 TEST(WebDataset, SeveralCaptionsAreAllThatAreThere) {
   TempFolder folder;
   folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"txt", "alt"}, {"json", R"({"c": "by a model"})"}}},

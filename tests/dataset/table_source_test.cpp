@@ -231,6 +231,19 @@ TEST(ListSource, SeveralCaptions) {
   EXPECT_THAT(test::rows_of(config), ElementsAre("list/0=three|one|two", "list/1=[4, 5]", "list/2:missing_caption"));
 }
 
+// As train-autoencoder reads them.
+TEST(ListSource, ImagesAloneNeedNoCaption) {
+  TempFolder folder;
+  folder.write("a.csv", "id,path,width\na,0.jpg,64\nb,,64\nc,2.jpg,8\n");
+  for (const auto type : {Type::csv, Type::class_labels}) {
+    SourceConfig config = config_of(type, folder.path("a.csv"));
+    config.needs_captions = false;
+    config.columns.key = "id";
+    config.filters = {{"width", ">=10"}};
+    EXPECT_THAT(judged_rows_of(config), ElementsAre("a/a=", "a/b:missing_image", "a/c:filtered"));
+  }
+}
+
 TEST(ListSource, PathsAreRelativeToTheListOrAbsoluteOrAddresses) {
   TempFolder folder;
   folder.write("list.csv",

@@ -106,6 +106,18 @@ TEST(SchedulerConfig, SettingsThatOnlySamplingNeedsAreRefusedWhereItBegins) {
   EXPECT_EQ(refused("DDIMScheduler", "thresholding", false), "no error");
 }
 
+// A DDPM's file always has a variance_type, and DPM++ 2M takes such a file.
+TEST(SchedulerConfig, OnlyALearnedVarianceIsNotForDpmSolver) {
+  const auto answer_to = [](const char* variance) {
+    const auto ddpm = SchedulerConfig::from_json({{"_class_name", "DDPMScheduler"}, {"variance_type", variance}});
+    return error_of([&] { check_settings(ddpm.with_class(SchedulerClass::dpmsolver_multistep)); });
+  };
+  for (const char* variance : {"fixed_small", "fixed_small_log", "fixed_large", "fixed_large_log"})
+    EXPECT_EQ(answer_to(variance), "no error") << variance;
+  for (const char* variance : {"learned", "learned_range"})
+    EXPECT_THAT(answer_to(variance), HasSubstr(std::string("variance_type = \"") + variance)) << variance;
+}
+
 // As diffusers 0.42.1 writes it.
 const Json heun = {{"_class_name", "HeunDiscreteScheduler"},
                    {"_diffusers_version", "0.42.1"},

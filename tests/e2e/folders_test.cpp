@@ -152,7 +152,139 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   EXPECT_EQ(exported.exit_code, 0) << exported.output;
   expect_mentions(exported, "AutoencoderKL.from_pretrained");
   expect_same_files("vae-exported", "vae-alone/pipeline", vae_files);
+  // A VAE that goes on keeps the scale that the U-Nets around it know, unless somebody says otherwise.
   expect_success(train_vae("vae-again", "vae-exported", "model.init=pretrained"));
+  const auto factor = [](const std::string& folder) { return read_config(folder + "/config.json")["scaling_factor"]; };
+  EXPECT_EQ(factor("vae-again/pipeline"), factor("vae-exported"));
+  expect_success(train_vae("vae-measured", "vae-exported",
+                           "model.init=pretrained autoencoder.scaling_factor=measure 'duration=1 steps'"));
+  EXPECT_NE(factor("vae-measured/pipeline"), factor("vae-exported"));
+
+  // What a run has exported gives way to what it exports when it has gone on.
+  const auto before = read(at("vae-again/pipeline/diffusion_pytorch_model.safetensors"));
+  fs::create_directories(at("vae-again/pipeline.new-killed/vae"));  // as a kill leaves it
+  const auto chosen = shell(train_vae("vae-again", "vae-exported",
+                                      "model.init=pretrained autoencoder.scaling_factor=0.25 'duration=3 steps'"));
+  EXPECT_EQ(chosen.exit_code, 0) << chosen.output;
+  expect_mentions(chosen, " in the checkpoint, 0.25 from now on");
+  EXPECT_EQ(factor("vae-again/pipeline"), 0.25);
+  EXPECT_NE(read(at("vae-again/pipeline/diffusion_pytorch_model.safetensors")), before);
+  for (const auto& entry : fs::directory_iterator(at("vae-again"))) {
+    const auto name = entry.path().filename().string();
+    EXPECT_TRUE(!name.starts_with("pipeline.") || name == "pipeline.json") << name;
+  }
+
+  auto config = read_config("vae-exported/config.json");
+  config["scaling_factor"] = 0.5;
+  std::ofstream(at("vae-exported/config.json")) << config;
+  const auto refused = shell(train_vae("vae-again", "vae-exported", "model.init=pretrained 'duration=4 steps'"));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "model.scaling_factor: ");
+}
+
+// Shell text: goes on when `condition` holds.
+std::string wait_until(const std::string& condition) {
+  return "for i in $(seq 6000); do [ " + condition + " ] && break; sleep 0.01; done; ";
+}
+
+int folders_before(const std::string& run, const std::string& with) {
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(at(run)))
+    found += entry.path().filename().string().starts_with("pipeline.before-") && fs::exists(entry.path() / with);
+  return found;
+}
+
+// The run would take away what it began with, and somebody's model.
+TEST(Folders, NoModelLiesWhereTheTrainedVaeGoes) {
+  fs::create_directory(at("beside"));
+  fs::copy(workshop() / "tiny", workshop() / "beside/pipeline", fs::copy_options::recursive);
+  for (const std::string folder : {"beside/pipeline", "beside/pipeline/vae", "beside/../beside/pipeline/"}) {
+    const auto inside = shell(train_vae("beside", folder));
+    EXPECT_EQ(inside.exit_code, 2) << inside.output;
+    expect_mentions(inside, "lies where the trained VAE goes");
+  }
+  const auto another = shell(train_vae("beside", "tiny"));
+  EXPECT_EQ(another.exit_code, 2) << another.output;
+  expect_mentions(another, "beside/pipeline is there, and this run did not write it");
+  EXPECT_TRUE(fs::exists(at("beside/pipeline/unet/config.json")));
+
+  // One that came while the run was under way is kept.
+  fs::rename(at("beside/pipeline"), at("moved"));
+  const auto found =
+      shell(train_vae("beside", "tiny", "'duration=20 steps'") + " & run=$!; " +
+            wait_until("-e " + at("beside/LEASE")) + "mv " + at("moved") + " " + at("beside/pipeline") + "; wait $run");
+  EXPECT_EQ(found.exit_code, 0) << found.output;
+  expect_mentions(found, "was there, and this run did not write it: it is");
+  EXPECT_FALSE(read_config("beside/pipeline/vae/config.json").empty());
+  EXPECT_EQ(folders_before("beside", "unet"), 1);
+
+  fs::remove_all(at("beside/pipeline"));
+  fs::copy(workshop() / "tiny", workshop() / "beside/pipeline", fs::copy_options::recursive);
+  const auto later = shell(train_vae("beside", "tiny", "'duration=21 steps'"));
+  EXPECT_EQ(later.exit_code, 2) << later.output;
+  expect_mentions(later, "beside/pipeline is there, and this run did not write it");
+}
+
+TEST(Folders, WhatWasPutBesideATrainedVaeIsKept) {
+  expect_success(train_vae("added", "tiny", "'duration=1 steps'"));
+  std::ofstream(at("added/pipeline/unet/of-ours.txt")) << "weeks of work";
+  const auto longer = shell(train_vae("added", "tiny"));
+  EXPECT_EQ(longer.exit_code, 0) << longer.output;
+  expect_mentions(longer, "held files that are newer than what this run exported there: it is");
+  EXPECT_EQ(folders_before("added", "unet/of-ours.txt"), 1);
+}
+
+// Their DONE, which alone tells of the export, goes with the first checkpoint.
+TEST(Folders, AVaeRunOfAVersionWithoutMarksGoesOnAndOn) {
+  expect_success(train_vae("older", "tiny", "'duration=1 steps'"));
+  fs::remove(at("older/pipeline.json"));
+  const auto longer = train_vae("older", "tiny", "'duration=1000000 steps'");
+  const auto stopped =
+      shell(longer + " & run=$!; " + wait_until("! -e " + at("older/DONE")) + "kill -TERM $run; wait $run");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_FALSE(fs::exists(at("older/DONE")));
+  expect_success(longer + " --dry-run");
+}
+
+TEST(Folders, AVaeTrainsOnImagesWithoutCaptions) {
+  expect_success("mkdir " + at("bare") + " && tar -xf " + at("shapes") + "/00000.tar -C " + at("bare") + " && cd " +
+                 at("bare") + " && rm -f *.txt && tar -cf ../bare.tar *");
+  const auto trained = shell(train_vae("vae-of-bare", "tiny", "data.train.path=" + at("bare.tar")));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  expect_mentions(shell("head -n1 " + at("vae-of-bare/metrics.jsonl")), "\"loss_kl\":");
+}
+
+// What lies in the folder now is another model's; a U-Net does not work with it.
+TEST(Folders, AUnetIsExportedWithThePartsThatItWasTrainedWith) {
+  fs::copy(workshop() / "tiny", workshop() / "changing", fs::copy_options::recursive);
+  expect_success(train_on("run-changing", "changing"));
+  auto tokenizer = read_config("changing/tokenizer/tokenizer_config.json");
+  tokenizer["model_max_length"] = 248;
+  std::ofstream(at("changing/tokenizer/tokenizer_config.json")) << tokenizer;
+  const auto rewritten = shell(export_of("run", "run-changing", "of-rewritten"));
+  EXPECT_EQ(rewritten.exit_code, 0) << rewritten.output;
+  expect_mentions(rewritten, "goes with a part that it was not trained with: model.pipeline: tokenizer.files: ");
+  const auto of_248 = shell(train_on("run-of-248", "changing", "--dry-run"));
+  EXPECT_EQ(of_248.exit_code, 0) << of_248.output;
+  expect_mentions(of_248, "tokenizer_config.json: model_max_length = 248, and captions are 77 tokens here");
+  auto vae = read_config("changing/vae/config.json");
+  vae["scaling_factor"] = 0.5;
+  std::ofstream(at("changing/vae/config.json")) << vae;
+  for (const std::string options : {"", " --format ldm"}) {
+    const auto out = at(options.empty() ? "of-changing" : "of-changing.safetensors");
+    const auto refused = shell(millrace + " export --run " + at("run-changing") + " --out " + out + options);
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    expect_mentions(refused, "model.pipeline: vae.scaling_factor: 0.18215 -> 0.5");
+    expect_mentions(refused, "allow_changes=true");
+    EXPECT_FALSE(fs::exists(out));
+  }
+  const auto scored = shell(millrace + " evaluate run.device=cpu --run " + at("run-changing") + " --out " +
+                            at("score-of-changing") + " 'evaluate.metrics=[]'");
+  EXPECT_EQ(scored.exit_code, 2) << scored.output;
+  expect_mentions(scored, "was trained with other parts than");
+  const auto allowed = shell(export_of("run", "run-changing", "of-changing") + " allow_changes=true");
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
+  expect_mentions(allowed, "goes with a part that it was not trained with: model.pipeline: vae.scaling_factor");
 }
 
 TEST(Folders, AnExportedVaeHasTheScalingFactorOfItsCheckpoint) {
@@ -166,6 +298,9 @@ TEST(Folders, AnExportedVaeHasTheScalingFactorOfItsCheckpoint) {
   EXPECT_NE(factor("of-run"), factor("tiny"));
   EXPECT_NE(factor("of-step-1"), factor("tiny"));
   EXPECT_NE(factor("of-step-1"), factor("of-run"));
+  expect_success(export_of("run", "vae-of-all", "of-raw") + " weights=raw");
+  EXPECT_NE(factor("of-raw"), factor("of-run")) << "the raw weights' latents are others than the EMA's";
+  expect_mentions(shell(export_of("run", "vae-of-all", "of-both") + " weights=both"), "the variant non_ema wants");
 
   // A run that was killed between its last checkpoint and its end.
   fs::rename(at("vae-of-all/pipeline"), at("before"));

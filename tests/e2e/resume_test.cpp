@@ -116,6 +116,16 @@ TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
   expect_mentions(refused, "model.pipeline: vae.weights: ");
   fs::copy_file(workshop() / "tiny/vae" / weights, vae / weights, fs::copy_options::overwrite_existing);
 
+  const auto tokens = pipeline / "tokenizer/special_tokens_map.json";
+  const auto special = read(tokens);
+  auto other_special = nlohmann::json::parse(special);
+  other_special["pad_token"] = "!";
+  std::ofstream(tokens) << other_special;
+  refused = shell(command);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "model.pipeline: tokenizer.files: ");
+  std::ofstream(tokens) << special;
+
   const auto scheduler = pipeline / "scheduler/scheduler_config.json";
   const auto text = read(scheduler);
   auto config = nlohmann::json::parse(text);
@@ -128,6 +138,49 @@ TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
   config["timestep_spacing"] = "trailing";  // how pictures are painted is free
   std::ofstream(scheduler) << config;
   expect_success(command);
+}
+
+// The path is the same; what it says is not.
+TEST(Resume, OtherPromptsOfTheClassesAreRefused) {
+  const auto images = workshop() / "classes", prompts = workshop() / "prompts.json";
+  expect_success("mkdir " + images.string() + " && for tar in " + (workshop() / "shapes").string() +
+                 "/*.tar; do tar -xf $tar -C " + images.string() + "; done");
+  std::ofstream list(workshop() / "classes.jsonl");
+  for (const auto& entry : fs::recursive_directory_iterator(images))
+    if (entry.path().extension() == ".jpg" || entry.path().extension() == ".png")
+      list << nlohmann::json{{"path", entry.path().string()}, {"label", 0}} << "\n";
+  list.close();
+  const auto command =
+      train("of-classes", "data.train.type=class data.train.path=" + (workshop() / "classes.jsonl").string() +
+                              " data.train.idx_to_prompt=" + prompts.string() + " ");
+  std::ofstream(prompts) << R"(["a cat"])";
+  expect_success(command + "'duration=1 steps'");
+  std::ofstream(prompts) << R"(["a tram"])";
+  const auto refused = shell(command + "'duration=2 steps'");
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "data.train.idx_to_prompt: \"");
+  std::ofstream(prompts) << R"(["a cat"])";
+  expect_success(command + "'duration=2 steps'");
+}
+
+// What newer versions of diffusers write into it tells nothing of the network.
+TEST(Resume, ARewrittenConfigOfTheModelIsTheSameModel) {
+  const auto pipeline = workshop() / "rewritten", file = pipeline / "unet/config.json";
+  fs::copy(workshop() / "tiny", pipeline, fs::copy_options::recursive);
+  const auto command = [&](int steps) {
+    return train("of-rewritten", "'duration=" + std::to_string(steps) + " steps' model.pipeline=" + pipeline.string());
+  };
+  expect_success(command(1));
+  auto config = nlohmann::json::parse(read(file));
+  config.update({{"_diffusers_version", "0.99.0"}, {"_name_or_path", "elsewhere"}, {"time_embedding_dim", nullptr}});
+  std::ofstream(file) << config;
+  expect_success(command(2));
+  config["layers_per_block"] = 2;
+  std::ofstream(file) << config;
+  const auto refused = shell(command(3));
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  expect_mentions(refused, "\n  model.layers_per_block: 1 -> 2");
+  EXPECT_EQ(refused.output.find("block_out_channels"), std::string::npos) << refused.output;
 }
 
 TEST(Resume, AnotherScheduleByTheObjectiveIsRefusedToo) {
@@ -157,6 +210,31 @@ TEST(Resume, ACheckpointWithNothingLeftToTrainLeavesAnotherFolderAlone) {
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   expect_mentions(outcome, "nothing to train in");
   EXPECT_FALSE(fs::exists(workshop() / "nothing-left"));
+}
+
+// evaluate or report of another machine may be at work beside it.
+TEST(Resume, WithNothingLeftToTrainTheRemainsOfAKilledLifeGo) {
+  const auto command = train("ended", four_steps);
+  expect_success(command);
+  const auto run = workshop() / "ended";
+  fs::create_directories(run / "fault");
+  fs::create_directories(run / "checkpoints/step-00000002.trash");
+  const std::string others = ".tmp-0123456789abcdef-1";
+  const std::vector<fs::path> remains = {run / "LEASE", run / "fault/rank-00001.json",
+                                         run / "checkpoints/step-00000002.trash/shard", run / ("STATE.next" + others),
+                                         run / ("ids.jsonl.beyond-step-00000002" + others)};
+  const auto at_work = {run / ("evaluation.jsonl" + others), run / ("report.html" + others)};
+  for (const auto& file : remains) std::ofstream(file) << "{";
+  for (const auto& file : at_work) std::ofstream(file) << "{";
+  const auto outcome = shell(command);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "nothing to train");
+  for (const auto& file : remains) EXPECT_FALSE(fs::exists(file)) << file;
+  EXPECT_FALSE(fs::exists(run / "checkpoints/step-00000002.trash"));
+  for (const auto& file : at_work) EXPECT_TRUE(fs::exists(file)) << file;
+
+  expect_success(train("ended", "'duration=5 steps'"));
+  for (const auto& file : at_work) EXPECT_TRUE(fs::exists(file)) << file;
 }
 
 // Were the newer ones damaged, the next start would go on from one of another history.
@@ -212,6 +290,22 @@ TEST(Resume, CtrlCIsAnswered) {
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
   expect_mentions(outcome, "stopping; Ctrl-C again within 5 seconds ends at once");
   expect_mentions(outcome, " in training): signal 2 (Interrupt)");
+}
+
+// As it was, the command would go back to where it began.
+TEST(Resume, ARunThatBeganAtAPathSaysHowItGoesOn) {
+  const auto command = train("began-elsewhere", "'duration=4000 steps' 'log.every=1 steps' ");
+  const auto from = checkpoint(straight(), 2).string();
+  const auto metrics = workshop() / "began-elsewhere/metrics.jsonl";
+  const auto stop_at = [&](const std::string& what, int step) {
+    const auto outcome = shell(signal_once(what, "TERM", metrics, "\"step\":" + std::to_string(step) + ","));
+    EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+    expect_mentions(outcome,
+                    "next            the same command with checkpoint.resume=auto: it resumes from the checkpoint");
+  };
+  stop_at(command + "checkpoint.resume=" + from, 3);
+  const auto reached = nlohmann::json::parse(read(workshop() / "began-elsewhere/STATE")).at("step").get<int>();
+  stop_at("MILLRACE_TYPED_RESUME=" + from + " " + command, reached + 3);  // as supervise starts it again
 }
 
 TEST(Resume, APathWithoutACheckpointIsNamed) {

@@ -121,6 +121,27 @@ TEST(Rollback, AStopInTheMiddleOfBadStepsIsNotGoneBackTo) {
   EXPECT_FALSE(checkpoints("middle").contains("step-00000007")) << "is set aside";
 }
 
+// A run that goes on from another one's checkpoint goes back to that one's, not to what its folder has of another time.
+TEST(Rollback, AStopInTheMiddleOfBadStepsOfAnotherRunGoesBackThere) {
+  const std::string settings = "roles.producers=1 checkpoint.keep=9 " + back;
+  expect_success(mpirun(3) + with_nans(train("old", "'duration=7 steps' " + settings), 6, 7));
+  expect_success(mpirun(3) + train("new", "'duration=4 steps' optim.lr=0.5 " + settings));
+  const auto goes_on = [&](const fs::path& from) {
+    return shell(
+        mpirun(3) +
+        with_nans(train("new", "'duration=12 steps' checkpoint.resume=" + from.string() + " " + settings), 8, 8));
+  };
+  const auto aside = checkpoint("old", 7).string() + ".abandoned-0123abcd";
+  fs::copy(checkpoint("old", 7), aside);
+  const auto refused = goes_on(aside);
+  EXPECT_EQ(refused.exit_code, 78) << refused.output;
+  expect_mentions(refused, "has no known checkpoint before them");
+  const auto outcome = goes_on(checkpoint("old", 7));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "/old/checkpoints/step-00000004; steps 6 to 8 will be left out");
+  EXPECT_EQ(largest_difference(read_weights(weights_of("new")), read_weights(weights_of(reference()))), 0.0);
+}
+
 // Odd numbers of trainers and micro-batches, everything that a life holds in a shape of its own.
 TEST(Rollback, OfShardedBfloat16WithStratifiedTimestepsAndValidation) {
   const std::string settings =

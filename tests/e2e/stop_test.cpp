@@ -23,7 +23,7 @@ std::string start(const std::string& run, const std::string& more, const std::st
     command = MILLRACE_INJECT_BINARY + command.substr(millrace.size());
   std::ofstream(dir / "rank.sh") << "echo $$ > " + (dir / "pid").string() + ".$OMPI_COMM_WORLD_RANK\nexec " + command +
                                         "\n";
-  return "rank() { kill -$2 $(cat " + (dir / "pid").string() + ".$1); }; " + "timeout 120 env " + environment + " " +
+  return "rank() { kill -$2 $(cat " + (dir / "pid").string() + ".$1); }; " + "timeout 600 env " + environment + " " +
          mpirun(3) + "sh " + (dir / "rank.sh").string() + " & run=$!; ";
 }
 
@@ -107,17 +107,23 @@ TEST(Stop, WhileTheValidationSetIsEncoded) {
 
 // Of what is due after step 3, most of which is never done: a trainer stands still where it begins, and goes on with
 // the signal to stop. Where forward is collective all trainers must give up at the same turn.
-void expect_given_up(const std::string& run, const std::string& what, const std::string& strategy,
+void expect_given_up(const std::string& name, const std::string& what, const std::string& strategy,
                      const std::string& phase) {
-  const auto process = "/proc/$(cat " + (workshop() / run / "pid.1").string() + ")/status";
-  const auto outcome =
-      shell(start(run, what + strategy, "MILLRACE_INJECT=stop@1:3:" + phase + "/mpi-collective") + at_step(run, 2) +
-            wait_for(process, "State:.T") + "; began=$(date +%s); rank 1 USR1; rank 1 CONT; wait $run; code=$?; " +
-            "echo took $(($(date +%s) - began)) s; (exit $code)");
-  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
-  const auto at = outcome.output.find("took ");
-  ASSERT_NE(at, std::string::npos) << outcome.output;
-  EXPECT_LT(std::stoi(outcome.output.substr(at + 5)), 30) << "what Slurm gives a job that is cancelled";
+  std::string run = name;
+  int took = 30;
+  for (int time = 0; time < 2 && took >= 30; ++time) {  // one may meet a pause of this machine
+    if (time > 0) run = name + "-again";
+    const auto process = "/proc/$(cat " + (workshop() / run / "pid.1").string() + ")/status";
+    const auto outcome =
+        shell(start(run, what + strategy, "MILLRACE_INJECT=stop@1:3:" + phase + "/mpi-collective") + at_step(run, 2) +
+              wait_for(process, "State:.T") + "; began=$(date +%s); rank 1 USR1; rank 1 CONT; wait $run; code=$?; " +
+              "echo took $(($(date +%s) - began)) s; (exit $code)");
+    EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+    const auto at = outcome.output.find("took ");
+    ASSERT_NE(at, std::string::npos) << outcome.output;
+    took = std::stoi(outcome.output.substr(at + 5));
+  }
+  EXPECT_LT(took, 30) << "what Slurm gives a job that is cancelled";
   EXPECT_EQ(state(run)["state"], "requeue");
   EXPECT_EQ(state(run)["step"], 3) << "the step that was reached";
   for (const auto& line : lines(workshop() / run / "metrics.jsonl"))
@@ -192,11 +198,19 @@ TEST(Stop, AProducerThatFailsLetsTheTrainersSaveFirst) {
 }
 
 TEST(Stop, TheJobsTimeLimitIsActedOnUnasked) {
-  const auto outcome = shell(start("limit", "", "MILLRACE_END_TIME=$(( $(date +%s) + 45 ))") + "wait $run");
+  std::string run;
+  Outcome outcome;
+  for (const std::string seconds : {"45", "90", "180"}) {  // half a minute of which is kept back
+    run = "limit-" + seconds;
+    outcome = shell(start(run, "", "MILLRACE_END_TIME=$(( $(date +%s) + " + seconds + " ))") + "wait $run");
+    const bool was_too_slow = lines(workshop() / run / "metrics.jsonl").empty() ||
+                              outcome.output.find("is in the past") != outcome.output.npos;
+    if (!was_too_slow) break;
+  }
   EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
-  EXPECT_EQ(state("limit")["state"], "requeue");
-  EXPECT_EQ(state("limit")["reason"], "the job's time limit");
-  EXPECT_EQ(state("limit")["step"], last_step("limit"));
+  EXPECT_EQ(state(run)["state"], "requeue");
+  EXPECT_EQ(state(run)["reason"], "the job's time limit");
+  EXPECT_EQ(state(run)["step"], last_step(run));
 }
 
 TEST(State, SaysRunningWithTheLastCheckpointAfterAKill) {
@@ -263,9 +277,13 @@ TEST(Timeline, WhatTheUserWentBackFromIsSetAsideAndNeverContinued) {
   int aside = 0;
   for (const auto& name : checkpoints("back")) aside += name.find(".abandoned-") != name.npos;
   EXPECT_EQ(aside, 2) << "steps 9 and 12";
+  int lines_aside = 0;
+  for (const auto& entry : fs::directory_iterator(workshop() / "back"))
+    lines_aside += entry.path().filename().string().starts_with("ids.jsonl.beyond-step-00000006.abandoned-");
+  EXPECT_EQ(lines_aside, 1);
   const auto again = shell(mpirun(3) + train("back", often + "'duration=12 steps'"));
   EXPECT_EQ(again.exit_code, 0) << again.output;
-  expect_mentions(again, "/back/checkpoints: 2 step-*.abandoned-* of times that are not continued take ");
+  expect_mentions(again, "/back: 4 *.abandoned-* there and in checkpoints, of times that are not continued, take ");
   EXPECT_EQ(lines(workshop() / "back/ids.jsonl"), ids);
   EXPECT_EQ(read(weights_of("back")), weights);
 }

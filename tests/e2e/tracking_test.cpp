@@ -44,11 +44,11 @@ const std::string& tracked() {
 
 TEST(Tracking, EveryFieldIsDocumentedAndEveryDocumentedFieldIsThere) {
   std::istringstream page(read(fs::path(MILLRACE_CONFIGS).parent_path() / "docs/metrics.md"));
-  const std::regex row(R"(\| `([a-z_]+)` \|.*)");
+  const std::regex row(R"(\| `([a-z_]+)` \|.*)"), elsewhere("gpu_|of `train-autoencoder`");
   std::set<std::string> documented, written;
   std::smatch match;
   for (std::string line; std::getline(page, line);)
-    if (std::regex_match(line, match, row) && line.find("gpu_") == line.npos) documented.insert(match[1]);
+    if (std::regex_match(line, match, row) && !std::regex_search(line, elsewhere)) documented.insert(match[1]);
   std::vector<int> steps;
   for (const auto& line : lines(workshop() / tracked() / "metrics.jsonl")) {
     steps.push_back(line["step"]);

@@ -33,7 +33,7 @@ class Usage : public testing::TestWithParam<Mistake> {};
 TEST_P(Usage, FailsWithCodeAndName) {
   const auto& mistake = GetParam();
   const auto command = in_workshop(mistake.command);
-  const auto outcome = shell("timeout 60 " + command);
+  const auto outcome = shell("timeout 600 " + command);
   EXPECT_EQ(outcome.exit_code, mistake.exit_code) << command << "\n" << outcome.output;
   EXPECT_NE(outcome.output.find(mistake.named), std::string::npos) << command << "\n" << outcome.output;
 }
@@ -52,6 +52,14 @@ std::string edited(const std::string& file, const std::string& key, const std::s
 std::string in_copy(const std::string& file, const std::string& key, const std::string& value) {
   return "sh -c \"rm -rf @/copy; cp -r @/tiny @/copy; " + edited(file, key, value, "@/copy/" + file).substr(7);
 }
+
+std::string vae_of(const std::string& folder, const std::string& settings = "") {
+  return m + " train-autoencoder run.dir=@/x run.device=cpu model.pipeline=" + folder +
+         " data.train.path=@/shapes transform.resolution=32 batch.global=8 batch.micro=2 " + settings;
+}
+
+// Behind in_copy.
+const std::string vae_in_copy = vae_of("@/copy") + "\"";
 
 INSTANTIATE_TEST_SUITE_P(
     All, Usage,
@@ -151,6 +159,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"captions_without_positions",
                 in_copy("text_encoder/config.json", "max_position_embeddings", "32") + base + "model.pipeline=@/copy\"",
                 2, "model.pipeline: the text encoder has max_position_embeddings = 32, and captions are 77 tokens"},
+        Mistake{"autoencoder_of_gray", in_copy("vae/config.json", "out_channels", "1") + vae_in_copy, 74,
+                "vae/config.json: out_channels = 1: is not 3: pictures are RGB"},
+        Mistake{"autoencoder_of_layers", in_copy("vae/config.json", "in_channels", "4") + vae_in_copy, 74,
+                "vae/config.json: in_channels = 4: is not 3: pictures are RGB"},
+        Mistake{"text_encoder_of_another_kind",
+                in_copy("text_encoder/config.json", "model_type", "\\\"t5\\\"") + base + "model.pipeline=@/copy\"", 74,
+                "text_encoder/config.json: model_type = \"t5\": this text encoder is not built here"},
+        Mistake{"scaling_factor_in_words", vae_of("@/tiny", "autoencoder.scaling_factor=none"), 2,
+                "autoencoder.scaling_factor: expected auto, measure, keep or a number above 0, found none"},
+        Mistake{"scaling_factor_of_nothing", vae_of("@/tiny", "autoencoder.scaling_factor=0"), 2,
+                "autoencoder.scaling_factor: expected auto"},
         Mistake{"autoencoder_of_another_class",
                 in_copy("vae/config.json", "_class_name", "\\\"AutoencoderTiny\\\"") + base + "model.pipeline=@/copy\"",
                 74, "vae/config.json: _class_name = \"AutoencoderTiny\": this network is not built here"},
@@ -181,7 +200,7 @@ TEST(Probe, AnInputOfAnotherShapeIsNamed) {
 // The findings of a report of the configuration, without what they say: "data.train.path" or "FILE:3: data.train.path".
 std::set<std::string> findings(std::string command) {
   command = in_workshop(command);
-  const auto outcome = shell("timeout 60 " + command);
+  const auto outcome = shell("timeout 600 " + command);
   EXPECT_EQ(outcome.exit_code, 2) << command << "\n" << outcome.output;
   std::set<std::string> found;
   std::istringstream lines(outcome.output);
@@ -245,7 +264,7 @@ TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
   std::size_t marked = 0;
   for (const std::string command : {"train", "train-autoencoder", "preprocess", "bench"}) {
     for (const auto& setting : later_settings(m + " " + command)) {
-      const auto line = "timeout 60 " + m + " " + command + (command == "bench" ? " step" : "") + rest + setting;
+      const auto line = "timeout 600 " + m + " " + command + (command == "bench" ? " step" : "") + rest + setting;
       const auto outcome = shell(line);
       EXPECT_EQ(outcome.exit_code, 2) << line;
       EXPECT_NE(outcome.output.find(" is not available yet"), std::string::npos) << line << "\n" << outcome.output;

@@ -146,6 +146,18 @@ TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
   EXPECT_EQ(files("c"), 1u);
 }
 
+TEST_F(CacheTest, FilesOfArchivesThatAreBehindArePublished) {
+  auto encoder = writing(100);
+  encoder.encode({sample(0, 0), sample(1, 0), sample(2, 0)});
+  encoder.finish_all_but({1, 7});
+  EXPECT_EQ(files("a"), 1u);
+  EXPECT_EQ(files("b"), 0u);
+  EXPECT_EQ(files("c"), 1u);
+  encoder.encode({sample(1, 1)});
+  encoder.finish();
+  EXPECT_EQ(files("b"), 1u) << "it stayed open";
+}
+
 // Of 512 stripes: the files that are written, the archives, and the files that are read.
 TEST_F(CacheTest, AsManyFilesMayBeOpenAsItTakes) {
   rlimit before{};

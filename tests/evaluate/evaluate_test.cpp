@@ -128,6 +128,15 @@ TEST(Reference, NpzAndSafetensorsAreRead) {
   EXPECT_EQ(test::error_of([&] { read_reference_file(dir.path() / "b.safetensors"); }).exit(), Exit::io);
 }
 
+// As clean-fid keeps the features that KID needs.
+TEST(Reference, NpzMayHoldFeatures) {
+  const auto features = table(expected()["clean"]).to(torch::kFloat32);
+  const auto reference = read_reference_file(golden("kid.npz"));
+  ASSERT_TRUE(reference.features);
+  EXPECT_TRUE(reference.features->equal(features));
+  EXPECT_LT(largest_difference(reference.statistics.covariance, statistics_of(features).covariance), 1e-12);
+}
+
 TEST_P(EvaluateOnDevice, ClipScoresAreTransformers) {
   const auto images = pictures();
   const auto captions = expected()["captions"].get<std::vector<std::string>>();

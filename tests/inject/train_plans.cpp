@@ -18,7 +18,7 @@ const ExitCodes failed = {0, 74, 75};  // 0 where the run could go on
 TrainTrial strike(const Layout& layout, Start start, const Site& site, Kind kind) {
   const bool dies = is_deadly(kind);
   TrainTrial trial{layout, start, {fault_at(site, kind)}, dies ? killed : failed};
-  trial.lossy = kind == Kind::power ? "ids.jsonl metrics.jsonl" : dies ? "" : site.path;
+  trial.lossy = dies ? "" : site.path;  // lines up to a checkpoint are on disk before it is begun
   trial.silent = dies;
   // So that the checkpoint that the error was about is still there at the end, if it is listed at all.
   if (!dies && site.path.starts_with("checkpoints/step") && site.path.find(".trash") == std::string::npos)

@@ -157,7 +157,7 @@ Troubles run_trial(const Workshop& workshop, const TrainTrial& trial, const fs::
                       "committed",
                       from, newest, committed));
     if (trial.compares) add(compare(workshop, trial, run, faulty));
-    if (from < steps) add(check_leftovers(run));  // where there is nothing to train nothing is touched
+    if (from < steps) add(check_leftovers(run));  // with nothing to train little is touched
   }
   if (!troubles.empty()) troubles.push_back(describe(faulty, next));
   return troubles;

@@ -1,17 +1,22 @@
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "cached_archive.h"
 #include "dataset/fake_source.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/stop.h"
 #include "millrace/latents/cached_source.h"
+#include "millrace/latents/changed_archives.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 #include "millrace/loader/data_plan.h"
@@ -636,7 +641,116 @@ TEST_F(LatentCache, AChangedArchiveIsNoticed) {
   writer.add({0, "000/0", "", encoding.moments, encoding.text, true});
   writer.publish();
   archive.bytes = 1001;
-  EXPECT_THAT(refusal([&] { CachedArchive(cache, archive, shape); }), HasSubstr("1000 bytes"));
+  EXPECT_THAT(refusal([&] { CachedArchive(cache, archive, shape); }, Exit::usage), HasSubstr("1000 bytes"));
+}
+
+class ChangedArchives : public LatentCache {
+ protected:
+  // One row of each of 24 archives, and these.
+  ChangedArchives() {
+    for (int number = 0; number < 24; ++number) {
+      Archive archive;
+      archive.name = archive.path = fmt::format("{:05}", number);
+      archive.bytes = 1000;
+      encode(archive);
+      archives.archives.push_back(archive);
+    }
+  }
+  void encode(const Archive& archive) const {
+    const auto encoding = encoding_of("x");
+    LatentFileWriter writer(cache, archive, description());
+    writer.add({0, archive.name + "/0", "", encoding.moments, encoding.text, true});
+    writer.publish();
+  }
+  void check() const { check_archives(cache, archives, StorageRetry::Seconds(30)); }
+  Error refused() const {
+    return test::error_of([&] { check(); });
+  }
+  Manifest archives;
+};
+
+TEST_F(ChangedArchives, AreToldAllAtOnceWithWhatRemovesTheirLatents) {
+  EXPECT_NO_THROW(check());
+  for (const int number : {3, 4, 5, 9, 20}) archives.archives[number].bytes = 1100;
+  const auto error = refused();
+  EXPECT_EQ(error.exit(), Exit::usage) << "the next start finds the same";
+  EXPECT_THAT(error.what(), HasSubstr("5 of 24 archives"));
+  EXPECT_THAT(error.what(), HasSubstr("00003 (1000 bytes, now 1100), 00004"));
+  EXPECT_THAT(error.hint(), HasSubstr("cd " + (cache / "rows").string() + " && rm -r -- {00003..00005} 00009 00020`"));
+  for (const int number : {3, 4, 5, 9, 20}) fs::remove_all(latent_folder(cache, archives.archives[number].name));
+  EXPECT_NO_THROW(check());
+}
+
+TEST_F(ChangedArchives, AskFirstWhoseCacheItIsWhereMostDiffer) {
+  const std::string question = "is it the cache of other data? then choose another encode.cache; if not, ";
+  for (int number = 0; number < 13; ++number) archives.archives[number].bytes = 1100;
+  EXPECT_THAT(refused().hint(), testing::StartsWith(question));
+  archives.archives[12].bytes = 1000;
+  EXPECT_THAT(refused().hint(), testing::Not(HasSubstr(question)));
+  for (int number = 0; number < 4; ++number)  // nobody knows of these
+    fs::remove_all(latent_folder(cache, archives.archives[20 + number].name));
+  EXPECT_THAT(refused().hint(), testing::StartsWith(question)) << "12 of 20";
+}
+
+TEST_F(ChangedArchives, QuotesTheCacheForTheShell) {
+  const fs::path other = cache.string() + " of A";
+  fs::rename(cache, other);
+  archives.archives[3].bytes = 1100;
+  const auto error = test::error_of([&] { check_archives(other, archives, StorageRetry::Seconds(30)); });
+  fs::rename(other, cache);
+  EXPECT_THAT(error.hint(), HasSubstr("`cd '" + (other / "rows").string() + "' && rm -r -- 00003`"));
+}
+
+TEST_F(ChangedArchives, AreLookedAtAgainWhenStorageComesBack) {
+  archives.archives[7].bytes = 1100;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // EMFILE
+  std::jthread comes_back([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::setrlimit(RLIMIT_NOFILE, &before);
+  });
+  EXPECT_THAT(refused().what(), HasSubstr("1 of 24 archives"));
+}
+
+// In a process of its own, since nothing takes a stop back.
+TEST_F(ChangedArchives, AreNotLookedAtAfterAStop) {
+  const auto told = [&] {
+    stop::request(SIGTERM);
+    std::exit(static_cast<int>(refused().exit()));
+  };
+  archives.archives[7].bytes = 1100;
+  EXPECT_EXIT(told(), testing::ExitedWithCode(static_cast<int>(Exit::requeue)), "");
+}
+
+// Its MANIFEST.json tells the sizes of before until a run has finished again.
+TEST_F(ChangedArchives, OfACompleteCacheMayBeEncodedAnew) {
+  CacheManifest finished;
+  for (const auto& archive : archives.archives) finished.entries.push_back({archive, 1, false});
+  write_cache_manifest(cache, finished);
+  EXPECT_NO_THROW(check());
+  auto& changed = archives.archives[7];
+  changed.bytes = 1100;
+  EXPECT_THAT(refused().what(), HasSubstr("1 of 24 archives"));
+  fs::remove_all(latent_folder(cache, changed.name));
+  encode(changed);
+  EXPECT_NO_THROW(check());
+  changed.bytes = 0;
+  EXPECT_NO_THROW(check()) << "behind an address nobody knows";
+}
+
+// By download.retry_failed: what an earlier run counted is not where it ends.
+TEST_F(LatentCache, AnArchiveThatHasGrownIsReadToItsNewEnd) {
+  const FakeSource grown({Rows(20)});
+  Manifest now = grown.manifest();
+  Archive before = now.archives[0];
+  before.bytes = 1000;
+  now.archives[0].bytes = 1100;
+  write_cache_manifest(cache, {{{before, 17, false}}});
+  const auto cached = make_cached_source(cache, now, std::make_unique<FakeSource>(grown), CachedValues::full);
+  EXPECT_EQ(read(*cached, {0, 0, 1}).size(), 20u);
 }
 
 TEST(LatentFolder, StaysInsideTheCacheWhateverAnArchiveIsCalled) {

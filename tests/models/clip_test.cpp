@@ -3,6 +3,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/models/clip_model.h"
+#include "millrace/models/weights.h"
 #include "models/golden_network.h"
 #include "test_data.h"
 
@@ -59,9 +60,26 @@ TEST(ClipConfig, OfAClipModelMayHoldAnyKey) {
   EXPECT_NE(of_text.find("num_beams"), std::string::npos) << of_text;
 }
 
+// As transformers' CLIPTextModel takes the folder of a CLIPModel; the golden one is such a folder.
+TEST(Clip, OfAWholeModelTheTextEncoderIsTaken) {
+  const auto folder = test::data_dir() / "evaluate/clip";
+  const Json config = Json::parse(read_file(folder / "config.json"));
+  ASSERT_EQ(config["model_type"], "clip");
+  const auto parsed = CLIPTextConfig::from_json(config);
+  EXPECT_EQ(parsed.hidden_size, config["text_config"]["hidden_size"].get<std::int64_t>());
+  EXPECT_EQ(parsed.num_hidden_layers, config["text_config"]["num_hidden_layers"].get<std::int64_t>());
+  CLIPTextModel text(parsed);
+  EXPECT_NO_THROW(load_weights(*text, folder, transformers_stem));
+  CLIPTextConfig wide = parsed;
+  wide.num_hidden_layers += 1;
+  EXPECT_THROW(load_weights(*CLIPTextModel(wide), folder, transformers_stem), Error)
+      << "of its own parts none may lack";
+}
+
 TEST(ClipConfig, RefusesByKey) {
-  const std::vector<Json> refused = {
-      {{"num_attention_heads", 7}}, {{"hidden_act", "tanh"}}, {{"use_attention_mask", true}}, {{"vocab_size", -1}}};
+  const std::vector<Json> refused = {{{"num_attention_heads", 7}},   {{"hidden_act", "tanh"}},
+                                     {{"use_attention_mask", true}}, {{"vocab_size", -1}},
+                                     {{"model_type", "t5"}},         {{"model_type", "clip_vision_model"}}};
   for (const Json& json : refused) {
     try {
       CLIPTextConfig::from_json(json);

@@ -93,6 +93,8 @@ TEST(VaeConfig, RefusesByKey) {
                                      {{"up_block_types", {"UpDecoderBlock2D", "UpDecoderBlock2D"}}},
                                      {{"latents_mean", {0, 0, 0, 0}}},
                                      {{"norm_num_groups", 48}},
+                                     {{"in_channels", 4}},
+                                     {{"out_channels", 1}},
                                      {{"scaling_factor", "large"}}};
   for (const Json& json : refused) {
     try {

@@ -13,9 +13,13 @@
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/parcels/parcel_bytes.h"
+#include "millrace/produce/cache_filler.h"
+#include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/producer.h"
+#include "millrace/text/tokenizer_folder.h"
 #include "millrace/train/stages.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -285,6 +289,74 @@ TEST(BeginCache, RefusesTheCacheOfAnotherJob) {
   EXPECT_EQ(error.exit(), Exit::usage);
   EXPECT_NE(std::string(error.what()).find("encode.dtype: \"float32\" -> \"bfloat16\""), std::string::npos)
       << error.what();
+}
+
+// What a killed rank loses shall not grow with the archives that are behind it.
+TEST(CacheFiller, PublishesAnArchiveOnceItHasGoneOnToTheNext) {
+  if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
+  const test::TempFolder folder;
+  fs::copy(test::data_dir() / "folder/pipeline", folder.path("pipeline"), fs::copy_options::recursive);
+  fs::remove_all(folder.path("pipeline/tokenizer"));
+  write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, folder.path("pipeline/tokenizer"), "!");
+  ProducerConfig config;
+  config.run.dir.value = folder.path("run");
+  config.transform.resolution = 16;
+  config.encode.batch_size = 4;
+  config.data.index = "never";
+  constexpr int rows = 5;
+  for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
+    std::vector<TarSample> samples;
+    for (int row = 0; row < rows; ++row) samples.push_back(test::sample(std::to_string(row), test::small_jpeg(), ""));
+    folder.write_tar(name, samples);
+    config.data.train.path.push_back(folder.path(name));
+  }
+  const auto pipeline_folder = PipelineFolder::open(folder.path("pipeline"));
+  const auto data = make_shares(config.data.train, config.data, 1);
+  EncodingPlan plan;
+  plan.shape = {{8, 8, 8}, {token_count}};
+  plan.cache = folder.path("cache");
+  plan.fingerprint = {{"made_with", "a test"}};
+  begin_cache(plan, {});
+  EncodePipeline pipeline(config, pipeline_folder, data, plan, torch::kCPU, 0);
+  CacheFiller filler(pipeline, data, {0}, {.threads = 1, .epochs = 1});
+  const auto published = [&] {
+    std::error_code none;
+    int files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(folder.path("cache/rows"), none))
+      files += entry.path().extension() == ".json";
+    return files;
+  };
+  while (!filler.done()) filler.work(60);
+  EXPECT_EQ(published(), 2) << "all but the last";
+  filler.publish();
+  EXPECT_EQ(published(), 3) << "each in one file";
+  EXPECT_EQ(filler.encoded(), 3 * rows);
+}
+
+TEST(CacheSize, IsToldBeforeTheFirstRow) {
+  const test::TempFolder folder;
+  EncodingPlan plan;
+  plan.shape = {{8, 32, 32}, {77, 1024}};
+  plan.cache = folder.path("not/there");
+  Manifest manifest;
+  manifest.archives.resize(2);
+  for (auto& archive : manifest.archives) archive.rows = 50;
+  SourceConfig source;
+  auto size = plan_cache_size(plan, source, manifest);
+  EXPECT_TRUE(size.free_bytes.has_value()) << "of the folders above";
+  size.free_bytes = 20'000'000'000;
+  EXPECT_EQ(describe(size),
+            "170 KiB a row, 162 GiB a million rows (encode.text_on=trainer: 16.3 KiB a row); 18.6 GiB free, for "
+            "115k rows")
+      << "archives are counted as far as splits ask for";
+
+  source.limit = 100;
+  size = plan_cache_size(plan, source, manifest);
+  size.free_bytes = 20'000'000'000;
+  EXPECT_EQ(describe(size).rfind("170 KiB a row, 16.6 MiB for 100 rows (", 0), 0u) << describe(size);
+
+  plan.shape = {{8, 32, 32}, {77}};
+  EXPECT_EQ(describe(plan_cache_size(plan, source, manifest)).rfind("16.3 KiB a row, 1.6 MiB for 100 rows; ", 0), 0u);
 }
 
 // One stripe, which a pipe makes, with a batch for many trainers.

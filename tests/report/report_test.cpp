@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <regex>
+#include <tuple>
 
 #include "core/temp_dir.h"
 
@@ -93,6 +94,28 @@ TEST(Report, SaysWhatARunDid) {
   expect_harmless(html);
 }
 
+TEST(Report, SaysWhatToTypeNext) {
+  const std::string plain = "the same command again", automatic = "the same command with checkpoint.resume=auto";
+  const std::string own = "RUN/checkpoints/step-00000050", old = "OLD/checkpoints/step-00000010";
+  for (const auto& [resume, typed, newest, expected] :
+       {std::tuple{"auto", "", own, plain}, std::tuple{old.c_str(), "", old, plain},
+        std::tuple{old.c_str(), "", own, automatic}, std::tuple{"never", "", std::string(), plain},
+        std::tuple{"never", "", own, automatic}, std::tuple{"auto", "auto", own, plain},
+        std::tuple{"auto", old.c_str(), own, automatic},  // restarted by supervise
+        std::tuple{old.c_str(), old.c_str(), std::string("OLD/checkpoints/step-00000005"), plain}})  // gone back there
+    for (const std::string state : {"running", "requeue"}) {
+      test::TempDir folder;
+      folder.write("config.yaml", fmt::format("checkpoint:\n  resume: {}\n", resume));
+      std::filesystem::create_directories(folder / "checkpoints/step-00000050");
+      if (*typed) folder.write("environment.json", nlohmann::json{{"typed_resume", typed}}.dump());
+      folder.write("STATE", fmt::format(R"({{"state":"{}","step":50,"checkpoint":"{}"}})", state, newest));
+      const std::vector runs = {read_run(folder.path())};
+      const auto page = render_html(make_report(runs));
+      EXPECT_THAT(page, HasSubstr(expected)) << resume << " " << typed << " " << newest << " " << state;
+      EXPECT_THAT(page, Not(HasSubstr(expected == plain ? automatic : plain))) << resume << " " << newest;
+    }
+}
+
 TEST(Report, OfARunThatHasDoneNothing) {
   test::TempDir folder;
   folder.write("config.yaml", "duration: 5 steps\n");
@@ -116,6 +139,7 @@ TEST(Report, OfSeveralRunsSaysWhatDiffers) {
   EXPECT_THAT(html, HasSubstr("12.5"));
   EXPECT_THAT(html, HasSubstr("FID over CLIP score"));
   EXPECT_THAT(html, HasSubstr(">22</text>"));  // on the axis of CLIP scores
+  EXPECT_THAT(html, testing::AllOf(HasSubstr(">3</text>"), HasSubstr(">9</text>"))) << "the guidance of each point";
   expect_well_formed(html);
   expect_harmless(html);
 }
@@ -205,6 +229,59 @@ TEST(Report, EvaluationsOfTheLossAloneHaveTheirNumbers) {
       R"({"step":50,"guidance_scale":3,"images":7,"kid":0.025,"kid_std":0.003,"protocol":{"preset":"mlperf"}})"));
   page = render_markdown(make_report(std::span(&run, 1)));
   EXPECT_THAT(page, HasSubstr("| 50 | 3 | 7 | 0.025 ± 0.003 | – | B |"));
+  run.evaluations[1]["clip_score"] = 21.5, run.evaluations[1]["clip_score_std"] = 3.25;
+  EXPECT_THAT(render_markdown(make_report(std::span(&run, 1))),
+              HasSubstr("| 0.025 ± 0.003 | 21.5 (std 3.25) | – | B |"));
+}
+
+// Pictures compare where objectives differ, their losses do not.
+TEST(Report, EvaluationsTellHowTheirLossesWereMeasured) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  const auto line = [](int step, const char* gamma) {
+    return nlohmann::json::parse(fmt::format(
+        R"({{"step":{},"loss_mean":0.5,"protocol":{{"steps":50,"tokenizer":{{"mode":"open_clip"}},"loss":{{"snr_gamma":{}}}}}}})",
+        step, gamma));
+  };
+  run.evaluations = {line(25, "null")};
+  auto page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| 25 | mode = open_clip | 0.5 | A |"));
+  EXPECT_THAT(page, HasSubstr("Protocol A: steps = 50."));
+  EXPECT_THAT(page, HasSubstr("Loss: snr_gamma = none."));
+  run.evaluations.push_back(line(50, "5.0"));
+  page = render_markdown(make_report(std::span(&run, 1)));
+  run.evaluations[1]["loss_mean_unweighted"] = 0.75;
+  run.evaluations[1]["protocol"].erase("tokenizer");  // it is the model's
+  page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| 25 | mode = open_clip | 0.5 | Aa |"));
+  EXPECT_THAT(page, HasSubstr("| 50 | – | 0.5 (without weights 0.75) | Ab |"));
+  EXPECT_THAT(page, HasSubstr("Loss b: snr_gamma = 5.0."));
+}
+
+// Curves by timestep are without weights, EMA's and raw weights' apart, and say how they were measured.
+TEST(Report, LossesByTimestepAreOfOneKind) {
+  test::TempDir first, second;
+  std::vector runs = {long_run(first, 50), long_run(second, 50)};
+  runs[0].name = "plain", runs[1].name = "weighted";
+  const auto line = [](const char* weights, double loss, double unweighted, const char* gamma) {
+    return nlohmann::json{{"step", 50},
+                          {"weights", weights},
+                          {"loss", {{"0-99", loss}}},
+                          {"loss_unweighted", {{"0-99", unweighted}}},
+                          {"protocol", {{"loss", {{"snr_gamma", gamma}}}}}};
+  };
+  runs[0].evaluations = {line("ema", 0.5, 0, "none"), line("raw", 0.25, 0, "none")};
+  for (auto& each : runs[0].evaluations) each.erase("loss_unweighted");
+  runs[1].evaluations = {line("ema", 0.125, 0.75, "5")};
+  const auto page = [&] { return render_markdown(make_report(runs)); };
+  for (const char* row : {"| plain (a) | 0.5 | 0.5 | 0.5 | 0.5 |", "| plain raw weights (a) | 0.25 | 0.25 |",
+                          "| weighted (b) | 0.75 | 0.75 | 0.75 | 0.75 |"})
+    EXPECT_THAT(page(), HasSubstr(row));
+  EXPECT_THAT(page(), HasSubstr("| plain | 50 | raw |"));
+  runs[1].settings["objective.snr_gamma"] = "5";  // and a line of before, with weights
+  runs[1].evaluations[0].erase("loss_unweighted"), runs[1].evaluations[0].erase("protocol");
+  EXPECT_THAT(page(), Not(HasSubstr("| weighted (b)")));
+  EXPECT_THAT(page(), Not(HasSubstr("| weighted | 0.125")));
 }
 
 // A run that went on from its end may have been exported at that end.
@@ -253,6 +330,38 @@ TEST(Report, EvaluationsOfSeveralProtocolsHaveCurvesOfTheirOwn) {
       << "the sweep is that of step 25: of step 50 there is a point";
   run.evaluations.pop_back();
   EXPECT_THAT(render_markdown(make_report(std::span(&run, 1))), HasSubstr("| scale 3 | 40 | 30 | 40 | 30 |"));
+}
+
+// At high guidance the CLIP score falls again; two scales of one CLIP score are two points.
+TEST(Report, ASweepIsInTheOrderOfItsScales) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  for (const auto& [scale, clip, fid] :
+       {std::tuple{7, 24.0, 22.0}, std::tuple{1, 20.0, 30.0}, std::tuple{8, 24.0, 24.0}, std::tuple{6, 25.0, 20.0}})
+    run.evaluations.push_back({{"step", 50}, {"guidance_scale", scale}, {"fid", fid}, {"clip_score", clip}});
+  const auto page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("|  | 30 | 20 | 30 | 24 |"));
+}
+
+// A run that weights its losses stands beside one that does not by losses without weights.
+TEST(Report, LossesWithOtherWeightsAreComparedWithoutThem) {
+  test::TempDir first, second;
+  std::vector runs = {long_run(first, 50), long_run(second, 50)};
+  const auto page = [&] { return render_markdown(make_report(runs)); };
+  runs[0].metrics["validation_loss"] = {{50}, {0.5}};
+  runs[1].metrics["validation_loss"] = {{50}, {0.125}};
+  EXPECT_THAT(page(), Not(HasSubstr("without weights")));
+  runs[1].metrics["validation_loss_unweighted"] = {{50}, {0.75}};
+  runs[0].name = "plain";
+  runs[1].name = "weighted";
+  EXPECT_THAT(page(), HasSubstr("Validation loss without weights"));
+  EXPECT_THAT(page(), HasSubstr("| plain | 0.5 | 0.5 | 0.5 | 0.5 |"));
+  EXPECT_THAT(page(), HasSubstr("| weighted | 0.75 | 0.75 | 0.75 | 0.75 |"));
+  runs[1].metrics["validation_loss"] = {{50, 60}, {0.125, 0.875}};  // it went on without weights
+  EXPECT_THAT(page(), HasSubstr("| weighted | 0.75 | 0.75 | 0.875 | 0.875 |"));
+  EXPECT_THAT(page(), HasSubstr("| validation loss without weights | 0.5 | 0.875 |"));
+  runs[0].settings["objective.snr_gamma"] = "5";  // of a version that does not tell it
+  EXPECT_THAT(page(), Not(HasSubstr("| plain | 0.5 | 0.5 | 0.5 | 0.5 |\n| weighted | 0.75 ")));
 }
 
 TEST(Report, ShowsSinceWhenLossesAreNotNumbers) {

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "core/temp_dir.h"
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 namespace {
@@ -48,6 +52,28 @@ TEST(RunRecord, TheNewestStartsFirstStepIsKnown) {
   EXPECT_EQ(read_run(run.path()).newest_start_step, 2);
   run.write("environment.json", "{\"time\":\"2026-01-03T12:00:00Z\"}");
   EXPECT_EQ(read_run(run.path()).newest_start_step, 3);
+}
+
+TEST(RunRecord, PicturesOfATimeThatWasGoneBackFromAreLeftOut) {
+  test::TempDir run;
+  run.write("metrics.jsonl", "{\"step\":2500,\"loss\":1.0}\n{\"step\":3500,\"loss\":1.0}\n");
+  run.write("STATE", R"({"state":"running","step":3000})");
+  run.write("environment.json", "{\"time\":\"" + utc_of(std::time(nullptr) - 3600) + "\"}");
+  std::filesystem::create_directories(run / "samples");
+  const auto paint = [&](int step, int hours_ago) {
+    const auto file = run.write("samples/" + step_name(step) + ".png", "");
+    std::filesystem::last_write_time(file,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours_ago));
+  };
+  paint(3000, 2), paint(3600, 0), paint(9000, 2);
+  const auto steps_of = [](const RunRecord& record) {
+    std::vector<std::int64_t> steps;
+    for (const auto& picture : record.pictures) steps.push_back(picture.step);
+    return steps;
+  };
+  EXPECT_THAT(steps_of(read_run(run.path())), ElementsAre(3000, 3600));
+  std::filesystem::remove(run / "environment.json");
+  EXPECT_THAT(steps_of(read_run(run.path())), ElementsAre(3000, 3600, 9000)) << "nobody knows";
 }
 
 TEST(RunRecord, RunsOfOneNameAreToldApart) {

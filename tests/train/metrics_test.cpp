@@ -17,7 +17,9 @@ Metrics measured_metrics() {
   GpuUse gpu;
   gpu.busy.add(0.5, 1), gpu.memory_gib.add(20, 1), gpu.watts.add(300, 1);
   Metrics metrics{.step = 2, .samples = 64, .loss = std::nan(""), .lr = 1e-4, .gpu = gpu, .encode_gpu = gpu};
-  metrics.validation = ValidationLosses{{0.25, {{0, 499, 0.5}, {500, 999, std::nan("")}}}, ValidationLoss{0.125, {}}};
+  metrics.loss_parts = {{"l1", 0.5}, {"mse", 0.25}, {"kl", 3}};
+  metrics.validation =
+      ValidationLosses{{0.25, {{0, 499, 0.5, 2}, {500, 999, std::nan("")}}, 1.5}, ValidationLoss{0.125, {}}};
   return metrics;
 }
 
@@ -31,9 +33,19 @@ TEST(MetricFields, AreThoseOfALine) {
   EXPECT_EQ(written, names);
 }
 
+TEST(MetricFields, TheUnweightedLossIsOfRunsThatWeight) {
+  auto metrics = measured_metrics();
+  const auto line = metrics_line(metrics);
+  EXPECT_EQ(line.at("validation_loss"), 0.25);
+  EXPECT_EQ(line.at("validation_loss_unweighted"), 1.5);
+  EXPECT_EQ(line.at("validation_loss_unweighted_by_timestep").at("0-499"), 2);
+  metrics.validation->exported.unweighted.reset();
+  EXPECT_FALSE(metrics_line(metrics).contains("validation_loss_unweighted"));
+}
+
 TEST(MetricFields, AreDocumentedInTheirOrder) {
   std::istringstream page(read_file(MILLRACE_SOURCE_DIR "/docs/metrics.md"));
-  const std::regex row(R"(\| `([a-z_]+)` \|.*)");
+  const std::regex row(R"(\| `([a-z_0-9]+)` \|.*)");
   std::vector<std::string> documented, names;
   std::smatch match;
   for (std::string line; std::getline(page, line);)
@@ -49,8 +61,9 @@ TEST(MetricFields, AreDocumentedInTheirOrder) {
 // The grammar of the text format: HELP and TYPE once and before the samples of a name, which are NAME{LABELS} VALUE.
 TEST(Prometheus, TextIsWellFormed) {
   std::istringstream text(prometheus_text(metrics_line(measured_metrics()), "a \"run\"\\", true));
-  const std::regex help(R"(# HELP (millrace_[a-z_]+) [^\n]+)"), type(R"(# TYPE (millrace_[a-z_]+) (gauge|counter))"),
-      sample(R"re((millrace_[a-z_]+)\{run="a \\"run\\"\\\\"(,of="[^"]+")?\} (NaN|-?[0-9.]+(e[-+]?[0-9]+)?))re");
+  const std::regex help(R"(# HELP (millrace_[a-z0-9_]+) [^\n]+)"),
+      type(R"(# TYPE (millrace_[a-z0-9_]+) (gauge|counter))"),
+      sample(R"re((millrace_[a-z0-9_]+)\{run="a \\"run\\"\\\\"(,of="[^"]+")?\} (NaN|-?[0-9.]+(e[-+]?[0-9]+)?))re");
   std::set<std::string> names;
   std::string present;
   std::smatch match;
@@ -85,6 +98,35 @@ TEST(Prometheus, TheFileIsReplacedAndMayFail) {
                                                              testing::EndsWith("millrace_running{run=\"run\"} 0\n")));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing else lies there
   EXPECT_NO_THROW(PrometheusFile(folder / "missing" / "run.prom", "run").write(metrics_line({.step = 1})));
+}
+
+TEST(Prometheus, CountersDoNotFallWhenStepsAreTrainedAgain) {
+  test::TempDir folder;
+  const auto path = folder / "run.prom";
+  const auto expect_counts = [&](int samples, int skipped) {
+    EXPECT_THAT(
+        read_file(path),
+        testing::AllOf(testing::HasSubstr("millrace_samples_total{run=\"run\"} " + std::to_string(samples) + "\n"),
+                       testing::HasSubstr("millrace_skipped_total{run=\"run\"} " + std::to_string(skipped) + "\n")));
+  };
+  PrometheusFile(path, "run").write(metrics_line({.step = 11, .samples = 1100, .skipped = 41}));
+  PrometheusFile later(path, "run");
+  later.go_on();
+  later.write(metrics_line({.step = 10, .samples = 1000, .skipped = 40}));
+  expect_counts(1100, 41);
+  EXPECT_THAT(read_file(path), testing::HasSubstr("millrace_step{run=\"run\"} 10\n"));
+  later.write(metrics_line({.step = 12, .samples = 1200, .skipped = 40}));
+  expect_counts(1200, 41);
+
+  // Of another run, or of one that begins at 0.
+  PrometheusFile other(path, "other");
+  other.go_on();
+  other.write(metrics_line({.step = 1, .samples = 100}));
+  EXPECT_THAT(read_file(path), testing::HasSubstr("millrace_samples_total{run=\"other\"} 100\n"));
+  PrometheusFile missing(folder / "missing.prom", "run");
+  missing.go_on();
+  missing.write(metrics_line({.step = 1, .samples = 100}));
+  EXPECT_THAT(read_file(folder / "missing.prom"), testing::HasSubstr("millrace_samples_total{run=\"run\"} 100\n"));
 }
 
 }  // namespace

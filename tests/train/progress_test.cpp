@@ -2,10 +2,14 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "core/temp_dir.h"
+#include "line_files.h"
+#include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "millrace/train/progress.h"
 
 namespace millrace {
@@ -48,6 +52,63 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
   return lines;
+}
+
+// What a run trains that begins at `step`, and ends before it has saved.
+void train_unsaved(const test::TempDir& run, std::int64_t step, double loss) {
+  Progress progress({.run_dir = run.path(), .resumed_step = step, .tensorboard = false, .ids = true});
+  progress.metrics({.step = step + 1, .loss = loss});
+  progress.ids(step + 1, {"another/0"});
+}
+
+TEST(GoingBack, LeavesLinesToTheirCheckpointsUntilTheFirstSave) {
+  test::TempDir run;
+  const std::string before = "{\"step\":1}\n{\"step\":2}\n", after = "{\"step\":3}\n{\"step\":4}\n";
+  const auto metrics = run.write("metrics.jsonl", before + after), ids = run.write("ids.jsonl", before + after);
+  fs::create_directories(checkpoints_in(run.path()) / step_name(4));
+  for (const std::int64_t step : {2, 2, 1}) {
+    train_unsaved(run, step, 7);
+    const auto now = lines_of(metrics);
+    ASSERT_EQ(std::ssize(now), step + 1);
+    EXPECT_EQ(now.back()["loss"], 7);
+  }
+  // As a kill leaves it between two calls.
+  fs::copy_file(run / "ids.jsonl.beyond-step-00000001", run / "ids.jsonl.beyond-step-00000001.abandoned-0123abcd");
+  run.write("metrics.jsonl", before + after);
+
+  Progress({.run_dir = run.path(), .resumed_step = 4, .tensorboard = false});
+  EXPECT_EQ(read_file(metrics), before + after);
+  EXPECT_EQ(read_file(ids), before + after);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run.path())) names.insert(entry.path().filename().string());
+  EXPECT_THAT(names, testing::ElementsAre("checkpoints", "ids.jsonl",
+                                          "ids.jsonl.beyond-step-00000001.abandoned-0123abcd", "metrics.jsonl"));
+}
+
+// Killed in its first save, or somebody has removed the checkpoints: their time is over.
+TEST(GoingBack, LinesWithoutTheirCheckpointsStayAside) {
+  test::TempDir run;
+  const auto metrics = run.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  const auto newest = checkpoints_in(run.path()) / step_name(3);
+  fs::create_directories(newest);
+  train_unsaved(run, 1, 7);
+  fs::rename(newest, newest.string() + ".abandoned-0123abcd");
+  Progress({.run_dir = run.path(), .resumed_step = 1, .tensorboard = false});
+  EXPECT_EQ(read_file(metrics), "{\"step\":1}\n");
+  std::string aside;
+  for (const auto& entry : fs::directory_iterator(run.path()))
+    if (entry.path().string().find("metrics.jsonl.beyond-step-00000001.abandoned-") != std::string::npos)
+      aside = read_file(entry.path());
+  EXPECT_EQ(aside, "{\"step\":2}\n{\"step\":3}\n");
+}
+
+TEST(GoingBack, WithoutALaterCheckpointLinesGo) {
+  test::TempDir run;
+  run.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  fs::create_directories(checkpoints_in(run.path()) / step_name(2));
+  train_unsaved(run, 2, 7);
+  EXPECT_EQ(lines_of(run / "metrics.jsonl").back()["loss"], 7);
+  EXPECT_FALSE(fs::exists(run / "metrics.jsonl.beyond-step-00000002"));
 }
 
 TEST(Progress, WritesALineOfMetricsAndOfIds) {

@@ -118,6 +118,23 @@ TEST(Validation, TellsTheMeanOfEachTenthOfTheTimesteps) {
   }
 }
 
+// That of the same objective without weights, to the bit.
+TEST(Validation, TellsTheLossWithoutTheWeightsToo) {
+  auto unet = test::make_small_unet();
+  auto plain = objective();
+  plain.snr_gamma.reset();
+  Validation weighted(unet, schedule(), own_share(), options(2, objective()));
+  Validation unweighted(unet, schedule(), own_share(), options(2, plain));
+  const auto both = measure(weighted), one = measure(unweighted);
+  EXPECT_FALSE(one.unweighted);
+  EXPECT_EQ(both.unweighted, one.mean);
+  EXPECT_LT(both.mean, one.mean);
+  for (std::size_t tenth = 0; tenth < 10; ++tenth) {
+    const double expected = one.by_timestep[tenth].mean, found = both.by_timestep[tenth].unweighted;
+    EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << tenth;
+  }
+}
+
 // Asked before each turn, as often on all ranks; all have as many as the one with most samples.
 TEST(Validation, IsGivenUpBeforeTheTurnAtWhichAllSaySo) {
   auto unet = test::make_small_unet();

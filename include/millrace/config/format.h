@@ -196,7 +196,7 @@ struct OptionalFormat {
   static constexpr bool list = Inner::list;
   Inner inner;
 
-  std::string type() const { return inner.type() + " or null"; }
+  std::string type() const { return fmt::format("{} or null", inner.type()); }
   void read(const Node& node, std::optional<T>& out) const {
     if (node.is_null()) {
       out.reset();

@@ -17,7 +17,9 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   void add(std::string entry);
-  void flush();
+  bool flush();  // true when nothing waits
+  // Writes, and waits until the disk has it; false, with a warning, where not all that was added is there.
+  bool sync();
   // What is not written yet never is.
   void forget();
 
@@ -28,7 +30,7 @@ class AppendFile {
   int fd_ = -1;
   std::deque<std::string> entries_;  // that are not written yet; of the first a part may be
   std::size_t bytes_ = 0, dropped_ = 0;
-  bool fails_ = false;
+  bool fails_ = false, cannot_sync_ = false;
 };
 
 }  // namespace millrace

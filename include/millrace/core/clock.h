@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <ctime>
 #include <string>
 
 namespace millrace {
@@ -10,6 +11,7 @@ inline double unix_seconds() {
 }
 
 // "2026-11-23T20:15:00Z", as files tell people.
+std::string utc_of(std::time_t time);
 std::string utc_now();
 
 }  // namespace millrace

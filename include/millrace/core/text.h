@@ -11,6 +11,9 @@ std::string_view trim(std::string_view text);
 // A to Z become a to z; every other byte stays.
 std::string lower(std::string_view text);
 
+// As one word of a shell.
+std::string shell_word(const std::string& text);
+
 // Takes what stands before the first `mark` (or all) off the front of `text`, and the mark with it.
 std::string_view take_until(std::string_view& text, char mark);
 

@@ -29,6 +29,7 @@ struct SourceConfig {
   std::optional<std::string> idx_to_prompt;    // file that gives a class its caption
   SourceColumns columns;
   std::optional<std::int64_t> limit;  // use only the first rows, in the order of the manifest
+  bool needs_captions = true;         // no key: where images are all that is used, rows without a caption have ""
 
   void describe(config::Section& section);
   // Adds what single keys cannot tell, such as a missing path.

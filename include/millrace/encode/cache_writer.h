@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace millrace {
 
 // Adds encodings to a latent cache: one open file per archive, published with `rows_per_file` rows, when more than
 // `max_open` archives are at work (the one that got a row longest ago goes first), when a further epoch of the data
-// begins, or by `publish`. A row that is read ahead for several epochs before its file is there is kept once. Errors:
-// Error(io).
+// begins, or when it is told to. A row that is read ahead for several epochs before its file is there is kept once.
+// Errors: Error(io).
 class CacheWriter {
  public:
   // The cache has its description; `manifest` must outlive the writer. Allows as many open files, and for each of them
@@ -25,6 +26,8 @@ class CacheWriter {
   void add(const TransformedSample& sample, const EncodedBatch& batch, std::int64_t row, bool finite);
   void reject(std::uint32_t archive, std::uint64_t row, RejectReason reason);
   void publish();
+  // The same of all archives but these: a stripe that has gone on does not come back.
+  void publish_all_but(const std::set<std::uint32_t>& archives);
 
  private:
   LatentFileWriter& writer_of(std::uint32_t archive);

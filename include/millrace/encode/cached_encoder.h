@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "millrace/encode/cache_writer.h"
@@ -43,8 +44,9 @@ class CachedEncoder {
   virtual CheckedBatch collect(StartedEncoding started);
   // Lets the cache know rows that need not be read again. Any thread may call it, also while another one encodes.
   void reject(const std::vector<RejectedRow>& rows);
-  // Publishes what the cache has collected.
+  // Publishes what the cache has collected, of all archives or of all but some.
   void finish();
+  void finish_all_but(const std::set<std::uint32_t>& archives);
 
   int batch_size() const { return batch_size_; }
   torch::Device device() const { return encoder_ ? encoder_->device() : torch::kCPU; }

@@ -14,8 +14,8 @@ struct FeatureReference {
   FeatureStatistics statistics;
 };
 
-// Of an .npz file with mu and sigma, or of .safetensors with `features` (N, D). Error(io) naming the file and what is
-// wrong with it.
+// Of an .npz file with mu and sigma or with `feats` (N, D), or of .safetensors with `features` (N, D). Error(io) naming
+// the file and what is wrong with it.
 FeatureReference read_reference_file(const std::filesystem::path& file);
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ struct ClipLayerConfig {
 // text_encoder/config.json of transformers' CLIPTextModel.
 struct CLIPTextConfig {
   // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
-  // gives a warning.
+  // gives a warning. Of a CLIPModel (model_type clip) its text_config, as transformers' CLIPTextModel takes it.
   static CLIPTextConfig from_json(const nlohmann::json& json, const std::string& file = "text_encoder/config.json");
   // The same of a CLIPModel's text_config, where transformers used to write every key that any network has: those that
   // are unknown give no warning.

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,8 @@
 namespace millrace {
 
 // A producer whose encodings end in files: the rows of its stripe in order, those that the cache lacks encoded and
-// written, one batch while the next is encoded. Nothing is replaced, every row is kept.
+// written, one batch while the next is encoded. Nothing is replaced, every row is kept. The files of an archive are
+// published as soon as the stripe has gone on to the next.
 class CacheFiller {
  public:
   // `stripes`: one, or none. `pipeline` and `data` must outlive it.
@@ -37,7 +39,7 @@ class CacheFiller {
   std::string filter_report() const { return stream_.filter_report(); }
 
  private:
-  std::optional<TransformedSample> next_missing();
+  std::optional<TransformedSample> next_missing(std::set<std::uint32_t>& archives);
   void account();
   void collect();
 

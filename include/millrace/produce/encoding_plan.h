@@ -29,13 +29,18 @@ struct EncodingPlan {
 };
 
 // Made by rank 0, the same everywhere. Error(usage) naming the differences when the cache was made in another way, when
-// it holds what encode.text_on has no use for, or when Parquet files do not hold what the model takes. Collective.
+// it holds what encode.text_on has no use for or latents of archives that have changed, or when Parquet files do not
+// hold what the model takes. Collective.
 EncodingPlan broadcast_encoding_plan(const Group& world, const ProducerConfig& config, const PipelineFolder& pipeline,
                                      const Manifest& manifest, torch::Dtype dtype);
 
 // Makes a cache ready that is to be added to; nothing otherwise. One rank calls it, before any other opens the cache.
 // Error(usage) naming the differences when another job has made it in another way meanwhile.
 void begin_cache(const EncodingPlan& plan, const torch::Tensor& null_text);
+
+// Removes what killed processes of this machine left half written in a cache that is to be added to; nothing otherwise.
+// One rank of each machine calls it: of other machines' processes nobody knows whether they are at work.
+void clear_leftovers(const EncodingPlan& plan);
 
 // Error(usage) naming the differences when the cache is now one that was made in another way: another job may have
 // begun it since the plan was made.

@@ -23,6 +23,8 @@ struct Curve {
   std::string name;
   Series points;
   bool is_faint = false;  // what another curve smooths
+  // What each point is called. The points of such a curve are dots in the order given, their steps need not ascend.
+  std::vector<std::string> labels = {};
 };
 
 struct Plot {

@@ -1,5 +1,9 @@
 #pragma once
+#include <optional>
+#include <string>
+
 #include "millrace/comm/group.h"
+#include "millrace/config/config.h"
 #include "millrace/loader/interleaved_reader.h"
 #include "millrace/loader/stripe_stream.h"
 #include "millrace/models/autoencoder_kl.h"
@@ -8,11 +12,15 @@
 
 namespace millrace {
 
-// Section `autoencoder`: weights of the loss terms, each a mean per element.
+// Section `autoencoder`: weights of the loss terms, each a mean per element, and what latents will be multiplied by.
 struct AutoencoderConfig {
   double l1 = 1, mse = 1, kl = 1e-5;
+  std::string scaling_factor = "auto";  // auto, measure, keep or a number
 
   void describe(config::Section& section);
+  void check(config::Report& report) const;
+  // The factor that is not measured: of `folder` (the VAE that the run begins with), or the given one.
+  std::optional<double> chosen_scaling_factor(bool is_pretrained, double folder) const;
 };
 
 // Training the VAE on the images themselves: reconstruction + KL. Each trainer reads its own stripes.
@@ -35,6 +43,8 @@ class AutoencoderTask : public Task {
   const std::vector<SampleRef>& refs() const override { return refs_; }
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override;
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override;
+  void count_loss_parts() override;
+  LossParts take_loss_parts() override;  // l1, mse, kl
   void start_record() override { record_.start(); }
   std::map<std::string, torch::Tensor> take_record() override { return record_.take(); }
   std::map<int, ProducerReport> producer_reports() override { return {}; }
@@ -58,6 +68,7 @@ class AutoencoderTask : public Task {
   std::vector<TransformedSample> local_batch_;
   std::vector<SampleRef> refs_;
   RecordPieces record_;
+  torch::Tensor last_parts_, parts_;  // (3): of the last loss, of those that count
 };
 
 }  // namespace millrace

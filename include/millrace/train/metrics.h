@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "millrace/nn/gpu_use.h"
+#include "millrace/train/loss_parts.h"
 #include "millrace/train/stages.h"
 #include "millrace/train/validation_loss.h"
 
@@ -16,6 +17,7 @@ namespace millrace {
 struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
   double loss = 0, grad_norm = 0, lr = 0;
+  LossParts loss_parts{};
   double images_per_second = 0, step_ms = 0, data_wait_ms = 0;
   double encode_images_per_second = 0;           // of all producers, while they encode
   double queue_fill = 0;                         // 0..1

@@ -16,10 +16,6 @@ namespace millrace {
 class PrometheusFile;
 class TensorBoardWriter;
 
-// Drops the lines of a JSON-lines file beyond `last_step`, which a resumed run will write again, and one that a crash
-// has cut short. Nothing where there is no file.
-void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step);
-
 // Rank 0's account of the run: metrics.jsonl, ids.jsonl, TensorBoard, Prometheus, the progress line.
 class Progress {
  public:
@@ -41,6 +37,8 @@ class Progress {
   // The run ends in order.
   void end();
   void flush();
+  // Also waits until the disk has the lines: those up to a checkpoint no later life writes again.
+  void sync();
 
  private:
   double step_seconds(const Metrics& metrics);

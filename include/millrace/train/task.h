@@ -9,6 +9,7 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/loader/ledger.h"
 #include "millrace/parcels/producer_report.h"
+#include "millrace/train/loss_parts.h"
 
 namespace millrace {
 
@@ -37,6 +38,11 @@ class Task {
   // Sum of these samples' losses over the size of the global batch: all parts of all trainers add up to the mean. A
   // scalar with its graph.
   virtual torch::Tensor loss(const std::vector<torch::Tensor>& inputs) = 0;
+  // The last loss counts in the step, and is no repetition for the others' sake.
+  virtual void count_loss_parts() {}
+  // Parts of the losses that counted since the last call, of which those of all trainers add up to means over the
+  // global batch; the same names on all. Empty where a loss has none.
+  virtual LossParts take_loss_parts() { return {}; }
   // A device computes the loss of the last inputs: time to send it the next ones, and to receive those of the next
   // step. Called again and again while the host waits for the device.
   virtual void look_ahead() {}

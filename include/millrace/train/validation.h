@@ -20,7 +20,8 @@ namespace millrace {
 inline constexpr std::uint64_t validation_seed = 0x76616c6964617465;  // "validate"
 
 // The training objective, without caption drop and input perturbation, on a fixed set of encoded samples with fixed
-// timesteps and noise. Every trainer holds its part of the set in host memory.
+// timesteps and noise; where it weights them, also without its weights. Every trainer holds its part of the set in host
+// memory.
 class Validation {
  public:
   struct Options {
@@ -50,7 +51,9 @@ class Validation {
       return rng_keys(validation_seed, std::span(batch->refs).subspan(begin, end - begin));
     }
   };
-  torch::Tensor losses(const Part& part, std::span<const std::int64_t> timesteps);
+  // f32 (samples of the part) on the host: the squared errors without the objective's weights.
+  torch::Tensor errors(const Part& part, std::span<const std::int64_t> timesteps);
+  std::vector<float> weights_of(std::span<const std::int64_t> timesteps) const;
   std::vector<std::int64_t> timesteps_of(const Part& part) const;
 
   UNet2DConditionModel unet_;

@@ -12,11 +12,13 @@ struct ValidationLoss {
   struct Bucket {
     std::int64_t first = 0, last = 0;  // timesteps
     double mean = 0;                   // not a number where the set has none of them
+    double unweighted = 0;             // the same with all weights 1, where ValidationLoss::unweighted is known
 
     std::string name() const { return std::to_string(first) + "-" + std::to_string(last); }
   };
   double mean = 0;
   std::vector<Bucket> by_timestep;
+  std::optional<double> unweighted{};  // where the objective weights samples: all of them alike
 };
 
 // What one validation found.

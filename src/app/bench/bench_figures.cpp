@@ -30,8 +30,8 @@ void BenchResult::print(bool json) const {
     }
   }
   if (!json) {
-    if (profile_) print_out("\n" + to_text(*profile_));
-    if (layers_) print_out("\n" + to_text(*layers_));
+    if (profile_) print_out(fmt::format("\n{}", to_text(*profile_)));
+    if (layers_) print_out(fmt::format("\n{}", to_text(*layers_)));
     return;
   }
   const auto print_line = [&](nlohmann::ordered_json line, const nlohmann::ordered_json& of) {

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <thread>
 
-#include "millrace/checkpoint/reader.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
@@ -27,11 +26,11 @@ CheckpointWatch::CheckpointWatch(const Session& session, std::filesystem::path r
 std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() const {
   auto names = list_checkpoints(run_);
   std::ranges::sort(names, {}, &CheckpointName::step);
-  for (const auto& [path, step] : names) {
+  for (const auto& name : names) {
+    const auto& path = name.path;
     if (passed_.contains(path)) continue;
     try {
-      const auto manifest = CheckpointManifest::parse(CheckpointManifest::read(path), path);
-      if (!is_scored_(step, digest_of(manifest.files))) return path;
+      if (!is_scored_(name, CheckpointManifest::parse(CheckpointManifest::read(path), path))) return path;
     } catch (const Error&) {
       if (fs::exists(path)) return path;  // whoever opens it says what is wrong
     }

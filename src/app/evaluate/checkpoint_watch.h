@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "millrace/checkpoint/manifest.h"
+#include "millrace/checkpoint/reader.h"
 #include "run/session.h"
 
 namespace millrace {
@@ -17,8 +18,8 @@ std::string digest_of(const std::vector<CheckpointFile>& files);
 // The checkpoints of a run, as they appear. Rank 0 looks; all get the same answers.
 class CheckpointWatch {
  public:
-  // `is_scored` answers on rank 0 for a step and digest.
-  using IsScored = std::function<bool(std::int64_t step, const std::string& digest)>;
+  // `is_scored` answers on rank 0.
+  using IsScored = std::function<bool(const CheckpointName& checkpoint, const CheckpointManifest& manifest)>;
   CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds, IsScored is_scored);
 
   // The oldest one that is not scored, before the run's retention takes it; waits for it. Nothing once the run is done

@@ -20,17 +20,29 @@ namespace {
 using Metric = EvaluateConfig::Metric;
 using Source = EvaluateJob::Source;
 
+// RUN of RUN/checkpoints/step-00001000; empty for one that lies elsewhere.
+fs::path run_around(const fs::path& checkpoint) {
+  auto path = fs::absolute(checkpoint).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.parent_path().filename() == "checkpoints" ? path.parent_path().parent_path() : fs::path();
+}
+
 EvaluateJob job_of(const CommandLine& line) {
   std::optional<EvaluateJob> job;
-  for (const auto& [name, source] :
-       {std::pair{"pipeline", Source::pipeline}, {"run", Source::run}, {"images", Source::images}}) {
+  for (const auto& [name, source] : {std::pair{"pipeline", Source::pipeline},
+                                     {"run", Source::run},
+                                     {"checkpoint", Source::run},
+                                     {"images", Source::images}}) {
     const auto path = line.find(name);
     if (!path) continue;
-    if (job) fail(Exit::usage, "give one of --pipeline, --run and --images");
+    if (job) fail(Exit::usage, "give one of --pipeline, --run, --checkpoint and --images");
     job = EvaluateJob{source, *path, line.find("out").value_or(source == Source::run ? *path : ""), line.has("follow")};
   }
-  if (!job) fail(Exit::usage, "what is evaluated? --pipeline DIR, --run DIR or --images DIR");
-  if (job->follow && job->source != Source::run) fail(Exit::usage, "--follow goes with --run alone");
+  if (!job) fail(Exit::usage, "what is evaluated? --pipeline DIR, --run DIR, --checkpoint DIR or --images DIR");
+  job->is_of_one_checkpoint = line.has("checkpoint");
+  if (job->is_of_one_checkpoint && !line.has("out")) job->out = run_around(job->path);
+  if (job->follow && (job->source != Source::run || job->is_of_one_checkpoint))
+    fail(Exit::usage, "--follow goes with --run alone");
   if (job->out.empty()) (void)line.get("out");
   return *job;
 }
@@ -55,12 +67,8 @@ void check(const EvaluateRoot& root, const EvaluateJob& job, config::Report& rep
   if ((c.wants(Metric::fid) || c.wants(Metric::kid)) && !c.reference)
     report.problem("evaluate.reference",
                    "must be set for fid and kid: a folder of images, .npz with mu and sigma (clean-fid's and "
-                   "pytorch-fid's statistics are; FID alone), or .safetensors that evaluate.features_out has written",
-                   {"evaluate.metrics"});
-  if (c.wants(Metric::kid) && c.reference && fs::path(*c.reference).extension() == ".npz")
-    report.problem("evaluate.reference",
-                   "KID needs features, and .npz holds statistics: give images or .safetensors, or leave kid out of "
-                   "evaluate.metrics",
+                   "pytorch-fid's statistics are; FID alone) or with feats (clean-fid's for KID are), or .safetensors "
+                   "that evaluate.features_out has written",
                    {"evaluate.metrics"});
   if (c.wants(Metric::clip) && !c.clip)
     report.problem("evaluate.clip",
@@ -76,6 +84,8 @@ void check(const EvaluateRoot& root, const EvaluateJob& job, config::Report& rep
     report.problem("evaluate.guidance_scales", "names one of them twice");
   if (c.patience.unit != Duration::Unit::seconds || c.patience.count <= 0)
     report.problem("evaluate.patience", "must be a time, as in \"24 h\"");
+  if (c.weights != EvaluateConfig::Weights::automatic && job.source != Source::run)
+    report.problem("evaluate.weights", "is of a run's checkpoints: it goes with --run and --checkpoint");
   check_features_out(c, job, report);
 }
 
@@ -100,8 +110,9 @@ void evaluate(const Session& session, const EvaluateRoot& root, const EvaluateJo
       Evaluation(session, root, job).score_pipeline();
       break;
     case Source::run:
+      if (!job.follow) check_checkpoint(session, root, job);
       RunEvaluation evaluation(session, root, job);
-      job.follow ? evaluation.follow() : evaluation.score_newest();
+      job.follow ? evaluation.follow() : evaluation.score_one();
       break;
   }
 }
@@ -141,20 +152,23 @@ void EvaluateRoot::describe(config::Section& section) {
 }
 
 Command evaluate_command() {
-  return {.name = "evaluate",
-          .summary = "FID, KID, CLIP score and loss of a pipeline, a run or a folder of images",
-          .usage = "--pipeline DIR|--run DIR [--follow]|--images DIR --out DIR [evaluate.KEY=VALUE]...",
-          .options = {{"pipeline", "DIR", "a diffusers folder, which paints evaluate.prompts"},
-                      {"run", "DIR", "a run folder: its newest checkpoint"},
-                      {"follow", "", "with --run: each checkpoint once, as they come, until the run is done",
-                       OptionSpec::Takes::nothing},
-                      {"images", "DIR", "pictures that are there already, in the order of their names"},
-                      {"out", "DIR",
-                       "evaluation.jsonl, evaluation/ with the first pictures, sweep.html; default: the run"}},
-          .run = run_evaluate,
-          .schema = schema_of<EvaluateRoot>,
-          .heeds_signals = true,
-          .on_ranks = true};
+  return {
+      .name = "evaluate",
+      .summary = "FID, KID, CLIP score and loss of a pipeline, a run or a folder of images",
+      .usage = "--pipeline DIR|--run DIR [--follow]|--checkpoint DIR|--images DIR --out DIR [evaluate.KEY=VALUE]...",
+      .options = {{"pipeline", "DIR", "a diffusers folder, which paints evaluate.prompts"},
+                  {"run", "DIR", "a run folder: its newest checkpoint"},
+                  {"follow", "", "with --run: each checkpoint once, as they come, until the run is done",
+                   OptionSpec::Takes::nothing},
+                  {"checkpoint", "DIR", "one checkpoint of a run"},
+                  {"images", "DIR",
+                   "pictures that are there already, in the order of their names or as evaluate.prompts names them"},
+                  {"out", "DIR",
+                   "evaluation.jsonl, evaluation/ with the first pictures, sweep.html; default: the run"}},
+      .run = run_evaluate,
+      .schema = schema_of<EvaluateRoot>,
+      .heeds_signals = true,
+      .on_ranks = true};
 }
 
 }  // namespace millrace

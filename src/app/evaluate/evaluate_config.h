@@ -16,15 +16,19 @@ struct EvaluateConfig {
   enum class Metric { fid, kid, clip };
   // Settings under which others have published numbers.
   enum class Preset { custom, mlperf, mosaic };
+  enum class Crop { none, center };
+  enum class Weights { automatic, ema, raw };  // automatic = those of an export
 
   std::optional<Preset> preset = {};
   std::vector<Metric> metrics = {Metric::fid, Metric::kid, Metric::clip};
   std::optional<std::string> prompts = {};
   int count = 10000;
   std::vector<double> guidance_scales = {7.5};
+  Weights weights = Weights::automatic;
   std::uint64_t seed = 0;
   int batch_size = 32;
   std::optional<std::string> features = {}, reference = {}, clip = {};
+  Crop reference_crop = Crop::none;
   FeatureResize resize = FeatureResize::clean;
   std::optional<std::string> features_out = {};
   Duration patience = Duration::seconds(24 * 3600);

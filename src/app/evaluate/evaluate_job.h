@@ -28,6 +28,7 @@ struct EvaluateJob {
   Source source;
   std::filesystem::path path, out;
   bool follow = false;
+  bool is_of_one_checkpoint = false;  // of a run: `path` is the checkpoint's
 };
 
 }  // namespace millrace

@@ -1,14 +1,15 @@
 #include "evaluate/evaluation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "evaluate/captions.h"
 #include "evaluate/image_folder.h"
-#include "evaluate/protocol.h"
 #include "evaluate/sweep_page.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -34,10 +35,16 @@ void add(Json& line, const Scores& scores, const std::optional<ValidationLoss>& 
   add_score("kid", scores.kid);
   add_score("kid_std", scores.kid_std);
   add_score("clip_score", scores.clip_score);
+  add_score("clip_score_std", scores.clip_score_std);
+  if (scores.reference_pictures) line["reference_images"] = *scores.reference_pictures;
   if (!loss) return;
-  line["loss_mean"] = std::isfinite(loss->mean) ? Json(loss->mean) : Json(nullptr);
+  const auto finite_or_null = [](double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); };
+  line["loss_mean"] = finite_or_null(loss->mean);
+  for (const auto& bucket : loss->by_timestep) line["loss"][bucket.name()] = finite_or_null(bucket.mean);
+  if (!loss->unweighted) return;
+  line["loss_mean_unweighted"] = finite_or_null(*loss->unweighted);
   for (const auto& bucket : loss->by_timestep)
-    line["loss"][bucket.name()] = std::isfinite(bucket.mean) ? Json(bucket.mean) : Json(nullptr);
+    line["loss_unweighted"][bucket.name()] = finite_or_null(bucket.unweighted);
 }
 
 std::string describe(const Json& line, const std::optional<ValidationLoss>& loss) {
@@ -50,8 +57,14 @@ std::string describe(const Json& line, const std::optional<ValidationLoss>& loss
   number("kid", "KID", "{:.5f}");
   number("kid_std", "+-", "{:.5f}");
   number("clip_score", "CLIP score", "{:.2f}");
+  number("clip_score_std", "std", "{:.2f}");
   if (loss) text += fmt::format("  loss {:.5f}", loss->mean);
-  if (line.contains("images")) text += fmt::format("  ({} pictures)", line["images"].get<std::int64_t>());
+  if (loss && loss->unweighted) text += fmt::format("  without weights {:.5f}", *loss->unweighted);
+  const auto count = [&](const char* key) { return line[key].get<std::int64_t>(); };
+  if (line.contains("reference_images"))
+    text += fmt::format("  ({} pictures, {} of the reference)", count("images"), count("reference_images"));
+  else if (line.contains("images"))
+    text += fmt::format("  ({} pictures)", count("images"));
   return text;
 }
 
@@ -60,6 +73,7 @@ std::string describe(const Json& line, const std::optional<ValidationLoss>& loss
 std::string name_of(const Json& line) {
   auto name = line.contains("step") ? fmt::format("step {}", line["step"].get<std::int64_t>())
                                     : line["checkpoint"].get<std::string>();
+  if (is_of_raw_weights(line)) name += " (raw weights)";
   if (line.contains("guidance_scale")) name += fmt::format(", scale {}", line["guidance_scale"].get<double>());
   return name;
 }
@@ -70,11 +84,23 @@ Evaluation::Evaluation(const Session& session, const EvaluateRoot& root, const E
       job_(job),
       arithmetic_{session.device, parse_dtype(root.model.dtype, session.device)} {
   const auto& prompts = root.evaluate.prompts;
-  on_all(world(), [&] {
-    if (prompts) captions_ = read_captions(*prompts);
-    if (root.measures_pictures() && job.source != EvaluateJob::Source::images)
-      check_count(painted(), "evaluate.prompts", *prompts);
+  on_root(world(), [&] {  // before they are read: what replaces one of them meanwhile was not scored
+    if (root.measures_pictures()) contents_ = name_contents(root.evaluate);
   });
+  on_all(world(), [&] {
+    if (prompts) list_ = read_captions(*prompts);
+    if (job.source == EvaluateJob::Source::images) {
+      pictures_ = list_images(job.path);
+      if (root.evaluate.wants(Metric::clip)) captions_ = captions_of(pictures_, list_);
+      check_count(std::ssize(pictures_), "--images", job.path.string());
+    } else if (root.measures_pictures()) {
+      check_count(painted(), "evaluate.prompts", *prompts);
+    }
+  });
+  if (session.is_root()) {
+    warn_of_prompts();
+    warn_of_order();
+  }
   if (root.measures_pictures()) scorer_.emplace(session, root.evaluate);
   on_root(world(), [&] {
     std::error_code error;
@@ -87,11 +113,28 @@ Evaluation::Evaluation(const Session& session, const EvaluateRoot& root, const E
 }
 
 std::int64_t Evaluation::painted() const {
-  return std::min<std::int64_t>(root_.evaluate.count, std::ssize(captions_));
+  return std::min<std::int64_t>(root_.evaluate.count, std::ssize(list_.captions));
 }
 
-Json Evaluation::protocol() const {
-  return protocol_of(root_, job_.source, painted());
+// What others would make of the file, and what it lacks.
+void Evaluation::warn_of_prompts() const {
+  const auto& c = root_.evaluate;
+  const bool paints = root_.measures_pictures() && job_.source != EvaluateJob::Source::images;
+  if (!c.prompts || !(paints || c.wants(Metric::clip))) return;
+  const auto ignored = ignored_columns(list_, paints);
+  if (!ignored.empty())
+    log::warning(
+        "evaluate.prompts: {}: its {} count for nothing here: captions are those of `caption` where it is there, "
+        "pictures are painted with the seeds evaluate.seed + n and generate.negative_prompt; `millrace generate` heeds "
+        "them, and --images scores its pictures",
+        *c.prompts, fmt::join(ignored, ", "));
+  if (paints && painted() < c.count)
+    log::warning("evaluate.prompts: {} holds {} captions, fewer than evaluate.count = {}: so many are painted",
+                 *c.prompts, painted(), c.count);
+}
+
+Json Evaluation::protocol(const ScoredModel& model) const {
+  return protocol_of(root_, contents_, painted(), model);
 }
 
 // Distances are between distributions, of which one picture tells nothing.
@@ -101,28 +144,49 @@ void Evaluation::check_count(std::int64_t pictures, const char* key, const std::
                 "evaluate.metrics=[clip] takes one");
 }
 
+// Captions that are paired with pictures by order, of which nothing tells whether it is the same.
+void Evaluation::warn_of_order() const {
+  if (captions_.empty() || names_any(pictures_, list_)) return;
+  if (!list_.files.empty())
+    log::warning(
+        "evaluate.prompts: no row names a picture of {} in its column file: captions go by the order of the names",
+        job_.path.string());
+  if (list_.captions.size() > pictures_.size())
+    log::warning(
+        "evaluate.prompts holds {} captions for {} pictures: the first ones are taken; where pictures are missing in "
+        "between, a column file that names each caption's picture pairs them",
+        list_.captions.size(), pictures_.size());
+  if (const auto late = find_late_number(pictures_))
+    log::warning(
+        "--images {}: captions are paired in byte order of the names, in which {} comes behind larger numbers: leading "
+        "zeros, or a column file in evaluate.prompts, pair them as they were counted",
+        job_.path.string(), late->filename().string());
+}
+
 void Evaluation::score_images() {
-  const auto files = on_all(world(), [&] {
-    auto found = list_images(job_.path);
-    if (root_.evaluate.wants(Metric::clip) && captions_.size() < found.size())
-      fail(Exit::usage, "evaluate.prompts holds {} captions for {} pictures", captions_.size(), found.size());
-    check_count(std::ssize(found), "--images", job_.path.string());
-    return found;
+  const auto count = std::ssize(pictures_);
+  const auto scores = scorer_->score(count, captions_, "scoring", [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Image> images;
+    for (auto i = begin; i < end; ++i) images.push_back(read_image(pictures_[static_cast<std::size_t>(i)]));
+    return images;
   });
-  const auto scores =
-      scorer_->score(std::ssize(files), captions_, "scoring", [&](std::int64_t begin, std::int64_t end) {
-        std::vector<Image> images;
-        for (auto i = begin; i < end; ++i) images.push_back(read_image(files[static_cast<std::size_t>(i)]));
-        return images;
-      });
-  put({{"checkpoint", job_.path.string()}}, scores, {});
+  put({{"checkpoint", job_.path.string()}, {"protocol", protocol_of(root_, contents_, count, {})}}, scores, {});
 }
 
 void Evaluation::score_pipeline() {
   const auto pipeline = open_pipeline(world(), job_.path.string());
   std::optional<Painter> painter;
-  on_all(world(), [&] { painter.emplace(pipeline, root_.tokenizer, arithmetic_); });
-  score_model({{"checkpoint", job_.path.string()}}, *painter, {});
+  ScoredModel model;
+  on_all(world(), [&] {
+    painter.emplace(pipeline, root_.tokenizer, arithmetic_);
+    const auto [height, width] = painter->picture_size(root_.generate);
+    model.painting = Painting{.sampler = sampler_class(pipeline.scheduler(), root_.generate),
+                              .height = height,
+                              .width = width,
+                              .dtype = dtype_name(arithmetic_.dtype),
+                              .tokenizer = root_.tokenizer};
+  });
+  score_model({{"checkpoint", job_.path.string()}, {"protocol", protocol(model)}}, *painter, {});
 }
 
 void Evaluation::score_model(const Json& model, Painter& painter, const std::optional<ValidationLoss>& loss) {
@@ -147,8 +211,7 @@ bool Evaluation::is_scored(Json model) const {
 }
 
 // Features are another one, of which it does not tell.
-bool Evaluation::holds(Json line) const {
-  line["protocol"] = protocol();
+bool Evaluation::holds(const Json& line) const {
   return !root_.evaluate.features_out && file_->holds(line);
 }
 
@@ -162,11 +225,11 @@ Scores Evaluation::paint_and_score(Painter& painter, const Json& line, double sc
   auto generate = root_.generate;
   generate.guidance_scale = scale;
   generate.batch_size = root_.evaluate.batch_size;
-  return scorer_->score(painted(), captions_, fmt::format("painting {}", name_of(line)),
+  return scorer_->score(painted(), list_.captions, fmt::format("painting {}", name_of(line)),
                         [&](std::int64_t begin, std::int64_t end) {
                           std::vector<ImageRequest> requests;
                           for (auto n = begin; n < end; ++n)
-                            requests.push_back({captions_[static_cast<std::size_t>(n)], generate.negative_prompt,
+                            requests.push_back({list_.captions[static_cast<std::size_t>(n)], generate.negative_prompt,
                                                 root_.evaluate.seed + static_cast<std::uint64_t>(n)});
                           auto images = painter.paint(requests, generate);
                           if (begin == 0) write_first_pictures(line, images, requests);
@@ -180,15 +243,18 @@ void Evaluation::write_first_pictures(const Json& line, std::vector<Image> image
   images.resize(std::min<std::size_t>(images.size(), 16));
   std::vector<std::string> captions;
   for (std::size_t i = 0; i < images.size(); ++i) captions.push_back(requests[i].prompt);
-  const auto name = line.contains("step") ? step_name(line["step"]) : "pipeline";
+  auto name = line.contains("step") ? step_name(line["step"]) : "pipeline";
+  if (is_of_raw_weights(line)) name += "-raw";
   write_png(folder() / fmt::format("{}-scale-{}.png", name, line["guidance_scale"].get<double>()),
             make_grid(images, captions));
 }
 
 void Evaluation::put(Json line, const Scores& scores, const std::optional<ValidationLoss>& loss) {
   on_root(world(), [&] {
+    auto settings = std::move(line["protocol"]);
+    line.erase("protocol");
     add(line, scores, loss);
-    line["protocol"] = protocol();
+    line["protocol"] = std::move(settings);  // behind the numbers
     if (!lease_->is_ours()) fail(Exit::requeue, "{} has another owner by now", folder().string());
     file_->put(line);
     print_out(describe(line, loss));
@@ -197,8 +263,7 @@ void Evaluation::put(Json line, const Scores& scores, const std::optional<Valida
 }
 
 // The picture of several guidance scales, of the model that was scored last.
-void Evaluation::write_sweep(Json model) const {
-  model["protocol"] = protocol();
+void Evaluation::write_sweep(const Json& model) const {
   const auto page = render_sweep(name_of(model), file_->sweep_of(model));
   if (page) write_file_atomically(job_.out / "sweep.html", *page);
 }

@@ -25,7 +25,8 @@ fs::path path_of(const Json& line) {
 // A step's checkpoint may have become another one, and a run may have moved with its checkpoints; another run's is
 // another one.
 bool is_of_same_model(const Json& a, const Json& b) {
-  return same(a, b, "step") && (path_of(a) == path_of(b) || (a.contains("step") && same(a, b, "digest")));
+  return same(a, b, "step") && is_of_raw_weights(a) == is_of_raw_weights(b) &&
+         (path_of(a) == path_of(b) || (a.contains("step") && same(a, b, "digest")));
 }
 
 bool is_of_same_pictures(const Json& a, const Json& b) {
@@ -33,6 +34,11 @@ bool is_of_same_pictures(const Json& a, const Json& b) {
 }
 
 }  // namespace
+
+bool is_of_raw_weights(const Json& line) {
+  const auto weights = line.find("weights");
+  return weights != line.end() && *weights == "raw";
+}
 
 EvaluationFile::EvaluationFile(std::filesystem::path file) : file_(std::move(file)) {
   if (!fs::exists(file_)) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -31,6 +32,22 @@ std::vector<fs::path> list_images(const fs::path& folder) {
   if (files.empty()) fail(Exit::io, "{} holds no images (png, jpg, jpeg, webp)", folder.string());
   std::ranges::sort(files, {}, [](const fs::path& file) { return file.filename().string(); });
   return files;
+}
+
+std::optional<fs::path> find_late_number(std::span<const fs::path> files) {
+  // Of equal numbers of digits the bytes' order is that of the numbers.
+  const auto digits = [](const fs::path& file) {
+    const auto stem = file.stem().string();
+    const auto first = std::min(stem.find_first_not_of('0'), stem.size());
+    return std::pair(stem.size() - first, stem.substr(first));
+  };
+  const auto is_number = [](const fs::path& file) {
+    return std::ranges::all_of(file.stem().string(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (!std::ranges::all_of(files, is_number)) return std::nullopt;
+  const auto late = std::ranges::is_sorted_until(files, {}, digits);
+  if (late == files.end()) return std::nullopt;
+  return *late;
 }
 
 Image read_image(const fs::path& file) {

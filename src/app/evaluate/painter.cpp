@@ -10,10 +10,9 @@
 #include "run/resume.h"
 
 namespace millrace {
-namespace {
 
-UNet2DConditionModel empty_unet(const CheckpointReader& checkpoint, const PipelineFolder& pipeline,
-                                Painter::Arithmetic arithmetic) {
+UNet2DConditionModel empty_unet_of(const CheckpointReader& checkpoint, const PipelineFolder& pipeline,
+                                   Painter::Arithmetic arithmetic) {
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
   const auto side = trained_config(checkpoint).transform.resolution / vae.factor();
   UNet2DConditionModel unet(
@@ -23,12 +22,21 @@ UNet2DConditionModel empty_unet(const CheckpointReader& checkpoint, const Pipeli
   return unet;
 }
 
-}  // namespace
+void load_weights_of(const CheckpointReader& checkpoint, const std::string& kind, UNet2DConditionModel& unet) {
+  const torch::NoGradGuard no_grad;
+  CheckpointTensors held(checkpoint);
+  for (auto& [name, parameter] : weights_of(*unet)) {
+    const auto value = held.tensor(kind, name);
+    if (value.sizes() != parameter.sizes())
+      fail(Exit::io, "{}: {} has another shape than the run's U-Net", checkpoint.path().string(), name);
+    parameter.copy_(value);
+  }
+}
 
 Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer, Arithmetic arithmetic,
                  UNet2DConditionModel unet, SchedulerConfig scheduler)
     : tokenizer_(ClipTokenizer::load(pipeline.component("tokenizer"), tokenizer)),
-      model_{std::move(unet), pipeline.load_vae(arithmetic.device, arithmetic.dtype),
+      model_{std::move(unet), pipeline.load_vae(arithmetic.device, torch::kFloat32),
              pipeline.load_text_encoder(arithmetic.device, arithmetic.dtype), tokenizer_, std::move(scheduler)} {}
 
 Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer, Arithmetic arithmetic)
@@ -37,19 +45,13 @@ Painter::Painter(const PipelineFolder& pipeline, const TokenizerConfig& tokenize
 
 Painter::Painter(const CheckpointReader& checkpoint, const PipelineFolder& pipeline, const TokenizerConfig& tokenizer,
                  Arithmetic arithmetic)
-    : Painter(pipeline, tokenizer, arithmetic, empty_unet(checkpoint, pipeline, arithmetic),
+    : Painter(pipeline, tokenizer, arithmetic, empty_unet_of(checkpoint, pipeline, arithmetic),
               trained_scheduler(pipeline.scheduler(), trained_config(checkpoint).objective).as_exported()) {}
 
-void Painter::load_weights(const CheckpointReader& checkpoint) {
-  const torch::NoGradGuard no_grad;
-  const std::string kind = checkpoint.has("ema") ? "ema" : "weights";
-  CheckpointTensors held(checkpoint);
-  for (auto& [name, parameter] : weights_of(*model_.unet)) {
-    const auto value = held.tensor(kind, name);
-    if (value.sizes() != parameter.sizes())
-      fail(Exit::io, "{}: {} has another shape than the run's U-Net", checkpoint.path().string(), name);
-    parameter.copy_(value);
-  }
+std::pair<std::int64_t, std::int64_t> Painter::picture_size(const GenerateConfig& config) const {
+  const auto shape = latent_shape(model_, config);
+  const auto factor = model_.vae->config().factor();
+  return {shape[1] * factor, shape[2] * factor};
 }
 
 std::vector<Image> Painter::paint(std::span<const ImageRequest> requests, const GenerateConfig& config) {

@@ -1,44 +1,99 @@
 #include "evaluate/protocol.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "evaluate/content_name.h"
+#include "millrace/core/error.h"
+
 namespace millrace {
 
 using Json = nlohmann::ordered_json;
 using Metric = EvaluateConfig::Metric;
 
-static void add_networks(Json& protocol, const EvaluateConfig& evaluate) {
-  if (evaluate.needs_features()) {
-    protocol["features"] = *evaluate.features;
-    protocol["resize"] = evaluate.resize == FeatureResize::clean ? "clean" : "legacy";
-  }
-  if (evaluate.reference && evaluate.needs_features()) protocol["reference"] = *evaluate.reference;
-  if (evaluate.wants(Metric::clip)) protocol["clip"] = *evaluate.clip;
+std::string sampler_class(const SchedulerConfig& scheduler, const GenerateConfig& generate) {
+  return generate.sampler ? scheduler.with_class(*generate.sampler).class_name() : scheduler.class_name();
 }
 
-static void add_painting(Json& protocol, const GenerateConfig& generate) {
-  const auto pixels = [](const config::Auto<int>& side) { return side.is_auto() ? Json("auto") : Json(*side.value); };
+Json loss_protocol(const TrainConfig& trained, const std::string& dtype) {
+  const auto& objective = trained.objective;
+  Json data = Json::object();
+  for (const auto& change : config::diff(config::dump_yaml(SourceConfig{}), *trained.data.validation))
+    data[change.key] = change.after;
+  return {{"data", std::move(data)},
+          {"samples", std::int64_t{trained.validation.batches} * trained.batch.global},
+          {"resolution", trained.transform.resolution},
+          {"prediction", to_string(objective.prediction)},
+          {"snr_gamma", objective.snr_gamma ? Json(*objective.snr_gamma) : Json(nullptr)},
+          {"noise_offset", objective.noise_offset},
+          {"zero_terminal_snr", objective.zero_terminal_snr},
+          {"dtype", dtype}};
+}
+
+static bool is_folder(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+using NameContent = std::string (*)(const std::filesystem::path&);
+
+// Errors name the key.
+static std::string name_content(const char* key, const std::string& path, NameContent name) try {
+  return name(path);
+} catch (const Error& error) {
+  throw Error(error.exit(), fmt::format("evaluate.{}: {}", key, error.what()), error.hint());
+}
+
+static void add_reference(Json& contents, const EvaluateConfig& evaluate) {
+  const auto& path = *evaluate.reference;
+  if (!is_folder(path)) {
+    contents["reference"] = name_content("reference", path, content_name_of_file);
+    return;
+  }
+  contents["reference"] = name_content("reference", path, content_name_of_images);
+  contents["reference_crop"] = evaluate.reference_crop == EvaluateConfig::Crop::center ? "center" : "none";
+}
+
+Json name_contents(const EvaluateConfig& evaluate) {
+  Json contents = Json::object();
+  if (evaluate.needs_features()) {
+    contents["features"] = name_content("features", *evaluate.features, content_name_of_file);
+    contents["resize"] = evaluate.resize == FeatureResize::clean ? "clean" : "legacy";
+  }
+  if (evaluate.reference && (evaluate.wants(Metric::fid) || evaluate.wants(Metric::kid)))
+    add_reference(contents, evaluate);
+  if (evaluate.wants(Metric::clip)) contents["clip"] = name_content("clip", *evaluate.clip, content_name_of_network);
+  if (evaluate.prompts) contents["prompts"] = name_content("prompts", *evaluate.prompts, content_name_of_file);
+  return contents;
+}
+
+static void add_painting(Json& protocol, const EvaluateRoot& root, const Painting& painting) {
+  const auto& generate = root.generate;
+  protocol["batch_size"] = root.evaluate.batch_size;
   protocol["steps"] = generate.steps;
-  protocol["sampler"] = generate.sampler ? to_string(*generate.sampler) : "the model's";
-  protocol["size"] = {pixels(generate.height), pixels(generate.width)};
+  protocol["sampler"] = painting.sampler;
+  protocol["size"] = {painting.height, painting.width};
   protocol["guidance_rescale"] = generate.guidance_rescale;
   protocol["negative_prompt"] = generate.negative_prompt;
+  protocol["dtype"] = painting.dtype;
+  // Only what somebody chose.
+  for (const auto& change : config::diff(config::dump_yaml(TokenizerConfig{}), painting.tokenizer))
+    protocol["tokenizer"][change.key] = change.after;
 }
 
-Json protocol_of(const EvaluateRoot& root, EvaluateJob::Source source, std::int64_t painted) {
+Json protocol_of(const EvaluateRoot& root, const Json& contents, std::int64_t pictures, const ScoredModel& model) {
   const auto& evaluate = root.evaluate;
   Json protocol = {{"preset", to_string(evaluate.preset.value_or(EvaluateConfig::Preset::custom))}};
-  add_networks(protocol, evaluate);
-  if (evaluate.prompts) protocol["prompts"] = *evaluate.prompts;
+  protocol.update(contents);
   for (const auto metric : evaluate.metrics)
     protocol["metrics"].push_back(metric == Metric::fid ? "fid" : metric == Metric::kid ? "kid" : "clip");
-  if (source == EvaluateJob::Source::images || !root.measures_pictures()) return protocol;
-  protocol["count"] = painted;
-  protocol["seed"] = evaluate.seed;
-  protocol["batch_size"] = evaluate.batch_size;
-  add_painting(protocol, root.generate);
-  protocol["dtype"] = root.model.dtype;
-  // Only what somebody chose: lines of before say nothing of it.
-  for (const auto& change : config::diff(config::dump_yaml(TokenizerConfig{}), root.tokenizer))
-    protocol["tokenizer"][change.key] = change.after;
+  if (root.measures_pictures()) {
+    protocol["count"] = pictures;
+    protocol["seed"] = evaluate.seed;  // of KID's subsets, too
+  }
+  if (model.painting) add_painting(protocol, root, *model.painting);
+  if (!model.loss.is_null()) protocol["loss"] = model.loss;
   return protocol;
 }
 

@@ -1,7 +1,12 @@
 #include "evaluate/scorer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "evaluate/image_folder.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
+#include "millrace/image/resize_image.h"
 #include "run/picture_units.h"
 
 namespace millrace {
@@ -13,6 +18,11 @@ void check_features_file(const fs::path& file) try {
   const AtomicFile attempt(file);
 } catch (const Error& error) {
   throw Error(error.exit(), fmt::format("evaluate.features_out: {}", error.what()), error.hint());
+}
+
+static Image middle_square(const Image& image) {
+  const int side = std::min(image.width, image.height);
+  return crop_center(image, side, side);
 }
 
 Scorer::Scorer(const Session& session, const EvaluateConfig& config) : session_(session), config_(config) {
@@ -30,7 +40,11 @@ FeatureReference Scorer::read_reference() {
   const auto& world = session_.world.group();
   const fs::path path = *config_.reference;
   FeatureReference reference;
+  const bool crops = config_.reference_crop == EvaluateConfig::Crop::center;
   if (!fs::is_directory(path)) {
+    if (crops && config_.preset != EvaluateConfig::Preset::mosaic && session_.is_root())  // nobody chose it there
+      log::warning("evaluate.reference_crop=center is for a folder of images: what {} holds stays as it is",
+                   path.string());
     on_root(world, [&] { reference = read_fitting_reference(path); });
     return reference;
   }
@@ -39,7 +53,10 @@ FeatureReference Scorer::read_reference() {
   std::vector<torch::Tensor> rows;
   for_each_unit(session_, units, "reference pictures", [&](std::int64_t begin, std::int64_t end) {
     std::vector<Image> images;
-    for (auto i = begin; i < end; ++i) images.push_back(read_image(files[static_cast<std::size_t>(i)]));
+    for (auto i = begin; i < end; ++i) {
+      auto image = read_image(files[static_cast<std::size_t>(i)]);
+      images.push_back(crops ? middle_square(image) : std::move(image));
+    }
     rows.push_back(network_->features(images));
   });
   const auto features = gather_rows(world, units, rows);
@@ -55,12 +72,22 @@ FeatureReference Scorer::read_fitting_reference(const fs::path& file) {
   if (config_.wants(Metric::kid) && !reference.features)
     throw Error(Exit::usage,
                 fmt::format("evaluate.reference: KID needs features, and {} has statistics alone", file.string()),
-                "give a folder of images or .safetensors with features, or leave kid out of evaluate.metrics");
+                "give a folder of images, .npz with feats or .safetensors with features, or leave kid out of "
+                "evaluate.metrics");
   const auto width = reference.statistics.mean.size(0), given = network_->width();
   if (given != width)
     fail(Exit::usage, "evaluate.reference has {} features, and the network of evaluate.features gives {}", width,
          given);
   return reference;
+}
+
+// Once, not for each checkpoint and scale.
+void Scorer::warn_of_few(const torch::Tensor& features) {
+  if (features.size(0) >= features.size(1) || std::exchange(has_warned_of_few_, true)) return;
+  log::warning(
+      "FID of {} pictures with {} features is far too high, and the higher the fewer they are: compare equal counts "
+      "alone, or use kid",
+      features.size(0), features.size(1));
 }
 
 Scores Scorer::score(std::int64_t pictures, std::span<const std::string> captions, const std::string& doing,
@@ -81,13 +108,18 @@ Scores Scorer::score(std::int64_t pictures, std::span<const std::string> caption
   Scores scores{.pictures = pictures};
   on_root(world, [&] {
     if (config_.features_out) scores.features = features;
-    if (config_.wants(Metric::fid)) scores.fid = frechet_distance(statistics_of(features), reference_->statistics);
+    if (reference_ && reference_->features) scores.reference_pictures = reference_->features->size(0);
+    if (config_.wants(Metric::fid)) {
+      warn_of_few(features);
+      scores.fid = frechet_distance(statistics_of(features), reference_->statistics);
+    }
     if (config_.wants(Metric::kid)) {
       const auto kid = kernel_distance(features, *reference_->features, config_.seed);
       scores.kid = kid.mean;
       scores.kid_std = kid.std;
     }
     if (clip_) scores.clip_score = clip_scores.mean().item<double>();
+    if (clip_ && pictures > 1) scores.clip_score_std = clip_scores.std(/*unbiased=*/true).item<double>();
   });
   return scores;
 }

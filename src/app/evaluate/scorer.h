@@ -22,7 +22,9 @@ namespace millrace {
 struct Scores {
   std::int64_t pictures = 0;
   std::optional<double> fid{}, kid{}, kid_std{}, clip_score{};
-  torch::Tensor features{};  // f32 (N, D), where evaluate.features_out asks for them
+  std::optional<double> clip_score_std{};            // of single pictures, with N - 1
+  std::optional<std::int64_t> reference_pictures{};  // where the reference tells them
+  torch::Tensor features{};                          // f32 (N, D), where evaluate.features_out asks for them
 };
 
 // Error naming evaluate.features_out where such a file cannot be written; nothing is left of the try.
@@ -48,12 +50,14 @@ class Scorer {
   FeatureReference read_reference();
   // Of a file.
   FeatureReference read_fitting_reference(const std::filesystem::path& file);
+  void warn_of_few(const torch::Tensor& features);
 
   const Session& session_;
   const EvaluateConfig& config_;
   std::optional<FeatureNetwork> network_;
   std::optional<ClipScorer> clip_;
   std::optional<FeatureReference> reference_;  // of rank 0
+  bool has_warned_of_few_ = false;
 };
 
 }  // namespace millrace

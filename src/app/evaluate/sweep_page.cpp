@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "millrace/report/document.h"
 
@@ -17,15 +16,16 @@ bool has_both(const Json& line) {
   return line.contains("fid") && line.contains("clip_score");
 }
 
-// A plot's places are whole numbers: thousandths of a score.
+// In the order of the scales, in which FID need not follow the CLIP score. A plot's places are whole numbers:
+// thousandths of a score.
 Plot plot_of(std::span<const Json> lines) {
-  Plot plot{.title = "FID over CLIP score", .unit = "by guidance scale", .curves = {{}}, .x_unit = 0.001};
-  std::map<std::int64_t, double> fid_at;
-  for (const auto& line : lines)
-    if (has_both(line)) fid_at[std::llround(line["clip_score"].get<double>() / plot.x_unit)] = line["fid"];
-  for (const auto& [clip_score, fid] : fid_at) {
-    plot.curves[0].points.steps.push_back(clip_score);
-    plot.curves[0].points.values.push_back(fid);
+  Plot plot{.title = "FID over CLIP score", .unit = "a point for each guidance scale", .curves = {{}}, .x_unit = 0.001};
+  auto& curve = plot.curves[0];
+  for (const auto& line : lines) {
+    if (!has_both(line)) continue;
+    curve.points.steps.push_back(std::llround(line["clip_score"].get<double>() / plot.x_unit));
+    curve.points.values.push_back(line["fid"].get<double>());
+    curve.labels.push_back(fmt::format("{}", line["guidance_scale"].get<double>()));
   }
   return plot;
 }

@@ -4,19 +4,10 @@
 
 #include <algorithm>
 
+#include "millrace/core/text.h"
+
 namespace millrace {
 namespace {
-
-// As one word of a shell.
-std::string quoted(const std::string& text) {
-  const bool is_plain = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string_view("_./=:,+-@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (is_plain) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
-  return word + "'";
-}
 
 // A word that only GPUs of this kind have in their name.
 std::string name_of(const GpuModel& gpu, const std::vector<NodeGroup>& cluster) {
@@ -64,7 +55,7 @@ void add_nodes(std::vector<std::string>& words, const std::vector<NodeGroup>& cl
   const bool is_single_kind = is_uniform && !is_phase2;
   words.push_back(fmt::format("-N{}", nodes));
   words.push_back(is_single_kind ? fmt::format("--ntasks-per-node={}", fewest) : fmt::format("-n{}", ranks));
-  words.insert(words.end(), {"-C", quoted(constraint_of(cluster))});
+  words.insert(words.end(), {"-C", shell_word(constraint_of(cluster))});
   words.push_back(fmt::format("--gpus-per-node={}", first.gpu->is_cpu() ? 0 : fewest));
   words.push_back(is_phase2        ? "slurm/phase2_512.sbatch"
                   : is_single_kind ? "slurm/variants/single_kind.sbatch"
@@ -86,17 +77,17 @@ std::vector<std::string> start_command(const RunPlan& plan, const std::vector<No
                                        const TrainConfig& config, const config::Inputs& inputs) {
   std::vector<std::string> words;
   // The scripts' own configuration would come first otherwise, which the plan has not seen.
-  words.push_back("MILLRACE_CONFIG=" + quoted(inputs.files.empty() ? "/dev/null" : inputs.files.front().string()));
+  words.push_back("MILLRACE_CONFIG=" + shell_word(inputs.files.empty() ? "/dev/null" : inputs.files.front().string()));
   const bool is_phase2 = goes_on_from_a_run(config);
   if (is_phase2) words.emplace_back("PHASE1_DIR=RUN1");
   words.emplace_back("sbatch");
   add_nodes(words, cluster, is_phase2);
   for (std::size_t i = 1; i < inputs.files.size(); ++i)
-    words.insert(words.end(), {"--config", quoted(inputs.files[i].string())});
+    words.insert(words.end(), {"--config", shell_word(inputs.files[i].string())});
   add_unset_settings(words, config);
   if (plan.chosen_trainer) words.push_back("roles.trainer_gpu=" + name_of(*plan.chosen_trainer, cluster));
   for (const auto& override : inputs.overrides)
-    if (!override.starts_with("plan.")) words.push_back(quoted(override));
+    if (!override.starts_with("plan.")) words.push_back(shell_word(override));
   return words;
 }
 

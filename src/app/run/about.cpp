@@ -1,5 +1,6 @@
 #include "run/about.h"
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "environment.h"
@@ -34,6 +35,7 @@ std::string environment_of(const Session& session, const Roles& roles, int micro
   Json json = {{"time", utc_now()}};
   for (const auto& [name, text] : describe_environment()) json[name] = text;
   json["micro_batch"] = micro_batch;
+  if (const char* typed = std::getenv("MILLRACE_TYPED_RESUME")) json["typed_resume"] = typed;
   for (const auto& rank : ranks) json["ranks"].push_back(Json::parse(rank));
   return dump_any(json, 1) + "\n";
 }

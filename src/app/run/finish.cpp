@@ -1,8 +1,11 @@
 #include "run/finish.h"
 
+#include <cstdlib>
+
 #include "millrace/comm/agree.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 #include "millrace/train/balance.h"
 #include "millrace/train/state_file.h"
@@ -11,15 +14,31 @@
 namespace millrace {
 namespace {
 
-std::string next_of(const LoopResult& result, const std::function<std::string()>& when_finished) {
+// What helpers that start a run again with checkpoint.resume=auto were given (slurm/outcome.sh), and people type again.
+std::string typed_resume(const std::string& resume) {
+  const char* typed = std::getenv("MILLRACE_TYPED_RESUME");
+  return typed ? typed : resume;
+}
+
+// Else it is of another run, which this one goes on from, or has gone back to.
+bool lies_in(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
+}
+
+std::string next_of(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& resume,
+                    const std::function<std::string()>& when_finished) {
   if (result.finished && !result.is_saved)
     return "nothing was saved (checkpoint.every=null): there is nothing to export";
   if (result.finished) return when_finished();
   const bool wants_a_cure = result.failure && result.failure->exit() == Exit::bad_data;
-  const std::string again = wants_a_cure ? "mend what the error tells, then the same command" : "the same command";
-  if (result.is_saved || result.bad) return again + " again: it resumes from the checkpoint";
-  if (result.state.step == 0) return again + " again: no step was taken";
-  return "nothing was saved (checkpoint.every=null): " + again + " begins where this one did";
+  const std::string first = wants_a_cure ? "mend what the error tells, then the same command" : "the same command";
+  // A path, or never, would go back there.
+  const bool has_own = result.checkpoint && *result.checkpoint != resume && lies_in(run_dir, *result.checkpoint);
+  const std::string again = first + (resume != "auto" && has_own ? " with checkpoint.resume=auto" : " again");
+  if (result.is_saved || result.bad) return again + ": it resumes from the checkpoint";
+  if (result.state.step == 0) return again + ": no step was taken";
+  return "nothing was saved (checkpoint.every=null): " + first + " begins where this one did";
 }
 
 void print_figures(const LoopResult& result) {
@@ -35,7 +54,7 @@ void print_figures(const LoopResult& result) {
   }
 }
 
-void print_footer(const std::filesystem::path& run_dir, const LoopResult& result,
+void print_footer(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& resume,
                   const std::function<std::string()>& next_command) {
   const auto& t = result.totals;
   say("\n{} after step {} ({} samples, {} in training){}\n", result.finished ? "done" : "stopped", t.step,
@@ -46,13 +65,13 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
     say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.is_saved) say("  checkpoint      {}\n", *result.checkpoint);
   say("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
-  say("  next            {}\n", next_of(result, next_command));
+  say("  next            {}\n", next_of(run_dir, result, typed_resume(resume), next_command));
 }
 
 }  // namespace
 
 int finish_run(const Group& trainers, const std::filesystem::path& run_dir, const RunLease& lease,
-               const LoopResult& result, const std::function<std::string()>& next_command) {
+               const LoopResult& result, const std::string& resume, const std::function<std::string()>& next_command) {
   log::set_step(0);
   const Exit exit = result.failure ? result.failure->exit() : result.finished ? Exit::done : Exit::requeue;
   if (trainers.rank() == 0) {
@@ -60,7 +79,7 @@ int finish_run(const Group& trainers, const std::filesystem::path& run_dir, cons
     // DONE must not lead to a checkpoint of an earlier step.
     const auto checkpoint = result.finished && !result.is_saved ? std::nullopt : result.checkpoint;
     StateFile(run_dir, &lease).write(state, result.state.point(), checkpoint, exit, result.reason);
-    print_footer(run_dir, result, next_command);
+    print_footer(run_dir, result, resume, next_command);
   }
   if (result.failure) {
     leave_within(60, result.failure->exit(), result.failure->what());  // a producer's thread may hang in a read

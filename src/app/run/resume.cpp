@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/dataset/table.h"
+#include "millrace/encode/fingerprint.h"
+#include "run/encoders.h"
 
 namespace millrace {
 
@@ -30,13 +33,16 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
           {"encoders", encoders}};
 }
 
-TrainConfig trained_config(const CheckpointReader& checkpoint) {
+TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint) {
   TrainConfig config;
   auto section = config::Section::of(config);
-  config::load_text(section, checkpoint.manifest().at("config").get<std::string>(),
-                    checkpoint.path().string() + "/MANIFEST.json")
+  config::load_text(section, manifest.at("config").get<std::string>(), checkpoint.string() + "/MANIFEST.json")
       .throw_if_problems();
   return config;
+}
+
+TrainConfig trained_config(const CheckpointReader& checkpoint) {
+  return trained_config(checkpoint.manifest(), checkpoint.path());
 }
 
 bool is_of_vae(const CheckpointReader& checkpoint) {
@@ -81,6 +87,15 @@ static TrainConfig config_of(const nlohmann::json& identity) {
   return config;
 }
 
+// Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
+static bool keeps_scaling_factor(const nlohmann::json& identity) {
+  AutoencoderTrainConfig config;
+  auto section = config::Section::of(config);
+  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
+  const auto& chosen = config.autoencoder.scaling_factor;
+  return chosen == "keep" || (chosen == "auto" && config.model.init == ModelConfig::Init::pretrained);
+}
+
 // Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
 // Behind addresses none has a size; a list's is not that of its images, and of encodings, names and sizes are those of
 // the images they were made from.
@@ -105,28 +120,33 @@ static std::vector<std::string> data_changes(const CheckpointReader& checkpoint,
   return {fmt::format("which archives differ cannot be told without the {} of that run", archives_name)};
 }
 
-// Older checkpoints do not tell, and what one of the two lacks was not needed there.
-static std::vector<std::string> encoder_changes(const nlohmann::json& before, const nlohmann::json& after) {
-  if (before.is_null() || after.is_null()) return {};
-  std::vector<std::string> changes;
-  const auto known = before.flatten(), present = after.flatten();
-  for (const auto& [pointer, value] : present.items()) {
-    const auto old = known.value(pointer, nlohmann::json());
-    if (old.is_null() || value.is_null() || old == value) continue;
-    auto name = pointer.substr(1);
-    std::ranges::replace(name, '/', '.');
-    changes.push_back(fmt::format("model.pipeline: {}: {} -> {}", name, old.dump(), value.dump()));
-  }
-  return changes;
-}
-
 // The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.
-static nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
+nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
   auto encoders = checkpoint.manifest().value("encoders", nlohmann::json());
   if (encoders.is_object() && encoders.contains("scheduler") &&
       config_of(checkpoint.manifest()).objective.zero_terminal_snr)
     encoders["scheduler"]["rescale_betas_zero_snr"] = true;
   return encoders;
+}
+
+// Of two config.json, key by key. Which version wrote the file is in keys with _, newer versions spell out what is
+// null, and how large users of a VAE tile is none of its training; nor is what its latents are multiplied by, unless
+// the run keeps it.
+static std::vector<std::string> model_changes(nlohmann::json before, nlohmann::json after, bool is_vae,
+                                              bool keeps_scale) {
+  if (!before.is_object() || !after.is_object()) {
+    if (before == after) return {};
+    return {fmt::format("model: {} -> {}", before.dump(), after.dump())};
+  }
+  for (auto* const config : {&before, &after})
+    for (auto entry = config->begin(); entry != config->end();) {
+      const auto& key = entry.key();
+      const bool is_idle = key.starts_with('_') || entry.value().is_null() ||
+                           (is_vae && (key == "sample_size" || (key == "scaling_factor" && !keeps_scale)));
+      entry = is_idle ? config->erase(entry) : std::next(entry);
+    }
+  const auto under_name = [](nlohmann::json& config) { return nlohmann::json::object({{"model", std::move(config)}}); };
+  return fingerprint_differences(under_name(before), under_name(after));
 }
 
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
@@ -140,16 +160,18 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     if (is_fixed && !(change.key == "data.train.path" && may_have_moved(identity, archives))) refused.push_back(text);
     log::info("changed since the checkpoint: {}", text);
   }
-  for (const char* key : {"data", "model"}) {
-    const auto before = checkpoint.manifest().value(key, nlohmann::json()),
-               after = identity.value(key, nlohmann::json());
-    if (before == after) continue;
-    refused.push_back(fmt::format("{}: {} -> {}", key, before.dump(), after.dump()));
+  const auto value_of = [](const nlohmann::json& json, const char* key) { return json.value(key, nlohmann::json()); };
+  const auto before = value_of(checkpoint.manifest(), "data"), after = value_of(identity, "data");
+  if (before != after) {
+    refused.push_back(fmt::format("data: {} -> {}", before.dump(), after.dump()));
     const auto digest = before.is_object() ? before.value("manifest", "") : "";
-    if (digest.empty() || digest == archives.digest().hex()) continue;
-    for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
+    if (!digest.empty() && digest != archives.digest().hex())
+      for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   }
-  for (auto& change : encoder_changes(encoders_of(checkpoint), identity.value("encoders", nlohmann::json())))
+  for (auto& change : model_changes(value_of(checkpoint.manifest(), "model"), value_of(identity, "model"),
+                                    is_of_vae(checkpoint), keeps_scaling_factor(identity)))
+    refused.push_back(std::move(change));
+  for (auto& change : encoder_changes(encoders_of(checkpoint), value_of(identity, "encoders")))
     refused.push_back(std::move(change));
   if (refused.empty()) return;
   if (!allow_changes)

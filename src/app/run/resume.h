@@ -29,6 +29,8 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 
 // The configuration that a checkpoint's run was started with.
 TrainConfig trained_config(const CheckpointReader& checkpoint);
+// The same of its manifest; `checkpoint` for messages.
+TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint);
 // Whether its run trained a VAE and not a U-Net.
 bool is_of_vae(const CheckpointReader& checkpoint);
 // The folder that its run began with; Error(io) when it is missing.
@@ -38,6 +40,9 @@ PipelineFolder pipeline_of(const CheckpointReader& checkpoint);
 // folder. Collective over `world`; Error(usage) for `never` on a run that holds checkpoints.
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers);
+
+// What a checkpoint's U-Net was trained with beside its own weights (run/encoders.h); null where it does not tell.
+nlohmann::json encoders_of(const CheckpointReader& checkpoint);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
 // batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. What

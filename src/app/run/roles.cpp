@@ -85,6 +85,11 @@ Roles all_in_one_roles(int ranks) {
   return roles;
 }
 
+bool is_first_on_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts, int rank) {
+  const auto first = std::ranges::find_if(ranks, [&](int other) { return hosts.at(other) == hosts.at(rank); });
+  return first != ranks.end() && *first == rank;
+}
+
 int position_in(const std::vector<int>& list, int value) {
   return static_cast<int>(std::find(list.begin(), list.end(), value) - list.begin());
 }

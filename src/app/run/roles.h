@@ -30,6 +30,9 @@ Roles plan_roles(const std::vector<std::string>& gpu_of_rank, const RolesConfig&
 // The first `ranks` ranks, each of which trains and produces.
 Roles all_in_one_roles(int ranks);
 
+// Whether `rank` is the first one of `ranks` on its host; `hosts`: of every rank of the world.
+bool is_first_on_host(const std::vector<int>& ranks, const std::vector<std::string>& hosts, int rank);
+
 // Where `value` stands in the list; its length when it does not.
 int position_in(const std::vector<int>& list, int value);
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);

@@ -17,6 +17,27 @@ std::string describe(const UsedUpSteps& steps) {
 
 constexpr const char* cure = "a lower optim.lr or float32 (model.dtype) are the usual cures";
 
+// However the checkpoint's path is spelled, and wherever links lead.
+std::filesystem::path place_of(const CheckpointReader& checkpoint) {
+  std::error_code error;
+  const auto place = std::filesystem::canonical(checkpoint.path(), error);
+  return error ? checkpoint.path() : place;
+}
+
+// The run that it was made by, which may be another one than goes on from it.
+std::filesystem::path run_of(const CheckpointReader& checkpoint) {
+  return place_of(checkpoint).parent_path().parent_path();
+}
+
+// Of one that was put aside (step-N.abandoned-*): what stands before it may be of another time.
+void refuse_abandoned(const CheckpointReader& checkpoint, const UsedUpSteps& bad) {
+  if (place_of(checkpoint).filename() == step_name(checkpoint.state().step)) return;
+  throw Error(
+      Exit::numerics,
+      fmt::format("{} were bad, and {} has no known checkpoint before them", describe(bad), checkpoint.path().string()),
+      "start from an earlier checkpoint of the same time, by checkpoint.resume");
+}
+
 // Training from there has been tried, or would begin with the weights that could not go on.
 void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps& bad, std::int64_t checkpoint) {
   if (before.empty()) return;
@@ -33,9 +54,13 @@ void refuse_same_place(const std::vector<UsedUpSteps>& before, const UsedUpSteps
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,
                 bool has_saved, const std::vector<int>& trainers) {
   const bool was_bad_already = from.state.step >= bad.first;  // it stopped there, and saved
-  Start start{.identity = from.identity,
-              .checkpoint = has_saved || was_bad_already ? find_checkpoint(run.path, world, bad.first, trainers)
-                                                         : from.checkpoint};
+  Start start{.identity = from.identity, .checkpoint = from.checkpoint};
+  if (has_saved) {
+    start.checkpoint = find_checkpoint(run.path, world, bad.first, trainers);
+  } else if (was_bad_already) {
+    on_root(world, [&] { refuse_abandoned(*from.checkpoint, bad); });
+    start.checkpoint = find_checkpoint(run_of(*from.checkpoint), world, bad.first, trainers);
+  }
   std::string used_up;
   on_root(world, [&] {
     if (!start.checkpoint)

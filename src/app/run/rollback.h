@@ -17,7 +17,7 @@ struct OwnedRunFolder {
 // The start from the newest good checkpoint before the `bad` steps, with these among its state's used-up ones, which
 // RUN/rollback.json keeps for a restart from that checkpoint. Where this training has saved none (`has_saved` is
 // false), newer checkpoints in the folder belong to a history that is not continued, so it returns to `from`, the start
-// of this training, unless the bad steps began before `from`.
+// of this training, or, where the bad steps began before `from`, to one of the run that has made that.
 // Error(numerics) on all ranks where there is nothing to go back to, or where `from` had gone back to the same place
 // before; Error(requeue) where another instance has taken the folder. Collective over `world`.
 Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from, const UsedUpSteps& bad,

@@ -1,12 +1,19 @@
 #include "run/run_folder.h"
 
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "millrace/checkpoint/writer.h"
 #include "millrace/comm/agree.h"
+#include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/units.h"
 #include "millrace/train/state_file.h"
 
 namespace millrace {
@@ -27,15 +34,32 @@ static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::i
   }
 }
 
-// What killed processes were writing (AtomicFile); this one's thread may be renewing LEASE.
+// Files that nobody else writes than who has the lease.
+static bool is_the_owners(const std::filesystem::path& name) {
+  static const std::set<std::string> names = {"config.yaml", "environment.json", "template.yaml", archives_name,
+                                              "STATE",       "STATE.next",       "DONE",          "LEASE",
+                                              "ledger.json", "rollback.json"};
+  return names.contains(name.string()) || name.extension().string().starts_with(lines_beyond);
+}
+
+// What killed processes were writing (AtomicFile); this one's thread may be renewing LEASE, and evaluate and report
+// write beside a run.
 static void remove_half_written_files(const std::filesystem::path& run_dir) {
   std::error_code error;
   std::vector<std::filesystem::path> leftovers;
   for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
     const auto extension = entry.path().extension().string();
-    if (extension.starts_with(".tmp-") && extension != ".tmp-" + process_name()) leftovers.push_back(entry.path());
+    if (!extension.starts_with(".tmp-") || extension == ".tmp-" + process_name()) continue;
+    if (is_the_owners(entry.path().stem()) || is_abandoned(entry)) leftovers.push_back(entry.path());
   }
   for (const auto& path : leftovers) std::filesystem::remove(path, error);
+}
+
+// Its owner was killed, could not delete a checkpoint, or has left word of how it ended.
+static bool has_remains(const std::filesystem::path& run_dir) {
+  std::error_code error;
+  return std::filesystem::exists(run_dir / "LEASE", error) || std::filesystem::exists(run_dir / "fault", error) ||
+         leftover_bytes(run_dir) > 0;
 }
 
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunDescription& description,
@@ -62,6 +86,36 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     StateFile(run_dir).write("running", start.state.point(), start.path());
   });
   return lease;
+}
+
+void refuse_end_of_another_run(const Group& world, const std::filesystem::path& run_dir, const Start& start,
+                               const Duration& duration) {
+  on_root(world, [&] {
+    const auto& checkpoint = start.checkpoint->path();
+    std::error_code ignored;
+    if (std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), ignored)) return;
+    throw Error(Exit::usage,
+                fmt::format("checkpoint.resume: {} has reached step {}, and duration is {}: nothing to train in {}",
+                            checkpoint.string(), start.state.step, to_string(duration), run_dir.string()),
+                "set a longer duration");
+  });
+}
+
+void finish_without_training(const Group& world, const std::filesystem::path& run_dir, const Start& start,
+                             const Duration& duration) {
+  std::optional<RunLease> lease;
+  if (world.any(world.rank() == 0 && has_remains(run_dir))) lease.emplace(RunLease::acquire(world, run_dir));
+  on_root(world, [&] {
+    if (lease) {
+      remove_leftover_checkpoints(checkpoints_in(run_dir));
+      remove_half_written_files(run_dir);
+      std::error_code ignored;
+      std::filesystem::remove_all(run_dir / "fault", ignored);
+    }
+    log::info("{} has reached step {}, and duration is {}: nothing to train", start.checkpoint->path().string(),
+              start.state.step, to_string(duration));
+    StateFile(run_dir).write("done", start.state.point(), start.path(), Exit::done);
+  });
 }
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/group.h"
+#include "millrace/core/units.h"
 #include "millrace/dataset/manifest.h"
 #include "run/about.h"
 #include "run/resume.h"
@@ -17,5 +18,14 @@ namespace millrace {
 // `start`: where the run begins, by `resume` (checkpoint.resume). Collective; errors reach all.
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunDescription& description,
                          const Manifest& archives, const Start& start, const std::string& resume);
+
+// Of a start from a checkpoint that has reached the duration. Whether another run is at its end is nothing that this
+// one's folder could say: Error(usage) where the checkpoint is not in run.dir. Collective.
+void refuse_end_of_another_run(const Group& world, const std::filesystem::path& run_dir, const Start& start,
+                               const Duration& duration);
+// Says so, also in STATE and DONE where a life was killed before it could. What such a life has left goes, under the
+// lease, since another instance may still be at work; any other folder is left as it is. Collective; errors reach all.
+void finish_without_training(const Group& world, const std::filesystem::path& run_dir, const Start& start,
+                             const Duration& duration);
 
 }  // namespace millrace

@@ -7,7 +7,6 @@
 #include "millrace/core/log.h"
 #include "millrace/core/node_memory.h"
 #include "millrace/core/startup.h"
-#include "millrace/core/storage_error.h"
 #include "millrace/diffusion/sampler.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/generate/prompts.h"
@@ -15,6 +14,7 @@
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
 #include "run/broadcast_plan.h"
+#include "run/encoders.h"
 #include "run/micro_batch.h"
 #include "run/training_pass.h"
 
@@ -113,6 +113,7 @@ void plan_roles(const Session& session, TrainPlan& plan) {
     std::vector<std::string> hosts;
     for (const int trainer : plan.roles.trainers) hosts.push_back(session.world.hosts()[trainer]);
     plan.shards = plan_shards(plan.config.parallel, hosts);
+    if (const auto complaint = complaint_about_nodes(plan.shards, hosts)) plan.problems.push_back(*complaint);
     check_cuda_graphs(plan, gpus);
   });
 }
@@ -193,33 +194,29 @@ static torch::Dtype encoders_dtype(const Session& session, const TrainPlan& plan
   return parse_dtype(name_of(first), session.device);
 }
 
-// Null where there are no weights, which a run on encodings can do without.
-static nlohmann::json digest_if_there(const TrainPlan& plan, const char* component, std::string_view stem) {
+// What was read for the cache, else `digest`.
+template <class Digest>
+static nlohmann::json digest_of_plan(const TrainPlan& plan, const char* component, const Digest& digest) {
   const nlohmann::json::json_pointer place(fmt::format("/model.pipeline/{}", component));
-  if (plan.encoding.fingerprint.contains(place)) return plan.encoding.fingerprint.at(place);  // read for the cache
-  try {
-    return network_digest(plan.pipeline, component, stem);
-  } catch (const StorageError&) {
-    throw;
-  } catch (const Error&) {
-    return nullptr;
-  }
+  if (plan.encoding.fingerprint.contains(place)) return plan.encoding.fingerprint.at(place);
+  return digest();
 }
 
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
   std::string text;
   on_root(world, [&] {
-    const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
-    const auto noise = plan.scheduler.to_json();
-    nlohmann::json encoders = {
-        {"vae", {{"scaling_factor", vae.scaling_factor}, {"shift_factor", vae.shift_factor.value_or(0)}}}};
-    for (const char* key : {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule"})
-      encoders["scheduler"][key] = noise.value(key, nlohmann::json());
-    encoders["scheduler"]["trained_betas"] = noise.value("trained_betas", nlohmann::json()).dump();
-    encoders["scheduler"]["rescale_betas_zero_snr"] = noise.value("rescale_betas_zero_snr", false);
-    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest_if_there(plan, "vae", diffusers_stem);
-    if (plan.encoding.encodes || plan.encoding.shape.has_tokens())
-      encoders["text_encoder"]["weights"] = digest_if_there(plan, "text_encoder", transformers_stem);
+    const auto digest = [&](const char* component, std::string_view stem) {
+      return digest_of_plan(plan, component, [&] { return digest_if_there(plan.pipeline, component, stem); });
+    };
+    auto encoders = describe_scales(plan.pipeline, plan.scheduler);
+    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest("vae", diffusers_stem);
+    if (plan.encoding.encodes || plan.encoding.shape.has_tokens()) {
+      encoders["text_encoder"]["weights"] = digest("text_encoder", transformers_stem);
+      encoders["tokenizer"]["files"] =
+          digest_of_plan(plan, "tokenizer", [&] { return tokenizer_digest_if_there(plan.pipeline); });
+    }
+    // fingerprint.h: of a class data set, and of a cache that says which one it is to have been made with.
+    encoders["data.train"]["idx_to_prompt"] = source_fingerprint(plan.config.data.train).at("idx_to_prompt");
     text = encoders.dump();
   });
   return nlohmann::json::parse(world.broadcast(text));

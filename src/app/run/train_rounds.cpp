@@ -99,8 +99,10 @@ std::string export_line(const std::string& dir, std::int64_t step) {
 
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
 RoundEnd end_run(const Rounds& rounds, const Group& trainers, const LoopResult& result, ParcelReceiver& receiver) {
-  const auto& dir = rounds.plan.config.run.dir.value;
-  const int exit = finish_run(trainers, dir, rounds.lease, result, [&] { return export_line(dir, result.state.step); });
+  const auto& config = rounds.plan.config;
+  const auto& dir = config.run.dir.value;
+  const int exit = finish_run(trainers, dir, rounds.lease, result, config.checkpoint.resume,
+                              [&] { return export_line(dir, result.state.step); });
   phase::current = phase::ending;
   // Not with 0: Slurm would leave the other ranks running. That the run is done, STATE says.
   leave_within(2 * last_seconds, exit == 0 ? Exit::suspect_node : static_cast<Exit>(exit),
@@ -180,6 +182,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   auto validation = share_validation(rounds, of_role);
   if (told_to_stop(world)) return stopped(rounds, plan.start);
   startup::done("validation");
+  if (is_first_on_host(plan.roles.producers, session.world.hosts(), world.rank())) clear_leftovers(plan.encoding);
   torch::Tensor null_text;  // the empty caption's embeddings, f16 (77, C): the first producer's, or a trainer's own
   const int maker = plan.roles.producers.front();
   if (world.rank() == maker) {

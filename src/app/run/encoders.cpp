@@ -1,0 +1,90 @@
+#include "run/encoders.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/storage_error.h"
+#include "millrace/encode/fingerprint.h"
+#include "millrace/models/autoencoder_kl.h"
+#include "run/resume.h"
+
+namespace millrace {
+
+using nlohmann::json;
+
+json describe_scales(const PipelineFolder& folder, const SchedulerConfig& scheduler) {
+  const auto vae = AutoencoderKLConfig::from_json(folder.config("vae"));
+  const auto noise = scheduler.to_json();
+  json scales = {{"vae", {{"scaling_factor", vae.scaling_factor}, {"shift_factor", vae.shift_factor.value_or(0)}}}};
+  for (const char* key : {"num_train_timesteps", "beta_start", "beta_end", "beta_schedule"})
+    scales["scheduler"][key] = noise.value(key, json());
+  scales["scheduler"]["trained_betas"] = noise.value("trained_betas", json()).dump();
+  scales["scheduler"]["rescale_betas_zero_snr"] = noise.value("rescale_betas_zero_snr", false);
+  return scales;
+}
+
+template <class Digest>
+static json null_without_files(const Digest& digest) {
+  try {
+    return digest();
+  } catch (const StorageError&) {
+    throw;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+json digest_if_there(const PipelineFolder& folder, const char* component, std::string_view stem) {
+  return null_without_files([&]() -> json { return network_digest(folder, component, stem); });
+}
+
+json tokenizer_digest_if_there(const PipelineFolder& folder) {
+  return null_without_files([&] { return tokenizer_fingerprint(folder, {}).at("model.pipeline").at("tokenizer"); });
+}
+
+std::vector<std::string> encoder_changes(const json& before, const json& after) {
+  if (before.is_null() || after.is_null()) return {};
+  std::vector<std::string> changes;
+  const auto known = before.flatten(), present = after.flatten();
+  for (const auto& [pointer, value] : present.items()) {
+    const auto old = known.value(pointer, json());
+    if (old.is_null() || value.is_null() || old == value) continue;
+    auto name = pointer.substr(1);
+    std::ranges::replace(name, '/', '.');
+    const auto* const where = name.starts_with("data.") ? "" : "model.pipeline: ";
+    changes.push_back(fmt::format("{}{}: {} -> {}", where, name, old.dump(), value.dump()));
+  }
+  return changes;
+}
+
+void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& folder, bool allow_changes,
+                    const std::string& way_out) {
+  const auto known = encoders_of(checkpoint);
+  if (!known.is_object()) return;
+  const auto holds = [&](const char* pointer) {
+    const json::json_pointer place(pointer);
+    return known.contains(place) && !known.at(place).is_null();
+  };
+  auto present = describe_scales(folder, trained_scheduler(folder.scheduler(), trained_config(checkpoint).objective));
+  if (holds("/vae/weights")) present["vae"]["weights"] = digest_if_there(folder, "vae", diffusers_stem);
+  if (holds("/text_encoder/weights"))
+    present["text_encoder"]["weights"] = digest_if_there(folder, "text_encoder", transformers_stem);
+  if (holds("/tokenizer/files")) present["tokenizer"]["files"] = tokenizer_digest_if_there(folder);
+  const auto changes = encoder_changes(known, present);
+  // Tokenizers are known by their files, which newer libraries write in other words with the same ids.
+  const bool is_other = std::ranges::any_of(
+      changes, [](const std::string& change) { return !change.starts_with("model.pipeline: tokenizer."); });
+  if (is_other && !allow_changes)
+    throw Error(Exit::usage,
+                fmt::format("{} was trained with other parts than {} has now:\n  {}", checkpoint.path().string(),
+                            folder.path().string(), fmt::join(changes, "\n  ")),
+                way_out);
+  for (const auto& change : changes)
+    log::warning("the U-Net of {} goes with a part that it was not trained with: {}", checkpoint.path().string(),
+                 change);
+}
+
+}  // namespace millrace

@@ -1,0 +1,123 @@
+#include "millrace/latents/changed_archives.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/core/error.h"
+#include "millrace/core/parallel_for.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
+#include "millrace/latents/latent_cache.h"
+#include "millrace/latents/latent_file.h"
+
+namespace millrace {
+
+namespace {
+
+// Of the archive when it was encoded, as the first sound NAME.json says; 0 = unknown, or nothing is there.
+std::uint64_t encoded_bytes(const fs::path& cache, const Archive& archive) {
+  const auto folder = latent_folder(cache, archive.name);
+  std::error_code error;  // a folder that is not there yet has none
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".json") continue;
+    try {
+      const auto info = read_latent_file_info(entry->path());
+      if (info.archive == archive.name && info.archive_bytes) return info.archive_bytes;
+    } catch (const StorageError&) {
+      throw;
+    } catch (const Error&) {  // who reads the archive's rows warns of it
+    }
+  }
+  check_storage(error, folder);
+  return 0;
+}
+
+bool is_number(const std::string& text) {
+  constexpr std::size_t most_digits = 18;
+  return !text.empty() && text.size() <= most_digits &&
+         std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
+}
+
+bool is_next(const std::string& name, const std::string& before) {
+  return name.size() == before.size() && is_number(name) && is_number(before) &&
+         std::stoull(name) == std::stoull(before) + 1;
+}
+
+// {00003..00007} 00009: what a shell makes these names of.
+std::vector<std::string> to_shell_words(const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0, end = 0; begin < names.size(); begin = end) {
+    end = begin + 1;
+    while (end < names.size() && is_next(names[end], names[end - 1])) ++end;
+    words.push_back(end == begin + 1 ? names[begin] : fmt::format("{{{}..{}}}", names[begin], names[end - 1]));
+  }
+  return words;
+}
+
+// `known`: archives whose size the cache tells. Another set of data may have archives of the same names, which differ.
+std::string cure_for_changed(const fs::path& cache, const std::vector<std::string>& folders, std::size_t known) {
+  constexpr std::size_t most_words = 500;
+  auto words = to_shell_words(folders);
+  const bool are_too_many = words.size() > most_words;
+  if (are_too_many) words.resize(most_words);
+  const auto removal = fmt::format(
+      "remove these latents, which no other run may be using, with `cd {} && rm -r -- {}`{}, and the same command "
+      "makes them anew",
+      shell_word((cache / "rows").string()), fmt::join(words, " "),
+      are_too_many ? " (the next start names the others)" : "");
+  if (2 * folders.size() > known)
+    return "is it the cache of other data? then choose another encode.cache; if not, their rows are others now: " +
+           removal;
+  return "their rows are others now: " + removal + "; or choose another encode.cache";
+}
+
+// `encoded`: 0 where nobody knows.
+[[noreturn]] void refuse_changed(const fs::path& cache, const Manifest& manifest,
+                                 const std::vector<std::uint64_t>& encoded) {
+  constexpr std::size_t most_named = 3;
+  std::vector<std::string> first, folders;
+  for (std::size_t i = 0; i < encoded.size(); ++i) {
+    const Archive& archive = manifest.archives[i];
+    if (encoded[i] == 0 || encoded[i] == archive.bytes) continue;
+    folders.push_back(latent_folder(cache, archive.name).filename().string());
+    if (first.size() < most_named)
+      first.push_back(fmt::format("{} ({} bytes, now {})", archive.name, encoded[i], archive.bytes));
+  }
+  if (folders.size() > first.size()) first.emplace_back("...");
+  const auto unknown = static_cast<std::size_t>(std::ranges::count(encoded, 0));
+  throw Error(
+      Exit::usage,
+      fmt::format("encode.cache: {} of {} archives have another size than when their latents in {} were made: {}",
+                  folders.size(), encoded.size(), cache.string(), fmt::join(first, ", ")),
+      cure_for_changed(cache, folders, encoded.size() - unknown));
+}
+
+}  // namespace
+
+void check_archives(const fs::path& cache, const Manifest& manifest, StorageRetry::Seconds retry_for) {
+  StorageRetry retry(retry_for);
+  std::map<std::string, std::uint64_t> finished;  // bytes by name
+  if (const auto known = retry.run([&] { return try_read_cache_manifest(cache); }))
+    for (const auto& entry : known->entries) finished.emplace(entry.archive.name, entry.archive.bytes);
+  std::vector<std::uint64_t> encoded(manifest.archives.size());
+  std::atomic<bool> is_changed = false;
+  parallel_for(encoded.size(), [&](std::size_t i) {
+    if (stop::requested()) fail(Exit::requeue, "told to stop while the archives in {} were looked at", cache.string());
+    const Archive& archive = manifest.archives[i];
+    if (archive.bytes == 0) return;
+    const auto found = finished.find(archive.name);
+    const bool is_known = found != finished.end() && found->second == archive.bytes;
+    encoded[i] = is_known ? archive.bytes : retry.run([&] { return encoded_bytes(cache, archive); });
+    if (encoded[i] != 0 && encoded[i] != archive.bytes) is_changed = true;
+  });
+  if (is_changed) refuse_changed(cache, manifest, encoded);
+}
+
+}  // namespace millrace

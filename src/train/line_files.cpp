@@ -1,0 +1,124 @@
+#include "line_files.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/core/append_file.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
+#include "millrace/io/input_file.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::uint64_t line_block = 1 << 20;  // bytes
+
+bool is_line_up_to(std::string_view line, std::int64_t last_step) {
+  if (!line.ends_with('\n')) return false;  // cut short by a crash
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.value("step", std::int64_t{0}) <= last_step;
+}
+
+std::string read_block(const InputFile& file, std::uint64_t begin, std::uint64_t bytes) {
+  std::string block(bytes, '\0');
+  block.resize(file.read_at(begin, std::as_writable_bytes(std::span(block))));
+  return block;
+}
+
+// Where the lines up to `last_step` end. Looked for from the end of the file, which may have gigabytes.
+std::uint64_t end_of_lines(const InputFile& file, std::int64_t last_step) {
+  std::uint64_t begin = file.size();
+  std::string text;  // from `begin` up to the lines that are known to go
+  while (true) {
+    const auto newline = text.size() < 2 ? text.npos : text.rfind('\n', text.size() - 2);
+    if (newline == text.npos && begin > 0) {
+      const auto bytes = std::min(line_block, begin);
+      begin -= bytes;
+      text.insert(0, read_block(file, begin, bytes));
+      continue;
+    }
+    const std::size_t line = newline == text.npos ? 0 : newline + 1;
+    if (text.empty() || is_line_up_to(std::string_view(text).substr(line), last_step)) return begin + text.size();
+    text.resize(line);
+  }
+}
+
+// `use` gets the bytes from `begin` on, in pieces.
+template <class Use>
+void for_each_block(const InputFile& file, std::uint64_t begin, Use use) {
+  while (begin < file.size()) {
+    const auto block = read_block(file, begin, line_block);
+    if (block.empty()) return;
+    use(block);
+    begin += block.size();
+  }
+}
+
+fs::path rest_of(const fs::path& path, std::int64_t last_step) {
+  return path.string() + std::string(lines_beyond) + step_name(last_step);
+}
+
+// The steps that lines of the file were put aside beyond: one, or none.
+std::vector<std::int64_t> steps_put_aside(const fs::path& path) {
+  const auto prefix = path.filename().string() + std::string(lines_beyond) + "step-";
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : fs::directory_iterator(path.parent_path())) {
+    const auto name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const std::int64_t step = std::strtoll(name.c_str() + prefix.size(), nullptr, 10);
+    if (rest_of(path, step).filename() == name) steps.push_back(step);  // not a .tmp-* or .abandoned-* of it
+  }
+  return steps;
+}
+
+void shorten(const fs::path& path, std::uint64_t end) {
+  std::error_code error;
+  if (end < fs::file_size(path)) fs::resize_file(path, end, error);
+  if (error) fail(Exit::io, "cannot shorten {}: {}", path.string(), error.message());
+}
+
+}  // namespace
+
+void drop_lines_beyond(const fs::path& path, std::int64_t last_step) {
+  if (fs::exists(path)) shorten(path, end_of_lines(InputFile(path.string()), last_step));
+}
+
+void put_lines_aside(const fs::path& path, std::int64_t last_step) {
+  if (!fs::exists(path)) return;
+  const InputFile file(path.string());
+  const std::uint64_t end = end_of_lines(file, last_step);
+  if (end == file.size()) return;
+  AtomicFile rest(rest_of(path, last_step));
+  for_each_block(file, end, [&](const std::string& block) { rest.write(block); });
+  rest.commit();
+  shorten(path, end);
+}
+
+void put_lines_back(const fs::path& path) {
+  for (const auto step : steps_put_aside(path)) {
+    drop_lines_beyond(path, step);
+    const auto rest = rest_of(path, step);
+    AppendFile file(path);
+    const auto expect = [&](bool is_written) {
+      if (is_written) return;
+      file.forget();  // they are still in `rest`
+      fail(Exit::io, "cannot put the lines of {} back into {}", rest.string(), path.string());
+    };
+    for_each_block(InputFile(rest.string()), 0, [&](const std::string& block) {
+      file.add(block);
+      expect(file.flush());
+    });
+    expect(file.sync());
+    std::error_code error;
+    fs::remove(rest, error);
+    if (error) fail(Exit::io, "cannot remove {}: {}", rest.string(), error.message());
+  }
+}
+
+}  // namespace millrace
