@@ -36,6 +36,7 @@ struct Model {
     TurnOrder made, sent;  // two walks through the same order
     Turn being_made, next;
     std::map<std::uint32_t, int> waiting;  // encoded samples by stripe
+    int all_waiting = 0;                   // of all stripes
     std::deque<Turn> outgoing;             // by_stripe: whole parcels of an encoder batch, by stripe number
   };
   struct Trainer {
@@ -57,7 +58,7 @@ struct Model {
       const auto size = plan_parcel_size(per_step);
       const TurnSize whole{size.samples(), 1};  // as it was: no stripe begins with a shorter parcel
       const TurnOrder order(stripes, send_order == SendOrder::by_stripe ? whole : size);
-      producers.push_back({stripes, order, order, {}, {}, {}, {}});
+      producers.push_back({stripes, order, order, {}, {}, {}, 0, {}});
       producers.back().next = producers.back().sent.next();
     }
     for (int t = 0; t < layout.trainers; ++t) {
@@ -72,6 +73,7 @@ struct Model {
     if (producer.waiting[producer.next.stripe] < producer.next.samples) return encode(producer);
     if (!try_send(self, producer.next)) return false;
     producer.waiting[producer.next.stripe] -= producer.next.samples;
+    producer.all_waiting -= producer.next.samples;
     producer.next = producer.sent.next();
     return true;
   }
@@ -80,8 +82,10 @@ struct Model {
     if (producer.outgoing.empty()) {
       encode(producer);
       for (auto& [stripe, samples] : producer.waiting)
-        for (const int whole = plan_parcel_size(per_step).samples(); samples >= whole; samples -= whole)
+        for (const int whole = plan_parcel_size(per_step).samples(); samples >= whole; samples -= whole) {
           producer.outgoing.push_back({stripe, whole});
+          producer.all_waiting -= whole;
+        }
       return true;
     }
     if (!try_send(self, producer.outgoing.front())) return false;
@@ -92,14 +96,15 @@ struct Model {
   bool encode(Producer& producer) {
     int samples = layout.encoder_batch;
     if (layout.cached) samples += static_cast<int>(random() % static_cast<unsigned>(layout.encoder_batch + 1));
-    for (; samples > 0; --samples) {
+    producer.all_waiting += samples;
+    max_waiting = std::max(max_waiting, producer.all_waiting);
+    while (samples > 0) {
       if (producer.being_made.samples == 0) producer.being_made = producer.made.next();
-      --producer.being_made.samples;
-      ++producer.waiting[producer.being_made.stripe];
+      const int made = std::min(samples, producer.being_made.samples);
+      producer.being_made.samples -= made;
+      producer.waiting[producer.being_made.stripe] += made;
+      samples -= made;
     }
-    int waiting = 0;
-    for (const auto& [stripe, there] : producer.waiting) waiting += there;
-    max_waiting = std::max(max_waiting, waiting);
     return true;
   }
 

@@ -21,7 +21,7 @@ using std::filesystem::exists;
 using std::filesystem::path;
 
 void wait_while(const std::function<bool()>& holds) {
-  for (const Backoff waiting; holds() && waiting.seconds() < 30;) std::this_thread::sleep_for(1ms);
+  for (const Backoff waiting; holds() && waiting.seconds() < 100;) std::this_thread::sleep_for(1ms);
 }
 
 // The error unwinds, and what it frees is others' memory by the time the late rank comes, while another thread of this
@@ -47,7 +47,7 @@ TEST(GivenUp, WhatArrivesLateIsWrittenNowhere) {
   std::ofstream(gave_up) << "gave up";
   std::string said;
   int looks = 100;  // half a second from when it is sent
-  for (const Backoff waiting; looks > 0 && waiting.seconds() < 30; looks -= exists(sent)) {
+  for (const Backoff waiting; looks > 0 && waiting.seconds() < 100; looks -= exists(sent)) {
     try {
       (void)parcel.done();
     } catch (const Error& error) {

@@ -110,17 +110,18 @@ TEST(Bench, LoaderWithItsStages) {
   for (const int threads : {1, 3}) {
     const auto result = bench("loader", images() + "batch.micro=8 threads=" + std::to_string(threads));
     expect_whole(result, "samples", "samples/s", image_count);
-    double stages = 0;
+    double stages = 0, shortest = 0;
     for (const char* stage : {"read", "decode", "transform", "tokenise"}) {
       EXPECT_GT(result[stage]["min"], 0) << stage;
       stages += result[stage]["median"].get<double>();
+      shortest += result[stage]["min"].get<double>();
     }
     EXPECT_GT(result["memory"]["min"], 1);
     EXPECT_LE(result["batch_wait"]["max"], 100);
     EXPECT_LE(result["threads_busy"]["max"], 100);
-    // ms of all threads x samples/s / 10 = percent of one thread.
+    // ms of all threads x samples/s / 10 = percent of one thread. Of two runs one may meet a pause of this machine.
     EXPECT_LE(result["threads_busy"]["median"], 1.001 * stages * result["samples"]["max"].get<double>() / 10 / threads);
-    EXPECT_GE(result["threads_busy"]["median"], 0.9 * stages * result["samples"]["min"].get<double>() / 10 / threads);
+    EXPECT_GE(result["threads_busy"]["max"], 0.9 * shortest * result["samples"]["min"].get<double>() / 10 / threads);
   }
 }
 
@@ -138,14 +139,16 @@ TEST(Bench, Step) {
   const auto result = bench("step", "batch.micro=2 bench.steps=3");
   expect_whole(result, "steps", "steps/s", 3);
   expect_multiple(result, "images", 2);
-  // The stages are those of other steps, which on a busy machine may take twice or half the time.
-  double stages = 0;
+  // The stages are those of other steps, which on a busy machine may take twice or half the time; a pause of it lies in
+  // one run of a stage.
+  double shortest = 0, longest = 0;
   for (const char* stage : {"input", "forward", "backward", "update"}) {
     EXPECT_GT(result[stage]["min"], 0) << stage;
-    stages += result[stage]["median"].get<double>();
+    shortest += result[stage]["min"].get<double>();
+    longest += result[stage]["max"].get<double>();
   }
-  EXPECT_GT(stages, 0.5 * 1000 / result["steps"]["max"].get<double>());
-  EXPECT_LT(stages, 2 * 1000 / result["steps"]["min"].get<double>());
+  EXPECT_GT(longest, 0.5 * 1000 / result["steps"]["max"].get<double>());
+  EXPECT_LT(shortest, 2 * 1000 / result["steps"]["min"].get<double>());
 }
 
 TEST(Bench, StepSaysWhichAttentionItTook) {

@@ -37,7 +37,7 @@ TEST_P(Errors, AreToldOnceWithTheirExitCode) {
   const auto command =
       (ranks == 0 ? "" : mpirun(ranks)) +
       train("x", std::string("'duration=1 steps' ") + (ranks == 3 ? "roles.producers=1 " : "") + settings);
-  const auto outcome = shell("timeout 100 env " + command);
+  const auto outcome = shell("timeout 600 env " + command);
   EXPECT_EQ(outcome.exit_code, mistake.exit_code) << command << "\n" << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr(mistake.said)) << command;
   EXPECT_EQ(count(outcome.output, "millrace: "), 1) << command << "\n" << outcome.output;
@@ -171,7 +171,7 @@ TEST(Threads, BoundAndUnboundRanksUseTheWholeMachine) {
   EXPECT_EQ(threads_a_rank(mpirun(1) + dry_run), cpus);
   EXPECT_EQ(threads_a_rank(mpirun(2) + dry_run), cpus / 2);
   const auto bound =
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 100 mpirun --mca orte_tmpdir_base " +
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 600 mpirun --mca orte_tmpdir_base " +
       workshop().string() + ".mpirun/bound --bind-to core --map-by slot:PE=" + std::to_string(half) + " -n 2 ";
   EXPECT_EQ(threads_a_rank(bound + dry_run), half * (cpus / std::stoi(cores.output)));
 }

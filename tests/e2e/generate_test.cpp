@@ -135,9 +135,12 @@ TEST(Generate, GoesOnAfterItWasKilledOrTold) {
   for (const auto* signal : {"KILL", "TERM"}) {
     const auto folder = fmt::format("stopped-{}", signal);
     const auto command = generate(folder, slow);
+    // It stands still before the first picture of its second unit.
     const auto stopped =
-        shell("(exec " + command + ") & pid=$!; for i in $(seq 3000); do test -s " + picture(folder, 1) +
-              " && break; sleep 0.02; done; kill -" + signal + " $pid; wait $pid");
+        shell(fmt::format("(exec env 'MILLRACE_INJECT=stop@*:*:rename={}/00002.png' {}) & pid=$!; {}; kill -{} $pid; "
+                          "kill -CONT $pid; wait $pid",
+                          folder, MILLRACE_INJECT_BINARY + command.substr(millrace.size()),
+                          wait_for("/proc/$pid/status", "State:.T"), signal));
     EXPECT_EQ(stopped.exit_code, std::string(signal) == "TERM" ? 75 : 137) << stopped.output;
     EXPECT_FALSE(fs::exists(picture(folder, 6))) << "it was done too early to tell";
     const auto outcome = shell(command);

@@ -41,7 +41,7 @@ inline std::set<std::string> checkpoints(const std::string& run) {
 }
 
 // Shell text that ends once `text` stands in `file`; after so many seconds, or a little more, it says that it does not.
-inline std::string wait_for(const fs::path& file, const std::string& text, int seconds = 60) {
+inline std::string wait_for(const fs::path& file, const std::string& text, int seconds = 300) {
   const auto looks = std::to_string(seconds * 50);
   return "for i in $(seq " + looks + "); do if grep -q '" + text + "' " + file.string() +
          " 2>/dev/null; then break; fi; if [ $i = " + looks + " ]; then echo '" + text + " never stood in " +

@@ -116,7 +116,7 @@ TEST(Start, StratifiedTimestepsCoverTheRangeOnAnyRanks) {
 TEST(Start, OpenMPsSettingsCostNoThreads) {
   const auto threads_with = [](const std::string& variables) {
     const auto outcome =
-        shell("export " + variables + "; timeout 100 " + train("openmp", record_first + "checkpoint.every=null"));
+        shell("export " + variables + "; timeout 600 " + train("openmp", record_first + "checkpoint.every=null"));
     EXPECT_EQ(outcome.exit_code, 0) << variables << "\n" << outcome.output;
     const auto end = outcome.output.find(" a rank, model in");
     return outcome.output.substr(outcome.output.rfind(", ", end), end - outcome.output.rfind(", ", end));

@@ -38,7 +38,7 @@ TEST(StorageStaysAway, IdsAreThoseOfAStraightRun) {
   // The third read lies in the pass for the index, the later ones in the middle of the first and of the second visit.
   for (const int after : {3, 20, 40}) {
     const std::string run = "away-" + std::to_string(after);
-    expect_success(mpirun(3) + with_fault(after, 3, half) + train(run, settings));
+    expect_success(mpirun(3) + with_fault(after, 1, half) + train(run, settings));
     EXPECT_EQ(read(workshop() / run / "ids.jsonl"), ids) << run;
     EXPECT_EQ(read(workshop() / run / "ledger.json"), read(workshop() / straight() / "ledger.json")) << run;
     const std::string log = log_of(run);
@@ -157,30 +157,31 @@ TEST(ReadBack, StorageThatStaysAwayDamagesNoCheckpoint) {
   EXPECT_TRUE(fs::exists(workshop() / "back-never/DONE"));
 }
 
+// Shell text: starts the training, which stops where it is about to read its checkpoint of step 4 back; `meanwhile`
+// happens then, and the rest behind it. `$run` is the process.
+std::string stopped_at_step_4(const std::string& command, const std::string& meanwhile) {
+  return with_faults("stop@*:*:open=checkpoints/step-00000004/shard-00000-of-00001.safetensors", command) +
+         " & run=$!; " + wait_for("/proc/$run/status", "State:.T") + "; " + meanwhile + "; kill -CONT $run; ";
+}
+
 // What another node has renamed may take a while to be seen.
 TEST(ReadBack, AFileMayComeLate) {
   const auto run = workshop() / "late";
-  const auto checkpoint = run / "checkpoints/step-00000004", file = checkpoint / "ledger.json";
-  const auto outcome =
-      shell(with_faults("slow@*:*:open=checkpoints/step-00000004/shard-00000-of-00001.safetensors:1:5",
-                        train("late", "'duration=4 steps' ")) +
-            " & run=$!; for i in $(seq 3000); do [ -e " + checkpoint.string() + " ] && break; sleep 0.02; done; mv " +
-            file.string() + " " + (run / "aside").string() + "; sleep 7; kill -0 $run || echo ended early; mv " +
-            (run / "aside").string() + " " + file.string() + "; wait $run");
+  const auto file = (run / "checkpoints/step-00000004/ledger.json").string(), aside = (run / "aside").string();
+  const auto outcome = shell(stopped_at_step_4(train("late", "'duration=4 steps' "), "mv " + file + " " + aside) +
+                             "sleep 2; kill -0 $run || echo ended early; mv " + aside + " " + file + "; wait $run");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  for (const char* text : {"is gone", "ended early", "mv: "})
+  for (const char* text : {"is gone", "ended early", "mv: ", "never stood in"})
     EXPECT_EQ(outcome.output.find(text), std::string::npos) << outcome.output;
 }
 
 TEST(ReadBack, OtherBytesAreDamage) {
-  // The shell stops the run where it is about to read, and changes a byte.
   const auto run = workshop() / "other-bytes";
   const auto file = (run / "checkpoints/step-00000004/shard-00000-of-00001.safetensors").string();
-  const auto outcome = shell(with_faults("slow@*:*:open=checkpoints/step-00000004/shard-00000-of-00001.safetensors:1:5",
-                                         train("other-bytes", "'duration=8 steps' 'checkpoint.every=4 steps' ")) +
-                             " & run=$!; for i in $(seq 3000); do [ -e " + file +
-                             " ] && break; sleep 0.02; done; printf x | dd of=" + file +
-                             " bs=1 seek=5000 conv=notrunc status=none; wait $run");
+  const auto outcome =
+      shell(stopped_at_step_4(train("other-bytes", "'duration=8 steps' 'checkpoint.every=4 steps' "),
+                              "printf x | dd of=" + file + " bs=1 seek=5000 conv=notrunc status=none") +
+            "wait $run");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   expect_mentions(outcome, "cannot be read back as it was");
   EXPECT_TRUE(checkpoints("other-bytes").contains("step-00000004.damaged"));

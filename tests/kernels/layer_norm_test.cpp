@@ -2,7 +2,7 @@
 #include "millrace/kernels/ops.h"
 #include "testing.h"
 
-namespace millrace::kernels {
+namespace millrace::kernels::layer_norm_tests {
 namespace {
 
 using torch::Tensor;
@@ -147,4 +147,4 @@ TEST_P(LayerNorm, RefusesWhatDoesNotFit) {
 MILLRACE_TEST_KERNELS(LayerNorm);
 
 }  // namespace
-}  // namespace millrace::kernels
+}  // namespace millrace::kernels::layer_norm_tests

@@ -188,7 +188,7 @@ TEST_F(RejectedListTest, AStreamDoesNotWaitForTheList) {
     while (stream.next(good)) ++count;
     return count;
   });
-  const bool waited = all.wait_for(std::chrono::seconds(20)) != std::future_status::ready;
+  const bool waited = all.wait_for(std::chrono::seconds(100)) != std::future_status::ready;
   const int reader = ::open(file(0).c_str(), O_RDONLY | O_NONBLOCK);  // lets the writer go on
   EXPECT_FALSE(waited);
   EXPECT_EQ(all.get(), 500u);

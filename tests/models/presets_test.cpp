@@ -23,7 +23,7 @@ using test::TempDir;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const fs::path golden = test::data_dir() / "presets";
+const fs::path published = test::data_dir() / "presets";
 const fs::path tokenizer = test::data_dir() / "folder/pipeline/tokenizer";
 
 // Networks whose memory is never touched, so that the big ones cost nothing.
@@ -38,7 +38,7 @@ struct Networks {
 };
 
 void expect_published_shapes(Preset preset, const char* file) {
-  const json expected = read_json(golden / file);
+  const json expected = read_json(published / file);
   const Networks networks(preset);
   EXPECT_EQ(json(parameter_shapes(*networks.unet)), expected.at("unet"));
   EXPECT_EQ(json(parameter_shapes(*networks.vae)), expected.at("vae"));
@@ -110,7 +110,7 @@ void expect_statistics(const torch::nn::Module& module, const json& expected) {
 }
 
 TEST(Initialize, HasTheReferencesDistributions) {
-  const json expected = read_json(golden / "tiny_statistics.json");
+  const json expected = read_json(published / "tiny_statistics.json");
   const PresetConfigs configs = preset_configs(Preset::tiny);
   expect_statistics(*make_unet(configs.unet, 1), expected.at("unet"));
   expect_statistics(*make_vae(configs.vae, 2), expected.at("vae"));

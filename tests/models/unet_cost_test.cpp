@@ -28,7 +28,7 @@ struct DropGradient final : torch::autograd::PostAccumulateGradHook {
   void operator()(const torch::autograd::Variable& parameter) override { parameter.mutable_grad() = torch::Tensor(); }
 };
 
-UNet2DConditionModel make_unet(const UNet2DConditionConfig& config, const UNetPass& pass) {
+UNet2DConditionModel make_unet_of(const UNet2DConditionConfig& config, const UNetPass& pass) {
   UNet2DConditionModel unet(config);
   const torch::NoGradGuard no_grad;
   for (auto& parameter : unet->parameters()) parameter.fill_(0.01);
@@ -41,7 +41,7 @@ UNet2DConditionModel make_unet(const UNet2DConditionConfig& config, const UNetPa
 
 std::int64_t measured_bytes(const UNet2DConditionConfig& config, const UNetPass& pass) {
   at::set_num_threads(1);  // kernels need memory for each
-  auto unet = make_unet(config, pass);
+  auto unet = make_unet_of(config, pass);
   const test::LiveMemory memory;
   const auto format = pass.channels_last ? torch::MemoryFormat::ChannelsLast : torch::MemoryFormat::Contiguous;
   const auto sample =

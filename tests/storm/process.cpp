@@ -183,9 +183,9 @@ Ending Job::wait(double seconds, const std::function<void(Job&)>& watch) {
   launcher_ = -1;
   ending.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 
-  const Stopwatch since_end;
+  // Ten seconds, and more on a machine that is slow or stands still: counted are the looks.
   auto left = processes();
-  for (; !left.empty() && since_end.seconds() < 5; left = processes()) {
+  for (int looks = 500; !left.empty() && looks > 0; --looks, left = processes()) {
     for (const pid_t pid : left) ::waitpid(pid, nullptr, WNOHANG);
     sleep_ms(20);
   }

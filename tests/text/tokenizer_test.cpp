@@ -57,8 +57,10 @@ class TokenizerFolders : public testing::Test {
   // CLIP's vocabulary with these files beside it.
   static fs::path make_folder(const std::string& name, const json& files) {
     const fs::path folder = root_ / name;
-    write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, folder, "<|endoftext|>");
-    for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) fs::remove(folder / file);
+    fs::create_directories(folder);
+    for (const char* file : {"special_tokens_map.json", "tokenizer_config.json", "vocab.json", "merges.txt"})
+      fs::remove(folder / file);
+    for (const char* file : {"vocab.json", "merges.txt"}) fs::create_symlink(root_ / "sd1" / file, folder / file);
     for (const auto& [file, content] : files.items()) std::ofstream(folder / file) << content;
     return folder;
   }

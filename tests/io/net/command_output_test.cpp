@@ -51,7 +51,7 @@ bool is_gone(pid_t process) {
 }
 
 bool goes_soon(pid_t process) {
-  const auto deadline = Clock::now() + seconds(10);
+  const auto deadline = Clock::now() + seconds(100);
   while (!is_gone(process) && Clock::now() < deadline) ::usleep(1000);
   return is_gone(process);
 }
@@ -204,10 +204,10 @@ TEST(Command, PaddingIsRead) {
 
 TEST(Command, WhoWritesOnForEverIsCutOff) {
   const auto begun = Clock::now();
-  const Outcome endless = read_tar("cat " + plain_tar() + "; yes", {.command_end = seconds(30)});
+  const Outcome endless = read_tar("cat " + plain_tar() + "; yes", {.command_end = seconds(300)});
   EXPECT_EQ(endless.rows, 5u);
   EXPECT_EQ(endless.error, "");
-  EXPECT_LT(Clock::now() - begun, seconds(20));
+  EXPECT_LT(Clock::now() - begun, seconds(150));
 }
 
 TEST(Command, WhoNeverEndsBehindATarIsAnError) {
@@ -218,13 +218,13 @@ TEST(Command, WhoNeverEndsBehindATarIsAnError) {
 
 // What the shell leaves behind may hold the pipe open.
 TEST(Command, TheShellsEndIsEnough) {
-  const TransferOptions patient{.command_end = seconds(30)};
+  const TransferOptions patient{.command_end = seconds(300)};
   const auto begun = Clock::now();
   const Outcome left = read_tar("cat " + plain_tar() + "; sleep 1000 & exit 0", patient);
   EXPECT_EQ(left.rows, 5u);
   EXPECT_EQ(left.error, "");
   expect_holds(read_tar("cat " + plain_tar() + "; sleep 1000 & exit 3", patient).error, "status 3");
-  EXPECT_LT(Clock::now() - begun, seconds(20));
+  EXPECT_LT(Clock::now() - begun, seconds(150));
 }
 
 TEST(Command, AReaderThatStopsInTheMiddleIsNoError) {
