@@ -21,12 +21,13 @@ using Points = std::map<std::string, std::vector<std::pair<std::int64_t, float>>
 const std::string& tracked() {
   static const std::string run = [] {
     const auto train_to = [](int step) {
-      expect_success(mpirun(3) + train("tracked", "roles.producers=1 'duration=" + std::to_string(step) +
-                                                      " steps' 'checkpoint.every=6 steps' 'log.every=2 steps' "
-                                                      "'validation.every=3 steps' validation.batches=1 "
-                                                      "data.validation.path=" +
-                                                      (workshop() / "shapes/00003.tar").string() +
-                                                      " log.prometheus=" + (workshop() / "tracked.prom").string()));
+      expect_success(mpirun(3) +
+                     train("tracked", "roles.producers=1 'duration=" + std::to_string(step) +
+                                          " steps' 'checkpoint.every=6 steps' 'log.every=2 steps' "
+                                          "'validation.every=3 steps' validation.batches=1 objective.snr_gamma=5 "
+                                          "data.validation.path=" +
+                                          (workshop() / "shapes/00003.tar").string() +
+                                          " log.prometheus=" + (workshop() / "tracked.prom").string()));
     };
     train_to(3);
     fs::remove_all(workshop() / "tracked/checkpoints");
