@@ -130,4 +130,10 @@ std::vector<CheckpointFile> CheckpointManifest::write(const fs::path& checkpoint
   return {write(manifest_name, text), write(digest_name, digest_line(text))};
 }
 
+bool CheckpointManifest::has(const std::string& kind) const {
+  const auto start = key(kind, "");
+  const auto first = tensors.lower_bound(start);
+  return first != tensors.end() && first->first.starts_with(start);
+}
+
 }  // namespace millrace

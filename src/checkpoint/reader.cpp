@@ -192,7 +192,7 @@ std::vector<std::string> CheckpointReader::names(const std::string& kind) const 
 }
 
 bool CheckpointReader::has(const std::string& kind) const {
-  return !names(kind).empty();
+  return manifest_.has(kind);
 }
 
 const CheckpointTensor& CheckpointReader::entry(const std::string& kind, const std::string& name) const {

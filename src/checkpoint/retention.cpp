@@ -1,6 +1,5 @@
 #include "retention.h"
 
-#include <cstdlib>
 #include <ranges>
 #include <vector>
 
@@ -66,14 +65,6 @@ void tell_of_abandoned(const fs::path& run_dir) {
         run_dir.string(), count, format_bytes(bytes));
 }
 
-// What lies beside metrics.jsonl and the like.
-static std::vector<fs::path> lines_put_aside(const fs::path& run_dir) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(run_dir))
-    if (entry.path().extension().string().starts_with(lines_beyond)) files.push_back(entry.path());
-  return files;
-}
-
 // In containers a process may have the name of an earlier one.
 static fs::path free_name(const fs::path& path) {
   for (int life = 0;; ++life) {
@@ -94,11 +85,10 @@ static void abandon(const fs::path& path) {
 void abandon_lines(const fs::path& run_dir) {
   const auto checkpoints = list_checkpoints(run_dir);
   const std::int64_t newest = checkpoints.empty() ? 0 : checkpoints.front().step;
-  const std::string beyond = std::string(lines_beyond) + "step-";
-  for (const auto& lines : lines_put_aside(run_dir)) {
-    const auto step = lines.extension().string();
-    if (step.starts_with(beyond) && std::strtoll(step.c_str() + beyond.size(), nullptr, 10) >= newest) abandon(lines);
-  }
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(run_dir))
+    if (const auto step = step_of_lines_beyond(entry.path()); step && *step >= newest) files.push_back(entry.path());
+  for (const auto& lines : files) abandon(lines);
 }
 
 // The newest last: a start behind a kill in between goes on from it, and has all its lines.

@@ -2,10 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
 namespace millrace {
 
 std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir) {
   return run_dir / "checkpoints";
+}
+
+bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
+}
+
+std::filesystem::path lines_beyond(const std::filesystem::path& file, std::int64_t step) {
+  return fmt::format("{}.beyond-{}", file.string(), step_name(step));
+}
+
+std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file) {
+  constexpr std::string_view start = ".beyond-step-";
+  const auto extension = file.extension().string();
+  if (!extension.starts_with(start)) return std::nullopt;
+  const std::int64_t step = std::strtoll(extension.c_str() + start.size(), nullptr, 10);
+  return lines_beyond(file.stem(), step) == file.filename() ? std::optional(step) : std::nullopt;
 }
 
 std::string step_name(std::int64_t step) {

@@ -29,7 +29,7 @@ void AutoencoderConfig::describe(config::Section& section) {
               "of model.pipeline, or a number; auto = keep with model.init=pretrained, else measure");
 }
 
-// Nothing where the text is no number above 0.
+// Nothing where the text is no number above 0, as auto and measure are none.
 static std::optional<double> try_scaling_factor(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -44,10 +44,12 @@ void AutoencoderConfig::check(config::Report& report) const {
                    fmt::format("expected auto, measure, keep or a number above 0, found {}", scaling_factor));
 }
 
+bool AutoencoderConfig::keeps_scaling_factor(bool is_pretrained) const {
+  return scaling_factor == "keep" || (scaling_factor == "auto" && is_pretrained);
+}
+
 std::optional<double> AutoencoderConfig::chosen_scaling_factor(bool is_pretrained, double folder) const {
-  if (scaling_factor == "measure" || (scaling_factor == "auto" && !is_pretrained)) return std::nullopt;
-  if (scaling_factor == "keep" || scaling_factor == "auto") return folder;
-  return try_scaling_factor(scaling_factor);
+  return keeps_scaling_factor(is_pretrained) ? folder : try_scaling_factor(scaling_factor);
 }
 
 AutoencoderTask::AutoencoderTask(AutoencoderKL vae, StripeStream& stream, Options options)

@@ -1,7 +1,6 @@
 #include "line_files.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -60,19 +59,12 @@ void for_each_block(const InputFile& file, std::uint64_t begin, Use use) {
   }
 }
 
-fs::path rest_of(const fs::path& path, std::int64_t last_step) {
-  return path.string() + std::string(lines_beyond) + step_name(last_step);
-}
-
 // The steps that lines of the file were put aside beyond: one, or none.
 std::vector<std::int64_t> steps_put_aside(const fs::path& path) {
-  const auto prefix = path.filename().string() + std::string(lines_beyond) + "step-";
   std::vector<std::int64_t> steps;
   for (const auto& entry : fs::directory_iterator(path.parent_path())) {
-    const auto name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    const std::int64_t step = std::strtoll(name.c_str() + prefix.size(), nullptr, 10);
-    if (rest_of(path, step).filename() == name) steps.push_back(step);  // not a .tmp-* or .abandoned-* of it
+    const auto step = step_of_lines_beyond(entry.path());
+    if (step && entry.path().stem() == path.filename()) steps.push_back(*step);
   }
   return steps;
 }
@@ -94,7 +86,7 @@ void put_lines_aside(const fs::path& path, std::int64_t last_step) {
   const InputFile file(path.string());
   const std::uint64_t end = end_of_lines(file, last_step);
   if (end == file.size()) return;
-  AtomicFile rest(rest_of(path, last_step));
+  AtomicFile rest(lines_beyond(path, last_step));
   for_each_block(file, end, [&](const std::string& block) { rest.write(block); });
   rest.commit();
   shorten(path, end);
@@ -103,7 +95,7 @@ void put_lines_aside(const fs::path& path, std::int64_t last_step) {
 void put_lines_back(const fs::path& path) {
   for (const auto step : steps_put_aside(path)) {
     drop_lines_beyond(path, step);
-    const auto rest = rest_of(path, step);
+    const auto rest = lines_beyond(path, step);
     AppendFile file(path);
     const auto expect = [&](bool is_written) {
       if (is_written) return;

@@ -53,6 +53,8 @@ struct CheckpointManifest {
                                            const std::map<std::string, CheckpointTensor>& tensors);
 
   static std::string key(const std::string& kind, const std::string& name) { return kind + "/" + name; }
+  // Whether there are tensors of this kind.
+  bool has(const std::string& kind) const;
 };
 
 }  // namespace millrace

@@ -1,16 +1,20 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
-#include <string_view>
 
 // Names in a run's folder that several modules use; scripts and people rely on them.
 namespace millrace {
 
 std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir);
+// Whether a checkpoint lies there, wherever links lead; false where that cannot be told.
+bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint);
 
 // What a life that went back has cut off a file: "metrics.jsonl.beyond-step-00003000" (src/train/line_files.h).
-inline constexpr std::string_view lines_beyond = ".beyond-";
+std::filesystem::path lines_beyond(const std::filesystem::path& file, std::int64_t step);
+// The step of such a name; nothing for others.
+std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
 std::string rank_name(std::int64_t rank);  // "rank-00012"

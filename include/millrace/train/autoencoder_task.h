@@ -19,6 +19,8 @@ struct AutoencoderConfig {
 
   void describe(config::Section& section);
   void check(config::Report& report) const;
+  // Whether it is that of the VAE that the run begins with.
+  bool keeps_scaling_factor(bool is_pretrained) const;
   // The factor that is not measured: of `folder` (the VAE that the run begins with), or the given one.
   std::optional<double> chosen_scaling_factor(bool is_pretrained, double folder) const;
 };

@@ -21,12 +21,6 @@ static std::string weights_to_score(EvaluateConfig::Weights wanted, bool has_ema
   return wanted == Weights::raw || !has_ema ? "raw" : "ema";
 }
 
-static bool holds_ema(const CheckpointManifest& manifest) {
-  const auto kind = CheckpointManifest::key("ema", "");
-  const auto first = manifest.tensors.lower_bound(kind);
-  return first != manifest.tensors.end() && first->first.starts_with(kind);
-}
-
 // A run's own, unless somebody says otherwise.
 static const TokenizerConfig& tokenizer_to_paint_with(const TokenizerConfig& given, const TrainConfig& trained) {
   const bool is_given = given.mode != TokenizerConfig::Mode::automatic || !given.pad_id.is_auto();
@@ -92,7 +86,7 @@ void check_checkpoint(const Session& session, const EvaluateRoot& root, const Ev
     }
     bool has_ema = true;
     try {
-      has_ema = holds_ema(CheckpointManifest::parse(CheckpointManifest::read(path), path));
+      has_ema = CheckpointManifest::parse(CheckpointManifest::read(path), path).has("ema");
     } catch (const Error&) {  // whoever opens it passes it over, or says what is wrong
     }
     (void)weights_to_score(root.evaluate.weights, has_ema, path);
@@ -128,7 +122,7 @@ void RunEvaluation::follow() {
   CheckpointWatch watch(
       session_, job_.path, root_.evaluate.patience.count,
       [&](const CheckpointName& name, const CheckpointManifest& manifest) {
-        return evaluation_.is_scored(about({name.path, name.step, manifest.json, manifest.files, holds_ema(manifest)}));
+        return evaluation_.is_scored(about({name.path, name.step, manifest.json, manifest.files, manifest.has("ema")}));
       });
   while (const auto path = watch.next()) {
     std::optional<CheckpointReader> checkpoint;

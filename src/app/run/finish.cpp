@@ -20,12 +20,6 @@ std::string typed_resume(const std::string& resume) {
   return typed ? typed : resume;
 }
 
-// Else it is of another run, which this one goes on from, or has gone back to.
-bool lies_in(const std::filesystem::path& run_dir, const std::filesystem::path& checkpoint) {
-  std::error_code error;
-  return std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
-}
-
 std::string next_of(const std::filesystem::path& run_dir, const LoopResult& result, const std::string& resume,
                     const std::function<std::string()>& when_finished) {
   if (result.finished && !result.is_saved)
@@ -33,8 +27,9 @@ std::string next_of(const std::filesystem::path& run_dir, const LoopResult& resu
   if (result.finished) return when_finished();
   const bool wants_a_cure = result.failure && result.failure->exit() == Exit::bad_data;
   const std::string first = wants_a_cure ? "mend what the error tells, then the same command" : "the same command";
-  // A path, or never, would go back there.
-  const bool has_own = result.checkpoint && *result.checkpoint != resume && lies_in(run_dir, *result.checkpoint);
+  // A path, or never, would go back there. Another run's, which this one goes on from, is none of its own.
+  const bool has_own =
+      result.checkpoint && *result.checkpoint != resume && is_checkpoint_of(run_dir, *result.checkpoint);
   const std::string again = first + (resume != "auto" && has_own ? " with checkpoint.resume=auto" : " again");
   if (result.is_saved || result.bad) return again + ": it resumes from the checkpoint";
   if (result.state.step == 0) return again + ": no step was taken";

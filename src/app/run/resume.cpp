@@ -92,8 +92,7 @@ static bool keeps_scaling_factor(const nlohmann::json& identity) {
   AutoencoderTrainConfig config;
   auto section = config::Section::of(config);
   (void)config::load_text(section, identity.value("config", ""), "the present configuration");
-  const auto& chosen = config.autoencoder.scaling_factor;
-  return chosen == "keep" || (chosen == "auto" && config.model.init == ModelConfig::Init::pretrained);
+  return config.autoencoder.keeps_scaling_factor(config.model.init == ModelConfig::Init::pretrained);
 }
 
 // Archives that lie elsewhere now are the same ones when their names and sizes are, which the digest of the data says.
@@ -168,8 +167,9 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     if (!digest.empty() && digest != archives.digest().hex())
       for (auto& change : data_changes(checkpoint, digest, archives)) refused.push_back("data: " + change);
   }
-  for (auto& change : model_changes(value_of(checkpoint.manifest(), "model"), value_of(identity, "model"),
-                                    is_of_vae(checkpoint), keeps_scaling_factor(identity)))
+  const bool is_vae = is_of_vae(checkpoint);
+  for (auto& change : model_changes(value_of(checkpoint.manifest(), "model"), value_of(identity, "model"), is_vae,
+                                    is_vae && keeps_scaling_factor(identity)))
     refused.push_back(std::move(change));
   for (auto& change : encoder_changes(encoders_of(checkpoint), value_of(identity, "encoders")))
     refused.push_back(std::move(change));

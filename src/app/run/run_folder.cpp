@@ -39,7 +39,7 @@ static bool is_the_owners(const std::filesystem::path& name) {
   static const std::set<std::string> names = {"config.yaml", "environment.json", "template.yaml", archives_name,
                                               "STATE",       "STATE.next",       "DONE",          "LEASE",
                                               "ledger.json", "rollback.json"};
-  return names.contains(name.string()) || name.extension().string().starts_with(lines_beyond);
+  return names.contains(name.string()) || step_of_lines_beyond(name);
 }
 
 // What killed processes were writing (AtomicFile); this one's thread may be renewing LEASE, and evaluate and report
@@ -92,8 +92,7 @@ void refuse_end_of_another_run(const Group& world, const std::filesystem::path& 
                                const Duration& duration) {
   on_root(world, [&] {
     const auto& checkpoint = start.checkpoint->path();
-    std::error_code ignored;
-    if (std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), ignored)) return;
+    if (is_checkpoint_of(run_dir, checkpoint)) return;
     throw Error(Exit::usage,
                 fmt::format("checkpoint.resume: {} has reached step {}, and duration is {}: nothing to train in {}",
                             checkpoint.string(), start.state.step, to_string(duration), run_dir.string()),
