@@ -4,6 +4,9 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(HDF5 REQUIRED COMPONENTS C)
+if(HDF5_IS_PARALLEL)
+  set_property(TARGET HDF5::HDF5 APPEND PROPERTY INTERFACE_LINK_LIBRARIES MPI::MPI_C)  # its headers include mpi.h
+endif()
 find_package(LibArchive REQUIRED)
 # OpenCV: Debian's CMake files come only with the package of all modules and its 130 libraries; two modules are enough.
 # What they are for: docs/architecture.md.

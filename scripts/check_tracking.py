@@ -45,7 +45,7 @@ def check_tensorboard(run, lines):
     total = sum(len(events.Scalars(tag)) for tag in tags["scalars"])
     assert total == known, f"{total} scalars for {known} numbers"
     for tag in tags["images"]:
-        assert all(image.encoded_image_string.startswith(b"\x89PNG") for image in events.Images(tag)), tag
+        assert all(image.encoded_image_string.startswith(b"\xff\xd8") for image in events.Images(tag)), tag
     texts = [tag for tag in tags["tensors"] if events.SummaryMetadata(tag).plugin_data.plugin_name == "text"]
     assert "config" in texts and b"duration" in events.Tensors("config")[-1].tensor_proto.string_val[0]
     print(f"{run}: TensorBoard reads {known} numbers under {len(expected)} tags, {len(tags['images'])} tags of pictures, {len(texts)} of texts")

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Phase 2's start, sourced by phase2_512.sbatch: a pipeline folder of phase 1's final U-Net and everything else of model.pipeline.
+# Phase 2's start, sourced by phase2_512.sbatch: a pipeline folder of phase 1's final U-Net, the scheduler that says what this was trained
+# to predict, and everything else of model.pipeline.
 
 # Leaves the subshell that start_from_phase1 is.
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
@@ -30,14 +31,14 @@ start_from_phase1() (
   mkdir -p "$made"
   # export verifies every digest of the checkpoint; the EMA weights where there are some.
   "$MILLRACE" export --checkpoint "$checkpoint" --out "$made/export" || refuse "$checkpoint cannot be exported" "see above"
-  mv "$made/export/unet" "$made/unet" || refuse "$made cannot be filled" "see above"
+  mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
-    if [[ $(basename "$entry") == unet ]]; then continue; fi
+    if [[ $(basename "$entry") == FROM || -e $made/$(basename "$entry") ]]; then continue; fi  # FROM: of an earlier phase
     ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
   done
   { [[ -d $made/unet ]] && echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   rm -rf "$start".tmp-*  # of jobs that were ended in the middle
-  say "the U-Net starts from $checkpoint, everything else from $pipeline"
+  say "U-Net and scheduler are those of $checkpoint, everything else is that of $pipeline"
 )

@@ -48,12 +48,16 @@ find_folders() {
   return "$code"
 }
 
+# Where there is no queue to go back to.
+take_back() { :; }
+
 told=""  # the signal that told us to stop
 interrupted=0
 sleeper=""  # the pause before a restart
 # For traps: tell SIGNAL. tell_ranks is the script's own, and does nothing while no rank runs.
 tell() {
   interrupted=1  # what await waits for is not over yet
+  (take_back &)  # at each signal; within a subshell, since $! may be about to be read
   if [[ -n $told ]]; then return; fi
   told=$1
   tell_ranks  # first: nobody may be left to read
@@ -97,13 +101,19 @@ progress() {
   fi
 }
 
+# Sets `reached` to it. A folder of 400,000 files takes minutes to look through, in which no signal is heard: once after each launch.
+reached=""
+know_progress() {
+  if [[ ${reached:-0} == 0 || $out_dir == "$run_dir" ]]; then reached=`progress`; fi
+}
+
 # Which STATE this is: it is replaced, never changed, so another inode or date means that the launch wrote it.
 state_stamp() { stat -c '%i %y' "$run_dir/STATE" 2> /dev/null || echo none; }
 
 # The same of the fault files, a line each.
 fault_stamps() { find -H "$run_dir/fault" -name 'rank-*.json' -printf '%i %T@ %p\n' 2> /dev/null | sort; }
 
-before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS; }
+before_launch() { stamp_before=`state_stamp` faults_before=`fault_stamps` launched_at=$SECONDS reached=""; }
 
 wrote_state() { [[ -n $run_dir && `state_stamp` != "$stamp_before" ]]; }
 
@@ -212,7 +222,7 @@ judge() {
   seconds=`pause`
   if [[ $what == storage ]]; then say "storage is away or a file is missing; start $outages after it in $seconds s"; fi
   rest "$seconds"
-  seen_first=$what
+  seen_first=$what reached=""
   ls "${folders[@]}" &> /dev/null
   look_at "$1"
   if [[ $what == storage && $seen_first != storage ]]; then count outage || true; fi
@@ -256,7 +266,8 @@ tell_how_to_go_on() {
 # For people: the code, and what the ranks that left have said.
 describe_end() {
   local file
-  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, `progress` reached"
+  know_progress
+  say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, $reached reached"
   fault_files | while read -r file; do
     say "  rank `json_value "$file" rank` on `json_value "$file" host`, `json_value "$file" phase`: `json_value "$file" reason`"
   done
@@ -269,8 +280,8 @@ counted_at="" failures=0 requeues=0 outages=0 known_start=0
 
 # count failure | requeue | outage | nothing: false where the file cannot be written.
 count() {
-  local file="$out_dir/restarts" reached job=${SLURM_JOB_ID:-none}
-  reached=`progress`
+  local file="$out_dir/restarts" job=${SLURM_JOB_ID:-none}
+  know_progress
   if [[ -z $counted_at && `cat "$file" 2> /dev/null` =~ ^([0-9]+)\ ([0-9]+)\ ([0-9]+)\ $job\ ([0-9]+)$ ]]; then
     counted_at=${BASH_REMATCH[1]} failures=${BASH_REMATCH[2]} requeues=${BASH_REMATCH[3]} known_start=${BASH_REMATCH[4]}
   fi

@@ -11,8 +11,14 @@
 supervisor=requeue
 here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
 # shellcheck source=slurm/outcome.sh
-source "$here/outcome.sh"
-step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch=""
+source "$here/outcome.sh" || return 1
+# shellcheck source=slurm/nodes.sh
+source "$here/nodes.sh" || return 1
+step_pid="" watch_pid="" clock_pid="" time_is_up=0 scratch="" job_state=""
+if [[ -n ${SLURM_EXPORT_ENV:-} && ,${SLURM_EXPORT_ENV^^}, != *,ALL,* ]]; then
+  say "warning: --export=$SLURM_EXPORT_ENV: nothing else that was set where sbatch was typed reaches this job, MILLRACE_CONFIG for one"
+  say "hint: sbatch --export=ALL, where SBATCH_EXPORT or a wrapper of the site says otherwise"
+fi
 unset SLURM_EXPORT_ENV            # of sbatch's --export: the steps get what this script has
 unset MILLRACE_END_TIME           # of the job this one was submitted from
 export SLURM_TIME_FORMAT=standard # for `date`
@@ -24,9 +30,12 @@ for number in NTASKS NPROCS NTASKS_PER_{NODE,GPU,SOCKET} TASKS_PER_NODE NNODES J
   CPUS_PER_GPU CPUS_PER_TASK TRES_PER_TASK; do
   own_numbers+=(-u "SLURM_$number")
 done
-# A step on one node, beside the ranks: it takes none of the memory and GPUs that they need (before Slurm 22.05 --overlap shares
-# CPUs alone).
-small_step=("${own_numbers[@]}" srun --overlap --mem=0 --gres=none --mpi=none --nodes=1 --ntasks=1)
+# A step on one node, beside the ranks: it takes none of the memory and GPUs that they need. CPUs it takes before Slurm 22.05, where
+# --overlap lets it share those of older steps, and not newer steps share its own: start_watch.
+small_step=("${own_numbers[@]}" srun --overlap --mem=0 --gres=none --mpi=none --cpu-bind=none --nodes=1 --ntasks=1)
+
+# States, as a pattern, that a job with its nodes passes through: SIGNALING is one that Slurm has just sent a signal.
+passing_states='SIGNALING|STOPPED|SUSPENDED|RESIZING|CONFIGURING'
 
 die() { say "$2"; exit "$1"; }
 
@@ -145,172 +154,6 @@ start_clock() {
 }
 stop_clock() { if [[ -n $clock_pid ]]; then kill "$clock_pid" 2> /dev/null; fi; }
 
-# The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
-nodes_of_job() {
-  local list gres count item node
-  scontrol show job -d "$SLURM_JOB_ID" | sed -n 's/^ *Nodes=\([^ ]*\) .*GRES=\(.*\)$/\1 \2/p' | sed 's/([^)]*)//g' |
-    while read -r list gres; do
-      count=0
-      for item in ${gres//,/ }; do
-        if [[ $item == gpu:* ]]; then count=$((count + ${item##*:})); fi
-      done
-      for node in `scontrol show hostnames "$list"`; do echo "$node $count"; done
-    done
-}
-
-# SLURM_TASKS_PER_NODE, 3,1(x2), as numbers.
-tasks_per_node() {
-  local item spread=${SLURM_TASKS_PER_NODE:-1}
-  for item in ${spread//,/ }; do
-    if [[ $item =~ ^([0-9]+)\(x([0-9]+)\)$ ]]; then
-      yes "${BASH_REMATCH[1]}" | head -n "${BASH_REMATCH[2]}"
-    else
-      echo "$item"
-    fi
-  done
-}
-
-# spread_fits_gpus COUNT: whether tasks_on has as many, each with a GPU.
-spread_fits_gpus() {
-  local left=$1 node
-  for node in "${nodes[@]}"; do
-    if ((tasks_on[$node] > gpus_on[$node])); then return 1; fi
-    left=$((left - tasks_on[$node]))
-  done
-  ((left == 0))
-}
-
-# deal_tasks COUNT: into tasks_on, one to each node in turn that has a GPU without one.
-deal_tasks() {
-  local left=$1 node
-  for node in "${nodes[@]}"; do tasks_on[$node]=0; done
-  while ((left > 0)); do
-    for node in "${nodes[@]}"; do
-      if ((left > 0 && tasks_on[$node] < gpus_on[$node])); then
-        tasks_on[$node]=$((tasks_on[$node] + 1)) left=$((left - 1))
-      fi
-    done
-  done
-}
-
-# Decides once how many tasks each node gets: as Slurm has spread them, since a node that other jobs share may have CPUs
-# for no more. Where that gives a node more than its GPUs, though there are GPUs for all, they are dealt anew. If the job
-# asked for no number: one per GPU, else one a node.
-plan_tasks() {
-  local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
-  declare -gA tasks_on gpus_on
-  cpus_per_task=`patiently job_field CPUs/Task` || no_answer "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
-  [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A
-  found=(`patiently nodes_of_job`) || no_answer "scontrol does not tell the nodes of job $SLURM_JOB_ID"
-  nodes=()
-  for ((i = 0; i < ${#found[@]}; i += 2)); do
-    node=${found[i]} gpus=${found[i + 1]}
-    nodes+=("$node")
-    if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
-    gpus_on[$node]=$gpus tasks_on[$node]=0
-    total=$((total + gpus))
-  done
-  min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
-  if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
-  spread=(`tasks_per_node`)
-  # Some Slurms (23.02.0 to .4) do not tell their number where --ntasks-per-node does.
-  if [[ -z $tasks && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then for i in "${spread[@]}"; do tasks=$((tasks + i)); done; fi
-  i=0
-  for node in `scontrol show hostnames "$SLURM_JOB_NODELIST"`; do
-    if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]:-0}; else tasks_on[$node]=1; fi
-    i=$((i + 1))
-  done
-  if ((total > 0 && ${tasks:-$total} <= total)) && ! spread_fits_gpus "${tasks:-$total}"; then
-    deal_tasks "${tasks:-$total}"
-  fi
-  if ((total > 0 && ${tasks:-$total} != total)); then say "$tasks tasks as asked for, though the job has $total GPUs"; fi
-  if ((total > 0 && ${tasks:-$total} > total)); then
-    say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"
-  fi
-}
-
-# nodes_in_state PATTERN: those of the job that Slurm calls so.
-nodes_in_state() {
-  local IFS=,
-  sinfo -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u || true
-}
-
-# A node may start a step and yet be without the file system. What it says otherwise is in a file of the node's name.
-# shellcheck disable=SC2016  # expanded where it runs
-answers() {
-  timeout -k 5 60 "${small_step[@]}" --nodelist="$1" sh -c \
-    'command -v "$0" > /dev/null && test -d "$1" || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" &> "$scratch/answer.$1"
-}
-
-# silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
-# minutes later. 64 at a time: a controller that has to start hundreds at once takes longer than that.
-silent() {
-  local node
-  while (($#)); do
-    for node in "${@:1:64}"; do { answers "$node" || echo "$node"; } & done
-    wait
-    shift $(($# < 64 ? $# : 64))
-  done
-}
-
-# Twice, for the same reason; and a signal to the job's steps may have ended the first.
-silent_nodes() {
-  local once
-  once=(`silent "${nodes[@]}"`)
-  silent "${once[@]}"
-}
-
-# NODE for each rank that ended with 76; the ranks' order is that of `placed`.
-suspect_nodes() {
-  local file rank host
-  fault_files | while read -r file; do
-    if [[ `json_value "$file" exit` != 76 ]]; then continue; fi
-    host=`json_value "$file" host` rank=`json_value "$file" rank`
-    if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
-  done | sort -u
-}
-
-# Takes the nodes that are gone, broken or suspect out of `nodes`.
-# NOTE [Steps beside a dead node] Slurm (22.05) never frees what the step of a dead node held on the other nodes, so a new step
-# must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
-# to go back to the queue.
-drop_nodes() {
-  local node left=() dead drained="" suspects still quiet
-  if ! still=`patiently nodes_of_job`; then
-    say "Slurm's controller does not answer: nothing is known of the nodes"
-    return
-  fi
-  quiet=(`silent_nodes`)
-  if ((${#quiet[@]} == ${#nodes[@]})); then
-    say "no step starts on any node: nothing is known of the nodes: `tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null`"
-    quiet=()
-  fi
-  dead=`nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}"`  # a * means that an answer came late: they are asked
-  # A node that is drained may go on as it is, unless its settings fit no more: then it may be for a GPU that was lost.
-  if [[ $what == person ]]; then drained=`nodes_in_state drain`; fi
-  # Where several nodes are named, some of them only waited for the culprit, and nothing is known.
-  suspects=(`suspect_nodes`)
-  if ((${#suspects[@]} > 1)); then suspects=(); fi
-  for node in "${nodes[@]}"; do
-    if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
-      say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
-      reduced=1 node_died=1
-    elif echo "$drained" | grep -xF "$node" > /dev/null; then
-      say "going on without node $node, which Slurm has drained"
-      reduced=1
-    elif [[ $node == "${suspects[*]}" ]]; then
-      say "going on without node $node, which a rank that ended with 76 ran on"
-      reduced=1
-    else
-      left+=("$node")
-    fi
-  done
-  nodes=("${left[@]}")
-  if ((node_died)) && ((`for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l` > 1)); then
-    requeue_job "no step over nodes of several kinds can start beside a dead node"
-  fi
-}
-
 # The ranks of an srun that died live on, and would block the next ones. Steps of other names are somebody else's.
 end_leaked_steps() {
   local step deadline=$((SECONDS + 60))
@@ -333,7 +176,7 @@ write_hosts() {
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
-  local node i gpus=0 options prefix=("${own_numbers[@]}")
+  local node i number gpus=0 options prefix=("${own_numbers[@]}")
   placed=()
   for node in "${nodes[@]}"; do
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
@@ -345,7 +188,10 @@ launch() {
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then
     # Every component as its own directives say.
     options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
-    prefix=("${own_memory[@]}")
+    prefix=("${own_memory[@]}" -u SLURM_CPUS_PER_TASK -u SLURM_TRES_PER_TASK)
+    for ((i = 0; i < SLURM_HET_SIZE; ++i)); do
+      for number in {CPUS,TRES}_PER_TASK_{HET,PACK}_GROUP; do prefix+=(-u "SLURM_${number}_$i"); done
+    done
   else
     # The ranks' places as a list of hosts: the only way to give nodes of one step different numbers of tasks.
     after_outages write_hosts || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
@@ -390,6 +236,7 @@ watch='
   trap "" USR1 USR2
   while sleep "$2"; do
     job=`scontrol show job -o "$SLURM_JOB_ID"` || continue
+    [[ $job =~ " JobState="($3)" " ]] && continue
     [[ $job == *" JobState=RUNNING "* ]] || exit 0
     list=${job##* NodeList=}
     scontrol show hostnames "${list%% *}" | grep -qxF "$1" || scontrol requeue "$SLURM_JOB_ID"
@@ -400,7 +247,10 @@ start_watch() {
   if [[ $last == "$SLURMD_NODENAME" || -n ${SLURM_HET_SIZE:-} ]] || { [[ -n $watch_pid ]] && kill -0 "$watch_pid" 2> /dev/null; }; then
     return
   fi
-  setsid "${small_step[@]}" --nodelist="$last" --job-name=watch bash -c "$watch" watch "$SLURMD_NODENAME" "${MILLRACE_WATCH:-30}" &> /dev/null &
+  # Before 22.05 the ranks, who want whole nodes, would wait for the end of this step. "slurm 22.05.8", Debian's "slurm-wlm 22.05.8"
+  if [[ `srun --version` =~ \ ([0-9]+)\. ]] && ((BASH_REMATCH[1] < 22)); then return; fi
+  setsid "${small_step[@]}" --nodelist="$last" --job-name=watch bash -c "$watch" watch "$SLURMD_NODENAME" "${MILLRACE_WATCH:-30}" \
+    "$passing_states" &> /dev/null &
   watch_pid=$!
 }
 
@@ -410,18 +260,36 @@ clean_up() {
   stop_clock
 }
 
-# still_ours: that the job runs; false where Slurm's controller does not answer. A job that Slurm is ending for another reason (a
-# person's scancel, its time limit) must stay ended: requeueing would revive it.
+# Whether only another job's need of the nodes ends this one (PreemptMode=CANCEL): then PreemptTime is that of the end. A person's scancel
+# in a GraceTime comes later.
+ended_by_preemption() {
+  local at end
+  preempted || return 1
+  at=`job_field PreemptTime` end=`job_field EndTime`
+  at=`date -d "$at" +%s 2> /dev/null` && end=`date -d "$end" +%s 2> /dev/null` && ((end <= at + 2))
+}
+
+# take_back: whether a job that Slurm is ending so goes back to the queue. At each signal (tell), since Slurm kills this script soon, which
+# may wait for its ranks; and at the script's own end, maybe at the same time. Who comes second finds no PreemptTime, but the mark.
+take_back() {
+  local answer mark=${scratch:+$scratch/taken_back}
+  if [[ `job_field JobState` != COMPLETING ]] || ! { ended_by_preemption || [[ -e $mark ]]; }; then return 1; fi
+  touch "$mark" 2> /dev/null
+  answer=`scontrol requeue "$SLURM_JOB_ID" 2>&1` || [[ $answer == *pending* ]]  # requeued a moment ago
+}
+
+# still_ours: that the job runs, told or stopped as it may be; false where Slurm's controller does not answer, or job_state soon is
+# another. A job that Slurm is ending for another reason (a person's scancel, its time limit) must stay ended: requeueing would revive it.
 still_ours() {
-  local state
-  state=`job_field JobState`
-  case $state in
-    RUNNING) ;;
-    '') return 1 ;;
-    PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($state)" ;;
+  job_state=`job_field JobState`
+  case $job_state in
+    RUNNING | SIGNALING | STOPPED) ;;
+    SUSPENDED | RESIZING | CONFIGURING | '') return 1 ;;
+    PENDING | REQUEUED | PREEMPTED | NODE_FAIL) die 75 "Slurm itself requeues the job ($job_state)" ;;
     *)
+      if take_back; then die 75 "back to the queue: Slurm has ended the job for another one"; fi
       tell_how_to_go_on "$SLURM_JOB_ID"
-      die 75 "the job is not given back to the queue: it is $state"
+      die 75 "the job is not given back to the queue: it is $job_state"
       ;;
   esac
 }
@@ -429,11 +297,14 @@ still_ours() {
 # give_back requeue | requeuehold: returns once Slurm has heard of it. While its controller is away, which may be long, the nodes are
 # of use to nobody else anyway.
 give_back() {
-  local answer="its controller does not answer" refused=0 end=${MILLRACE_END_TIME:-$((`date +%s` + 86400))}
+  local answer refused=0 end=${MILLRACE_END_TIME:-$((`date +%s` + 86400))}
   while :; do
     if still_ours; then
       if answer=`scontrol "$1" "$SLURM_JOB_ID" 2>&1`; then return; fi
       refused=$((refused + 1))
+    else
+      answer=${job_state:+it stays $job_state}
+      answer=${answer:-its controller does not answer}
     fi
     if [[ $answer == *disabled* ]] || ((refused > 12 || `date +%s` > end)); then
       tell_how_to_go_on "$SLURM_JOB_ID"
@@ -445,21 +316,33 @@ give_back() {
 
 # The end of this script, which never returns.
 leave() {
-  trap - TERM  # for `sleep`; another signal may still come before Slurm has heard of it
+  local ended=0
+  trap 'ended=1; (take_back &)' TERM  # Slurm ends it: for another job, or since Slurm has heard of it
   give_back "$1"
+  trap - TERM  # for `sleep`
   stop_clock
   rm -rf "$scratch"
+  if ((ended)); then kill -TERM $$; fi
   exec sleep infinity  # until Slurm ends the script; to end it ourselves would count as completed
 }
 
-# Whether Slurm itself is sending the job back, or ending it. PreemptTime shows while a preempted job has time to end (GraceTime);
-# some Slurms may show that of an earlier start.
+# Whether Slurm itself is sending the job back, or ending it.
 taken() {
-  local state at
+  local state
   state=`job_field JobState`
-  if [[ -n $state && $state != RUNNING ]]; then return 0; fi  # in a trap, a bare return is that of what it interrupted
+  # In a trap, a bare return is that of what it interrupted.
+  if [[ -n $state && ! $state =~ ^(RUNNING|$passing_states)$ ]]; then return 0; fi
+  preempted
+}
+
+# Whether another job is to have the nodes; a job with a GraceTime runs on for that long. Some Slurms may show the PreemptTime of an
+# earlier start, and all that of a suspension (PreemptMode=SUSPEND) which is over.
+preempted() {
+  local at suspended
   at=`job_field PreemptTime`
-  [[ $at == [0-9]* && ! $at < `job_field StartTime` ]]
+  if [[ $at != [0-9]* || $at < `job_field StartTime` ]]; then return 1; fi
+  suspended=`job_field SuspendTime`
+  [[ $suspended != [0-9]* || $suspended < $at ]]
 }
 
 # The next start is none to count: who is preempted often has not asked for too little time.
@@ -612,7 +495,7 @@ supervise() {
   if [[ -n ${MILLRACE_COMMAND:-} ]]; then set -- "$MILLRACE_COMMAND" "${@:2}"; fi
   code=0 reduced=0 node_died=0
   after_outages find_folders "$MILLRACE" "$@" || die $? "the program refuses these settings"
-  say "$MILLRACE $1, results in $out_dir"
+  say "$MILLRACE ${*}, results in $out_dir"
   begin
   while :; do
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi

@@ -88,6 +88,8 @@ def sampler_cases():
         cases.append(sampler_case("sd15", DPMSolverMultistepScheduler, n, final_sigmas_type="sigma_min",
                                   euler_at_final=True))
     cases += [sampler_case("sd15", c, 12, beta_schedule="squaredcos_cap_v2") for c in CLASSES]
+    for cls in (EulerDiscreteScheduler, DPMSolverMultistepScheduler):  # UniPC's own index fails at equal timesteps
+        cases.append(sampler_case("sd15", cls, 12, beta_schedule="squaredcos_cap_v2", use_karras_sigmas=True))
     return cases
 
 

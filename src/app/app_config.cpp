@@ -20,13 +20,6 @@ void check_folder(const char* key, const std::string& path, config::Report& repo
     report.problem(key, fmt::format("{} is an address; it must be a folder that all hosts of the run see", path));
 }
 
-void check_guard(const GuardConfig& guard, config::Report& report) {
-  if (guard.hang_timeout.value_or(Duration::seconds(1)).unit != Duration::Unit::seconds)
-    report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
-  if (guard.hang_timeout.value_or(Duration::seconds(1)).count <= 0)
-    report.problem("guard.hang_timeout", "must be above 0");
-}
-
 void check_optim(const OptimConfig& optim, const Duration& duration, config::Report& report) {
   if (optim.betas.size() != 2)
     report.problem("optim.betas", fmt::format("needs two numbers, has {}", optim.betas.size()));
@@ -51,7 +44,7 @@ void check_common(const Config& c, config::Report& report) {
   check_folder("checkpoint.resume", c.checkpoint.resume, report);
   c.data.check(report);
   check_optim(c.optim, c.duration, report);
-  check_guard(c.guard, report);
+  c.guard.check(report);
   if (c.checkpoint.every && c.checkpoint.every->value && c.checkpoint.every->value->count <= 0)
     report.problem("checkpoint.every", "must be above 0, auto, or null for none");
   if (c.checkpoint.keep_every && c.checkpoint.keep_every->count <= 0)
@@ -166,7 +159,7 @@ void check(const PreprocessConfig& c, config::Report& report) {
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: there is nothing left to encode");
   c.data.check(report);
-  check_guard(c.guard, report);
+  c.guard.check(report);
 }
 
 static void check_parallel(const ParallelConfig& parallel, config::Report& report) {

@@ -38,7 +38,7 @@ struct TrainConfig : ProducerConfig {
   EmaConfig ema;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;
-  SamplesConfig samples;
+  PicturesConfig samples;
   ValidationConfig validation;
   LogConfig log;
   RecordConfig record;

@@ -26,6 +26,7 @@
 #include "millrace/produce/filling_progress.h"
 #include "run/broadcast_plan.h"
 #include "run/finish.h"
+#include "run/run_folder.h"
 #include "run/run_ranks.h"
 #include "run/run_watch.h"
 #include "run/session.h"
@@ -75,19 +76,18 @@ void write_state(const PreprocessPlan& plan, const char* state, const RowCounts&
 }
 
 RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
+  const auto& world = session.world.group();
   const std::filesystem::path dir = plan.config.run.dir.value;
-  on_root(session.world.group(), [&] {
-    std::error_code code;
-    if (std::filesystem::exists(dir / "metrics.jsonl", code))
+  on_root(world, [&] {
+    std::error_code unknown;
+    if (std::filesystem::exists(dir / "metrics.jsonl", unknown))
       throw Error(Exit::usage, fmt::format("run.dir: {} is the folder of a training run", dir.string()),
                   "give preprocess a folder of its own: what it writes there would be taken for the training's");
-    std::filesystem::create_directories(dir / "log", code);
-    if (code) fail(Exit::io, "run.dir: cannot make {}: {}", dir.string(), code.message());
   });
-  auto lease = RunLease::acquire(session.world.group(), dir);
-  on_root(session.world.group(), [&] {
+  auto lease = claim_run_folder(world, dir);
+  on_root(world, [&] {
     std::error_code ignored;
-    std::filesystem::remove_all(dir / "fault", ignored);  // of an earlier start
+    std::filesystem::remove_all(dir / "fault", ignored);
     write_state(plan, "running", {});
   });
   open_log(session, dir, "", session.is_root());
@@ -159,7 +159,7 @@ bool run_rounds(const Group& group, CacheFiller& filler, FillingProgress& progre
   }
 }
 
-int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipeline& pipeline) {
+int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipeline& pipeline, const RunLease& lease) {
   const auto& group = session.world.group();
   phase::current = phase::filling;
   if (session.is_root()) print_start(session, plan);
@@ -173,12 +173,13 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
   options.threads = plan.config.data.threads.value_or(session.threads);
   options.epochs = 1;
   CacheFiller filler(pipeline, plan.data, stripes, options);
-  FillingProgress progress(group, plan.data, plan.config.data.max_bad_share, plan.config.run.dir.value);
+  FillingProgress progress(group, plan.data, plan.config.data.max_bad_share, plan.config.run.dir.value, lease);
   const bool finished = run_rounds(group, filler, progress);
   filler.publish();
   progress.reduce(filler.take_delta(), filler.encoded(), finished, filler.filter_report());
   phase::current = phase::ending;
-  if (session.is_root()) {
+  const bool is_taken_over = group.any(session.is_root() && !lease.is_ours());  // its new owner tells the end
+  if (session.is_root() && !is_taken_over) {
     progress.write_ledger();
     if (finished) write_cache_manifest(*plan.encoding.cache, finished_manifest(plan.data.manifest, progress.ledger()));
     write_state(plan, finished ? "done" : "requeue", progress.ledger().total());
@@ -189,7 +190,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
                                plan.encoding.cache->string())
                  : "the same command again: it resumes where it stopped");
   }
-  if (finished) return static_cast<int>(Exit::done);
+  if (finished && !is_taken_over) return static_cast<int>(Exit::done);
   group.barrier();  // behind what rank 0 writes
   leave_within(15, Exit::requeue, "stopped, with all in place; a thread still waits for what it reads");
   return static_cast<int>(Exit::requeue);
@@ -205,7 +206,7 @@ int preprocess(const Session& session, const PreprocessPlan& plan, RunWatch& wat
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);
   return run_in_folder(session, plan.config.run.dir.value, lease, "encoder", watch,
-                       [&] { return fill_cache(session, plan, *pipeline); });
+                       [&] { return fill_cache(session, plan, *pipeline, lease); });
 }
 
 int run_preprocess(const CommandLine& line) {
@@ -213,11 +214,11 @@ int run_preprocess(const CommandLine& line) {
     const auto loaded =
         load_config<PreprocessConfig>(world, line, [](const auto& c, auto& report) { check(c, report); });
     if (loaded.printed) return 0;
-    const auto session =
-        start_session(world, loaded.root.run.device, loaded.root.guard.hang_timeout, loaded.root.threads);
-    RunWatch watch(world, hang_seconds(loaded.root.guard.hang_timeout));
+    const auto& c = loaded.root;
+    const auto session = start_session(world, c.run.device, c.guard, c.threads);
+    RunWatch watch(world, c.guard.hang_seconds());
     phase::current = phase::loading;
-    const PreprocessPlan plan = plan_preprocess(session, loaded.root);
+    const PreprocessPlan plan = plan_preprocess(session, c);
     return line.dry_run ? dry_run(session, plan) : preprocess(session, plan, watch);
   });
 }

@@ -73,13 +73,14 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
   if (c.checkpoint.every)
     on_all(world, [&] {
       if (world.rank() == first_trainer)
-        check_disk_space(dir, checkpoint_bytes(*networks.unet, c.ema.enabled), c.checkpoint.keep);
+        check_disk_space(dir, plan_checkpoints(checkpoint_bytes(*networks.unet, c.ema.enabled), c.checkpoint,
+                                               c.duration, c.batch.global, plan.start.state.point()));
     });
-  const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, plan.roles, plan.micro_batch),
+  const auto role = role_name(plan.roles, world.rank());
+  const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
-  const bool trains = plan.roles.trains(world.rank());
-  const std::string role = plan.roles.all_in_one ? "" : trains ? "trainer" : "producer";
-  open_log(session, dir, role, /*console=*/world.rank() == (trains ? first_trainer : first_producer));
+  const int first_of_role = plan.roles.trains(world.rank()) ? first_trainer : first_producer;
+  open_log(session, dir, plan.roles.all_in_one ? "" : role, /*console=*/world.rank() == first_of_role);
   return run_in_folder(session, dir, lease, role, watch, [&] {
     phase::current = phase::loading;
     startup::done("run folder");
@@ -94,9 +95,9 @@ int run_train(const CommandLine& line) {
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
     startup::begin();
-    const auto session = start_session(world, c.run.device, c.guard.hang_timeout, c.threads);
+    const auto session = start_session(world, c.run.device, c.guard, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
-    RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
+    RunWatch watch(world, c.guard.hang_seconds());
     const TrainPlan plan = make_plan(session, c, loaded.report);
     const auto& dir = c.run.dir.value;
     if (is_finished(plan)) refuse_end_of_another_run(world.group(), dir, plan.start, c.duration);

@@ -2,8 +2,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
-#include <vector>
 
 #include "app_config.h"
 #include "command.h"
@@ -11,9 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
-#include "millrace/core/process_name.h"
 #include "millrace/core/startup.h"
-#include "millrace/io/json.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/sources.h"
@@ -35,6 +31,7 @@
 #include "run/session.h"
 #include "run/sharded_training.h"
 #include "run/start_table.h"
+#include "run/vae_export.h"
 
 namespace millrace {
 namespace {
@@ -64,76 +61,6 @@ struct AutoencoderPlan {
   int stripes() const { return static_cast<int>(data.stripes.stripes); }
 };
 
-fs::path export_of(const fs::path& run_dir) {
-  return run_dir / "pipeline";
-}
-
-// Beside the exported folder: tells which VAE this program put there, so that a later export may take its place.
-fs::path mark_of_export(const fs::path& run_dir) {
-  return run_dir / "pipeline.json";
-}
-
-bool holds_the_end(const fs::path& run_dir) {
-  return fs::exists(run_dir / "DONE") && fs::exists(export_of(run_dir));
-}
-
-// Of the VAE's weights in an exported folder; empty where they are not.
-std::string digest_of_export(const fs::path& folder) {
-  for (const char* place : {"vae", "."}) {
-    const auto file = folder / place / fmt::format("{}.safetensors", diffusers_stem);
-    if (fs::exists(file)) return hash_file(file).hex();
-  }
-  return {};
-}
-
-// Also of versions that left no mark: their DONE came behind the folder.
-bool is_own_export(const fs::path& run_dir) {
-  const auto mark = mark_of_export(run_dir);
-  if (!fs::exists(mark)) return fs::exists(run_dir / "DONE");
-  return read_json_object(mark).value("vae", "") == digest_of_export(export_of(run_dir));
-}
-
-// DONE, which tells of the export where a version before left no mark, goes with the next checkpoint.
-void mark_older_export(const fs::path& run_dir) {
-  const auto out = export_of(run_dir), mark = mark_of_export(run_dir), done = run_dir / "DONE";
-  if (fs::exists(mark) || !fs::exists(done) || !fs::exists(out)) return;
-  const auto when = fs::last_write_time(done);
-  write_file_atomically(mark, format_json({{"vae", digest_of_export(out)}}));
-  fs::last_write_time(mark, when);
-}
-
-// Somebody has put or changed something there since; also where that cannot be told.
-bool holds_newer(const fs::path& folder, const fs::path& mark) {
-  std::error_code error;
-  const auto then = fs::last_write_time(mark, error);
-  if (error) return true;
-  const auto is_newer = [&](const fs::path& path) { return fs::last_write_time(path, error) > then || error; };
-  if (is_newer(folder)) return true;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (is_newer(entry->path())) return true;
-  return static_cast<bool>(error);
-}
-
-bool lies_in(const fs::path& path, const fs::path& folder) {
-  std::error_code error;
-  const auto whole = fs::weakly_canonical(path, error), other = fs::weakly_canonical(folder, error);
-  const auto below = whole.lexically_relative(other);
-  return !whole.empty() && !other.empty() && !below.empty() && *below.begin() != "..";
-}
-
-// What the run begins with, and what it did not write, must not be in the way of what it will write.
-void check_export_folder(const fs::path& run_dir, const fs::path& pipeline) {
-  const auto out = export_of(run_dir);
-  if (lies_in(pipeline, out))
-    throw Error(Exit::usage,
-                fmt::format("model.pipeline: {} lies where the trained VAE goes, {}", pipeline.string(), out.string()),
-                "choose another run.dir, or move the folder");
-  std::error_code ignored;
-  if (fs::exists(out, ignored) && !is_own_export(run_dir))
-    throw Error(Exit::usage, fmt::format("{} is there, and this run did not write it", out.string()),
-                "the trained VAE goes there: move the folder, or choose another run.dir");
-}
-
 AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainConfig& c) {
   const auto& world = session.world.group();
   AutoencoderPlan plan{.config = c, .pipeline = open_pipeline(world, c.model.pipeline.value)};
@@ -141,12 +68,10 @@ AutoencoderPlan plan_autoencoder(const Session& session, const AutoencoderTrainC
   std::int64_t images_of_one_pass = 0;
   on_all(world, [&] {
     const auto vae = AutoencoderKLConfig::from_json(plan.pipeline.config("vae"));
+    (void)vae.latent_side(c.transform.resolution);  // which has to be whole
     images_of_one_pass = vae.images_of_one_pass(c.transform.resolution);
     plan.scaling_factor =
         c.autoencoder.chosen_scaling_factor(c.model.init == ModelConfig::Init::pretrained, vae.scaling_factor);
-    if (c.transform.resolution % vae.factor() != 0)
-      fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", c.transform.resolution,
-           vae.factor());
   });
   plan.data = broadcast_data_plan(world, c.data.train, c.data, c.batch.global);
   startup::done("data");
@@ -193,6 +118,7 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
     log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
   if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
     log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
 }
 
 int dry_run(const Session& session, const AutoencoderPlan& plan) {
@@ -202,39 +128,6 @@ int dry_run(const Session& session, const AutoencoderPlan& plan) {
                 plan.is_finished ? fmt::format("train nothing: step {} is the duration", plan.start.state.step)
                                  : fmt::format("train from step {}", plan.start.state.step));
   return 0;
-}
-
-// Of lives that were killed while they exported; under the lease.
-void remove_half_exports(const fs::path& run_dir) {
-  const auto start = export_of(run_dir).filename().string() + ".new-";
-  std::error_code ignored;
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(run_dir, ignored))
-    if (entry.path().filename().string().starts_with(start)) leftovers.push_back(entry.path());
-  for (const auto& path : leftovers) fs::remove_all(path, ignored);
-}
-
-// Weights for other tools. What was there before stays until all of the new folder is, and what is not an export of
-// this run, or has got something since, stays for good.
-void export_vae(const CheckpointReader& checkpoint, const fs::path& run_dir) {
-  const auto out = export_of(run_dir);
-  const fs::path fresh = fmt::format("{}.new-{}", out.string(), process_name());
-  const fs::path before = fmt::format("{}.before-{}", out.string(), process_name());
-  remove_half_exports(run_dir);
-  export_checkpoint({.checkpoint = checkpoint, .out = fresh});
-  const bool is_there = fs::exists(out), is_own = is_there && is_own_export(run_dir);
-  const bool is_grown = is_own && holds_newer(out, mark_of_export(run_dir));
-  if (is_there) publish_directory(out, before);
-  write_file_atomically(mark_of_export(run_dir),
-                        format_json({{"checkpoint", checkpoint.path().string()}, {"vae", digest_of_export(fresh)}}));
-  publish_directory(fresh, out);
-  if (is_there && !is_own)
-    log::warning("{} was there, and this run did not write it: it is {} now", out.string(), before.string());
-  if (is_grown)
-    log::warning("{} held files that are newer than what this run exported there: it is {} now", out.string(),
-                 before.string());
-  std::error_code ignored;  // it is out of the way
-  if (is_own && !is_grown) fs::remove_all(before, ignored);
 }
 
 std::string next_step(const ExportKind kind, const fs::path& out) {
@@ -299,7 +192,6 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
                                 .max_bad_share = c.data.max_bad_share,
                                 .device = session.device,
                                 .manifest_extra = plan.start.identity,
-                                .hang_seconds = hang_seconds(c.guard.hang_timeout),
                                 .trainer_ranks = on_hosts(session, plan.roles.trainers),
                                 .gpu_uuid = gpu_uuid(session.device),
                                 .lease = &lease,
@@ -318,11 +210,15 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   startup::done("networks");
   const fs::path dir = c.run.dir.value;
   if (c.checkpoint.every)
-    on_root(group, [&] { check_disk_space(dir, checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint.keep); });
-  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, plan.roles, c.batch.micro),
+    on_root(group, [&] {
+      check_disk_space(dir, plan_checkpoints(checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint, c.duration,
+                                             c.batch.global, plan.start.state.point()));
+    });
+  const std::string role = "trainer";
+  const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, c.batch.micro),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
-  return run_in_folder(session, dir, lease, "trainer", watch, [&] {
+  return run_in_folder(session, dir, lease, role, watch, [&] {
     on_root(group, [&] { mark_older_export(dir); });
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);
@@ -336,9 +232,9 @@ int run_train_autoencoder(const CommandLine& line) {
     if (loaded.printed) return 0;
     const auto& c = loaded.root;
     startup::begin();
-    const auto session = start_session(world, c.run.device, c.guard.hang_timeout, c.threads);
+    const auto session = start_session(world, c.run.device, c.guard, c.threads);
     choose_kernels(session.device, c.run.deterministic, c.model.fused_kernels);
-    RunWatch watch(world, hang_seconds(c.guard.hang_timeout));
+    RunWatch watch(world, c.guard.hang_seconds());
     const AutoencoderPlan plan = plan_autoencoder(session, c);
     const auto& dir = c.run.dir.value;
     if (plan.is_finished) refuse_end_of_another_run(world.group(), dir, plan.start, c.duration);

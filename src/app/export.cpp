@@ -14,7 +14,7 @@
 #include "millrace/nn/weights.h"
 #include "millrace/text/tokenizer.h"
 #include "run/encoders.h"
-#include "run/resume.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 namespace {
@@ -29,11 +29,7 @@ Tensors read_all(const CheckpointReader& checkpoint, const std::string& kind) {
 // Variant -> tensors: the plain file is what loaders take by default.
 std::map<std::string, Tensors> choose_weights(const CheckpointReader& checkpoint, ExportRequest::Weights wanted) {
   using Weights = ExportRequest::Weights;
-  const bool has_ema = checkpoint.has("ema");
-  if (!has_ema && (wanted == Weights::ema || wanted == Weights::both))
-    throw Error(Exit::usage, fmt::format("{} has no EMA", checkpoint.path().string()),
-                "the run had ema.enabled=false: use weights=raw");
-  if (wanted == Weights::automatic) wanted = has_ema ? Weights::ema : Weights::raw;
+  wanted = exported_weights(wanted, checkpoint.has("ema"), checkpoint.path(), "weights");
   log::info("exporting {} of step {}",
             wanted == Weights::raw   ? "the raw weights"
             : wanted == Weights::ema ? "the EMA weights"
@@ -137,6 +133,15 @@ void export_ldm(const ExportRequest& request) {
 
 }  // namespace
 
+ExportRequest::Weights exported_weights(ExportRequest::Weights wanted, bool has_ema, const fs::path& checkpoint,
+                                        const char* key) {
+  using Weights = ExportRequest::Weights;
+  if (!has_ema && (wanted == Weights::ema || wanted == Weights::both))
+    throw Error(Exit::usage, fmt::format("{} has no EMA", checkpoint.string()),
+                fmt::format("the run had ema.enabled=false: use {}=raw", key));
+  return wanted != Weights::automatic ? wanted : has_ema ? Weights::ema : Weights::raw;
+}
+
 ExportKind export_kind(const CheckpointReader& checkpoint) {
   if (!is_of_vae(checkpoint)) return ExportKind::pipeline;
   return find_missing_part(pipeline_of(checkpoint)) ? ExportKind::vae : ExportKind::pipeline;
@@ -187,7 +192,7 @@ void export_checkpoint(const ExportRequest& request) {
   } else {
     const auto config = trained_config(checkpoint);
     const auto vae = AutoencoderKLConfig::from_json(source.config("vae"));
-    pipeline.unet_sample_size = static_cast<int>(config.transform.resolution / vae.factor());
+    pipeline.unet_sample_size = static_cast<int>(vae.latent_side(config.transform.resolution));
     pipeline.scheduler = trained_scheduler(source.scheduler(), config.objective);
     warn_of_tokenizer(config.tokenizer, source);
     pipeline.replacements["unet"] = std::move(component);

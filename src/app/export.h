@@ -20,6 +20,11 @@ struct ExportRequest {
 // Prints which weights went where. Error(usage) where these are not the parts that a U-Net was trained with.
 void export_checkpoint(const ExportRequest& request);
 
+// `wanted`, or what `automatic` stands for. Error(usage) where that is an EMA which the checkpoint lacks; `key`: the
+// setting, for the hint.
+ExportRequest::Weights exported_weights(ExportRequest::Weights wanted, bool has_ema,
+                                        const std::filesystem::path& checkpoint, const char* key);
+
 // What a folder of the checkpoint is: a pipeline, or the VAE alone where the run's had no whole pipeline around it.
 enum class ExportKind { pipeline, vae };
 ExportKind export_kind(const CheckpointReader& checkpoint);

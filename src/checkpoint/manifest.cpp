@@ -86,9 +86,13 @@ std::int64_t CheckpointTensor::elements() const {
 
 std::string CheckpointManifest::read(const fs::path& checkpoint) {
   auto text = read_file(checkpoint / manifest_name);
-  if (read_file(checkpoint / digest_name) != digest_line(text))
+  if (read_digest(checkpoint) != digest_line(text))
     fail(Exit::io, "{}: MANIFEST.json does not match its digest", checkpoint.string());
   return text;
+}
+
+std::string CheckpointManifest::read_digest(const fs::path& checkpoint) {
+  return read_file(checkpoint / digest_name);
 }
 
 CheckpointManifest CheckpointManifest::parse(std::string_view text, const fs::path& checkpoint) {

@@ -20,6 +20,7 @@
 #include "millrace/core/units.h"
 #include "millrace/io/finite.h"
 #include "millrace/io/safetensors_writer.h"
+#include "millrace/nn/device.h"
 #include "read_back.h"
 #include "retention.h"
 #include "snapshot.h"
@@ -144,6 +145,10 @@ void CheckpointWriter::plan_files(const ShardedModel& model, const ShardedAdamW&
 // All trainers of a node must find room in its memory.
 bool CheckpointWriter::find_room(bool pinned) {
   const auto rank = static_cast<std::size_t>(trainers_.rank());
+  if (pinned) {  // of a writer before this one: training may have gone back to an older checkpoint
+    release_freed_pinned_memory();
+    trainers_.barrier();
+  }
   const auto free = options_.free_memory.value_or(free_node_memory_bytes());  // before any neighbour takes of it
   const auto bytes = trainers_.all_gather_strings(std::to_string(snapshot_->bytes(pinned)));
   std::uint64_t needed = 0;

@@ -15,14 +15,8 @@ ForeignError foreign_error = nullptr;
 
 }  // namespace
 
-bool agree(const Group& group, bool ok) {
-  std::int64_t all_ok = ok;
-  group.all_reduce_min(std::span(&all_ok, 1));
-  return all_ok != 0;
-}
-
 void agree(const Group& group, const std::optional<Error>& error) {
-  if (agree(group, !error)) return;
+  if (!group.any(error.has_value())) return;
   const auto described =
       error ? nlohmann::json{static_cast<int>(error->exit()), error->what(), error->hint(), world_rank()}
             : nlohmann::json();

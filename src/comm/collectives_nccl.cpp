@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "millrace/comm/agree.h"
@@ -21,8 +22,18 @@ namespace {
 void check(cudaError_t code, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (code == cudaSuccess) return;
   fault::blame_this_rank();
-  throw Error(Exit::suspect_node, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
-              "the kernel's log tells of a broken GPU, `millrace env` of the driver");
+  throw Error(
+      Exit::suspect_node, fmt::format("CUDA failed at {}:{}: {}", file, line, cudaGetErrorString(code)),
+      code == cudaErrorDevicesUnavailable
+          ? "another process has that GPU, and `nvidia-smi -q -d COMPUTE` tells its mode: exclusive-process lets "
+            "one rank use it"
+          : "the kernel's log tells of a broken GPU, `millrace env` of the driver");
+}
+
+// Attaching to what another rank has made, and unlinking it, fail where that rank has ended.
+bool lacks_shared_memory(std::string_view why) {
+  if (why.find("attaching") != why.npos || why.find("unlink") != why.npos) return false;
+  return why.find("shared memory segment") != why.npos || why.find("/dev/shm") != why.npos;
 }
 
 // As check_mpi: the network or another rank broke, or the GPU.
@@ -34,6 +45,11 @@ void check(ncclResult_t code, const char* what, int rank) {
     throw Error(Exit::usage, fmt::format("rank {}: {}: its GPU has no memory left for NCCL: {}", rank, what, why),
                 "a smaller batch.micro, model.gradient_checkpointing=true or parallel.strategy=full_shard leaves NCCL "
                 "more than it has now");
+  if (code == ncclSystemError && lacks_shared_memory(why)) {
+    fault::blame_this_rank();
+    throw Error(Exit::suspect_node, fmt::format("rank {}: {}: NCCL has no room in /dev/shm: {}", rank, what, why),
+                "a larger /dev/shm (of a container: --shm-size=8g), or NCCL_SHM_DISABLE=1");
+  }
   if (code == ncclUnhandledCudaError) fault::blame_this_rank();  // of NCCL's own calls to this rank's GPU
   throw Error(Exit::suspect_node, fmt::format("rank {}: {} failed: {}: {}", rank, what, ncclGetErrorString(code), why),
               "look for the first failing rank in the other logs");
@@ -74,10 +90,11 @@ ncclDataType_t summable_type_of(Buffer data) {
   return type_of(data);
 }
 
+// For people, and behind the end of the line what tells machines apart whose containers have one name.
 std::string place_of_gpu(int device) {
   char bus_id[32] = {};
   check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device));
-  return fmt::format("{} of {}", bus_id, host_name());
+  return fmt::format("{} of {}\n{}", bus_id, host_name(), boot_id());
 }
 
 // NCCL's own refusal would not say which ranks they are.
@@ -88,7 +105,7 @@ void refuse_shared_gpus(const Group& group, const std::string& mine) {
     if (first == place) continue;
     throw AgreedError({Exit::usage,
                        fmt::format("ranks {} and {} share GPU {}, which NCCL refuses", first - places.begin(),
-                                   place - places.begin(), *place),
+                                   place - places.begin(), place->substr(0, place->find('\n'))),
                        "start no more ranks on a node than it has GPUs"},
                       group);
   }

@@ -1,13 +1,7 @@
 #include "millrace/comm/watchdog.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -17,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "beat_socket.h"
 #include "hang_judge.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
@@ -34,20 +29,6 @@ constexpr double alive_seconds = 3;   // who was heard of since then can write t
 constexpr double pause_seconds = 5;   // this thread looks at least every quarter of a second
 constexpr double judge_seconds = 0.25;
 constexpr double first_sign_seconds = 60;  // of every rank, unless the network drops its datagrams
-constexpr int receive_bytes = 4 << 20;     // datagrams of thousands of ranks, as far as the system allows
-constexpr int most_at_once = 10000;        // datagrams, before this thread looks at its own process again
-
-// One datagram, either way; all ranks run the same program on the same kind of machine.
-struct Beat {
-  std::uint64_t run = 0;  // of another run that once had the port: thrown away
-  std::int32_t rank = 0;
-  std::int32_t leaves = 0;
-  std::int32_t wants_stacks = 0;  // number of the request to all ranks to write theirs
-  std::int32_t has_stacks = 0;    // the last request that this rank has met; said by rank 0: that all have who can
-  std::int64_t step = 0;
-  double unchanged_seconds = 0, slow_step_seconds = 0;
-  char phase[24] = {}, awaited[32] = {};
-};
 
 // Of this process: its threads and its watchdog talk of it. The numbers are those of a Beat.
 std::atomic<bool> watched{false};
@@ -71,24 +52,6 @@ const char* phase_to_tell() {
   return phase::log_writers > 0 && std::string_view(present) == phase::training ? phase::accounting : present;
 }
 
-struct Address {
-  sockaddr_storage storage = {};
-  socklen_t length = 0;
-};
-
-// IPv4 alone, as the socket of rank 0.
-std::optional<Address> find_address(const std::string& host, const std::string& port) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return std::nullopt;
-  Address address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  ::freeaddrinfo(found);
-  return address;
-}
-
 std::string describe(const Sign& sign) {
   const std::string step = sign.step ? fmt::format(" step {}", sign.step) : "";
   return sign.awaited.empty() ? fmt::format("{}{}", sign.phase, step)
@@ -104,7 +67,7 @@ Sign to_sign(const Beat& beat) {
 struct Watchdog::Impl {
   // Of another rank; rank 0 has these of all, the others of rank 0 alone.
   struct Peer {
-    std::optional<Address> address;  // nothing has come from it yet
+    std::optional<BeatAddress> address;  // nothing has come from it yet
     double heard = 0;
     bool leaves = false;
     int has_stacks = 0;
@@ -113,8 +76,8 @@ struct Watchdog::Impl {
   int rank;
   std::vector<std::string> hosts;
   std::function<void(const Suspect&)> on_hang;
-  int socket = -1;
-  std::optional<Address> root;
+  BeatSocket socket;
+  std::optional<BeatAddress> root;
   std::uint64_t run = 0;
   std::vector<Peer> peers;
   std::optional<HangJudge> judge;
@@ -132,7 +95,6 @@ struct Watchdog::Impl {
       thread.join();
       watched = false;
     }
-    if (socket >= 0) ::close(socket);
   }
 
   void work(const std::stop_token& stop) {
@@ -145,7 +107,7 @@ struct Watchdog::Impl {
       if (own.run != run || since_beat.seconds() >= beat_seconds) {
         since_beat = Stopwatch();
         look_at_this_process();
-        if (root) send(own, *root);
+        if (root) socket.send(own, *root);
       }
       see_to_stacks();
       if (rank == 0 && clock.seconds() > first_sign_seconds && !std::exchange(has_looked_for_mute, true))
@@ -191,14 +153,14 @@ struct Watchdog::Impl {
   void tell_that_this_rank_leaves() {
     own.leaves = 1;
     for (int i = 0; i < 3; ++i) {  // one may get lost
-      if (root) send(own, *root);
+      if (root) socket.send(own, *root);
       tell_peers();
     }
   }
 
   void tell_peers() const {
     for (const auto& peer : peers)
-      if (peer.address) send(own, *peer.address);
+      if (peer.address) socket.send(own, *peer.address);
   }
 
   // This process, or its machine, was asleep, and perhaps the whole run with it.
@@ -248,38 +210,24 @@ struct Watchdog::Impl {
       raise_to(stacks_everywhere, wanted);
     own.wants_stacks = wanted;
     own.has_stacks = own_stacks();
-    if (root) send(own, *root);
+    if (root) socket.send(own, *root);
     tell_peers();
   }
 
-  void send(const Beat& beat, const Address& to) const {
-    ::sendto(socket, &beat, sizeof beat, 0, reinterpret_cast<const sockaddr*>(&to.storage), to.length);
-  }
-
-  // All that has come; waits a quarter of a second at most for the first.
+  // Waits a quarter of a second at most.
   void receive() {
-    Beat beat;
-    for (int number = 0; number < most_at_once; ++number) {
-      Address from;
-      from.length = sizeof from.storage;
-      const auto bytes = ::recvfrom(socket, &beat, sizeof beat, number == 0 ? 0 : MSG_DONTWAIT,
-                                    reinterpret_cast<sockaddr*>(&from.storage), &from.length);
-      if (bytes < 0) {
-        if (errno != EAGAIN && errno != EINTR) std::this_thread::sleep_for(std::chrono::milliseconds(250));
-        return;
-      }
-      if (bytes == sizeof beat && beat.run == run && beat.rank >= 0 && beat.rank < static_cast<int>(peers.size()))
-        hear(beat, from);
-    }
+    socket.receive([this](const Beat& beat, const BeatAddress& from) {
+      if (beat.run == run && beat.rank >= 0 && beat.rank < static_cast<int>(peers.size())) hear(beat, from);
+    });
   }
 
-  void hear(const Beat& beat, const Address& from) {
+  void hear(const Beat& beat, const BeatAddress& from) {
     const double now = clock.seconds();
     peers[beat.rank] = {from, now, beat.leaves != 0, beat.has_stacks};
     judge->hear(beat.rank, to_sign(beat), now);
     raise_to(stacks_wanted, beat.wants_stacks);
     if (rank == 0) {
-      send(own, from);
+      socket.send(own, from);
     } else {
       raise_to(stacks_everywhere, beat.has_stacks);
     }
@@ -318,32 +266,22 @@ Watchdog::Watchdog(const World& world, double limit_seconds, std::function<void(
   impl.judge.emplace(impl.rank, impl.hosts, std::max(limit_seconds, min_limit_seconds));
   impl.on_hang = std::move(on_hang);
   impl.peers.resize(impl.rank == 0 ? static_cast<std::size_t>(world.size()) : 1);
-  impl.socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  std::string problem = impl.socket < 0 ? std::strerror(errno) : "";
-  const timeval quarter{.tv_sec = 0, .tv_usec = 250000};
-  ::setsockopt(impl.socket, SOL_SOCKET, SO_RCVTIMEO, &quarter, sizeof quarter);
-  ::setsockopt(impl.socket, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
   std::string where;  // of rank 0's socket: "PORT RUN"
-  if (impl.rank == 0 && problem.empty()) {
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    socklen_t length = sizeof any;
+  if (impl.rank == 0) {
     std::random_device random;
-    if (::bind(impl.socket, reinterpret_cast<sockaddr*>(&any), sizeof any) == 0 &&
-        ::getsockname(impl.socket, reinterpret_cast<sockaddr*>(&any), &length) == 0)
-      where = fmt::format("{} {}", ntohs(any.sin_port), (std::uint64_t{random()} << 32) | random());
-    else
-      problem = std::strerror(errno);
+    if (const auto port = impl.socket.bind())
+      where = fmt::format("{} {}", *port, (std::uint64_t{random()} << 32) | random());
   }
+  std::string problem = impl.socket.problem();
   where = world.group().broadcast(where);
   const auto space = where.find(' ');
   if (impl.rank != 0 && problem.empty() && space != where.npos) {
     const auto& host = impl.hosts.front();
-    impl.root = find_address(world.host() == host ? "127.0.0.1" : host, where.substr(0, space));
+    impl.root = find_beat_address(world.host() == host ? "127.0.0.1" : host, where.substr(0, space));
     if (!impl.root) problem = fmt::format("{}, the host of rank 0, has no IPv4 address there", host);
   }
   warn_of(world, problem);
-  if (impl.socket < 0 || space == where.npos) return;
+  if (!impl.socket.is_open() || space == where.npos) return;
   impl.run = std::stoull(where.substr(space + 1));
   stacks_wanted = 0;
   stacks_everywhere = 0;

@@ -59,7 +59,9 @@ void refuse_alone_among_many(int launched) {
   throw Error(
       Exit::usage,
       fmt::format("one of {} processes, but it cannot find the others: their launcher is of another MPI", launched),
-      fmt::format("this program speaks {}: start it with its mpirun, or with srun --mpi=pmix", mpi_version()));
+      fmt::format("this program speaks {}: start it with its mpirun, or with srun --mpi=pmix; in a container bind "
+                  "$PMIX_SERVER_TMPDIR",
+                  mpi_version()));
 }
 
 Group join_world() {

@@ -179,6 +179,10 @@ std::string markdown(const Section& schema) {
   return markdown_of(schema, "");
 }
 
+bool is_in(std::string_view key, std::string_view section) {
+  return key.starts_with(section) && (key.size() == section.size() || key[section.size()] == '.');
+}
+
 std::vector<Change> changes(const Section& before, const Node& earlier, const Section& after) {
   std::vector<std::pair<std::string, std::string>> old_values, new_values;
   collect_values(before, "", old_values);

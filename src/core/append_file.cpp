@@ -46,7 +46,8 @@ bool AppendFile::sync() {
   const bool is_synced = ::fdatasync(fd_) == 0 || errno == EINVAL;  // a pipe, or /dev/null
   if (!is_synced && !std::exchange(cannot_sync_, true))
     log::warning("{}: {}; its newest entries may be lost with the machine", path_.string(), std::strerror(errno));
-  return is_synced && entries_.empty() && dropped_ == 0;
+  const bool has_dropped = std::exchange(dropped_at_sync_, dropped_) != dropped_;
+  return is_synced && entries_.empty() && !has_dropped;
 }
 
 void AppendFile::forget() {

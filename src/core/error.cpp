@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
@@ -57,6 +58,59 @@ bool is_refusal(int code) {
   }
 }
 
+// What files and sockets answer. glibc knows names from 2.32 on; LibTorch's wheel runs from 2.28 on.
+constexpr std::pair<int, const char*> errno_names[] = {{EACCES, "EACCES"},
+                                                       {EAGAIN, "EAGAIN"},
+                                                       {EBADF, "EBADF"},
+                                                       {EBADMSG, "EBADMSG"},
+                                                       {EBUSY, "EBUSY"},
+                                                       {ECOMM, "ECOMM"},
+                                                       {ECONNABORTED, "ECONNABORTED"},
+                                                       {ECONNREFUSED, "ECONNREFUSED"},
+                                                       {ECONNRESET, "ECONNRESET"},
+                                                       {EDQUOT, "EDQUOT"},
+                                                       {EEXIST, "EEXIST"},
+                                                       {EFBIG, "EFBIG"},
+                                                       {EHOSTDOWN, "EHOSTDOWN"},
+                                                       {EHOSTUNREACH, "EHOSTUNREACH"},
+                                                       {EINVAL, "EINVAL"},
+                                                       {EIO, "EIO"},
+                                                       {EISDIR, "EISDIR"},
+                                                       {EKEYEXPIRED, "EKEYEXPIRED"},
+                                                       {EKEYREJECTED, "EKEYREJECTED"},
+                                                       {EKEYREVOKED, "EKEYREVOKED"},
+                                                       {ELOOP, "ELOOP"},
+                                                       {EMFILE, "EMFILE"},
+                                                       {ENAMETOOLONG, "ENAMETOOLONG"},
+                                                       {ENETDOWN, "ENETDOWN"},
+                                                       {ENETRESET, "ENETRESET"},
+                                                       {ENETUNREACH, "ENETUNREACH"},
+                                                       {ENFILE, "ENFILE"},
+                                                       {ENODATA, "ENODATA"},
+                                                       {ENODEV, "ENODEV"},
+                                                       {ENOENT, "ENOENT"},
+                                                       {ENOKEY, "ENOKEY"},
+                                                       {ENOLCK, "ENOLCK"},
+                                                       {ENOLINK, "ENOLINK"},
+                                                       {ENOMEM, "ENOMEM"},
+                                                       {ENOSPC, "ENOSPC"},
+                                                       {ENOTCONN, "ENOTCONN"},
+                                                       {ENOTDIR, "ENOTDIR"},
+                                                       {ENOTEMPTY, "ENOTEMPTY"},
+                                                       {ENXIO, "ENXIO"},
+                                                       {EOPNOTSUPP, "EOPNOTSUPP"},
+                                                       {EOVERFLOW, "EOVERFLOW"},
+                                                       {EPERM, "EPERM"},
+                                                       {EPIPE, "EPIPE"},
+                                                       {EPROTO, "EPROTO"},
+                                                       {EREMOTEIO, "EREMOTEIO"},
+                                                       {EROFS, "EROFS"},
+                                                       {ESHUTDOWN, "ESHUTDOWN"},
+                                                       {ESTALE, "ESTALE"},
+                                                       {ETIMEDOUT, "ETIMEDOUT"},
+                                                       {ETXTBSY, "ETXTBSY"},
+                                                       {EUCLEAN, "EUCLEAN"}};
+
 }  // namespace
 
 void fail_errno(const char* what, const fs::path& path) {
@@ -94,8 +148,9 @@ bool is_storage_fault(int code) {
 }
 
 std::string errno_name(int code) {
-  const char* const name = ::strerrorname_np(code);
-  return name ? name : fmt::format("errno {}", code);
+  for (const auto& [known, name] : errno_names)
+    if (known == code) return name;
+  return fmt::format("errno {}", code);
 }
 
 void check_storage(const std::error_code& code, const fs::path& path) {

@@ -18,8 +18,7 @@ namespace {
 // not do, since containers and cloned machines share theirs.
 std::string read_place() {
   char space[256] = {};
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const std::string boot = boot_id();
   if (boot.empty() || ::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) {
     std::random_device random;
     return fmt::format("{:08x}{:08x}", random(), random());
@@ -46,6 +45,12 @@ std::string host_name() {
   char name[256] = "localhost";
   ::gethostname(name, sizeof name - 1);
   return name;
+}
+
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
 }
 
 std::string process_name() {

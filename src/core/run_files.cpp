@@ -17,6 +17,20 @@ bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesyste
   return std::filesystem::equivalent(checkpoint / "..", checkpoints_in(run_dir), error);
 }
 
+std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  const auto place = std::filesystem::canonical(checkpoint, error);
+  return error ? checkpoint : place;
+}
+
+std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  const auto spelled = (std::filesystem::absolute(checkpoint, error) / "").parent_path();
+  const auto run_dir = spelled.parent_path().parent_path();
+  if (is_checkpoint_of(run_dir, checkpoint)) return run_dir;  // also where its checkpoints/ is a link
+  return place_of_checkpoint(checkpoint).parent_path().parent_path();
+}
+
 std::filesystem::path lines_beyond(const std::filesystem::path& file, std::int64_t step) {
   return fmt::format("{}.beyond-{}", file.string(), step_name(step));
 }

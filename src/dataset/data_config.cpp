@@ -41,7 +41,10 @@ void SourceConfig::describe(config::Section& s) {
         "characters than letters, digits and _ . : / + - in quotes");
   s.key("idx_to_prompt", idx_to_prompt, "JSON file, class number -> caption (type class)");
   s.section("columns", columns, "names of columns, of Parquet and lists, and of members of tars");
-  s.key("limit", limit, "use only this many rows, the first ones; null = all").at_least(1);
+  s.key("limit", limit,
+        "use only this many rows, the first ones; null = all. Of tars every start counts them, from the headers of all "
+        "archives up to there")
+      .at_least(1);
 }
 
 const char* to_string(SourceConfig::Type type) {
@@ -128,7 +131,8 @@ void DataConfig::describe(config::Section& s) {
         "how long a read is tried again that fails because storage or network do, before the run ends; 0 s = not");
   s.key("allow_pipes", allow_pipes, "pipe: addresses may run their shell command");
   s.key("max_bad_share", max_bad_share,
-        "stop when more than this share of the rows is bad: rejected, but neither filtered nor too_small")
+        "stop when more than this share of the rows is bad: rejected, but neither filtered nor too_small; or more than "
+        "twice this share (at most half way to 1) of the last half to one million")
       .at_least(0)
       .at_most(1);
 }

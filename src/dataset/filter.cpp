@@ -13,6 +13,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/visible.h"
+#include "millrace/dataset/row.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -175,8 +176,6 @@ class FilterParser {
 
 namespace {
 
-constexpr std::size_t max_metadata = 1 << 20;  // in bytes; parsed JSON takes many times its text
-
 // What strangers wrote, for a message.
 std::string shorten(std::string_view utf8) {
   constexpr std::int32_t longest = 40;
@@ -262,7 +261,7 @@ Filter::Filter(const std::map<std::string, std::string>& expressions, std::strin
 
 Filter::Verdict Filter::judge(std::string_view text) const {
   if (conditions_.empty()) return Verdict::keep;
-  if (text.size() > max_metadata) return Verdict::bad_json;
+  if (text.size() > max_metadata_bytes) return Verdict::bad_json;
   const Metadata metadata(text);
   if (!metadata.is_object()) return Verdict::bad_json;
   for (const Condition& condition : conditions_) {

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int format = 2;  // 1 called archives with a sparse member compressed
+constexpr int format = 3;  // 1 called archives with a sparse member compressed, 2 took macOS's ._NAME for samples
 
 // What an index is only valid for.
 struct Stamp {

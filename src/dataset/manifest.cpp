@@ -6,6 +6,8 @@
 #include "archive_names.h"
 #include "millrace/core/files.h"
 #include "millrace/core/parallel_for.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/stop.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/dataset/table.h"
@@ -72,19 +74,46 @@ std::uint64_t rows_up_to(std::uint64_t most, const Archive& archive) {
   }
 }
 
+// Nothing of what can be read only once, nor of what storage keeps away.
+std::optional<std::uint64_t> try_rows_up_to(std::uint64_t most, const Archive& archive) try {
+  if (!archive.seekable && archive.bytes == 0) return std::nullopt;
+  return rows_up_to(most, archive);
+} catch (const AccessError&) {
+  return std::nullopt;
+}
+
+// Fills `rows` of several archives at once. One that cannot be counted may lie behind the limit: who comes to it sees.
+void count_ahead(std::span<Archive> archives, std::uint64_t most) {
+  const auto count = [&](std::size_t i) {
+    Archive& archive = archives[i];
+    archive.rows = try_rows_up_to(most, archive);
+    ++phase::moves;  // all other ranks wait for this one
+  };
+  parallel_for(archives.size(), count, /*calls_for_a_thread=*/1);
+}
+
 // Keeps the first rows of the manifest.
 void apply_limit(Manifest& manifest, const SourceConfig& source) {
+  constexpr std::size_t most_at_once = 32;
   const auto limit = static_cast<std::uint64_t>(*source.limit);
   std::uint64_t rows = 0;
-  std::size_t used = 0;
-  while (used < manifest.archives.size() && rows < limit) {
-    Archive& archive = manifest.archives[used++];
+  std::size_t used = 0, counted = 0;
+  for (std::size_t at_once = 1; used < manifest.archives.size() && rows < limit; ++used) {
+    if (used == counted) {
+      const std::size_t archives = std::min(at_once, manifest.archives.size() - used);
+      count_ahead(std::span(manifest.archives).subspan(used, archives), limit - rows);
+      counted += archives;
+      at_once = std::min(2 * at_once, most_at_once);  // a small limit lies in the first archives
+    }
+    Archive& archive = manifest.archives[used];
     if (local_path(archive.path).empty() && !archive.seekable) {
       throw Error(Exit::usage,
                   fmt::format("{}.limit has to count the rows of {} before it is read", source.section, archive.path),
                   fmt::format("use files, or leave {}.limit at null", source.section));
     }
-    archive.rows = rows_up_to(limit - rows, archive);
+    if (stop::requested()) fail(Exit::requeue, "told to stop while the rows of {} were counted", archive.path);
+    archive.rows = archive.rows ? std::min(*archive.rows, limit - rows) : rows_up_to(limit - rows, archive);
+    ++phase::moves;  // all other ranks wait for this one
     rows += *archive.rows;
     if (rows == limit) archive.limit = archive.rows;
   }

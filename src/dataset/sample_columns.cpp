@@ -36,13 +36,27 @@ class Chooser {
          key);
   }
 
-  [[noreturn]] void fail(const std::string& what, const char* key) const {
+  [[noreturn]] void fail(const std::string& what, const std::string& key) const {
     std::vector<std::string> names;
     for (const TableColumn& column : table_) names.push_back(column.name);
-    throw ColumnError(what, fmt::format("set {}.columns.{} to one of: {}", section_, key, fmt::join(names, ", ")), key);
+    throw ColumnError(what,
+                      fmt::format("set {}.columns.{} to one of: {}{}", section_, key, fmt::join(names, ", "),
+                                  key == "image" ? hint_of_addresses() : ""),
+                      key);
   }
 
  private:
+  // A list of addresses that `download` has not fetched yet, or what img2dataset writes beside its archives.
+  std::string hint_of_addresses() const {
+    for (const char* name : {"url", "URL"})
+      if (find(name))
+        return fmt::format(
+            "; {1} holds addresses: `millrace download` makes archives of them, while {0}.columns.image={1} "
+            "fetches each one at every visit, for a try-out",
+            section_, name);
+    return "";
+  }
+
   const std::vector<TableColumn>& table_;
   const std::string &section_, &path_;
 };
@@ -72,6 +86,7 @@ SampleColumns choose_columns(const std::vector<TableColumn>& table, const Source
     chooser.fail(fmt::format("{}: no column with the bytes of images, and {} holds text", path, image.name), "image");
   SampleColumns columns;
   columns.image_is_place = image.holds == TableColumn::Holds::text;
+  columns.image_is_struct = image.is_struct;
   columns.names = {image.name};
   if (!config.needs_captions) {
     // images are all that is used

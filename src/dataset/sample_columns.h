@@ -17,6 +17,7 @@ struct SampleColumns {
   std::size_t captions = 1;
   bool has_key = false;
   bool image_is_place = false;         // image holds paths or addresses, not bytes
+  bool image_is_struct = false;        // of bytes and path, as Hugging Face's
   std::vector<std::string> not_there;  // fields of filters without a column
 
   std::size_t key() const { return caption + captions; }

@@ -61,7 +61,8 @@ TableColumn to_table_column(const ParquetColumn& column) {
   using Holds = TableColumn::Holds;
   if (column.is_text) return {column.name, Holds::text};
   if (column.is_text_list) return {column.name, Holds::texts};
-  return {column.name, column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other};
+  const Holds holds = column.holds_bytes ? Holds::bytes : column.is_nested ? Holds::nested : Holds::other;
+  return {column.name, holds, column.is_struct};
 }
 
 }  // namespace

@@ -87,8 +87,11 @@ class TableReader final : public SplitReader {
     if (!image || image->empty())
       return Rejected{.ref = std::move(sample.ref),
                       .reason = RejectReason::missing_image,
-                      .detail = fmt::format("column {} is empty", columns_.names[SampleColumns::image]),
+                      .detail = describe_missing_image(),
                       .json = metadata(cells)};
+    if (image->size() > max_sample_bytes)
+      return Rejected{std::move(sample.ref), RejectReason::too_large,
+                      fmt::format("an image of {} bytes", image->size())};
     const auto captions = captions_in(cells);
     if (captions.empty())
       return Rejected{std::move(sample.ref), RejectReason::missing_caption,
@@ -103,6 +106,15 @@ class TableReader final : public SplitReader {
     }
     sample.json = metadata(cells);
     return sample;
+  }
+
+  std::string describe_missing_image() const {
+    const std::string& column = columns_.names[SampleColumns::image];
+    if (!columns_.image_is_struct) return fmt::format("column {} is empty", column);
+    return fmt::format(
+        "column {} has no bytes (where Hugging Face has written paths alone: embed the files, as "
+        "push_to_hub does, or use a list of paths)",
+        column);
   }
 
   // Of all columns of captions; a list of texts is as many. Of a class what the prompts say of it.

@@ -9,7 +9,9 @@
 
 #include "key_counter.h"
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 #include "millrace/core/text.h"
+#include "millrace/core/visible.h"
 #include "millrace/dataset/row.h"
 #include "millrace/io/input_file.h"
 #include "millrace/io/json.h"
@@ -20,7 +22,6 @@ namespace millrace {
 
 namespace {
 
-constexpr std::uint64_t max_sample_bytes = 256ull << 20;
 constexpr std::uint64_t block_bytes = 512;  // of a tar
 
 TarRules rules_of(const SourceConfig& config, const ClassPrompts* prompts) {
@@ -95,22 +96,37 @@ Rejected oversized_sample(SampleRef ref) {
   return {std::move(ref), RejectReason::too_large, "more bytes or fields than a sample may have"};
 }
 
+// "jpg, json": what a sample has in place of what it lacks.
+std::string list_fields(const TarSample& sample) {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> fields;
+  for (const auto& [field, bytes] : sample.fields)
+    if (fields.size() < most) fields.push_back(visible(field));
+  if (sample.fields.size() > most) fields.emplace_back("...");
+  return fmt::format("{}", fmt::join(fields, ", "));
+}
+
+std::string describe_missing_caption(const TarSample& sample, const TarRules& rules) {
+  std::vector<std::string> names;
+  for (const auto& caption : rules.captions) names.push_back(caption.name);
+  return fmt::format("no {}{}; it has {}", fmt::join(names, ", no "), rules.prompts ? ", or no caption of it" : "",
+                     list_fields(sample));
+}
+
 RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   if (sample.oversized || sample.end > sample.begin + max_sample_bytes) return oversized_sample(std::move(ref));
   std::string* const image = find_image(sample, rules);
   std::string* const json = find_field(sample, "json");
+  if (rules.with_json && json && json->size() > max_metadata_bytes)
+    return Rejected{std::move(ref), RejectReason::bad_json, fmt::format("metadata of {} bytes", json->size())};
   if (!image)
     return Rejected{.ref = std::move(ref),
                     .reason = RejectReason::missing_image,
-                    .detail = fmt::format("none of {}", fmt::join(rules.images, ", ")),
+                    .detail = fmt::format("none of {}; it has {}", fmt::join(rules.images, ", "), list_fields(sample)),
                     .json = json ? std::move(*json) : std::string()};
   const auto captions = find_captions(sample, rules);
-  if (captions.empty()) {
-    std::vector<std::string> names;
-    for (const auto& caption : rules.captions) names.push_back(caption.name);
-    return Rejected{std::move(ref), RejectReason::missing_caption,
-                    fmt::format("no {}{}", fmt::join(names, ", no "), rules.prompts ? ", or no caption of it" : "")};
-  }
+  if (captions.empty())
+    return Rejected{std::move(ref), RejectReason::missing_caption, describe_missing_caption(sample, rules)};
   RawSample raw;
   if (const auto bytes = set_captions(raw, captions); bytes > max_caption_bytes)
     return oversized_caption(std::move(ref), bytes);
@@ -120,20 +136,40 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   return raw;
 }
 
-// A whole archive from front to back, as streams must be read.
+// A whole archive from front to back, as streams must be read, or every `stride`-th row of it.
 class FrontToBackReader final : public SplitReader {
  public:
-  FrontToBackReader(const Archive& archive, const TarRules& rules)
-      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)) {}
+  FrontToBackReader(const Archive& archive, const TarRules& rules, std::uint64_t stride)
+      : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)), stride_(stride) {}
 
   std::optional<RawRow> next() override {
-    if (ended_ || rows_ == archive_.limit) return std::nullopt;
-    if (std::optional<TarSample> sample = tar_.next()) {
-      ++rows_;
-      SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
-      if (sample->end > 0) ref.offset = sample->begin;
-      return to_row(std::move(*sample), std::move(ref), rules_);
+    pass_over(std::exchange(to_pass_, stride_ - 1));
+    if (is_over()) return std::nullopt;
+    std::optional<TarSample> sample = tar_.next();
+    if (!sample) return row_behind_samples();
+    ++rows_;
+    SampleRef ref = name_row(archive_, sample->key, keys_.add(sample->key));
+    if (sample->end > 0) ref.offset = sample->begin;
+    return to_row(std::move(*sample), std::move(ref), rules_);
+  }
+
+  // Of rows that nobody wants only the keys are looked at, for the ids of those behind them.
+  void pass_over(std::uint64_t rows) {
+    for (; rows > 0 && !is_over(); --rows) {
+      if (const auto key = tar_.skip_one()) {
+        ++rows_;
+        keys_.add(*key);
+      } else {
+        row_behind_samples();
+      }
     }
+  }
+
+ private:
+  bool is_over() const { return ended_ || rows_ == archive_.limit; }
+
+  // A broken archive is one.
+  std::optional<RawRow> row_behind_samples() {
     if (tar_.error() && is_pipe(archive_.path) && !tar_.error()->input_failure.empty() && !std::exchange(told_, true))
       throw CommandFailed(archive_.name, tar_.error()->input_failure, tar_.error()->message);
     ended_ = true;
@@ -141,20 +177,43 @@ class FrontToBackReader final : public SplitReader {
     return broken_archive(archive_, tar_.error()->message);
   }
 
- private:
   const Archive& archive_;
   const TarRules rules_;
   TarReader tar_;
   KeyCounter keys_;
+  const std::uint64_t stride_;
+  std::uint64_t to_pass_ = 0;  // rows before the next one that is wanted
   std::uint64_t rows_ = 0;
   bool ended_ = false;
   bool told_ = false;  // that the command failed
 };
 
-// The bytes of one sample, and the two empty blocks that end a tar.
-class SampleBytes final : public ByteStream {
+// A member of no sample and without bytes. libarchive is strict with the first header of a tar, and lenient with what
+// programs of all kinds write into those behind it.
+std::string harmless_header() {
+  std::string block(block_bytes, '\0');
+  const auto put = [&](std::size_t place, std::string_view text) { block.replace(place, text.size(), text); };
+  put(0, "__first__");
+  put(100, "0000644");  // mode, user, group, bytes and time in octal digits
+  put(108, "0000000");
+  put(116, "0000000");
+  put(124, "00000000000");
+  put(136, "00000000000");
+  put(148, "        ");  // the sum of all bytes counts its own place as blanks
+  put(156, "0");         // a regular file
+  put(257, "ustar");
+  put(263, "00");
+  unsigned sum = 0;
+  for (const char byte : block) sum += static_cast<unsigned char>(byte);
+  put(148, fmt::format("{:06o}", sum));
+  block[154] = '\0';
+  return block;
+}
+
+// A tar, from memory.
+class TarBytes final : public ByteStream {
  public:
-  explicit SampleBytes(std::string bytes) : bytes_(std::move(bytes)) { bytes_.append(1024, '\0'); }
+  explicit TarBytes(std::string bytes) : bytes_(std::move(bytes)) {}
 
   std::size_t read(std::span<std::byte> buffer) override {
     const std::size_t size = bytes_.copy(reinterpret_cast<char*>(buffer.data()), buffer.size(), position_);
@@ -196,15 +255,17 @@ class IndexedReader final : public SplitReader {
       ref.offset = begin;
       return oversized_sample(std::move(ref));
     }
-    std::string bytes(end - begin, '\0');
-    const std::size_t read = file_.read_at(begin, std::as_writable_bytes(std::span(bytes)));
+    std::string bytes = harmless_header();
+    bytes.resize(block_bytes + (end - begin) + 2 * block_bytes, '\0');  // two empty ones end a tar
+    const std::size_t read =
+        file_.read_at(begin, std::as_writable_bytes(std::span(bytes)).subspan(block_bytes, end - begin));
     // Of an archive that is cut within the zeros behind a member, that member is whole.
-    if (bytes.size() - read >= block_bytes) {
+    if (end - begin - read >= block_bytes) {
       fail(Exit::io, "{}: cannot read bytes {} to {}; was the file changed while it is in use?", archive_.path, begin,
            end);
     }
     std::optional<TarSample> sample =
-        TarReader(std::make_unique<SampleBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
+        TarReader(std::make_unique<TarBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
     if (!sample)
       fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
     const auto repeated = index_.repeated.find(position);
@@ -236,13 +297,9 @@ std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uin
   if (archive.seekable && !whole) {
     const TarIndex& index = index_of(split.archive);
     if (index.plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
-    if (split.count > 1) {
-      throw Error(Exit::io, fmt::format("{} is compressed and cannot be read in splits", archive.path),
-                  "name it .tar.gz, or unpack it");
-    }
   }
-  auto reader = std::make_unique<FrontToBackReader>(archive, rules_);
-  for (std::uint64_t row = 0; row < first_row && reader->next(); ++row) continue;
+  auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split.count);
+  reader->pass_over(split.index + first_row * split.count);
   return reader;
 }
 
@@ -251,7 +308,14 @@ const TarIndex& WebDatasetSource::index_of(std::uint32_t archive) const {
   Indexed& indexed = indices_[archive];
   lock.unlock();
   const std::lock_guard making(indexed.mutex);  // one that fails is made anew by the next who needs it
-  if (!indexed.index) indexed.index = store_.index_of(local_path(manifest_.archives[archive].path));
+  if (indexed.index) return *indexed.index;
+  const std::string& path = manifest_.archives[archive].path;
+  indexed.index = store_.index_of(local_path(path));
+  if (!indexed.index->plain)
+    log::warning(
+        "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "
+        ".tar.gz, or unpack it",
+        path);
   return *indexed.index;
 }
 

@@ -217,7 +217,7 @@ void check_tells_noise(const Json& json) {
       throw Error(
           Exit::io,
           fmt::format("scheduler class {} is not known, and its file has no {}", json.at("_class_name").dump(), key),
-          "known classes: " + all);
+          fmt::format("known classes: {}; Stable Diffusion 3, Flux and other families add noise another way", all));
 }
 
 SchedulerClass class_of(const Json& json) {

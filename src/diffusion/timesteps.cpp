@@ -12,6 +12,11 @@ double round_half_even(double x) {
   return std::nearbyint(x);
 }
 
+// A whole number stays the same also where rounding errors have made it smaller.
+double cut(double x) {
+  return std::floor(x + 1e-6);
+}
+
 // Ascending and evenly spaced over the whole range, both ends included.
 std::vector<double> linspace(double last, int count) {
   std::vector<double> values(count, 0.0);
@@ -35,6 +40,7 @@ std::vector<double> ascending_timesteps(const SchedulerConfig& config, int steps
       break;
     case TimestepSpacing::leading: {
       const int ratio = total / (steps + extra);
+      if (ratio == 0) return {};  // all of them would be one timestep
       for (int i = extra; i < steps + extra; ++i) t.push_back(i * ratio + config.steps_offset);
       break;
     }
@@ -104,11 +110,14 @@ SigmaPlan plan_sigmas(const SchedulerConfig& config, const NoiseSchedule& schedu
 
   if (config.use_karras_sigmas) {
     const bool euler = config.scheduler_class == SchedulerClass::euler_discrete;
+    // Here diffusers cuts where it otherwise rounds.
+    const bool cuts = config.scheduler_class == SchedulerClass::dpmsolver_multistep &&
+                      config.beta_schedule == BetaSchedule::squaredcos_cap_v2;
     sigmas =
         euler ? karras_sigmas(sigmas.back(), sigmas.front(), steps) : karras_sigmas(table.front(), table.back(), steps);
     for (int i = 0; i < steps; ++i) {
       const double t = timestep_of(sigmas[i], table);
-      plan.timesteps[i] = euler ? t : round_half_even(t);
+      plan.timesteps[i] = euler ? t : cuts ? cut(t) : round_half_even(t);
     }
     if (config.final_sigma_is_min && config.scheduler_class == SchedulerClass::unipc_multistep) last = sigmas.back();
   }

@@ -167,7 +167,10 @@ class Downloader {
       for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = i;
     }
     shard->expect(wanted.size());
-    for (const std::size_t index : wanted) fetcher_.add(shard->number() << row_bits | index, shard->row(index).url);
+    for (const std::size_t index : wanted) {
+      const ListRow& row = shard->row(index);
+      fetcher_.add(shard->number() << row_bits | index, row.damage.empty() ? row.url : "");
+    }
     open_.emplace(shard->number(), OpenShard{shard, wanted.size(), retry});
   }
 
@@ -288,6 +291,7 @@ DownloadResult run_download(const DownloadConfig& config, const Group& group, in
     check_folder(config);
     UrlLists(config).check();
     open_folder(config);
+    if (const auto complaint = complaint_about_lists(expand_lists(config.urls))) log::warning("{}", *complaint);
     if (const std::string proxy = find_unused_proxy(); !proxy.empty()) {
       log::warning(
           "the proxy of {} is not used: images come straight from their hosts, so this machine has to reach them",

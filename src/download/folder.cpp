@@ -23,23 +23,20 @@ bool holds_archives(const fs::path& out) {
                      [](const auto& entry) { return entry.path().string().ends_with("_stats.json"); });
 }
 
-bool belongs_to(const std::string& key, std::string_view section) {
-  return key == section || key.starts_with(std::string(section) + ".");
-}
-
 // What may not change while a folder is filled: it decides which row is in which archive, and how it is stored.
 bool is_fixed(const std::string& key) {
   static constexpr std::string_view keys[] = {"download.urls",    "download.columns",   "download.format",
                                               "download.limit",   "download.resize",    "download.rows_per_file",
                                               "download.quality", "download.image_size"};
-  return std::any_of(std::begin(keys), std::end(keys), [&](std::string_view fixed) { return belongs_to(key, fixed); });
+  return std::any_of(std::begin(keys), std::end(keys),
+                     [&](std::string_view fixed) { return config::is_in(key, fixed); });
 }
 
 void check_settings(const DownloadConfig& config) {
   const fs::path out = config.out.value;
   const bool knows_lists = fs::exists(out / lists_name);  // which check_lists compares file by file
   for (const config::Change& change : config::diff(read_file(out / settings_name), DownloadFile{config})) {
-    if (!is_fixed(change.key) || (knows_lists && belongs_to(change.key, "download.urls"))) continue;
+    if (!is_fixed(change.key) || (knows_lists && config::is_in(change.key, "download.urls"))) continue;
     throw Error(Exit::usage,
                 fmt::format("{} holds archives made with {} = {}, not {}", out.string(), change.key, change.before,
                             change.after),

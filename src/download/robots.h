@@ -19,7 +19,8 @@ class Robots {
   Robots() = default;  // allows everything
   Robots(std::string_view text, std::string_view name);
 
-  // `path` = path and query of a URL. The rule with the longest pattern decides, `allow` when two are as long.
+  // `path` = path and query of a URL. The rule with the longest pattern decides, `allow` when two are as long. A path
+  // of kilobytes that thousands of rules are to be held against is not allowed: that would take seconds.
   bool allows(std::string_view path) const;
   std::size_t bytes() const;
 

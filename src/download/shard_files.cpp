@@ -61,23 +61,31 @@ std::vector<Attribute> attributes_of(const DownloadConfig& config, const Shard& 
   };
 }
 
+const std::string& text_in(const Cell& cell) {
+  static const std::string none;
+  const auto* const text = std::get_if<std::string>(&cell);
+  return text ? *text : none;
+}
+
+// A list or map as itself, not as a text that holds its JSON.
+Json parsed(const std::string& text) {
+  auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? Json(text) : json;
+}
+
 std::string describe_sample(const DownloadConfig& config, const Shard& shard, std::size_t index) {
   const ListSlice& slice = shard.slice();
   const ListRow& row = shard.row(index);
   Json json = Json::object();
   for (std::size_t i = 0; i < slice.other_names.size(); ++i)
-    json[slice.other_names[i]] = std::visit(ToJson(), row.others[i]);
-  if (slice.has_captions) json["caption"] = row.caption ? Json(*row.caption) : Json();
+    json[slice.other_names[i]] =
+        row.nested.contains(i) ? parsed(text_in(row.others[i])) : std::visit(ToJson(), row.others[i]);
+  if (slice.has_captions)
+    json["caption"] = !row.captions.empty() ? parsed(row.captions) : row.caption ? Json(*row.caption) : Json();
   json["url"] = row.url;
   for (const Attribute& attribute : attributes_of(config, shard, index))
     json[attribute.name] = std::visit(ToJson(), attribute.value);
   return json.dump(4, ' ', /*ensure_ascii=*/true);
-}
-
-const std::string& text_in(const Cell& cell) {
-  static const std::string none;
-  const auto* const text = std::get_if<std::string>(&cell);
-  return text ? *text : none;
 }
 
 // What read() gives. Its errors mean that the archive is damaged, unless it is storage that is away.

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/text.h"
+#include "millrace/core/units.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
@@ -77,16 +80,31 @@ struct ToText {
 
 struct Schema {
   std::vector<std::string> names, binary;
+  std::vector<std::string> text_lists, nested;  // lists of texts; other lists and maps
 };
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 Schema schema_of(const fs::path& path) {
-  if (!is_table(path.string())) return {ListReader(path).schema(), {}};
+  if (!is_table(path.string())) return {ListReader(path).schema(), {}, {}, {}};
   Schema schema;
   for (const ParquetColumn& column : parquet_schema(path)) {
     schema.names.push_back(column.name);
     if (column.holds_bytes && !column.is_text) schema.binary.push_back(column.name);
+    if (column.is_nested) (column.is_text_list ? schema.text_lists : schema.nested).push_back(column.name);
   }
   return schema;
+}
+
+std::string get_caption(const Schema& schema, const std::string& wanted, const fs::path& path) {
+  std::string column = get_column(schema.names, wanted, "caption", path);
+  if (!contains(schema.nested, column)) return column;
+  throw Error(
+      Exit::usage,
+      fmt::format("download.columns.caption: '{}' of {} holds lists or maps, and not of texts", column, path.string()),
+      "name a column of texts, or of lists of texts, of which the first becomes the caption; null = none");
 }
 
 }  // namespace
@@ -111,6 +129,19 @@ std::vector<fs::path> expand_lists(const std::vector<std::string>& patterns) {
   return files;
 }
 
+std::optional<std::string> complaint_about_lists(const std::vector<fs::path>& lists) {
+  constexpr std::uint64_t tolerable = 10'000'000'000;  // bytes: minutes
+  std::uint64_t bytes = 0;
+  std::error_code unknown;
+  for (const fs::path& list : lists)
+    if (const auto size = fs::file_size(list, unknown); !unknown && !is_table(list.string())) bytes += size;
+  if (bytes <= tolerable) return std::nullopt;
+  return fmt::format(
+      "download.urls: {} of lists are no Parquet: at each start each rank reads them from their first line on, where "
+      "Parquet is passed over by row groups",
+      format_bytes(bytes));
+}
+
 UrlLists::UrlLists(const DownloadConfig& config) : config_(config), files_(expand_lists(config.urls)) {}
 
 void UrlLists::check() const {
@@ -125,7 +156,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   const DownloadConfig::Columns& wanted = config_.columns;
   if (schema.names.empty() && !is_table(path.string())) {
     ListReader list(path);
-    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false};
+    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false, {}, {}};
   }
   const bool is_plain = !is_table(path.string()) && list_format(path.string()) == ListFormat::txt;
 
@@ -133,7 +164,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   std::optional<std::size_t> caption, hash;
   if (wanted.caption && !is_plain) {
     caption = columns.size();
-    columns.push_back(get_column(schema.names, *wanted.caption, "caption", path));
+    columns.push_back(get_caption(schema, *wanted.caption, path));
   }
   const std::size_t named = columns.size();
   if (wanted.hash && !is_plain) {
@@ -146,17 +177,18 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
     for (const std::string& name : schema.names) {
       const bool used = std::find(columns.begin(), columns.begin() + static_cast<long>(named), name) !=
                         columns.begin() + static_cast<long>(named);
-      const bool binary = std::find(schema.binary.begin(), schema.binary.end(), name) != schema.binary.end();
-      if (!used && !binary && !is_reserved(name)) columns.push_back(name);
+      if (!used && !contains(schema.binary, name) && !is_reserved(name)) columns.push_back(name);
     }
   } else {
     for (const std::string& name : wanted.others) columns.push_back(get_other(schema.names, name, path));
   }
 
   const std::vector<std::string> others(columns.begin() + static_cast<long>(first_other), columns.end());
-  if (is_table(path.string())) return {ParquetReader(path, columns), caption, hash, others, first_other, false};
+  const std::string caption_name = caption ? columns[*caption] : "";
+  if (is_table(path.string()))
+    return {ParquetReader(path, columns), caption, hash, others, first_other, false, caption_name, schema.text_lists};
   const bool numbers_are_text = list_format(path.string()) != ListFormat::jsonl;
-  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text};
+  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text, caption_name, {}};
 }
 
 std::uint64_t UrlLists::rows_left() const {
@@ -209,14 +241,41 @@ bool UrlLists::skip() {
   return false;
 }
 
+// Whether the present row's value is a list or a map, as JSON.
+bool UrlLists::is_json(const std::string& column) const {
+  if (const auto* const list = std::get_if<ListReader>(&source_->reader)) return list->is_nested(column);
+  return contains(source_->text_lists, column);
+}
+
+void UrlLists::set_caption(ListRow& row, const Cell& cell) const {
+  if (std::holds_alternative<std::monostate>(cell)) return;
+  row.caption = std::visit(ToText(), cell);
+  if (!is_json(source_->caption_name)) return;
+  row.captions = *std::exchange(row.caption, std::nullopt);
+  const auto texts = nlohmann::json::parse(row.captions, nullptr, /*allow_exceptions=*/false);
+  const auto is_text = [](const auto& item) { return item.is_string() || item.is_null(); };
+  if (!texts.is_array() || !std::all_of(texts.begin(), texts.end(), is_text)) {
+    row.damage = fmt::format("'{}' holds a list or map, and not of texts", source_->caption_name);
+    return;
+  }
+  for (const auto& text : texts)
+    if (text.is_string() && row.caption.value_or("").empty()) row.caption = text.get<std::string>();
+}
+
 ListRow UrlLists::make_row(std::vector<Cell> cells) const {
+  constexpr std::size_t longest_damage = 500;  // it may quote a line of megabytes
   ListRow row;
-  if (const auto* const list = std::get_if<ListReader>(&source_->reader)) row.damage = list->damage();
+  if (const auto* const list = std::get_if<ListReader>(&source_->reader); list && !list->damage().empty()) {
+    row.damage = valid_utf8(std::string_view(list->damage()).substr(0, longest_damage));
+    row.others.resize(cells.size() - source_->first_other);
+    return row;
+  }
   row.url = std::visit(ToText(), cells[0]);
   if (source_->hash) row.hash = std::visit(ToText(), cells[*source_->hash]);
-  if (source_->caption && !std::holds_alternative<std::monostate>(cells[*source_->caption]))
-    row.caption = std::visit(ToText(), cells[*source_->caption]);
+  if (source_->caption) set_caption(row, cells[*source_->caption]);
   for (std::size_t i = source_->first_other; i < cells.size(); ++i) {
+    const auto other = row.others.size();
+    if (std::holds_alternative<std::string>(cells[i]) && is_json(source_->other_names[other])) row.nested.insert(other);
     Cell cell = source_->numbers_are_text ? number_or_text(std::move(cells[i])) : std::move(cells[i]);
     if (auto* const text = std::get_if<std::string>(&cell)) *text = valid_utf8(*text);
     row.others.push_back(std::move(cell));

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,12 +17,18 @@ namespace millrace {
 // missing.
 std::vector<fs::path> expand_lists(const std::vector<std::string>& patterns);
 
+// Of lists that take long to pass over: each rank finds its rows, at each start, by reading those that are no Parquet
+// from their first line on.
+std::optional<std::string> complaint_about_lists(const std::vector<fs::path>& lists);
+
 // One row of a list.
 struct ListRow {
   std::string url, hash;
-  std::optional<std::string> caption;
+  std::optional<std::string> caption;  // of several the first that is not empty
+  std::string captions;                // several, as a JSON list
   std::vector<Cell> others;
-  std::string damage;  // why nothing else is here; empty = it is
+  std::set<std::size_t> nested;  // of these the lists and maps, as JSON
+  std::string damage;            // why it is not asked for; empty = it is
 };
 
 // Some rows of one list, which become one archive. Texts are UTF-8.
@@ -38,9 +45,9 @@ class UrlLists {
  public:
   explicit UrlLists(const DownloadConfig& config);
 
-  // Opens each list: Error(io) for the first that cannot be read, Error(usage) for one that lacks a column or whose
-  // `others` are named as columns of the metadata. With a limit the first alone: which others it leaves out is not
-  // known.
+  // Opens each list: Error(io) for the first that cannot be read, Error(usage) for one that lacks a column, whose
+  // captions are no texts, or whose `others` are named as columns of the metadata. With a limit the first alone: which
+  // others it leaves out is not known.
   void check() const;
   // Number of the shard that comes next, if there is one.
   std::uint64_t next_shard() const { return shard_; }
@@ -58,12 +65,16 @@ class UrlLists {
     std::optional<std::size_t> caption, hash;  // positions in a row; the URL is the first
     std::vector<std::string> other_names;      // of the cells from first_other on
     std::size_t first_other;
-    bool numbers_are_text;  // as in CSV
+    bool numbers_are_text;                // as in CSV
+    std::string caption_name;             // of the column
+    std::vector<std::string> text_lists;  // columns of Parquet
   };
   Source open(const fs::path& path) const;
   std::uint64_t rows_left() const;
   void advance(std::uint64_t rows);
+  bool is_json(const std::string& column) const;
   ListRow make_row(std::vector<Cell> cells) const;
+  void set_caption(ListRow& row, const Cell& cell) const;
 
   const DownloadConfig& config_;
   const std::vector<fs::path> files_;

@@ -46,10 +46,12 @@ std::string network_digest(const PipelineFolder& pipeline, std::string_view comp
   Hasher128 hasher;
   add(hasher, settings.dump());
   const Weights weights = open_weights(pipeline.component(component), stem);
+  std::vector<std::byte> bytes;
   for (const auto& name : weights.names()) {
     const auto& info = weights.info(name);
     add(hasher, fmt::format("{} {} {}\n", name, to_string(info.dtype), json(info.shape).dump()));
-    const auto bytes = weights.bytes(name);
+    bytes.resize(info.end - info.begin);
+    weights.read(name, bytes);
     hasher.update(bytes.data(), bytes.size());
   }
   return hasher.digest().hex();

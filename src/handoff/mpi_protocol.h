@@ -55,6 +55,6 @@ std::span<std::byte> bytes_of(T& message) {
 }
 
 // The larger parcel size of all ranks; the number of slots must be the same on all. Collective.
-HandoffConfig agree_on(const Group& group, HandoffConfig config);
+HandoffSize agree_on(const Group& group, HandoffSize size);
 
 }  // namespace millrace

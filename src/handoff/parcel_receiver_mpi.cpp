@@ -15,12 +15,12 @@ namespace {
 
 // One producer, seen from the trainer.
 struct ProducerPeer {
-  ProducerPeer(const Group& group, int rank, const HandoffConfig& config)
+  ProducerPeer(const Group& group, int rank, const HandoffSize& size)
       : rank(rank),
-        leased(std::make_shared<LeasedSlots>(config.slots, config.parcel_bytes)),
+        leased(std::make_shared<LeasedSlots>(size.slots, size.parcel_bytes)),
         notice_receive(group.receiver(rank, notice_tag, bytes_of(notice))),
         control_send(group.sender(rank, control_tag, bytes_of(control_on_its_way))) {
-    for (int slot = 0; slot < config.slots; ++slot) {
+    for (int slot = 0; slot < size.slots; ++slot) {
       receives.push_back(group.receiver(rank, parcel_tag, leased->slots.slot(slot), leased));
       arm(slot);
     }
@@ -122,9 +122,9 @@ struct ProducerPeer {
 // end.
 class MpiReceiver final : public ParcelReceiver {
  public:
-  MpiReceiver(Group group, const std::vector<int>& producer_ranks, HandoffConfig config) : group_(std::move(group)) {
-    config = agree_on(group_, config);
-    for (const int rank : producer_ranks) peers_.emplace_back(group_, rank, config);
+  MpiReceiver(Group group, const std::vector<int>& producer_ranks, HandoffSize size) : group_(std::move(group)) {
+    size = agree_on(group_, size);
+    for (const int rank : producer_ranks) peers_.emplace_back(group_, rank, size);
     poll();
     mover_ = std::jthread([this](const std::stop_token& stop) { move_until(stop); });
   }
@@ -269,8 +269,8 @@ class MpiReceiver final : public ParcelReceiver {
 }  // namespace
 
 std::unique_ptr<ParcelReceiver> make_mpi_receiver(const Group& group, std::vector<int> producer_ranks,
-                                                  HandoffConfig config) {
-  return std::make_unique<MpiReceiver>(group.duplicate(), producer_ranks, config);
+                                                  HandoffSize size) {
+  return std::make_unique<MpiReceiver>(group.duplicate(), producer_ranks, size);
 }
 
 }  // namespace millrace

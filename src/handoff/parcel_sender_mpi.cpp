@@ -10,11 +10,11 @@ namespace {
 
 // One trainer, seen from the producer.
 struct TrainerPeer {
-  TrainerPeer(const Group& group, int rank, const HandoffConfig& config)
-      : slots(config.slots, config.parcel_bytes),
+  TrainerPeer(const Group& group, int rank, const HandoffSize& size)
+      : slots(size.slots, size.parcel_bytes),
         control_receive(group.receiver(rank, control_tag, bytes_of(control))),
         notice_send(group.sender(rank, notice_tag, bytes_of(notice_on_its_way))) {
-    for (int slot = 0; slot < config.slots; ++slot) sends.push_back(group.sender(rank, parcel_tag, slots.slot(slot)));
+    for (int slot = 0; slot < size.slots; ++slot) sends.push_back(group.sender(rank, parcel_tag, slots.slot(slot)));
     control_receive.start();
   }
 
@@ -61,15 +61,13 @@ struct TrainerPeer {
 
 class MpiSender final : public ParcelSender {
  public:
-  MpiSender(Group group, const std::vector<int>& trainer_ranks, HandoffConfig config)
-      : ParcelSender(static_cast<int>(trainer_ranks.size())),
-        group_(std::move(group)),
-        config_(agree_on(group_, config)) {
-    for (const int rank : trainer_ranks) peers_.emplace_back(group_, rank, config_);
+  MpiSender(Group group, const std::vector<int>& trainer_ranks, HandoffSize size)
+      : ParcelSender(static_cast<int>(trainer_ranks.size())), group_(std::move(group)), size_(agree_on(group_, size)) {
+    for (const int rank : trainer_ranks) peers_.emplace_back(group_, rank, size_);
   }
 
   bool try_send(int trainer, std::span<const std::byte> bytes) override {
-    ensure(bytes.size() <= config_.parcel_bytes, "handoff: parcel larger than agreed");
+    ensure(bytes.size() <= size_.parcel_bytes, "handoff: parcel larger than agreed");
     poll();
     TrainerPeer& peer = peers_[trainer];
     const auto slot = peer.free_slot();
@@ -124,16 +122,15 @@ class MpiSender final : public ParcelSender {
   }
 
   Group group_;
-  HandoffConfig config_;
+  HandoffSize size_;
   std::deque<TrainerPeer> peers_;  // never move: transfers refer to their memory
   bool finished_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<ParcelSender> make_mpi_sender(const Group& group, std::vector<int> trainer_ranks,
-                                              HandoffConfig config) {
-  return std::make_unique<MpiSender>(group.duplicate(), trainer_ranks, config);
+std::unique_ptr<ParcelSender> make_mpi_sender(const Group& group, std::vector<int> trainer_ranks, HandoffSize size) {
+  return std::make_unique<MpiSender>(group.duplicate(), trainer_ranks, size);
 }
 
 }  // namespace millrace

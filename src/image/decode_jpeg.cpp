@@ -16,8 +16,10 @@ namespace millrace {
 
 namespace {
 
-// A progressive file may ask for thousands of passes over the image; real ones need about ten.
-constexpr int max_scans = 500;
+// A progressive file may ask for thousands of passes over the image; real ones need about ten. Of a large image these
+// are fewer: a scan costs about a nanosecond a pixel.
+constexpr int max_scans = 500, usual_scans = 20;
+constexpr std::int64_t max_scanned_pixels = 4'000'000'000;
 
 // libjpeg reading from memory. The source suspends at the end of the bytes instead of inventing an end marker, so a
 // truncated file is seen as one, exactly where Pillow sees it.
@@ -97,9 +99,13 @@ void JpegReader::on_message(j_common_ptr decoder, int level) {
 }
 
 void JpegReader::on_progress(j_common_ptr decoder) {
-  if (reinterpret_cast<j_decompress_ptr>(decoder)->input_scan_number <= max_scans) return;
+  const auto& state = *reinterpret_cast<j_decompress_ptr>(decoder);
+  const int scans = state.input_scan_number;
+  const std::int64_t scanned = std::int64_t{scans} * state.image_width * state.image_height;
+  if (scans <= usual_scans || (scans <= max_scans && scanned <= max_scanned_pixels)) return;
   JpegReader& reader = self(decoder);
-  std::snprintf(reader.message_, sizeof reader.message_, "more than %d scans", max_scans);
+  std::snprintf(reader.message_, sizeof reader.message_, "more than %d scans of %u x %u pixels", scans - 1,
+                state.image_width, state.image_height);
   std::longjmp(reader.return_point_, 1);
 }
 

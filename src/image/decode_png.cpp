@@ -15,6 +15,9 @@ namespace millrace {
 namespace {
 
 constexpr png_alloc_size_t max_chunk_bytes = 64 << 20;
+// Chunks of which a file may have many, which libpng would inflate and keep, and which nothing here looks at.
+constexpr png_byte texts_and_palettes[] = "tEXt\0zTXt\0iTXt\0sPLT";
+constexpr int texts_and_palettes_count = 4;
 
 // libpng reading from memory; jumps as in decode_jpeg.cpp, NOTE [Jumps].
 class PngReader {
@@ -70,6 +73,7 @@ bool PngReader::read_header() {
   if (!info_) return false;
   png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // check_size has the say
   png_set_chunk_malloc_max(png_, max_chunk_bytes);
+  png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, texts_and_palettes, texts_and_palettes_count);
   png_set_read_fn(png_, this, read);
   png_read_info(png_, info_);
   return true;

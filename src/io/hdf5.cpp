@@ -160,6 +160,10 @@ Handle select_rows(hid_t file_space, std::vector<hsize_t> dims, std::uint64_t fi
 
 }  // namespace
 
+void begin_hdf5() {
+  const auto lock = library();
+}
+
 // Writer -----------------------------------------------------------------------------------------------------------
 
 struct Hdf5Writer::Impl {

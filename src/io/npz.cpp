@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -29,8 +30,9 @@ std::string read_member(archive* a, const std::string& where) {
 struct Header {
   std::size_t element_bytes;
   bool is_fortran;
-  std::vector<std::int64_t> shape;
   std::size_t bytes;  // of the header itself
+  std::vector<std::int64_t> shape = {};
+  std::uint64_t count = 1;  // of elements
 };
 
 // numpy's format, versions 1 to 3: magic, version, length, then a Python dictionary in ASCII. Nothing for elements that
@@ -42,6 +44,8 @@ std::optional<Header> read_header(const std::string& npy, const std::string& whe
   std::size_t length = 0;
   for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<unsigned char>(npy[8 + i])} << (8 * i);
   if (npy.size() < 8 + width + length) return damaged();
+  constexpr std::size_t longest = 4096;  // of numbers; a longer one describes records
+  if (length > longest) return std::nullopt;
   const auto text = npy.substr(8 + width, length);
   std::smatch type, order, shape;
   if (!std::regex_search(text, type, std::regex("'descr': '([^']*)'")) ||
@@ -49,11 +53,16 @@ std::optional<Header> read_header(const std::string& npy, const std::string& whe
       !std::regex_search(text, shape, std::regex("'shape': \\(([0-9, ]*)\\)")))
     return std::nullopt;
   if (type[1] != "<f4" && type[1] != "<f8") return std::nullopt;
-  Header header{type[1] == "<f4" ? 4U : 8U, order[1] == "True", {}, 8 + width + length};
+  Header header{type[1] == "<f4" ? 4U : 8U, order[1] == "True", 8 + width + length};
   const auto sizes = shape[1].str();
   static const std::regex number("[0-9]+");
-  for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it)
-    header.shape.push_back(std::stoll(it->str()));
+  for (std::sregex_iterator it(sizes.begin(), sizes.end(), number), end; it != end; ++it) {
+    const auto digits = it->str();
+    auto& size = header.shape.emplace_back();
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), size).ec != std::errc() ||
+        __builtin_mul_overflow(header.count, static_cast<std::uint64_t>(size), &header.count))
+      return damaged();
+  }
   return header;
 }
 
@@ -84,8 +93,7 @@ std::size_t fortran_place(std::size_t index, const std::vector<std::int64_t>& sh
 std::optional<NpzArray> parse_npy(const std::string& npy, const std::string& where) {
   const auto header = read_header(npy, where);
   if (!header) return std::nullopt;
-  std::size_t count = 1;
-  for (const auto size : header->shape) count *= static_cast<std::size_t>(size);
+  const std::size_t count = header->count;
   if ((npy.size() - header->bytes) / header->element_bytes != count)
     fail(Exit::io, "{}: {} bytes where its shape needs {}", where, npy.size() - header->bytes,
          count * header->element_bytes);
@@ -110,7 +118,9 @@ std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
     const int result = archive_read_next_header(a.get(), &entry);
     if (result == ARCHIVE_EOF) return arrays;
     if (result != ARCHIVE_OK) fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
-    std::string name = archive_entry_pathname(entry);
+    const char* const path = archive_entry_pathname(entry);
+    if (!path) continue;  // a name that this locale cannot say
+    std::string name = path;
     const auto where = fmt::format("{}: {}", file.string(), name);
     if (!name.ends_with(".npy")) continue;
     name.resize(name.size() - 4);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "limited_pool.h"
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
 #include "millrace/io/half.h"
@@ -282,17 +283,17 @@ class ParquetReader::Impl {
   }
 
  public:
-  Impl(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
-      : path_(path), lists_(lists) {
+  Impl(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists, std::int64_t max_bytes)
+      : path_(path), lists_(lists), pool_(arrow::system_memory_pool(), max_bytes) {
     guarded([&] {
       open();
       std::shared_ptr<arrow::Schema> schema;
       check(reader_->GetSchema(&schema), path_);
       for (const auto& field : schema->fields()) {
         const arrow::DataType& type = *field->type();
-        const bool holds_bytes = is_bytes(type) || is_struct_with_bytes(type);
+        const bool is_struct = is_struct_with_bytes(type), holds_bytes = is_bytes(type) || is_struct;
         schema_.push_back({field->name(), type.ToString(), holds_bytes, arrow::is_nested(type.id()) && !holds_bytes,
-                           is_text_list(type), is_text(value_type(type))});
+                           is_text_list(type), is_text(value_type(type)), is_struct});
       }
       choose(columns);
     });
@@ -324,17 +325,16 @@ class ParquetReader::Impl {
 
  private:
   void open() {
-    arrow::MemoryPool* const pool = arrow::system_memory_pool();
-    parquet::ReaderProperties properties(pool);
+    parquet::ReaderProperties properties(&pool_);
     properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
     properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
     parquet::ArrowReaderProperties arrow_properties(false);
     arrow_properties.set_batch_size(lists_ == ParquetLists::floats ? tensor_batch_rows : batch_rows);
     arrow_properties.set_pre_buffer(false);
     parquet::arrow::FileReaderBuilder builder;
-    input_ = std::make_shared<ParquetInput>(path_, pool);
+    input_ = std::make_shared<ParquetInput>(path_, &pool_);
     check(builder.Open(input_, properties), path_);
-    check(builder.memory_pool(pool)->properties(arrow_properties)->Build(&reader_), path_);
+    check(builder.memory_pool(&pool_)->properties(arrow_properties)->Build(&reader_), path_);
   }
 
   const parquet::FileMetaData& metadata() const { return *metadata_; }
@@ -417,6 +417,7 @@ class ParquetReader::Impl {
 
   std::string path_;
   const ParquetLists lists_;
+  LimitedPool pool_;  // outlives what is allocated in it
   std::shared_ptr<ParquetInput> input_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
@@ -431,8 +432,9 @@ class ParquetReader::Impl {
   std::uint64_t to_skip_ = 0;  // of them, from row_ on
 };
 
-ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns, ParquetLists lists)
-    : impl_(std::make_unique<Impl>(path, columns, lists)) {}
+ParquetReader::ParquetReader(const std::string& path, std::vector<std::string> columns, ParquetLists lists,
+                             std::int64_t max_bytes)
+    : impl_(std::make_unique<Impl>(path, columns, lists, max_bytes)) {}
 ParquetReader::~ParquetReader() = default;
 ParquetReader::ParquetReader(ParquetReader&&) noexcept = default;
 ParquetReader& ParquetReader::operator=(ParquetReader&&) noexcept = default;

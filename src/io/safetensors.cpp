@@ -159,6 +159,14 @@ void check_layout(const SafetensorsHeader& header, std::uint64_t data_bytes, std
   if (position != data_bytes) refuse(where, fmt::format("{} bytes belong to no tensor", data_bytes - position));
 }
 
+// A directory can be opened, and some file systems give it a few bytes. What cannot be looked at cannot be opened.
+std::unique_ptr<const InputFile> open_regular(const fs::path& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) fail(Exit::io, "{} is not a regular file", path.string());
+  return std::make_unique<InputFile>(path.string());
+}
+
 }  // namespace
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view where) {
@@ -194,7 +202,7 @@ SafetensorsHeader read_safetensors_header(const InputFile& file, std::string_vie
 }
 
 SafetensorsFile::SafetensorsFile(fs::path path)
-    : path_(std::move(path)), file_(path_), header_(parse_safetensors(file_.bytes(), path_.string())) {
+    : path_(std::move(path)), file_(open_regular(path_)), header_(read_safetensors_header(*file_, path_.string())) {
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) index_.emplace(header_.tensors[i].name, i);
 }
 
@@ -204,12 +212,16 @@ const TensorInfo& SafetensorsFile::info(std::string_view name) const {
   return header_.tensors[found->second];
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
-  return bytes(info(name));
+void SafetensorsFile::read(const TensorInfo& info, std::span<std::byte> out) const {
+  ensure(out.size() == info.end - info.begin, "a tensor's bytes fit its shape");
+  if (file_->read_at(header_.data_offset + info.begin, out) != out.size())
+    refuse(path_.string(), fmt::format("the file ends within '{}'", info.name));
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& info) const {
-  return file_.bytes().subspan(header_.data_offset + info.begin, info.end - info.begin);
+std::vector<std::byte> SafetensorsFile::bytes(const TensorInfo& info) const {
+  std::vector<std::byte> bytes(info.end - info.begin);
+  read(info, bytes);
+  return bytes;
 }
 
 }  // namespace millrace

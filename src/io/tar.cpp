@@ -281,6 +281,11 @@ std::uint64_t TarReader::skip(std::uint64_t samples) {
   return skipped;
 }
 
+std::optional<std::string> TarReader::skip_one() {
+  auto sample = impl_->gather(false);
+  return sample ? std::optional(std::move(sample->key)) : std::nullopt;
+}
+
 const std::optional<BrokenArchive>& TarReader::error() const {
   return impl_->error();
 }

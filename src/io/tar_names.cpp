@@ -14,6 +14,11 @@ bool is_meta(std::string_view path) {
   return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
 }
 
+// What macOS puts beside a file for its attributes: `._0001.jpg` comes before `0001.jpg`.
+bool is_apple_double(std::string_view path) {
+  return path.substr(path.rfind('/') + 1).starts_with("._");
+}
+
 // Position of the dot between key and field. A dot at the very start of the last component counts only when the
 // component before has none: webdataset's pattern backtracks that far and no further, and its ids are our ids.
 std::optional<std::size_t> try_split_point(std::string_view path) {
@@ -32,7 +37,7 @@ std::optional<std::size_t> try_split_point(std::string_view path) {
 }  // namespace
 
 std::optional<MemberName> try_member_name(std::string_view path) {
-  if (is_meta(path)) return std::nullopt;
+  if (is_meta(path) || is_apple_double(path)) return std::nullopt;
   const auto dot = try_split_point(path);
   if (!dot || path.size() - *dot - 1 > max_field) return std::nullopt;
   std::string_view key = path.substr(0, *dot);

@@ -106,10 +106,6 @@ const TensorInfo& Weights::info(std::string_view name) const {
   return find(name).info(name);
 }
 
-std::span<const std::byte> Weights::bytes(std::string_view name) const {
-  return find(name).bytes(name);
-}
-
 const fs::path& Weights::file_of(std::string_view name) const {
   return find(name).path();
 }

@@ -4,6 +4,8 @@
 #include <torch/types.h>
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "gpu.h"
 #include "millrace/kernels/element.h"
@@ -36,6 +38,12 @@ inline void check_shape(const Tensor& tensor, const char* name, at::IntArrayRef 
 
 inline void check_contiguous(const Tensor& tensor, const char* name) {
   TORCH_CHECK(tensor.is_contiguous(), name, " is not contiguous");
+}
+
+inline void check_numbers(const Tensor& tensor, const char* name, torch::Dtype type, const Tensor& x) {
+  TORCH_CHECK(tensor.scalar_type() == type, name, " has type ", tensor.scalar_type(), ", not ", type);
+  check_contiguous(tensor, name);
+  check_device(tensor, name, x);
 }
 
 // Before autograd sees it.
@@ -77,6 +85,10 @@ inline Tensor make_workspace(std::int64_t bytes, const Tensor& x) {
 
 inline Tensor make_statistics(at::IntArrayRef sizes, const Tensor& x) {
   return at::empty(sizes, x.options().dtype(torch::kFloat32).memory_format(torch::MemoryFormat::Contiguous));
+}
+
+inline std::pair<Tensor, Tensor> pair_of(std::vector<Tensor> two) {
+  return {std::move(two[0]), std::move(two[1])};
 }
 
 inline void check_first_derivative() {

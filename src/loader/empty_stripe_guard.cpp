@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-void EmptyStripeGuard::end_epoch(std::uint32_t epoch, const FilterWatch* filters) {
+void EmptyStripeGuard::end_epoch(std::uint32_t epoch, const FilterWatch* filters, const std::string& section) {
   constexpr std::size_t enough_splits = 64;
   if (counts_.accepted) {
     *this = EmptyStripeGuard(*order_, stripe_);
@@ -22,8 +22,7 @@ void EmptyStripeGuard::end_epoch(std::uint32_t epoch, const FilterWatch* filters
               fmt::format("stripe {} found no usable sample in {} passes over {} archives or splits: {}{}{}", stripe_,
                           epochs_, splits_.size(), counts_.rows() ? main_reasons(counts_) : "they are empty",
                           drops.empty() ? "" : "\n", drops),
-              "look into an archive with `millrace inspect`; check the path and the filters of the data set, and the "
-              "limits of data.images");
+              advice_on_unusable(counts_, section));
 }
 
 }  // namespace millrace

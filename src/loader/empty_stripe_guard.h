@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "millrace/loader/filter_watch.h"
 #include "millrace/loader/ledger.h"
@@ -18,7 +19,8 @@ class EmptyStripeGuard {
 
   void count(std::optional<RejectReason> reason, std::uint64_t rows) { counts_.add(reason, rows); }
   // Error(bad_data) with what was found instead of samples. `filters`: what is to be said of them, may be null.
-  void end_epoch(std::uint32_t epoch, const FilterWatch* filters);
+  // `section`: that of the data set.
+  void end_epoch(std::uint32_t epoch, const FilterWatch* filters, const std::string& section);
 
  private:
   const EpochOrder* order_;

@@ -5,6 +5,8 @@ namespace millrace {
 SampleLoader::SampleLoader(const DataConfig& data, const TransformConfig& transform, const DataPlan& plan,
                            const LoaderOptions& options)
     : retry_for_(data.retry_for.count),
+      max_bad_share_(data.max_bad_share),
+      section_(data.train.section),
       filter_(data.train.filters, data.train.section),
       order_(options.seed, plan.stripes),
       transforms_{options.seed, data.images, transform, options.tokenizer, filter_.empty() ? nullptr : &filter_} {
@@ -18,6 +20,8 @@ StripeStream SampleLoader::start(const SampleSource& source, const std::vector<s
                                  StreamOptions options, const StripeCursors& from) {
   options.rejected = rejected();
   options.retry_for = retry_for_;
+  if (options.epochs == 0) options.max_bad_share = max_bad_share_;  // the ledger judges a pass that comes to an end
+  options.section = section_;
   StripeStream stream(order_, source, transforms_, options);
   for (const auto stripe : stripes) {
     const auto found = from.find(stripe);

@@ -65,7 +65,7 @@ StripeRow StripeReader::next() {
       ref.archive = part.archive;
       ref.row = part.index + at_.row * part.count;
       if (ref.id.size() > max_id_bytes) row = oversized(std::move(ref));
-      StripeRow result{at_, split, false, std::move(*row)};
+      StripeRow result{at_, split, std::move(row)};
       ++at_.row;
       return result;
     }
@@ -78,7 +78,6 @@ StripeRow StripeReader::next() {
 StripeRow StripeReader::end_epoch() {
   StripeRow end;
   end.at = at_;
-  end.epoch_ended = true;
   at_ = {at_.epoch + 1, 0, 0, 0};
   splits_ = order_.splits_of(stripe_, at_.epoch);
   return end;

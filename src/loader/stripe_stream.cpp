@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "empty_stripe_guard.h"
+#include "first_sample_guard.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "millrace/core/open_files.h"
@@ -28,15 +29,19 @@ std::size_t bytes_of(const RawRow& row) {
   return 0;
 }
 
-// A row on its way to next().
+struct EpochEnd {};
+
+// A row on its way to next(), or what stands between the rows of two epochs.
 struct PendingRow {
   StripeRow stripe_row;
   StripeCursor after;
   LedgerDelta skipped;  // rows before it that the filters dropped
   // Nothing while the row waits for a thread; what stopped a thread comes out of next() when it is the row's turn.
-  std::variant<std::monostate, TransformedSample, Rejected, std::exception_ptr> outcome;
+  std::variant<std::monostate, TransformedSample, Rejected, EpochEnd, std::exception_ptr> outcome;
 
-  bool is_waiting() const { return !stripe_row.epoch_ended && std::holds_alternative<std::monostate>(outcome); }
+  bool is_waiting() const { return std::holds_alternative<std::monostate>(outcome); }
+  bool ends_epoch() const { return std::holds_alternative<EpochEnd>(outcome); }
+  bool is_failure() const { return std::holds_alternative<std::exception_ptr>(outcome); }
 };
 using RowPtr = std::unique_ptr<PendingRow>;
 
@@ -67,7 +72,12 @@ struct Stripe {
 struct StripeStream::Impl {
   Impl(const EpochOrder& order, const SampleSource& source, const TransformPipeline& transforms,
        const StreamOptions& options)
-      : order(order), retry(options.retry_for), source(source, retry), transforms(transforms), options(options) {
+      : order(order),
+        retry(options.retry_for),
+        source(source, retry),
+        transforms(transforms),
+        options(options),
+        first_sample_guard(order.plan(), options.max_bad_share) {
     this->transforms.retry = &retry;
     if (transforms.filter) this->transforms.filter_watch = &filter_watch.emplace(*transforms.filter);
     ensure(options.threads >= 1 && options.block >= 1, "a stream needs threads and a block");
@@ -110,18 +120,20 @@ struct StripeStream::Impl {
     decltype(PendingRow::outcome) outcome;
     try {
       std::visit([&](auto&& result) { outcome = std::forward<decltype(result)>(result); },
-                 transform_sample(std::move(std::get<RawSample>(job.pending->stripe_row.row)), transforms, spent));
+                 transform_sample(std::move(std::get<RawSample>(*job.pending->stripe_row.row)), transforms, spent));
     } catch (...) {
       outcome = std::current_exception();
     }
     const auto* const rejected = std::get_if<Rejected>(&outcome);
-    if (rejected) report_rejected(*rejected, job.pending->stripe_row.at.epoch);
+    if (rejected) report_rejected(*rejected);
     lock.lock();
     statistics.busy.add(spent);
     if (rejected) {
       --job.stripe->in_flight;
+      first_sample_guard.reject_undecided(*rejected);
     } else {
       ++statistics.accepted;
+      first_sample_guard.found_sample();
     }
     job.pending->outcome = std::move(outcome);
     schedule(job.stripe);
@@ -138,9 +150,13 @@ struct StripeStream::Impl {
       while (rows.size() < most && bytes < bytes_per_read && !ended) {
         auto pending = std::make_unique<PendingRow>();
         pending->stripe_row = stripe->reader.next();
-        bytes += bytes_of(pending->stripe_row.row);
-        ended = options.epochs && pending->stripe_row.epoch_ended && pending->stripe_row.at.epoch + 1 >= options.epochs;
-        if (!pending->stripe_row.epoch_ended) classify(*pending);
+        if (pending->stripe_row.row) {
+          bytes += bytes_of(*pending->stripe_row.row);
+          classify(*pending);
+        } else {
+          pending->outcome = EpochEnd();
+          ended = options.epochs && pending->stripe_row.at.epoch + 1 >= options.epochs;
+        }
         rows.push_back(std::move(pending));
       }
     } catch (...) {
@@ -159,7 +175,7 @@ struct StripeStream::Impl {
 
   // What can be said of a row before a thread transforms it.
   void classify(PendingRow& pending) const {
-    RawRow& row = pending.stripe_row.row;
+    RawRow& row = *pending.stripe_row.row;
     if (auto* raw = std::get_if<RawSample>(&row)) {
       if (auto refusal = judge_metadata(*raw, transforms))
         row = Rejected{std::move(raw->ref), refusal->first, std::move(refusal->second)};
@@ -171,24 +187,27 @@ struct StripeStream::Impl {
     } else {
       judge_rejected(std::get<Rejected>(row), transforms);
     }
-    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected, pending.stripe_row.at.epoch);
+    if (const auto* rejected = std::get_if<Rejected>(&row)) report_rejected(*rejected);
   }
 
   // Puts what was read where it belongs: into the block, or out of the way.
   void place_row(Stripe& stripe, RowPtr pending) {
-    auto& [at, split, epoch_ended, row] = pending->stripe_row;
-    if (std::holds_alternative<std::exception_ptr>(pending->outcome)) {  // the rest of the block will never be known
+    auto& [at, split, row] = pending->stripe_row;
+    if (pending->is_failure()) {  // the rest of the block will never be known
       stripe.rows.push_back(std::move(pending));
       return;
     }
-    if (epoch_ended) {
+    if (pending->ends_epoch()) {
       close_block(stripe, {at.epoch + 1, 0, 0, 0});
       pending->skipped = std::exchange(stripe.skipped, {});
       stripe.rows.push_back(std::move(pending));
       return;
     }
     ++statistics.rows;
-    if (auto* rejected = std::get_if<Rejected>(&row)) {
+    if (std::holds_alternative<TransformedSample>(pending->outcome)) first_sample_guard.found_sample();
+    if (std::holds_alternative<RawSample>(*row)) first_sample_guard.count_undecided(order.plan().splits[split].archive);
+    if (auto* rejected = std::get_if<Rejected>(&*row)) {
+      first_sample_guard.count_rejected(*rejected);
       if (is_of_filters(rejected->reason)) {
         stripe.skipped.add(split, at.row, rejected->reason, rejected->cached);
         return;
@@ -212,11 +231,11 @@ struct StripeStream::Impl {
     stripe.start = next;
   }
 
-  // Later epochs see the same rows: the first one's are told. Called without the lock: it reads and writes files.
-  void report_rejected(const Rejected& rejected, std::uint32_t epoch) const {
+  // Called without the lock: it reads and writes files.
+  void report_rejected(const Rejected& rejected) const {
     if (rejected.reason == RejectReason::archive_error && !rejected.cached && is_first_error_of(rejected.ref.archive))
       log::warning("{}: {}", rejected.ref.id, rejected.detail);
-    if (epoch == 0 && options.rejected) options.rejected->add(rejected);
+    if (options.rejected) options.rejected->add(rejected);
   }
 
   // Every split of a broken archive finds it broken, in every pass.
@@ -252,11 +271,12 @@ struct StripeStream::Impl {
   bool pass_over_rejected(Stripe& stripe) {
     while (!stripe.rows.empty() && !stripe.rows.front()->is_waiting()) {
       const PendingRow& pending = *stripe.rows.front();
-      const bool has_ended = pending.stripe_row.epoch_ended;
-      if (!has_ended && !std::holds_alternative<Rejected>(pending.outcome)) return true;
+      if (!pending.ends_epoch() && !std::holds_alternative<Rejected>(pending.outcome)) return true;
       const RowPtr passed = take_row(stripe);
-      if (has_ended && !stripe.read_to_end)
-        stripe.empty_guard.end_epoch(passed->stripe_row.at.epoch, filter_watch ? &*filter_watch : nullptr);
+      const FilterWatch* const filters = filter_watch ? &*filter_watch : nullptr;
+      first_sample_guard.judge(filters, options.section);
+      if (passed->ends_epoch() && !stripe.read_to_end)
+        stripe.empty_guard.end_epoch(passed->stripe_row.at.epoch, filters, options.section);
     }
     return stripe.rows.empty() && stripe.read_to_end;
   }
@@ -276,10 +296,10 @@ struct StripeStream::Impl {
     RowPtr pending = std::move(stripe.rows.front());
     stripe.rows.pop_front();
     if (stripe.dispatched) --stripe.dispatched;
-    const auto& [at, split, epoch_ended, row] = pending->stripe_row;
+    const auto& [at, split, row] = pending->stripe_row;
     for (const RowRun& run : pending->skipped.runs()) stripe.empty_guard.count(run.reason, run.rows);
     stripe.delta.append(pending->skipped);
-    if (epoch_ended || std::holds_alternative<std::exception_ptr>(pending->outcome)) return pending;
+    if (pending->ends_epoch() || pending->is_failure()) return pending;
     const auto* const rejected = std::get_if<Rejected>(&pending->outcome);
     const auto reason = rejected ? std::optional(rejected->reason) : std::nullopt;
     stripe.empty_guard.count(reason, 1);
@@ -312,6 +332,7 @@ struct StripeStream::Impl {
   std::unordered_map<std::uint32_t, StripePtr> stripes;
   std::deque<TransformJob> to_transform;
   std::deque<StripePtr> to_read;
+  FirstSampleGuard first_sample_guard;
   StreamStatistics statistics;
   std::vector<std::jthread> workers;
 };
@@ -328,6 +349,7 @@ void StripeStream::add(std::uint32_t stripe, const StripeCursor& from) {
   ensure(!impl_->stripes.contains(stripe), "the stream already owns this stripe");
   allow_open_files(impl_->stripes.size() + 1);  // every stripe keeps an archive open
   impl_->stripes[stripe] = std::make_shared<Stripe>(impl_->order, impl_->source, stripe, from);
+  if (from != StripeCursor{}) impl_->first_sample_guard.found_sample();  // before: cursors move with samples
 }
 
 void StripeStream::expect(std::uint32_t stripe) {

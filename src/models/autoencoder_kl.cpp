@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config_reader.h"
+#include "millrace/core/error.h"
 
 namespace millrace {
 
@@ -58,6 +59,12 @@ AutoencoderKLConfig AutoencoderKLConfig::from_json(const nlohmann::json& json, c
   reader.ignore({"sample_size", "force_upcast"});  // for tiling, and for SDXL's pipeline in fp16
   reader.finish();
   return c;
+}
+
+std::int64_t AutoencoderKLConfig::latent_side(std::int64_t resolution) const {
+  if (resolution % factor() != 0)
+    fail(Exit::usage, "transform.resolution = {} is not a multiple of the VAE's factor {}", resolution, factor());
+  return resolution / factor();
 }
 
 AutoencoderKLImpl::AutoencoderKLImpl(const AutoencoderKLConfig& c)

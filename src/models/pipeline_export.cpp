@@ -43,11 +43,14 @@ bool is_absent(const json& entry) {
   return entry.is_array() && !entry.empty() && entry.front().is_null();
 }
 
-// The source's where it has one; a folder of parts need not.
-json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler) {
+// The source's where it has one; a folder of parts need not. A U-Net that was trained here makes a
+// StableDiffusionPipeline, whatever the source is: SDXL has parts besides, which are not exported.
+json exported_index(const PipelineFolder& source, const SchedulerConfig& scheduler, bool has_trained_unet) {
   json index = model_index(scheduler.class_name());
-  for (const auto& [key, value] : source.index().items())
-    if (!is_absent(value)) index[key] = value;
+  for (const auto& [key, value] : source.index().items()) {
+    const bool is_kept = !has_trained_unet || (index.contains(key) && key != "_class_name");
+    if (is_kept && !is_absent(value)) index[key] = value;
+  }
   index.erase("_name_or_path");
   index["_diffusers_version"] = diffusers_format_version;
   index["scheduler"] = {"diffusers", scheduler.class_name()};
@@ -145,7 +148,8 @@ void write_pipeline(const fs::path& out, const PipelineExport& pipeline) {
   json scheduler_json = scheduler.to_json();
   scheduler_json["_diffusers_version"] = diffusers_format_version;
   write_json(staged.subfolder("scheduler") / "scheduler_config.json", scheduler_json);
-  write_json(staged.path() / "model_index.json", exported_index(source, scheduler));
+  write_json(staged.path() / "model_index.json",
+             exported_index(source, scheduler, pipeline.replacements.contains("unet")));
   write_file_atomically(staged.path() / "README.md", model_card_text(pipeline.card));
   staged.publish();
 }

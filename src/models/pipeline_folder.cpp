@@ -1,5 +1,6 @@
 #include "millrace/models/pipeline_folder.h"
 
+#include <algorithm>
 #include <array>
 
 #include "millrace/core/error.h"
@@ -35,6 +36,91 @@ std::string component_of_bare_folder(const fs::path& path) {
   return text_of(config, "model_type") == "clip_text_model" ? "text_encoder" : "";
 }
 
+// What the class names of other pipelines hold whose U-Net, if they have one, mostly takes more than noisy latents and
+// the states of one text encoder. Their VAEs and text encoders may serve all the same.
+constexpr std::array other_pipelines = {"XL",      "StableDiffusion3", "Flux",   "Inpaint",  "Pix2Pix",
+                                        "Upscale", "Depth2Img",        "UnCLIP", "Kandinsky"};
+
+// What a U-Net's config.json says of inputs besides them.
+constexpr std::array other_inputs = {"addition_embed_type", "class_embed_type",     "num_class_embeds",
+                                     "encoder_hid_dim",     "encoder_hid_dim_type", "time_cond_proj_dim"};
+
+bool is_set(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && !found->is_null();
+}
+
+// Also true of a picture, mask or depth beside the latents.
+bool takes_more_than_text(const json& unet) {
+  const auto channels = [&](const char* key) { return is_set(unet, key) ? unet.at(key) : json(4); };
+  return channels("in_channels") != channels("out_channels") ||
+         std::ranges::any_of(other_inputs, [&](const char* key) { return is_set(unet, key); });
+}
+
+void refuse_other_pipelines(const fs::path& path, const json& index) {
+  const std::string class_name = text_of(index, "_class_name");
+  if (std::ranges::none_of(other_pipelines, [&](const char* part) { return class_name.find(part) != class_name.npos; }))
+    return;
+  throw Error(Exit::io,
+              fmt::format("{} is a {}: the U-Nets built here are those of Stable Diffusion 1 and 2, which paint from "
+                          "text alone",
+                          path.string(), class_name),
+              "a folder of StableDiffusionPipeline has them");
+}
+
+// All of a model, as the first Stable Diffusion's authors and other programs save it; not weights of one component.
+bool is_single_file(const fs::path& file) {
+  const std::string name = file.filename().string();
+  if (name.ends_with(".ckpt")) return true;
+  return name.ends_with(".safetensors") && name.find("-of-") == name.npos && !name.starts_with(diffusers_stem);
+}
+
+// model.safetensors may be either: beside others it is taken for a text encoder's.
+bool is_of_text_encoder(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.ends_with(".safetensors") && name.starts_with(fmt::format("{}.", transformers_stem));
+}
+
+// `path` itself, or the first in the folder `path`; empty where there is none.
+fs::path find_single_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return is_single_file(path) ? path : fs::path();
+  fs::path first;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (is_single_file(entry->path()) && !is_of_text_encoder(entry->path()) && (first.empty() || entry->path() < first))
+      first = entry->path();
+  return first;
+}
+
+std::string how_to_unpack(const fs::path& single_file) {
+  return fmt::format(
+      "diffusers makes a folder of a single file: python -c \"from diffusers import StableDiffusionPipeline as P; "
+      "P.from_single_file('{}').save_pretrained('FOLDER')\"; for Stable Diffusion 2 from_single_file needs "
+      "config='NAME', a folder or repository of that version{}",
+      single_file.string(),
+      single_file.extension() == ".ckpt" ? "; of a .ckpt that it cannot load, take the .safetensors twin" : "");
+}
+
+[[noreturn]] void refuse_no_folder(const fs::path& path) {
+  const fs::path single_file = find_single_file(path);
+  throw Error(Exit::io, fmt::format("{} is not a folder", path.string()),
+              !single_file.empty()
+                  ? how_to_unpack(single_file)
+                  : "a model of the Hub has to be there already: python -c \"from huggingface_hub import "
+                    "snapshot_download as get; get('NAME', local_dir='FOLDER', allow_patterns=['*.json', '*.txt', "
+                    "'*/*.safetensors'], ignore_patterns=['*fp16*', '*non_ema*'])\"");
+}
+
+[[noreturn]] void refuse_no_pipeline(const fs::path& path) {
+  const fs::path single_file = find_single_file(path);
+  throw Error(Exit::io, fmt::format("{} holds no Stable Diffusion pipeline: no model_index.json", path.string()),
+              fs::exists(checkpoints_in(path))
+                  ? "a run: `millrace export --run RUN --out FOLDER` makes a pipeline of it"
+              : !single_file.empty() ? how_to_unpack(single_file)
+                                     : "give a folder in diffusers' layout; `millrace init --preset tiny "
+                                       "--out DIR` makes one");
+}
+
 // A component whose entry in model_index.json is [null, null] is absent even where its folder lies there.
 bool is_listed(const json& index, const char* name) {
   const auto entry = index.find(name);
@@ -53,33 +139,35 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
     }
     return pipeline;
   }
-  if (!fs::is_directory(path))
-    throw Error(Exit::io, fmt::format("{} is not a folder", path.string()),
-                "a model of the Hub has to be there already: `hf download NAME --local-dir FOLDER`");
+  if (!fs::is_directory(path)) refuse_no_folder(path);
   for (const char* name : known_components) {  // parts of a pipeline, without the index that would name them all
     if (fs::is_directory(path / name) && component_of_bare_folder(path / name) == name)
       pipeline.components_[name] = path / name;
   }
   if (!pipeline.components_.empty()) return pipeline;
   const std::string component = component_of_bare_folder(path);
-  if (component.empty()) {
-    throw Error(Exit::io, fmt::format("{} holds no Stable Diffusion pipeline: no model_index.json", path.string()),
-                fs::exists(checkpoints_in(path))
-                    ? "a run: `millrace export --run RUN --out FOLDER` makes a pipeline of it"
-                    : "give a folder in diffusers' layout; `millrace init --preset tiny --out DIR` makes one");
-  }
+  if (component.empty()) refuse_no_pipeline(path);
   pipeline.components_[component] = path;
   return pipeline;
 }
 
 const fs::path& PipelineFolder::component(std::string_view name) const {
   const auto found = components_.find(name);
-  if (found == components_.end()) fail(Exit::io, "{} has no {}", path_.string(), name);
-  return found->second;
+  if (found != components_.end()) return found->second;
+  const bool is_bare = !components_.empty() && components_.begin()->second == path_;
+  throw Error(
+      Exit::io, fmt::format("{} has no part {}", path_.string(), name),
+      is_bare ? "it is one part of a pipeline: give the folder above"
+              : "a pipeline of Stable Diffusion 1 or 2 has unet, vae, text_encoder, tokenizer and scheduler: link the "
+                "missing one from the folder that the model was made from, and list it in model_index.json where there "
+                "is one");
 }
 
 json PipelineFolder::config(std::string_view name) const {
-  return read_json_object(component(name) / "config.json");
+  if (name == "unet" && !has(name)) refuse_other_pipelines(path_, index_);
+  json source = read_json_object(component(name) / "config.json");
+  if (name == "unet" && takes_more_than_text(source)) refuse_other_pipelines(path_, index_);
+  return source;
 }
 
 SchedulerConfig PipelineFolder::scheduler() const {
@@ -90,8 +178,9 @@ SchedulerConfig PipelineFolder::scheduler() const {
 template <class Module, class Config>
 Module PipelineFolder::load(std::string_view name, std::string_view stem, std::string_view variant,
                             torch::Device device, torch::Dtype dtype) const {
+  const json source = config(name);
   const fs::path& folder = component(name);
-  Module module(Config::from_json(config(name), (folder / "config.json").string()));
+  Module module(Config::from_json(source, (folder / "config.json").string()));
   nn::place(*module, device, dtype);
   load_weights(*module, folder, stem, variant);
   module->eval();

@@ -7,6 +7,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/io/json.h"
 #include "millrace/io/weights.h"
 #include "millrace/models/pipeline_folder.h"
 
@@ -68,10 +69,10 @@ void describe_weights(const Weights& weights, json& out) {
   out["dtype"] = dtypes.size() == 1 ? *dtypes.begin() : "mixed";
 }
 
-// A network of the shape that config.json tells; its memory is never touched.
+// A network of the shape that config.json tells, whatever the pipeline's class; its memory is never touched.
 std::shared_ptr<torch::nn::Module> empty_module(const PipelineFolder& pipeline, std::string_view name) {
-  const json config = pipeline.config(name);
   const std::string file = (pipeline.component(name) / "config.json").string();
+  const json config = read_json_object(file);
   if (name == "unet") return std::make_shared<UNet2DConditionModelImpl>(UNet2DConditionConfig::from_json(config, file));
   if (name == "vae") return std::make_shared<AutoencoderKLImpl>(AutoencoderKLConfig::from_json(config, file));
   return std::make_shared<CLIPTextModelImpl>(CLIPTextConfig::from_json(config, file));
@@ -119,7 +120,7 @@ void find_missing(const PipelineFolder& pipeline, json& problems) {
     if (entry.is_array() && !entry.empty() && entry.front().is_string()) wanted.insert(name);
   }
   for (const std::string& name : wanted) {
-    if (!pipeline.has(name)) problems.push_back(fmt::format("{} has no {}", pipeline.path().string(), name));
+    if (!pipeline.has(name)) problems.push_back(fmt::format("{} has no part {}", pipeline.path().string(), name));
   }
 }
 

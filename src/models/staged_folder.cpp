@@ -9,6 +9,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
 #include "millrace/io/json.h"
+#include "millrace/models/weights.h"
 
 namespace millrace {
 
@@ -45,9 +46,24 @@ void copy_file_durably(const fs::path& source, const fs::path& target) {
 
 // diffusers cannot load variants from a folder that holds a file without a dot in its name (LICENSE, DONE); hidden
 // files are the download tools' own.
-bool is_wanted(const fs::path& name) {
-  const std::string text = name.string();
-  return text.find('.') != std::string::npos && text.front() != '.';
+bool is_wanted(const std::string& name) {
+  return name.find('.') != std::string::npos && name.front() != '.';
+}
+
+// Whether loaders that choose nothing find safetensors here.
+bool has_plain_weights(const fs::path& folder) {
+  for (const auto stem : {diffusers_stem, transformers_stem})
+    for (const char* ending : {".safetensors", ".safetensors.index.json"})
+      if (fs::exists(folder / fmt::format("{}{}", stem, ending))) return true;
+  return false;
+}
+
+// The weights again, of which repositories hold gigabytes: pickled or of other frameworks, and rounded to half
+// precision.
+bool is_second_copy(const std::string& name) {
+  for (const char* ending : {".bin", ".bin.index.json", ".ckpt", ".msgpack", ".h5", ".onnx"})
+    if (name.ends_with(ending)) return true;
+  return name.find(".fp16") != std::string::npos;
 }
 
 }  // namespace
@@ -83,11 +99,12 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 
 void copy_folder(const fs::path& source, const fs::path& target) {
   make_folder(target);
+  const bool needs_no_copies = has_plain_weights(source);
   for (const auto& entry : fs::directory_iterator(source)) {
-    const fs::path name = entry.path().filename();
+    const std::string name = entry.path().filename().string();
     if (entry.is_directory()) {
-      if (name.string().front() != '.') copy_folder(entry.path(), target / name);
-    } else if (is_wanted(name)) {
+      if (name.front() != '.') copy_folder(entry.path(), target / name);
+    } else if (is_wanted(name) && !(needs_no_copies && is_second_copy(name))) {
       copy_file_durably(entry.path(), target / name);
     }
   }

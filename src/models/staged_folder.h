@@ -26,7 +26,7 @@ class StagedFolder {
 void write_json(const std::filesystem::path& path, const nlohmann::json& json);
 
 // Copies the files of `source` and its subfolders byte for byte, symbolic links as what they point to (the hub's cache
-// is made of links).
+// is made of links). Beside plain safetensors the same weights in other formats and as fp16 are left out.
 void copy_folder(const std::filesystem::path& source, const std::filesystem::path& target);
 
 }  // namespace millrace

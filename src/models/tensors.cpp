@@ -1,7 +1,6 @@
 #include "millrace/models/tensors.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -54,11 +53,8 @@ Tensors read_tensors(const std::filesystem::path& path) {
   for (const TensorInfo& info : file.tensors()) {
     const auto dtype = try_torch_dtype(info.dtype);
     if (!dtype) fail(Exit::io, "{}: '{}' has the unsupported type {}", path.string(), info.name, to_string(info.dtype));
-    // Copied: a tensor's bytes may start anywhere in the file.
-    const auto bytes = file.bytes(info);
     const auto tensor = torch::empty(info.shape, *dtype);
-    ensure(tensor.nbytes() == bytes.size(), "a tensor's bytes fit its shape");
-    if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+    file.read(info, {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
     tensors.emplace(info.name, tensor);
   }
   return tensors;

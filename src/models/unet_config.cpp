@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <regex>
 
 #include "config_reader.h"
 
@@ -146,9 +145,12 @@ void read_resnets(ConfigReader& reader, UNet2DConditionConfig& c) {
 
 // Whether diffusers takes a size below 64 for a mistake: files of the first versions have one where 64 is meant.
 bool has_size_of_old_files(ConfigReader& reader) {
-  static const std::regex below_0_9(R"(0\.[0-8](\D.*)?)");
-  const Json* version = reader.find("_diffusers_version");
-  return version && version->is_string() && std::regex_match(version->get<std::string>(), below_0_9);
+  const Json* found = reader.find("_diffusers_version");
+  if (!found || !found->is_string()) return false;
+  const auto& version = found->get_ref<const std::string&>();
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool is_of_one_digit = version.size() == 3 || (version.size() > 3 && !is_digit(version[3]));
+  return version.starts_with("0.") && is_of_one_digit && version[2] >= '0' && version[2] <= '8';
 }
 
 std::vector<std::int64_t> read_sample_size(ConfigReader& reader) {
@@ -185,7 +187,8 @@ void refuse_other_networks(ConfigReader& reader) {
   reader.refuse({"num_attention_heads"}, "diffusers refuses it too: the number of heads stands in attention_head_dim");
   reader.refuse({"dual_cross_attention"}, "dual cross-attention is not built here");
   reader.refuse({"encoder_hid_dim", "encoder_hid_dim_type", "addition_embed_type", "time_cond_proj_dim"},
-                "only text embeddings of width cross_attention_dim condition this network");
+                "only text embeddings of width cross_attention_dim condition the networks of Stable Diffusion 1 and 2; "
+                "this is of another family, such as SDXL");
   reader.refuse({"class_embed_type", "num_class_embeds", "class_embeddings_concat"},
                 "class conditioning is not built here");
   if (reader.text("attention_type", "default") != "default") {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -137,16 +136,12 @@ torch::Tensor converted(const torch::Tensor& tensor, torch::Dtype dtype, const f
               "choose a dtype with a wider range: float32 or bfloat16");
 }
 
-// NOTE [Unaligned weights]: files of older writers are not padded, so a tensor may start at an odd byte; its bytes are
-// copied, never viewed.
 void copy_from_file(const torch::Tensor& parameter, const Weights& weights, const std::string& name) {
-  const auto bytes = weights.bytes(name);
   const TensorInfo& info = weights.info(name);
   const fs::path& file = weights.file_of(name);
   const torch::Tensor staging = torch::empty(parameter.sizes(), weight_dtype(info, file));
-  ensure(staging.nbytes() == bytes.size(), "a tensor's bytes fit its shape");
-  refuse_non_finite(file, name, info.dtype, bytes);
-  std::memcpy(staging.data_ptr(), bytes.data(), bytes.size());
+  weights.read(name, {static_cast<std::byte*>(staging.data_ptr()), staging.nbytes()});
+  refuse_non_finite(file, name, info.dtype, host_bytes(staging));
   parameter.copy_(converted(staging, parameter.scalar_type(), file, name));
 }
 
@@ -205,11 +200,15 @@ void load_weights(torch::nn::Module& module, const fs::path& folder, std::string
 }
 
 void refuse_non_finite_weights(const fs::path& folder) {
+  std::vector<std::byte> bytes;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".safetensors") continue;
     const SafetensorsFile file(entry.path());
-    for (const TensorInfo& info : file.tensors())
-      refuse_non_finite(file.path(), info.name, info.dtype, file.bytes(info));
+    for (const TensorInfo& info : file.tensors()) {
+      bytes.resize(info.end - info.begin);
+      file.read(info, bytes);
+      refuse_non_finite(file.path(), info.name, info.dtype, bytes);
+    }
   }
 }
 

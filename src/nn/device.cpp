@@ -128,6 +128,10 @@ void* compute_stream(int device) {
   return gpu::compute_stream(device);
 }
 
+void release_freed_pinned_memory() {
+  gpu::release_freed_pinned_memory();
+}
+
 void keep_freed_host_memory() {
   constexpr int largest_kept_block = 32 << 20;  // glibc accepts no more; larger tensors still come from the system
   mallopt(M_MMAP_THRESHOLD, largest_kept_block);

@@ -35,6 +35,9 @@ void* compute_stream(int) {
   ensure(false, "no GPU in this build");
   return nullptr;
 }
+void release_freed_pinned_memory() {
+  ensure(false, "no GPU in this build");
+}
 std::uint64_t peak_memory_bytes(int) {
   ensure(false, "no GPU in this build");
   return 0;

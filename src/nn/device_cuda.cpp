@@ -1,3 +1,4 @@
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -103,6 +104,11 @@ void synchronize(int index) {
 
 void* compute_stream(int index) {
   return at::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
+}
+
+void release_freed_pinned_memory() {
+  const NoRecording waits;
+  at::getHostAllocator(at::kCUDA)->empty_cache();
 }
 
 std::uint64_t peak_memory_bytes(int index) {

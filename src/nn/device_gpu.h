@@ -26,6 +26,7 @@ void use_own_stream(int index);
 void finish_own_stream(int index);
 void synchronize(int index);
 void* compute_stream(int index);
+void release_freed_pinned_memory();
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);
 // Of the device, without beginning to use it.

@@ -9,6 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr int cuda_error_memory_allocation = 2;  // of the driver's and the runtime's codes
+constexpr int cuda_error_devices_unavailable = 46;
 
 Error too_little_memory(const c10::Error& error) {
   return Error(Exit::usage, error.what_without_backtrace(),
@@ -25,6 +26,13 @@ bool tells_of_too_little_memory(const std::string& message) {
   return false;
 }
 
+const char* hint_for_gpu(const c10::AcceleratorError& error) {
+  if (error.get_error_code() == cuda_error_devices_unavailable)
+    return "another process has that GPU, and `nvidia-smi -q -d COMPUTE` tells its mode: exclusive-process lets one "
+           "rank use it";
+  return "the kernel's log tells of a broken GPU, `millrace env` of the driver";
+}
+
 }  // namespace
 
 std::optional<Error> present_torch_error() {
@@ -34,8 +42,7 @@ std::optional<Error> present_torch_error() {
     return too_little_memory(error);
   } catch (const c10::AcceleratorError& error) {
     if (error.get_error_code() == cuda_error_memory_allocation) return too_little_memory(error);
-    return Error(Exit::suspect_node, error.what_without_backtrace(),
-                 "the kernel's log tells of a broken GPU, `millrace env` of the driver");
+    return Error(Exit::suspect_node, error.what_without_backtrace(), hint_for_gpu(error));
   } catch (const c10::Error& error) {
     if (tells_of_too_little_memory(error.msg())) return too_little_memory(error);
     return bug(error.what_without_backtrace());

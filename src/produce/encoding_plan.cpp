@@ -19,10 +19,7 @@ std::int64_t text_width_of(const PipelineFolder& pipeline) {
 
 EncodingShape shape_of_pipeline(const ProducerConfig& config, const PipelineFolder& pipeline) {
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
-  if (config.transform.resolution % vae.factor() != 0)
-    throw Error(Exit::usage, fmt::format("transform.resolution: {} is not a multiple of the VAE's factor {}",
-                                         config.transform.resolution, vae.factor()));
-  const auto side = config.transform.resolution / vae.factor();
+  const auto side = vae.latent_side(config.transform.resolution);
   EncodingShape shape{{2 * vae.latent_channels, side, side}, {token_count}};
   if (config.encode.text_on == EncodeConfig::TextOn::producer) shape.text.push_back(text_width_of(pipeline));
   return shape;

@@ -59,12 +59,13 @@ std::string FillingProgress::describe() const {
 
 // What DONE said of the cache holds until there is something new in it.
 void FillingProgress::remove_done() const {
+  if (!lease_.is_ours()) return;
   std::error_code ignored;
   std::filesystem::remove(run_dir_ / "DONE", ignored);
 }
 
 void FillingProgress::write_ledger() const {
-  write_file_atomically(run_dir_ / "ledger.json", ledger_.report_json());
+  if (lease_.is_ours()) write_file_atomically(run_dir_ / "ledger.json", ledger_.report_json());
 }
 
 }  // namespace millrace

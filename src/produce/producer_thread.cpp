@@ -5,10 +5,11 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/handoff/in_process_handoff.h"
 
 namespace millrace {
 
-ProducerThread::ProducerThread(const HandoffConfig& size, int threads, std::string what,
+ProducerThread::ProducerThread(const HandoffSize& size, int threads, std::string what,
                                std::function<void(ParcelSender&)> produce) {
   auto ends = make_in_process_handoff(size);
   receiver_ = std::move(ends.receiver);

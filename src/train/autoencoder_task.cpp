@@ -79,8 +79,8 @@ std::vector<torch::Tensor> AutoencoderTask::inputs(std::int64_t begin, std::int6
   const auto image = normalize_images(upload(stack_images(samples), options_.device));
   const auto& config = vae_->config();
   const auto keys = rng_keys(options_.seed, std::span(refs_).subspan(begin, end - begin));
-  const std::vector<std::int64_t> latent = {config.latent_channels, image.size(2) / config.factor(),
-                                            image.size(3) / config.factor()};
+  const std::vector<std::int64_t> latent = {config.latent_channels, config.latent_side(image.size(2)),
+                                            config.latent_side(image.size(3))};
   return {image, unit_normals(keys, Purpose::posterior, latent, options_.device)};
 }
 

@@ -22,15 +22,31 @@ int round_up(double ranks) {
   return std::max(1, static_cast<int>(std::ceil(ranks - rounding)));
 }
 
+// The fewest producers that do as much as this number of them would with equal shares of the stripes.
+int producers_worth(double ranks, int stripes) {
+  if (stripes == 0) return round_up(ranks);
+  const double share = stripes / std::max(ranks - rounding, rounding);
+  const int most = std::clamp(static_cast<int>(share), 1, stripes);
+  return (stripes + most - 1) / most;
+}
+
+// How many would do as much with equal shares.
+double worth_of(const RoleCounts& roles) {
+  if (roles.all_in_one || roles.stripes == 0 || roles.producers == 0) return roles.producers;
+  const int most = (roles.stripes + roles.producers - 1) / roles.producers;
+  return static_cast<double>(roles.stripes) / most;
+}
+
 // What one producer makes in a second when trainers take all of it: its encoder also waits for samples. 0 = unknown.
 double images_per_second_of_one(const Balance& b, const RoleCounts& roles) {
   const double own_time = b.stages.encode + b.stages.encode_wait;
   return own_time > 0 ? b.encode_images_per_second / roles.producers * b.stages.encode / own_time : 0;
 }
 
-// Where the producers' time goes while trainers wait.
-Bottleneck slow_stage(const Balance& b) {
-  const auto& s = b.stages;
+// Where the time of the producers that set the pace goes while trainers wait: those with fewer stripes wait for them.
+Bottleneck slow_stage(const Balance& b, const RoleCounts& roles) {
+  auto s = b.stages;
+  s.send_wait -= 1 - worth_of(roles) / std::max(1, roles.producers);
   const double most = std::max({s.encode, s.encode_wait, s.send, s.send_wait});
   if (s.send_wait == most) return Bottleneck::shared_hardware;
   if (s.send == most) return Bottleneck::sending;
@@ -52,6 +68,16 @@ std::string cure_of(const Judgement& j, const Balance& b, const RoleCounts& role
       if (roles.all_in_one)
         return "encoding holds them back: encode.cache keeps encodings for the next epochs, roles.producers gives "
                "encoders ranks of their own";
+      if (j.producers == roles.producers)
+        return fmt::format(
+            "encoding holds them back, and each encoder has one of the {} stripes: more encoders take a larger "
+            "data.stripes, in a new run (trainers could take {:.0f} img/s)",
+            roles.stripes, j.could_take);
+      if (j.wants_stripes)
+        return fmt::format(
+            "{} would help, but not balance: each then has one of the {} stripes, and more encoders take a larger "
+            "data.stripes, in a new run (trainers could take {:.0f} img/s)",
+            count(j.producers - roles.producers, "more encoder rank"), roles.stripes, j.could_take);
       return fmt::format("{} would balance (trainers could take {:.0f} img/s)",
                          count(j.producers - roles.producers, "more encoder rank"), j.could_take);
     case Bottleneck::reading:
@@ -80,20 +106,23 @@ Balance balance_of(const Metrics& m) {
 Judgement judge(const Balance& b, const RoleCounts& roles) {
   const double of_one = images_per_second_of_one(b, roles);
   if (b.trainers_wait > is_little) {
-    Judgement slow{.bottleneck = slow_stage(b),
+    Judgement slow{.bottleneck = slow_stage(b, roles),
                    .could_take = b.images_per_second / std::max(0.01, 1 - b.trainers_wait)};
-    if (slow.bottleneck == Bottleneck::encoding && !roles.all_in_one)
-      slow.producers = std::max(roles.producers + 1, round_up(slow.could_take / of_one));
+    if (slow.bottleneck == Bottleneck::encoding && !roles.all_in_one) {
+      const double needed = std::max(roles.producers + 1.0, slow.could_take / of_one);
+      slow.producers = producers_worth(needed, roles.stripes);
+      slow.wants_stripes = roles.stripes > 0 && needed > roles.stripes + rounding;
+    }
     return slow;
   }
   if (roles.all_in_one || b.stages.send_wait <= is_much) return {};
   // Of producers that encode nothing the share of their time that is not spent waiting is all that is known.
-  const int enough = std::min(roles.producers, of_one > 0 ? round_up(b.images_per_second / of_one)
-                                                          : round_up(roles.producers * (1 - b.stages.send_wait)));
+  const double busy = of_one > 0 ? b.images_per_second / of_one : roles.producers * (1 - b.stages.send_wait);
+  const int enough = std::min(roles.producers, producers_worth(busy, roles.stripes));
   if (enough < roles.producers) return {.bottleneck = Bottleneck::more_producers, .producers = enough};
   if (of_one <= 0 || b.images_per_second <= 0) return {};
   const double of_one_trainer = b.images_per_second / roles.trainers;
-  const auto served = static_cast<int>(of_one * roles.producers / of_one_trainer + rounding);
+  const auto served = static_cast<int>(of_one * worth_of(roles) / of_one_trainer + rounding);
   return {.producers = enough, .trainers = served > roles.trainers ? served : 0};
 }
 

@@ -11,8 +11,13 @@
 
 namespace millrace {
 
-DataAccount::DataAccount(const TrainerContext& context, const std::string& state)
-    : context_(context), ledger_(context.data) {
+static std::int64_t whole_passes(const StripeCursors& cursors) {
+  const auto last = std::ranges::min_element(cursors, {}, [](const auto& entry) { return entry.second.epoch; });
+  return last == cursors.end() ? 0 : last->second.epoch;
+}
+
+DataAccount::DataAccount(const TrainerContext& context, const std::string& state, const StripeCursors& cursors)
+    : context_(context), judged_passes_(whole_passes(cursors)), ledger_(context.data) {
   if (context_.trainers.rank() == 0 && !state.empty()) ledger_.load_state(state);
 }
 

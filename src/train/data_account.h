@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "millrace/loader/ledger.h"
-#include "millrace/train/loop.h"
+#include "millrace/train/trainer_context.h"
 
 namespace millrace {
 
@@ -13,14 +13,15 @@ namespace millrace {
 // trainers keeps the ledger.
 class DataAccount {
  public:
-  // `state`: Ledger::state_json of the checkpoint that is continued, on rank 0; empty = from the beginning.
-  DataAccount(const TrainerContext& context, const std::string& state);
+  // `state`: Ledger::state_json of the checkpoint that is continued, on rank 0; empty = from the beginning. `cursors`:
+  // where the stripes stand.
+  DataAccount(const TrainerContext& context, const std::string& state, const StripeCursors& cursors);
 
   // The samples that this trainer has used in a step, and what their readers saw on the way to them; `merge` takes the
   // news to rank 0.
   void add(const std::vector<SampleRef>& refs, const LedgerDelta& delta);
-  // Error when too large a share of the data is bad (data.max_bad_share): of the first 100 rows or more, and of all
-  // rows whenever the last stripe has ended a pass. Collective.
+  // Error when too large a share of the data is bad (data.max_bad_share), by check_bad_share, of all rows whenever the
+  // last stripe has ended a pass. Collective.
   void merge();
   // For a checkpoint. Rank 0.
   std::string state() const { return ledger_.state_json(); }
@@ -33,7 +34,7 @@ class DataAccount {
 
   const TrainerContext& context_;
   std::map<std::uint32_t, std::uint32_t> epochs_;  // of the last samples of this trainer's stripes
-  std::int64_t judged_passes_ = 0;
+  std::int64_t judged_passes_;
   Ledger ledger_;
   LedgerDelta delta_;
 };

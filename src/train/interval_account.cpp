@@ -50,7 +50,7 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   context_.trainers.all_reduce_max(std::span(&memory, 1));
   const auto own = own_seconds();
   const auto slowest = find_slowest(own);
-  if (context_.trainers.rank() == 0) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
+  if (context_.is_root()) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
 
   m.step = state.step;
   m.samples = state.samples;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "leaving.h"
+#include "millrace/checkpoint/run_state.h"
 #include "millrace/nn/gpu_watch.h"
 #include "producer_account.h"
 #include "straggler.h"

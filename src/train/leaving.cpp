@@ -70,7 +70,7 @@ bool Leaving::is_wanted(double save_seconds, bool mine) const {
 }
 
 void Leaving::step_took(double seconds) {
-  longest_step_ = std::max(longest_step_, seconds);
+  longest_step_.add(seconds);
   is_first_ = false;
 }
 
@@ -92,7 +92,7 @@ bool Leaving::next_batch(double seconds, double waited) {
 }
 
 void Leaving::look_for_silence(double waited) {
-  const double limit = context_.hang_seconds * (is_first_ ? phase::slow_factor : 1);
+  const double limit = context_.config.guard.hang_seconds() * (is_first_ ? phase::slow_factor : 1);
   if (waited < limit) return;
   const auto overdue = context_.task.overdue(limit);
   if (!overdue) return;
@@ -116,7 +116,8 @@ int Leaving::wish_to_stop(double save_seconds) const {
   if (stop::requested()) return stop::signal_number();
   if (const int signal = context_.task.producer_signal()) return signal;
   const bool is_root = context_.trainers.rank() == 0;
-  const double needed = 2 * (longest_step_ + save_seconds) + reserve_seconds;
+  const double needed =
+      2 * (std::max(longest_step_.seconds(), longest_pictures_.seconds()) + save_seconds) + reserve_seconds;
   return is_root && job_end_ - unix_seconds() < needed ? time_is_up : 0;
 }
 

@@ -2,7 +2,8 @@
 #include <optional>
 #include <string>
 
-#include "millrace/train/loop.h"
+#include "longest.h"
+#include "millrace/train/trainer_context.h"
 
 namespace millrace {
 
@@ -26,8 +27,10 @@ class Leaving {
   // In the middle of what comes after a step and takes long: true on all trainers once one of them is to leave, or
   // wants to end it (`mine`). The next wait_for_batches then says why they leave. Collective.
   bool is_wanted(double save_seconds, bool mine = false) const;
-  // A step, without waiting for samples, or what else cannot be left in its middle.
+  // A step, without waiting for samples.
   void step_took(double seconds);
+  // What else cannot be left in its middle.
+  void pictures_took(double seconds) { longest_pictures_.add(seconds); }
 
   // The save may take a while: producers need not encode on. Talking to one that is gone must not keep the others from
   // saving.
@@ -45,7 +48,7 @@ class Leaving {
 
   const TrainerContext& context_;
   const double job_end_;  // Unix seconds
-  double longest_step_ = 0;
+  Longest longest_step_{0.999}, longest_pictures_{0.8};
   bool is_first_ = true;  // step of this process
   std::string reason_;
   std::optional<Error> failure_;  // as this trainer has seen it; kept until the state is safe

@@ -23,11 +23,14 @@
 #include "millrace/nn/device_work.h"
 #include "millrace/nn/fused.h"
 #include "millrace/train/passes.h"
+#include "millrace/train/progress.h"
 #include "millrace/train/record.h"
 #include "pace.h"
 #include "pictures.h"
 #include "saves.h"
 #include "step_guard.h"
+#include "validation_losses.h"
+#include "weight_check.h"
 
 namespace millrace {
 namespace {
@@ -64,7 +67,7 @@ class Loop {
         guard_(context_.config.guard, usual_losses()),
         progress_(open_progress()),
         leaving_(context_),
-        data_(context_, std::exchange(state_.ledger, {})),
+        data_(context_, std::exchange(state_.ledger, {}), state_.cursors),
         account_(context_),
         saves_(context_, state_, data_, progress_.get()),
         pictures_(context_, progress_.get()),
@@ -98,7 +101,7 @@ class Loop {
   }
 
  private:
-  bool is_root() const { return context_.trainers.rank() == 0; }
+  bool is_root() const { return context_.is_root(); }
   bool is_finished() const { return reached(context_.config.duration, state_.point()); }
   double seconds() const { return start_.seconds + since_start_.seconds(); }
   // Numbers or samples are bad; the checkpoint that is being written is from before.
@@ -282,28 +285,13 @@ class Loop {
                        shown < ids.size() ? " ..." : "");
   }
 
-  // What several trainers hold can only differ if a machine is damaged. Before the update, which would replace weights
-  // that were gathered and are damaged by good ones, although this step's gradients came from them. Collective.
+  // Before the update, which would replace weights that were gathered and are damaged by good ones, although this
+  // step's gradients came from them. Collective.
   void compare_weights_if_due(const StepTotals& totals) {
     const auto now = state_.point();
     const RunPoint after{now.step + 1, now.samples + context_.config.batch.global, totals.clock};
-    if (!crossed(context_.config.guard.digest_every, now, after) || context_.trainers.size() == 1) return;
-    const auto differing = context_.optimizer.differing_trainers();
-    if (differing.trainers.empty()) return;
-    std::vector<std::string> names;
-    for (const int trainer : differing.trainers) {
-      const auto& [rank, host] = context_.trainer_ranks.at(static_cast<std::size_t>(trainer));
-      names.push_back(fmt::format("rank {} on {}", rank, host));
-    }
-    const Error error(Exit::suspect_node,
-                      fmt::format("step {}: {} {}", after.step,
-                                  differing.is_by_majority ? "weights differ from those of the other trainers:"
-                                                           : "the trainers' weights differ, and no majority agrees:",
-                                  fmt::join(names, ", ")),
-                      "memory or network of a node is damaged");
-    if (std::ranges::count(differing.trainers, context_.trainers.rank()) > 0)
-      fault::write(error);  // names the suspects' nodes
-    throw AgreedError(error, context_.trainers);
+    if (context_.trainers.size() > 1 && crossed(context_.config.guard.digest_every, now, after))
+      compare_weights(context_, after.step);
   }
 
   void advance(const StepTotals& totals) {
@@ -345,23 +333,12 @@ class Loop {
   bool validate_if_due() {
     if (!context_.validation || !is_due(context_.validation->every())) return false;
     enter_slow(context_, phase::validating);
-    auto losses = validation_losses();
+    auto losses = measure_validation_losses(context_, is_leaving());
     const bool is_measured = losses.has_value();
     if (is_measured) account_.add_validation(std::move(*losses));
     if (!is_measured && is_root()) log::info("told to stop: no validation loss of step {}", state_.step);
     phase::current = phase::accounting;
     return is_measured;
-  }
-
-  // Nothing when the trainers are to leave meanwhile.
-  std::optional<ValidationLosses> validation_losses() {
-    const auto measure = [&] { return context_.validation->loss(context_.trainers, is_leaving()); };
-    std::optional<ValidationLoss> trained = measure(), exported;
-    if (!trained) return std::nullopt;
-    if (!context_.optimizer.has_ema()) return ValidationLosses{std::move(*trained), std::nullopt};
-    context_.optimizer.with_ema([&] { exported = measure(); });
-    if (!exported) return std::nullopt;
-    return ValidationLosses{std::move(*exported), std::move(trained)};
   }
 
   // What takes long between two steps asks this, all trainers at the same place.
@@ -372,24 +349,19 @@ class Loop {
   void paint_if_due() {
     if (!context_.painter || !is_due(context_.painter->every())) return;
     const auto gives_up = [this](bool mine) { return leaving_.is_wanted(saves_.seconds_needed(), mine); };
-    leaving_.step_took(pictures_.paint(state_.step, gives_up));
+    if (const auto seconds = pictures_.paint(state_.step, gives_up)) leaving_.pictures_took(*seconds);
   }
 
   // Collective: judges the data, and writes one line of metrics.
   void write_metrics() {
     data_.merge();
     if (!account_.has_steps()) return;
-    const auto metrics = account_.take(state_, lr_);
+    auto metrics = account_.take(state_, lr_);
+    metrics.checkpoint = saves_.last_saved();
     if (!is_root()) return;
     progress_->metrics(metrics);
-    if (roles().producers == 0) return;
+    if (context_.producer_ranks.empty()) return;
     if (const auto news = balance_.look(metrics)) log::info("balance: {}", *news);
-  }
-
-  RoleCounts roles() const {
-    const auto &trainers = context_.trainer_ranks, &producers = context_.producer_ranks;
-    return {static_cast<int>(trainers.size()), static_cast<int>(producers.size()),
-            !producers.empty() && producers.front().rank == trainers.front().rank};
   }
 
   LoopResult result() const {
@@ -402,7 +374,7 @@ class Loop {
     result.checkpoint = saves_.newest();
     result.is_saved = saves_.hold_all();
     result.totals = account_.totals(state_);
-    result.roles = roles();
+    result.roles = context_.roles();
     return result;
   }
 
@@ -423,7 +395,7 @@ class Loop {
   Leaving leaving_;
   DataAccount data_;
   IntervalAccount account_;
-  BalanceWatch balance_{roles()};
+  BalanceWatch balance_{context_.roles()};
   Saves saves_;
   Pictures pictures_;
   Passes passes_;

@@ -31,6 +31,8 @@ constexpr MetricField fields[] = {
     {"producer_stages", "producers", "Share of the producers' time, 0 to 1, by what they did."},
     {"skipped", "train", "Steps whose update was left out, since the run began.", true},
     {"memory_gib", "speed", "Most memory that a trainer has used so far in GiB, of its GPU where it has one."},
+    {"checkpoint_step", "train", "Step of the newest checkpoint, 0 before the first."},
+    {"checkpoint_age_s", "train", "Seconds of training since then, or since the run began."},
     {"gpu_utilization", "gpu", "Share of the time in which kernels ran on a trainer's GPU, mean over these, 0 to 1."},
     {"gpu_memory_gib", "gpu", "Memory taken on a trainer's GPU by all processes in GiB, mean over these."},
     {"gpu_watts", "gpu", "Power that a trainer's GPU draws in watts, mean over these."},
@@ -96,6 +98,9 @@ nlohmann::ordered_json metrics_line(const Metrics& m) {
                {"producer_stages", stages_json(m.stages)},
                {"skipped", m.skipped},
                {"memory_gib", m.memory_gib}});
+  if (m.checkpoint)
+    line.update({{"checkpoint_step", m.checkpoint->step},
+                 {"checkpoint_age_s", std::round(10 * m.checkpoint->age_seconds) / 10}});
   add_gpu(line, "", m.gpu);
   add_gpu(line, "encode_", m.encode_gpu);
   if (m.validation) {

@@ -15,8 +15,8 @@ bool exceeds_share_of_painting(double painting_seconds, double seconds_in_traini
 
 Pictures::Pictures(const TrainerContext& context, Progress* progress) : context_(context), progress_(progress) {}
 
-double Pictures::paint(std::int64_t step, const std::function<bool(bool)>& gives_up) {
-  if (have_had_their_share(step)) return 0;
+std::optional<double> Pictures::paint(std::int64_t step, const std::function<bool(bool)>& gives_up) {
+  if (have_had_their_share(step)) return std::nullopt;
   enter_slow(context_, phase::painting);
   const Stopwatch watch;
   torch::Tensor latents;
@@ -26,11 +26,11 @@ double Pictures::paint(std::int64_t step, const std::function<bool(bool)>& gives
   else
     paint();
   const Stopwatch decoding;
-  if (latents.defined()) show(step, latents, watch);
+  const bool is_shown = latents.defined() && show(step, latents, watch);
   context_.trainers.barrier();  // the first one decodes alone
   painting_seconds_ += watch.seconds();
   phase::current = phase::accounting;
-  return decoding.seconds();
+  return is_shown ? std::optional(decoding.seconds()) : std::nullopt;
 }
 
 // Collective.
@@ -52,15 +52,17 @@ torch::Tensor Pictures::painted_latents(std::int64_t step, const std::function<b
   return {};
 }
 
-void Pictures::show(std::int64_t step, const torch::Tensor& latents, const Stopwatch& watch) try {
+bool Pictures::show(std::int64_t step, const torch::Tensor& latents, const Stopwatch& watch) try {
   const auto images = context_.painter->decode(latents);
   const auto path = progress_->picture("samples", step, make_grid(images, context_.painter->prompts()));
   const double took = watch.seconds(), since = since_start_.seconds() - shown_at_;
   log::info("painted {} pictures in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
             100 * took / since, shown_at_ > 0 ? "the last ones" : "the start", path.string());
   shown_at_ = since_start_.seconds();
+  return true;
 } catch (...) {
   log::warning("pictures of step {}: {}", step, present_error().what());
+  return false;
 }
 
 }  // namespace millrace

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "millrace/core/stopwatch.h"
-#include "millrace/train/loop.h"
+#include "millrace/train/progress.h"
+#include "millrace/train/trainer_context.h"
 
 namespace millrace {
 
@@ -18,15 +20,16 @@ class Pictures {
  public:
   Pictures(const TrainerContext& context, Progress* progress);
 
-  // Those of a step, with the weights that export gives. `gives_up`: as PicturePainter::paint asks it. Returns the
-  // seconds in which it was not asked, while the first trainer decoded. Collective.
-  double paint(std::int64_t step, const std::function<bool(bool)>& gives_up);
+  // Those of a step, with the weights that export gives. `gives_up`: as PicturePainter::paint asks it. Returns, on the
+  // first trainer, the seconds in which it was not asked while pictures were decoded; nothing where none were shown.
+  // Collective.
+  std::optional<double> paint(std::int64_t step, const std::function<bool(bool)>& gives_up);
 
  private:
-  bool is_root() const { return context_.trainers.rank() == 0; }
+  bool is_root() const { return context_.is_root(); }
   bool have_had_their_share(std::int64_t step) const;
   torch::Tensor painted_latents(std::int64_t step, const std::function<bool(bool)>& gives_up) const;
-  void show(std::int64_t step, const torch::Tensor& latents, const Stopwatch& watch);
+  bool show(std::int64_t step, const torch::Tensor& latents, const Stopwatch& watch);
 
   const TrainerContext& context_;
   Progress* progress_;  // on rank 0

@@ -38,8 +38,7 @@ void ProducerAccount::account(std::int64_t steps, Metrics& metrics, Metrics& tot
   metrics.queue_fill = queue_fill();
   totals.stages = shares_of(ever);
   totals.encode_images_per_second = rate_ever;
-  if (context_.trainers.rank() == 0)
-    warn_of_stragglers("encodes", context_.producer_ranks, slow_.look(seconds_per_image, steps));
+  if (context_.is_root()) warn_of_stragglers("encodes", context_.producer_ranks, slow_.look(seconds_per_image, steps));
 }
 
 // Each producer reports to several trainers.
@@ -55,7 +54,7 @@ std::vector<ProducerReport> ProducerAccount::newest_reports() const {
 
 // Else they are the trainers' GPUs.
 bool ProducerAccount::has_own_gpus() const {
-  return context_.producer_ranks.front().rank != context_.trainer_ranks.front().rank;
+  return !context_.roles().all_in_one;
 }
 
 // The mean over the trainers.

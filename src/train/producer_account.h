@@ -2,7 +2,8 @@
 #include <vector>
 
 #include "millrace/parcels/producer_report.h"
-#include "millrace/train/loop.h"
+#include "millrace/train/metrics.h"
+#include "millrace/train/trainer_context.h"
 #include "straggler.h"
 
 namespace millrace {

@@ -1,5 +1,6 @@
 #include "millrace/train/progress.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "line_files.h"
@@ -8,12 +9,23 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/image/encode_jpeg.h"
 #include "millrace/image/png.h"
+#include "millrace/image/resize_image.h"
 #include "prometheus.h"
 #include "tensorboard.h"
 
 namespace millrace {
 namespace {
+
+constexpr std::size_t most_ids_waiting = 8 << 20;  // bytes, far below what AppendFile keeps
+// Viewers read all pictures of a run at their start; samples/ has them in full.
+constexpr int widest_in_tensorboard = 1024, jpeg_quality = 85;
+
+Image at_most_as_wide(const Image& image, int width) {
+  if (image.width <= width) return image;
+  return resize_image(image, width, std::max(1, static_cast<int>(std::int64_t{image.height} * width / image.width)));
+}
 
 // The folder's own name, whatever stands behind it.
 std::string name_of(const std::filesystem::path& run_dir) {
@@ -66,6 +78,7 @@ Progress::~Progress() {
 void Progress::ids(std::int64_t step, const std::vector<std::string>& ids) {
   if (!ids_) return;
   ids_->add(nlohmann::ordered_json{{"step", step}, {"ids", ids}}.dump() + "\n");
+  if (ids_->waiting() > most_ids_waiting) flush();  // lines of metrics may be far apart
 }
 
 void Progress::metrics(const Metrics& m) {
@@ -99,14 +112,14 @@ void Progress::end() {
 }
 
 std::filesystem::path Progress::picture(const std::string& kind, std::int64_t step, const Image& image) {
-  const auto png = encode_png(image);
   if (tensorboard_) {
-    tensorboard_->image(kind, step, png, image.height, image.width);
+    const auto small = at_most_as_wide(image, widest_in_tensorboard);
+    tensorboard_->image(kind, step, encode_jpeg(small, jpeg_quality), small.height, small.width);
     tensorboard_->flush();
   }
   const auto path = options_.run_dir / kind / (step_name(step) + ".png");
   std::filesystem::create_directories(path.parent_path());
-  write_file_atomically(path, png);
+  write_file_atomically(path, encode_png(image));
   return path;
 }
 
@@ -136,10 +149,13 @@ void Progress::flush() {
   if (tensorboard_) tensorboard_->flush();
 }
 
-void Progress::sync() {
+void Progress::sync(std::int64_t step) {
   flush();
-  metrics_->sync();
-  if (ids_) ids_->sync();
+  const bool has_metrics = metrics_->sync(), has_ids = !ids_ || ids_->sync();
+  const bool lacks_lines = !has_metrics || !has_ids;
+  if (lacks_lines && !lacks_lines_)
+    log::warning("metrics.jsonl or ids.jsonl may lack lines up to the checkpoint of step {}", step);
+  lacks_lines_ = lacks_lines;
 }
 
 }  // namespace millrace

@@ -67,7 +67,8 @@ bool Saves::wants(double seconds) const {
 }
 
 double Saves::seconds_needed() const {
-  return context_.config.checkpoint.every ? longest_seconds_.value_or(guessed_seconds_) : 0;
+  if (!context_.config.checkpoint.every) return 0;
+  return longest_save_.seconds() > 0 ? longest_save_.seconds() : guessed_seconds_;
 }
 
 void Saves::advance(const std::vector<SampleRef>& refs) {
@@ -117,7 +118,7 @@ void Saves::begin() {
   data_.merge();
   gather_cursors();
   if (context_.trainers.rank() == 0) {
-    progress_->sync();
+    progress_->sync(state_.step);
     state_.ledger = data_.state();
     data_.write_report();
   }
@@ -137,7 +138,7 @@ Result Saves::go_on(Result (CheckpointWriter::*part)()) {
   const auto result = (writer_.*part)();
   cost_ += watch.seconds();
   const auto beside_ms = context_.trainers.largest(std::llround(1e3 * writer_.seconds_beside_training()));
-  longest_seconds_ = std::max(longest_seconds_.value_or(0), cost_ + 1e-3 * static_cast<double>(beside_ms));
+  longest_save_.raise(cost_ + 1e-3 * static_cast<double>(beside_ms));
   return result;
 }
 
@@ -147,6 +148,7 @@ void Saves::commit() {
 }
 
 CheckpointWriter::Found Saves::settle() {
+  longest_save_.fade();  // this one was written: it tells how long that takes now
   const auto found = go_on(&CheckpointWriter::settle);
   if (found == CheckpointWriter::Found::damaged) {
     has_failed_ = true;
@@ -175,6 +177,12 @@ void Saves::stop_because(const std::string& reason) {
 void Saves::write_state() const {
   if (context_.trainers.rank() == 0)
     state_file_.update(reason_.empty() ? "running" : "stopping", writer_.last_point(), newest(), reason_);
+}
+
+std::optional<SavedPoint> Saves::last_saved() const {
+  if (!context_.config.checkpoint.every) return std::nullopt;
+  const auto& saved = writer_.last_point();
+  return SavedPoint{saved.step, state_.seconds - saved.seconds};
 }
 
 bool Saves::hold_all() const {

@@ -4,9 +4,12 @@
 #include <string>
 
 #include "data_account.h"
+#include "longest.h"
 #include "millrace/checkpoint/writer.h"
-#include "millrace/train/loop.h"
+#include "millrace/train/metrics.h"
+#include "millrace/train/progress.h"
 #include "millrace/train/state_file.h"
+#include "millrace/train/trainer_context.h"
 
 namespace millrace {
 
@@ -39,6 +42,8 @@ class Saves {
   void stop_because(const std::string& reason);
   // The newest, of this process or the one that it continued.
   std::optional<std::string> newest() const;
+  // Where that stands; nothing when no checkpoints are wanted.
+  std::optional<SavedPoint> last_saved() const;
   // It holds the present step.
   bool hold_all() const;
 
@@ -67,7 +72,7 @@ class Saves {
   bool has_failed_ = false;
   double cost_ = 0;  // seconds that the last save has held up training
   double guessed_seconds_ = 0;
-  std::optional<double> longest_seconds_;  // of all saves
+  Longest longest_save_{0.8};
 };
 
 }  // namespace millrace

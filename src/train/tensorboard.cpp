@@ -40,8 +40,8 @@ void TensorBoardWriter::scalar(std::string_view tag, std::int64_t step, double v
   put(tensorboard_scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
 }
 
-void TensorBoardWriter::image(std::string_view tag, std::int64_t step, std::string_view png, int height, int width) {
-  put(tensorboard_image_event(unix_seconds(), step, tag, png, height, width));
+void TensorBoardWriter::image(std::string_view tag, std::int64_t step, std::string_view file, int height, int width) {
+  put(tensorboard_image_event(unix_seconds(), step, tag, file, height, width));
 }
 
 void TensorBoardWriter::text(std::string_view tag, std::int64_t step, std::string_view markdown) {

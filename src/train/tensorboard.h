@@ -17,7 +17,8 @@ class TensorBoardWriter {
   TensorBoardWriter(const std::filesystem::path& folder, std::int64_t resumed_step);
 
   void scalar(std::string_view tag, std::int64_t step, double value);
-  void image(std::string_view tag, std::int64_t step, std::string_view png, int height, int width);
+  // `file`: a PNG or JPEG.
+  void image(std::string_view tag, std::int64_t step, std::string_view file, int height, int width);
   void text(std::string_view tag, std::int64_t step, std::string_view markdown);
   void flush();
 

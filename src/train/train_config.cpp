@@ -1,5 +1,7 @@
 #include "millrace/train/train_config.h"
 
+#include "millrace/core/error.h"
+
 namespace millrace {
 
 void BatchConfig::describe(config::Section& section) {
@@ -18,7 +20,7 @@ void CheckpointConfig::describe(config::Section& section) {
               "continue although the seed, data, batch, stripes, transform or model differ");
 }
 
-void SamplesConfig::describe(config::Section& section) {
+void PicturesConfig::describe(config::Section& section) {
   section.key(
       "every", every,
       "how often pictures are painted; left out once painting has taken more than 2 % of the time and five minutes");
@@ -42,7 +44,9 @@ void LogConfig::describe(config::Section& section) {
   section.key("every", every, "how often metrics are written");
   section.key("tensorboard", tensorboard, "write TensorBoard event files");
   section.key("prometheus", prometheus, "file for Prometheus' textfile collector, FILE.prom; null = none");
-  section.key("ids", ids, "write ids.jsonl: the sample ids of every step");
+  section.key("ids", ids,
+              "write ids.jsonl: the sample ids of every step; 3 bytes more than its id a sample, some 20 GB for 550000 "
+              "steps of 2048 images");
 }
 
 void RecordConfig::describe(config::Section& section) {
@@ -66,6 +70,18 @@ void GuardConfig::describe(config::Section& section) {
   section.key("hang_timeout", hang_timeout,
               "longest a rank may stand still or send no samples; five times as long while loading, in the first step, "
               "validation, pictures and saves; auto = 30 min");
+}
+
+void GuardConfig::check(config::Report& report) const {
+  const auto timeout = hang_timeout.value_or(Duration::seconds(1));
+  if (timeout.unit != Duration::Unit::seconds) report.problem("guard.hang_timeout", "must be a time, as in \"30 min\"");
+  if (timeout.count <= 0) report.problem("guard.hang_timeout", "must be above 0");
+}
+
+double GuardConfig::hang_seconds() const {
+  const auto timeout = hang_timeout.value_or(Duration::seconds(1800));
+  ensure(timeout.unit == Duration::Unit::seconds, "guard.hang_timeout is a time");
+  return timeout.count;
 }
 
 }  // namespace millrace

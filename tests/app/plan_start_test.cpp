@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "core/temp_dir.h"
 #include "plan/start_command.h"
+#include "run/disk_space.h"
+#include "run/routing.h"
 #include "run/start_table.h"
 
 // What a plan says about its start, without running it: tests/e2e/plan_test.cpp does that.
@@ -41,6 +44,70 @@ TEST(StartTable, ComplainsOfAWarmupThatIsLongerThanTheRun) {
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(10000), 64));
   EXPECT_FALSE(complaint_about_warmup({.warmup = Duration::steps(0)}, Duration::steps(1), 64));
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::seconds(1), 64)) << "nobody knows";
+}
+
+// 512 stripes on 448 producers: 64 have two, and every step takes as much of each stripe.
+TEST(StartTable, ComplainsOfProducersThatAddNothing) {
+  const auto complaint = [](int producers, int stripes, int global_batch) {
+    Roles roles;
+    roles.trainers = {0};
+    for (int rank = 1; rank <= producers; ++rank) roles.producers.push_back(rank);
+    return complaint_about_producers(roles, stripes, global_batch).value_or("");
+  };
+  EXPECT_EQ(complaint(448, 512, 2048),
+            "64 of the 448 producers own 2 stripes each and set the pace: 256 producers would do as much; in a new run "
+            "a larger data.stripes, a divisor of batch.global, may deal them out more evenly");
+  EXPECT_THAT(complaint(448, 512, 512), testing::EndsWith("256 producers would do as much")) << "no larger divisor";
+  EXPECT_EQ(complaint(48, 512, 2048), "") << "3 % are none";
+  EXPECT_EQ(complaint(512, 512, 2048), "");
+  EXPECT_FALSE(complaint_about_producers(all_in_one_roles(3), 4, 8)) << "trainers set the pace there";
+}
+
+TEST(StartTable, ComplainsOfTrainersThatWaitForOthers) {
+  const auto complaint = [](int trainers, int stripes) {
+    return complaint_about_shares(plan_routing(all_in_one_roles(trainers), stripes)).value_or("");
+  };
+  EXPECT_EQ(complaint(3, 4),
+            "a step takes 50% longer than it would if the 3 trainers had equal shares of the 4 stripes");
+  EXPECT_EQ(complaint(4, 5),
+            "a step takes 60% longer than it would if the 4 trainers had equal shares of the 5 stripes");
+  EXPECT_EQ(complaint(3, 512), "");
+  EXPECT_EQ(complaint(4, 4), "");
+}
+
+// Of an SD 2 run for a month with one a thousand steps: nobody looks at the disk again.
+TEST(DiskSpace, CountsWhatIsKeptForGood) {
+  const auto for_good = [](const std::optional<Duration>& keep_every, std::optional<config::Auto<Duration>> every,
+                           const Duration& duration, const RunPoint& start) {
+    CheckpointConfig config;
+    config.keep_every = keep_every;
+    config.every = std::move(every);
+    return plan_checkpoints(1, config, duration, 2048, start).for_good;
+  };
+  const config::Auto<Duration> often{Duration::steps(2000)};
+  const auto long_run = Duration::steps(550000);
+  EXPECT_EQ(for_good(std::nullopt, often, long_run, {}), 0u);
+  EXPECT_EQ(for_good(Duration::steps(20000), often, long_run, {}), 27u);
+  EXPECT_EQ(for_good(Duration::steps(20000), often, long_run, {.step = 39999}), 26u) << "one is there";
+  EXPECT_EQ(for_good(Duration::steps(20000), often, Duration::steps(10), {.step = 39999}), 0u) << "it is over";
+  EXPECT_EQ(for_good(Duration::steps(1), often, long_run, {}), 275u) << "no more than are saved";
+  EXPECT_EQ(for_good(Duration::steps(1), config::Auto<Duration>{}, Duration::steps(100), {}), 100u);
+  EXPECT_EQ(for_good(Duration::steps(1), std::nullopt, long_run, {}), 0u) << "none are saved";
+  EXPECT_EQ(for_good(Duration{2048 * 1e4, Duration::Unit::samples}, often, long_run, {}), 55u);
+  EXPECT_EQ(for_good(Duration::seconds(3600), often, Duration::seconds(86400), {.seconds = 7200}), 22u);
+  EXPECT_EQ(for_good(Duration::seconds(3600), often, long_run, {}), 0u) << "nobody knows";
+}
+
+TEST(DiskSpace, WarnsOfWhatIsKeptForGood) {
+  const test::TempDir run;
+  const auto free = fs::space(run.path()).available;
+  const auto said = [&](std::uint64_t for_good) {
+    testing::internal::CaptureStderr();
+    check_disk_space(run.path(), {.bytes = free / 100, .keep = 3, .for_good = for_good});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(10), "");
+  EXPECT_THAT(said(200), testing::HasSubstr("checkpoint.keep_every keeps about 200 more for good, "));
 }
 
 // For each pair of kinds, and each of them as trainers: the name that a plan gives makes `train` choose the same ranks.

@@ -60,6 +60,13 @@ TEST(PlanRoles, ByCountTheLastRanksProduce) {
   EXPECT_THAT(roles.producers, ElementsAre(3, 4));
 }
 
+TEST(PlanRoles, AreCalledByWhatTheRankDoes) {
+  EXPECT_EQ(role_name(plan_roles(Names(2), {}), 1), "trainer and producer");
+  const auto apart = plan_roles(Names(3), by_count(1));
+  EXPECT_EQ(role_name(apart, 1), "trainer");
+  EXPECT_EQ(role_name(apart, 2), "producer");
+}
+
 TEST(PlanRoles, ByGpuNamesInAnyCaseAndOrder) {
   const Names gpus = {a10g, a100, a10g, a100};
   struct Case {

@@ -5,14 +5,17 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/temp_dir.h"
 #include "error_of.h"
+#include "evaluate/checkpoint_watch.h"
 #include "evaluate/evaluation.h"
 #include "evaluate/image_folder.h"
 #include "evaluate/protocol.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "millrace/image/png.h"
 #include "millrace/image/resize_image.h"
 #include "millrace/models/tensors.h"
@@ -44,6 +47,29 @@ TEST(Scorer, RefusesAReferenceOfAnotherWidth) {
   EXPECT_NE(std::string(error.what()).find("evaluate.reference has 3 features"), std::string::npos) << error.what();
   write_tensors(file, {{"features", torch::rand({4, 10})}});
   (void)Scorer(alone(), config);
+}
+
+// Every five seconds for as long as a run lasts, and a manifest has a line for each part of each tensor.
+TEST(CheckpointWatch, ReadsAManifestAgainOnlyWhenItIsAnotherOne) {
+  const test::TempDir run;
+  const auto save = [&](std::int64_t step, int seed) {
+    const auto checkpoint = checkpoints_in(run.path()) / step_name(step);
+    fs::create_directories(checkpoint);
+    CheckpointManifest::write(checkpoint, {{"seed", seed}}, {}, {});
+    return checkpoint;
+  };
+  save(2, 1);
+  const auto unscored = save(4, 1);
+  std::map<std::int64_t, int> read;
+  CheckpointWatch watch(alone(), run.path(), 60, [&](const CheckpointName& name, const CheckpointManifest&) {
+    ++read[name.step];
+    return name.step == 2;
+  });
+  for (int look = 1; look <= 3; ++look) EXPECT_EQ(watch.next(), unscored);
+  EXPECT_EQ(read, (std::map<std::int64_t, int>{{2, 1}, {4, 3}}));
+  save(2, 2);
+  EXPECT_EQ(watch.next(), unscored);
+  EXPECT_EQ(read.at(2), 2) << "the run went back and took it anew";
 }
 
 // 640 x 411 pixels among them: their sides are the reference's, not what was painted.
@@ -99,20 +125,54 @@ TEST(Protocol, HoldsWhatTheSettingsComeTo) {
 TEST(Protocol, OfALossIsTheRunsObjectiveAndSet) {
   TrainConfig trained;
   trained.data.validation.emplace().path = {"held-out"};
-  const auto before = loss_protocol(trained, "float32");
+  const auto folder = SchedulerConfig::stable_diffusion(Prediction::epsilon);
+  const auto before = loss_protocol(trained, folder, "float32");
   EXPECT_EQ(before.at("samples"), 8 * 2048);
   EXPECT_EQ(before.at("prediction"), "epsilon");
   EXPECT_TRUE(before.at("data").contains("path"));
   auto other = trained;
   other.objective.snr_gamma = 5;
-  EXPECT_NE(loss_protocol(other, "float32"), before);
+  EXPECT_NE(loss_protocol(other, folder, "float32"), before);
   other = trained;
   other.data.validation->path = {"others"};
-  EXPECT_NE(loss_protocol(other, "float32"), before);
+  EXPECT_NE(loss_protocol(other, folder, "float32"), before);
   other = trained;
   other.optim.lr = 1;
-  EXPECT_EQ(loss_protocol(other, "float32"), before);
-  EXPECT_NE(loss_protocol(trained, "bfloat16"), before);
+  EXPECT_EQ(loss_protocol(other, folder, "float32"), before);
+  EXPECT_NE(loss_protocol(trained, folder, "bfloat16"), before);
+}
+
+TEST(Protocol, OfALossNamesWhatMakesOtherPixelsOrTokens) {
+  TrainConfig trained;
+  trained.data.validation.emplace().path = {"held-out"};
+  const auto folder = SchedulerConfig::stable_diffusion(Prediction::epsilon);
+  const auto before = loss_protocol(trained, folder, "float32");
+  for (const char* name : {"transform", "images", "tokenizer"})
+    EXPECT_FALSE(before.contains(name)) << "lines of runs that chose nothing stay as they were";
+  auto other = trained;
+  other.transform.resolution = 512;
+  EXPECT_FALSE(loss_protocol(other, folder, "float32").contains("transform")) << "has a place of its own";
+  other.transform.crop = TransformConfig::Crop::random;
+  other.data.images.decode = ImageConfig::Decode::fast;
+  other.tokenizer.mode = TokenizerConfig::Mode::open_clip;
+  const auto protocol = loss_protocol(other, folder, "float32");
+  EXPECT_EQ(protocol.at("transform"), (nlohmann::ordered_json{{"crop", "random"}}));
+  EXPECT_EQ(protocol.at("images"), (nlohmann::ordered_json{{"decode", "fast"}}));
+  EXPECT_EQ(protocol.at("tokenizer"), (nlohmann::ordered_json{{"mode", "open_clip"}}));
+}
+
+TEST(Protocol, OfALossTellsTheScheduleThatTheFolderMakes) {
+  TrainConfig trained;
+  trained.data.validation.emplace().path = {"held-out"};
+  trained.objective.prediction = Prediction::v_prediction;
+  const auto folder = SchedulerConfig::stable_diffusion(Prediction::v_prediction);
+  const auto is_zero = [&](const SchedulerConfig& of_folder) {
+    return loss_protocol(trained, of_folder, "float32").at("zero_terminal_snr").get<bool>();
+  };
+  EXPECT_FALSE(is_zero(folder));
+  EXPECT_TRUE(is_zero(folder.with_keys({{"rescale_betas_zero_snr", true}})));
+  trained.objective.zero_terminal_snr = true;
+  EXPECT_TRUE(is_zero(folder));
 }
 
 TEST(FeaturesFile, IsTriedWithoutALeftover) {

@@ -78,12 +78,12 @@ TEST(Group, SplitsByColorInTheOrderOfKeys) {
   for (int i = 0; i + 1 < half.size(); ++i) EXPECT_GT(std::stoi(order[i]), std::stoi(order[i + 1]));
 }
 
-TEST(Group, AgreeIsTrueOnlyWhenAllAre) {
+TEST(Group, AnyIsTrueWhenOneRankSaysSo) {
   const auto group = test_world().group();
-  const bool all = agree(group, true);
-  const bool some = agree(group, group.rank() != group.size() - 1);
-  EXPECT_TRUE(all);
-  EXPECT_FALSE(some);
+  const bool none = group.any(false);
+  const bool last = group.any(group.rank() == group.size() - 1);
+  EXPECT_FALSE(none);
+  EXPECT_TRUE(last);
 }
 
 TEST(Group, AgreeThrowsTheFirstErrorEverywhere) {

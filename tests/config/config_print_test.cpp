@@ -115,6 +115,13 @@ TEST_F(ConfigPrint, DiffNamesWhatChanged) {
   EXPECT_THAT(found["data.train.filters"].second, HasSubstr(">= 512"));
 }
 
+TEST(ConfigKeys, LieInASectionByWholeNames) {
+  EXPECT_TRUE(config::is_in("data.train", "data.train"));
+  EXPECT_TRUE(config::is_in("data.train.path", "data.train"));
+  EXPECT_FALSE(config::is_in("data.training", "data.train"));
+  EXPECT_FALSE(config::is_in("data", "data.train"));
+}
+
 // What a renamed key meant need not be what the new one means.
 TEST_F(ConfigPrint, DiffNamesKeysThatWereRenamedSince) {
   Root root;

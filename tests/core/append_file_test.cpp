@@ -1,34 +1,14 @@
 #include "millrace/core/append_file.h"
 
 #include <gmock/gmock.h>
-#include <sys/resource.h>
 
-#include <csignal>
-
+#include "core/file_size_limit.h"
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 
 namespace millrace::test {
 namespace {
-
-// The size that files may have, until its end; writes beyond it fail with EFBIG.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 TEST(AppendFile, AddsToWhatIsThere) {
   const TempDir folder;
@@ -55,8 +35,10 @@ TEST(AppendFile, WhatCannotBeWrittenWaits) {
       file.flush();
     }
     EXPECT_EQ(read_file(path), "1234\n5");
+    EXPECT_EQ(file.waiting(), 6u);
   }
   file.flush();
+  EXPECT_EQ(file.waiting(), 0u);
   EXPECT_EQ(read_file(path), "1234\n5678\n9\n");
 }
 
@@ -72,6 +54,17 @@ TEST(AppendFile, SyncTellsWhetherAllIsThere) {
   EXPECT_TRUE(file.sync());
   EXPECT_EQ(read_file(folder / "lines"), "1234\n5678\n");
   EXPECT_TRUE(AppendFile("/dev/null").sync()) << "which cannot be synced";
+}
+
+TEST(AppendFile, SyncTellsOnceOfWhatWasDropped) {
+  const TempDir folder;
+  AppendFile file(folder / "lines");
+  const std::string too_large((64 << 20) + 1, 'x');
+  for (int time = 0; time < 2; ++time) {
+    file.add(too_large);
+    EXPECT_FALSE(file.sync());
+    EXPECT_TRUE(file.sync());
+  }
 }
 
 TEST(AppendFile, AFileThatCannotBeMadeIsNamed) {

@@ -8,6 +8,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 namespace {
@@ -127,6 +128,44 @@ TEST(RunFiles, HaveNamesThatSortByNumber) {
   EXPECT_EQ(step_name(2000), "step-00002000");
   EXPECT_EQ(step_name(123'456'789), "step-123456789");
   EXPECT_EQ(rank_name(12), "rank-00012");
+}
+
+// Where a message may come from storage that is away, other code goes by these words.
+TEST(Errno, HasItsName) {
+  for (const auto& [code, name] : {std::pair{ENOENT, "ENOENT"}, {EACCES, "EACCES"}, {EPERM, "EPERM"}, {EIO, "EIO"}})
+    EXPECT_EQ(errno_name(code), name);
+  for (int code = 1; code < 200; ++code)
+    if (is_storage_fault(code)) {
+      EXPECT_EQ(errno_name(code).front(), 'E') << code;
+    }
+  // A number of theirs would be taken for an exit code: 74 is EBADMSG.
+  for (const int code :
+       {EBADF, EBADMSG, EEXIST, ENODATA, ENOLCK, ENOTEMPTY, EOPNOTSUPP, EOVERFLOW, EPIPE, EPROTO, EUCLEAN})
+    EXPECT_EQ(errno_name(code).front(), 'E') << code;
+  EXPECT_EQ(errno_name(4321), "errno 4321");
+}
+
+TEST(RunFiles, ARunIsFoundFromItsCheckpointHoweverThatIsSpelled) {
+  const TempDir dir;
+  const auto root = fs::canonical(dir.path()), step = root / "run/checkpoints/step-00000002";
+  fs::create_directories(step);
+  fs::create_directory_symlink(step, root / "best");
+  fs::create_directories(root / "other/checkpoints");
+  fs::create_directory_symlink(step, root / "other/checkpoints/step-00000002");
+  for (const auto& spelled : {step, step / "", step / ".", root / "other/../run/checkpoints/step-00000002",
+                              root / "best", root / "other/checkpoints/step-00000002"}) {
+    EXPECT_EQ(place_of_checkpoint(spelled), step) << spelled;
+    EXPECT_TRUE(fs::equivalent(run_of_checkpoint(spelled), root / "run")) << spelled;
+  }
+  EXPECT_EQ(place_of_checkpoint(root / "gone"), root / "gone");
+}
+
+TEST(RunFiles, ARunsCheckpointsMayLieBehindALink) {
+  const TempDir dir;
+  fs::create_directories(dir / "scratch/step-00000002");
+  fs::create_directories(dir / "run");
+  fs::create_directory_symlink(dir / "scratch", dir / "run/checkpoints");
+  EXPECT_EQ(run_of_checkpoint(dir / "run/checkpoints/step-00000002"), dir / "run");
 }
 
 }  // namespace

@@ -107,11 +107,11 @@ class PlainStripe {
     StripeCursor next;
     do {
       StripeRow row = reader_.next();
-      next = row.epoch_ended ? StripeCursor{row.at.epoch + 1, 0, 0, 0}
-                             : StripeCursor{row.at.epoch, row.at.split, row.at.row + 1, 0};
-      if (row.epoch_ended) break;
-      const auto* rejected = std::get_if<Rejected>(&row.row);
-      if (!rejected || !is_of_filters(rejected->reason)) block_.push_back(std::move(row.row));
+      next = row.row ? StripeCursor{row.at.epoch, row.at.split, row.at.row + 1, 0}
+                     : StripeCursor{row.at.epoch + 1, 0, 0, 0};
+      if (!row.row) break;
+      const auto* rejected = std::get_if<Rejected>(&*row.row);
+      if (!rejected || !is_of_filters(rejected->reason)) block_.push_back(std::move(*row.row));
     } while (block_.size() < block_size_);
     given_ = plan_block(order_.seed(), stripe_, static_cast<std::uint32_t>(block_.size()), start_, next);
     start_ = next;

@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <nlohmann/json.hpp>
+
 #include "index_store.h"
 #include "millrace/core/files.h"
+#include "millrace/core/hash.h"
 #include "millrace/loader/sources.h"
 #include "rows_of.h"
 #include "temp_archives.h"
@@ -60,6 +63,27 @@ TEST(IndexStore, AnArchiveThatChangedIsReadAgain) {
   fs::last_write_time(folder.path("a.tar"), time + std::chrono::nanoseconds(1));
   EXPECT_TRUE(store.index_of(folder.path("a.tar")).broken.has_value());
   EXPECT_TRUE(store.index_of(folder.path("a.tar")).broken.has_value()) << "this too is kept";
+}
+
+// Samples may have been counted by other rules.
+TEST(IndexStore, OneOfAnEarlierFormatIsMadeAgain) {
+  TempFolder folder;
+  const IndexStore store("beside");
+  write_samples(folder, 5);
+  const TarIndex index = store.index_of(folder.path("a.tar"));
+  auto kept = nlohmann::json::from_cbor(read_file(folder.path(".a.tar.millrace-index")).substr(32));
+  kept["extents"].clear();
+  const auto keep_as = [&](int format) {
+    kept["format"] = format;
+    std::string content;
+    nlohmann::json::to_cbor(kept, content);
+    folder.write(".a.tar.millrace-index", hash128(content).hex() + content);
+  };
+  const int format = kept["format"];
+  keep_as(format);
+  EXPECT_TRUE(store.index_of(folder.path("a.tar")).samples.empty()) << "which is believed";
+  keep_as(format - 1);
+  EXPECT_EQ(store.index_of(folder.path("a.tar")), index);
 }
 
 TEST(IndexStore, AFolderOfItsOwnTellsArchivesOfOneNameApart) {

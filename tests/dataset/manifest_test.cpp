@@ -1,11 +1,17 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <set>
 
 #include "archive_names.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
+#include "millrace/core/phase.h"
+#include "millrace/core/stop.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sources.h"
@@ -225,6 +231,40 @@ TEST(MakeManifest, LimitKeepsTheFirstRows) {
   EXPECT_EQ(manifest.archives[1].limit, 1u);
   source.limit = 100;
   EXPECT_EQ(make_manifest(source, false).archives.size(), 3u);
+}
+
+// Several archives are counted at once; whoever opened the last one, a pipe, would wait for its writer.
+TEST(MakeManifest, LimitCountsAheadAndOpensNoPipe) {
+  TempFolder folder;
+  for (int i = 0; i < 40; ++i)
+    folder.write_tar(fmt::format("{:02}.tar", i),
+                     {test::sample("0", "x", ""), test::sample("1", "x", ""), test::sample("2", "x", "")});
+  ASSERT_EQ(::mkfifo(folder.path("40.tar").c_str(), 0600), 0);
+  SourceConfig source;
+  source.path = {folder.path("{00..40}.tar")};
+  source.limit = 100;
+  const std::uint64_t moves = phase::moves;
+  const Manifest manifest = make_manifest(source, false);
+  ASSERT_EQ(manifest.archives.size(), 34u);
+  EXPECT_EQ(manifest.archives[32].rows, 3u);
+  EXPECT_EQ(manifest.archives[32].limit, std::nullopt);
+  EXPECT_EQ(manifest.archives[33].rows, 1u);
+  EXPECT_EQ(manifest.archives[33].limit, 1u);
+  EXPECT_GE(phase::moves, moves + 34) << "the watchdog sees that it goes on";
+}
+
+// In a process of its own, since nothing takes a stop back.
+TEST(MakeManifest, LimitHeedsAStop) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {test::sample("0", "x", "")});
+  SourceConfig source;
+  source.path = {folder.path("")};
+  source.limit = 1;
+  const auto told = [&] {
+    stop::request(SIGTERM);
+    std::exit(static_cast<int>(test::error_of([&] { make_manifest(source, false); }).exit()));
+  };
+  EXPECT_EXIT(told(), testing::ExitedWithCode(static_cast<int>(Exit::requeue)), "");
 }
 
 // Several ranks can share one, whatever it is called.

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+
 #include "io/tar_bytes.h"
 #include "millrace/core/error.h"
 #include "millrace/dataset/source.h"
@@ -106,6 +108,47 @@ TEST(WebDataset, SeveralCaptionsAreAllThatAreThere) {
                                            "a/3=", "a/4:missing_caption", "a/5:too_large"));
 }
 
+TEST(WebDataset, LongMetadataAreNotLookedInto) {
+  TempFolder folder;
+  const std::string padding(1 << 20, 'x');
+  folder.write_tar("a.tar",
+                   {{.key = "0", .fields = {{"jpg", "J"}, {"json", R"({"c": "short"})"}}},
+                    {.key = "1", .fields = {{"jpg", "J"}, {"json", R"({"c": "long", "d": ")" + padding + "\"}"}}},
+                    {.key = "2", .fields = {{"json", R"({"c": "long", "d": ")" + padding + "\"}"}}}});
+  auto config = config_of(folder.path("a.tar"));
+  config.columns.caption = "json.c";
+  EXPECT_THAT(rows_of(config), ElementsAre("a/0=short", "a/1:bad_json", "a/2:bad_json"));
+  config.columns = {};
+  EXPECT_THAT(rows_of(config), ElementsAre("a/0:missing_caption", "a/1:missing_caption", "a/2:missing_image"));
+}
+
+TEST(WebDataset, ARowThatLacksSomethingTellsWhatItHas) {
+  TempFolder folder;
+  folder.write_tar("a.tar", {{.key = "0", .fields = {{"jpg", "J"}, {"json", "{}"}}},
+                             {.key = "1", .fields = {{"gif", "G"}, {"txt", "t"}}}});
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  const auto reader = source->open({0, 0, 1}, 0);
+  EXPECT_EQ(std::get<Rejected>(*reader->next()).detail, "no txt; it has jpg, json");
+  EXPECT_EQ(std::get<Rejected>(*reader->next()).detail, "none of jpg, png, jpeg, webp; it has gif, txt");
+}
+
+// As macOS's tar writes a folder: before each file one of its attributes.
+TEST(WebDataset, AttributesOfMacOSAreNoSamples) {
+  TempFolder folder;
+  std::string tar;
+  for (const std::string key : {"0", "1", "2"})
+    for (const std::string field : {"jpg", "txt"})
+      tar +=
+          test::tar_member("d/._" + key + "." + field, "attributes") + test::tar_member("d/" + key + "." + field, key);
+  folder.write("a.tar", tar + test::tar_end());
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  const auto source = make_source({}, manifest, 64);
+  EXPECT_THAT(rows_of(*source, {0, 0, 1}), ElementsAre("a/d/0=0", "a/d/1=1", "a/d/2=2"));
+  EXPECT_THAT(rows_of(*source, {0, 0, 2}), ElementsAre("a/d/0=0", "a/d/2=2")) << "by the index";
+  EXPECT_EQ(manifest_of(folder.path("a.tar"), 5).archives[0].rows, 3u);
+}
+
 TEST(WebDataset, AWholeNumberInJsonIsItsNameWithoutAPoint) {
   TempFolder folder;
   folder.write("prompts.json", R"({"7": "a hen", "0.5": "half a hen"})");
@@ -143,10 +186,10 @@ TEST(WebDataset, AKeyTooLongForAnIdIsARejectedRow) {
   const EpochOrder order(1, {1, {{0, 0, 1}}});
   StripeReader reader(order, *source, 0, {});
   const StripeRow first = reader.next();
-  ASSERT_TRUE(std::holds_alternative<Rejected>(first.row));
-  EXPECT_EQ(std::get<Rejected>(first.row).reason, RejectReason::too_large);
-  EXPECT_EQ(std::get<Rejected>(first.row).detail, "an id of 3002 bytes");
-  EXPECT_EQ(std::get<RawSample>(reader.next().row).ref.id, "a/1");
+  ASSERT_TRUE(std::holds_alternative<Rejected>(first.row.value()));
+  EXPECT_EQ(std::get<Rejected>(*first.row).reason, RejectReason::too_large);
+  EXPECT_EQ(std::get<Rejected>(*first.row).detail, "an id of 3002 bytes");
+  EXPECT_EQ(std::get<RawSample>(reader.next().row.value()).ref.id, "a/1");
 }
 
 TEST(WebDataset, MetadataAreReadForFiltersOnly) {
@@ -159,8 +202,8 @@ TEST(WebDataset, MetadataAreReadForFiltersOnly) {
   EXPECT_EQ(std::get<RawSample>(*make_source(config, manifest, 64)->open({0, 0, 1}, 0)->next()).json, "{\"w\": 1}");
 }
 
-// Twelve samples, some of one key, a name that needs an extended header, one without caption; whole, cut short,
-// compressed.
+// Twelve samples, some of one key, a name that needs an extended header, one without caption; whole, cut short, or
+// compressed under the name of a plain one.
 class LanesAndResume : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -176,6 +219,10 @@ class LanesAndResume : public testing::TestWithParam<std::string> {
     if (GetParam() == "no end mark") bytes.resize(bytes.size() - 1024);
     if (GetParam() == "no tar at all") bytes = std::string(3000, 'z');
     folder_.write("a.tar", bytes);
+    const std::string tar = folder_.path("a.tar");
+    if (GetParam() == "gzipped") {
+      ASSERT_EQ(std::system(fmt::format("gzip {0} && mv {0}.gz {0}", tar).c_str()), 0);
+    }
   }
   TempFolder folder_;
 };
@@ -185,7 +232,7 @@ TEST_P(LanesAndResume, EveryCutGivesTheSameRows) {
   const auto source = make_source({}, manifest, 64);
   const std::vector<std::string> whole = rows_of(*source, {0, 0, 1});
   ASSERT_FALSE(whole.empty());
-  if (GetParam() == "whole") {
+  if (GetParam() == "whole" || GetParam() == "gzipped") {
     ASSERT_EQ(whole.size(), 12u);
     EXPECT_EQ(whole[0], "a/same=0");
     EXPECT_EQ(whole[5], "a/same#2=5");
@@ -208,7 +255,7 @@ TEST_P(LanesAndResume, EveryCutGivesTheSameRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Archives, LanesAndResume,
-                         testing::Values("whole", "cut in a member", "no end mark", "no tar at all"),
+                         testing::Values("whole", "cut in a member", "no end mark", "no tar at all", "gzipped"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ' ', '_');

@@ -144,9 +144,22 @@ TEST(ParquetSource, AddressesAreOnlyFetchedWhereTheColumnIsNamed) {
   writer.write({std::string("http://127.0.0.1:1/a.jpg"), std::string("a")});
   writer.commit();
   SourceConfig config = config_of(Type::parquet, folder.path("meta.parquet"));
-  EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("no column with the bytes of images"));
+  const Error error = error_of([&] { manifest_of(config); });
+  EXPECT_THAT(error.what(), HasSubstr("no column with the bytes of images"));
+  EXPECT_THAT(error.hint(), HasSubstr("url holds addresses: `millrace download` makes archives of them"));
   config.columns.image = "url";
   EXPECT_EQ(first_sample(config).image_uri, "http://127.0.0.1:1/a.jpg");
+}
+
+TEST(ParquetSource, ARowWithoutAnImageSaysWhereToLookForIt) {
+  const auto detail_of = [](const std::string& file, std::uint64_t row) {
+    const SourceConfig config = config_of(Type::parquet, golden + file);
+    const Manifest manifest = manifest_of(config);
+    const auto source = make_source(config, manifest, 64);
+    return std::get<Rejected>(*source->open({0, 0, 1}, row)->next()).detail;
+  };
+  EXPECT_EQ(detail_of("00007.parquet", 3), "column jpg is empty");
+  EXPECT_THAT(detail_of("hub.parquet", 2), HasSubstr("column image has no bytes (where Hugging Face"));
 }
 
 TEST(ParquetSource, ABrokenFileIsOneRowWhoeverReads) {
@@ -310,6 +323,16 @@ TEST(ListSource, AFileNameIsTheLastThatIsTaken) {
   EXPECT_EQ(first_sample(config_of(Type::csv, folder.path("a.csv"))).image_uri, "http://h/0.jpg");
   folder.write("b.csv", "file_name,caption\n0.jpg,zero\n");
   EXPECT_EQ(first_sample(config_of(Type::csv, folder.path("b.csv"))).image_uri, folder.path("0.jpg"));
+}
+
+// Of which the folder is given.
+TEST(ListSource, ReadsTheMetadataOfHuggingFacesImageFolders) {
+  TempFolder folder;
+  folder.write("0.jpg", "x");
+  folder.write("metadata.jsonl", "{\"file_name\": \"0.jpg\", \"text\": \"zero\"}\n");
+  const SourceConfig config = config_of(Type::csv, folder.path(""));
+  EXPECT_THAT(rows_of(config), ElementsAre("metadata/0=zero"));
+  EXPECT_EQ(first_sample(config).image_uri, folder.path("0.jpg"));
 }
 
 // A row's number may be another row's key.

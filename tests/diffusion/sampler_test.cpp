@@ -83,6 +83,11 @@ TEST(Timesteps, TooManyOrTooFewStepsAreRefused) {
   EXPECT_THROW(plan_timesteps(config, 1000), Error);  // leading with an offset of 1 would end at 1000
   EXPECT_THROW(plan_timesteps(config, 1001), Error);
   EXPECT_EQ(plan_timesteps(config, 999).size(), 999);
+  // These lay out one more than they take: no distance is left between 1000.
+  for (const auto solver : {SchedulerClass::dpmsolver_multistep, SchedulerClass::unipc_multistep}) {
+    EXPECT_EQ(plan_timesteps(config.with_class(solver), 998).front(), 999);
+    EXPECT_THROW(plan_timesteps(config.with_class(solver), 1000), Error);
+  }
 }
 
 class SamplerOnDevice : public test::OnDevice {};

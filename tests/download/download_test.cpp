@@ -487,6 +487,25 @@ TEST(Download, ADamagedRowFailsWithItsReason) {
             (json{{"success", 1}, {"bad URL: " + list.string() + ":2 does not hold a JSON object", 1}}));
 }
 
+// So that data.train.columns.caption=json.caption, or json.tags, finds a list of texts.
+TEST(Download, ListsAreNoTextsInTheMetadata) {
+  const TempDir dir;
+  TestServer server(serve_images);
+  const auto row = [&](const std::string& rest) { return R"({"url": ")" + server.url("/rgb.png") + "\", " + rest; };
+  const fs::path list = dir.write("list.jsonl", row("\"caption\": [\"a cat\", \"two cats\"], \"tags\": [\"x\"]}\n") +
+                                                    row("\"caption\": {\"en\": \"a cat\"}}\n"));
+  EXPECT_EQ(run_download(local_config(list, dir / "out"), Group(), 1).counts.successes, 1);
+  const auto members = members_of(dir / "out" / "00000.tar");
+  EXPECT_EQ(members.at("000000.txt"), "a cat");
+  const json metadata = json::parse(members.at("000000.json"));
+  EXPECT_EQ(metadata["caption"], json::array({"a cat", "two cats"}));
+  EXPECT_EQ(metadata["tags"], json::array({"x"}));
+  EXPECT_EQ(column_of(dir / "out" / "00000.parquet", "caption"),
+            (std::vector<Cell>{std::string("a cat"), std::monostate()}));
+  const json stats = json::parse(read_file(dir / "out" / "00000_stats.json"));
+  EXPECT_EQ(stats["status_dict"]["bad URL: 'caption' holds a list or map, and not of texts"], 1);
+}
+
 TEST(Download, AFullOrForbiddenDiskIsAnErrorThatNamesIt) {
   const TempDir dir;
   TestServer server(serve_images);

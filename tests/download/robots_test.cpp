@@ -44,6 +44,15 @@ TEST(Robots, ExamplesOfTheRfc) {
   EXPECT_FALSE(allows("Disallow: /foo/bar/%62%61%7A", "/foo/bar/baz"));
 }
 
+// Half a megabyte of rules that all fit up to their ends.
+TEST(Robots, AFileThatWouldTakeSecondsForbids) {
+  std::string rules;
+  for (int i = 0; i < 36'000; ++i) rules += "Allow: /*a*b\n";
+  EXPECT_TRUE(allows(rules, "/" + std::string(200, 'a')));
+  EXPECT_FALSE(allows(rules, "/" + std::string(8000, 'a'))) << "nobody has the time to look";
+  EXPECT_TRUE(allows("Allow: /*a*b\n", "/" + std::string(8000, 'a')));
+}
+
 // The path-matching table and the order-of-precedence table of Google's specification of robots.txt.
 TEST(Robots, ExamplesOfGoogle) {
   struct {

@@ -2,7 +2,9 @@
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/parquet_writer.h"
+#include "test_data.h"
 #include "url_lists.h"
 
 namespace millrace::test {
@@ -62,6 +64,80 @@ TEST(UrlLists, ADamagedRowSaysWhy) {
   EXPECT_NE(rows.at(0).damage.find("a.jsonl:1 is not valid JSON"), std::string::npos) << rows.at(0).damage;
   EXPECT_EQ(rows.at(1).damage, "");
   EXPECT_EQ(rows.at(1).url, "u");
+}
+
+// nlohmann's message quotes the line up to the place, which may be in the middle of a character.
+TEST(UrlLists, WhatIsSaidOfADamagedRowIsShortText) {
+  const TempDir dir;
+  std::string quoted;
+  for (int i = 0; i < 1000; ++i) quoted += "\u201c\u00e9\u201d";
+  dir.write("a.jsonl", "{\"caption\": " + quoted + "}\n{\"url\": \"" + quoted + "\xE2\x80\"}\n{\"url\": \"" + quoted);
+  const auto rows = UrlLists(config_of({dir.path().string()}, 10)).read().rows;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_NE(rows[0].damage.find("a.jsonl:1 is not valid JSON"), std::string::npos) << rows[0].damage;
+  EXPECT_EQ(rows[1].damage, "");
+  EXPECT_NE(rows[2].damage.find("a.jsonl:3 is not valid JSON"), std::string::npos) << rows[2].damage;
+  for (const auto& row : rows) {
+    EXPECT_LT(row.damage.size(), 520u);
+    EXPECT_EQ(row.damage, valid_utf8(row.damage));
+  }
+}
+
+TEST(UrlLists, ComplainsOfListsThatTakeLongToPassOver) {
+  const TempDir dir;
+  const auto list = dir.write("a.csv.gz", ""), table = dir.write("a.parquet", "");
+  fs::resize_file(list, 6'000'000'000);  // with holes
+  fs::resize_file(table, 60'000'000'000);
+  EXPECT_FALSE(complaint_about_lists({list, table}));
+  const auto complaint = complaint_about_lists({list, table, list});
+  ASSERT_TRUE(complaint);
+  EXPECT_NE(complaint->find("download.urls: 11.2 GiB of lists are no Parquet"), std::string::npos) << *complaint;
+}
+
+TEST(UrlLists, OfSeveralCaptionsTheFirstIsTaken) {
+  const TempDir dir;
+  dir.write("a.jsonl",
+            R"({"url": "u", "text": ["", "a cat", "two \"cats\""], "tags": ["x", 1], "size": {"w": 3}, "n": 1})"
+            "\n"
+            R"({"url": "u", "text": "a dog", "tags": "[1]"})"
+            "\n"
+            R"({"url": "u", "text": [], "tags": null})"
+            "\n"
+            R"({"url": "u", "text": {"en": "a cat"}})"
+            "\n");
+  DownloadConfig config = config_of({dir.path().string()}, 10);
+  config.columns.caption = "text";
+  const auto slice = UrlLists(config).read();
+  ASSERT_EQ(slice.rows.size(), 4u);
+  EXPECT_EQ(slice.other_names, (std::vector<std::string>{"n", "size", "tags"}));
+  EXPECT_EQ(slice.rows[0].caption, "a cat");
+  EXPECT_EQ(slice.rows[0].captions, R"(["","a cat","two \"cats\""])");
+  EXPECT_EQ(slice.rows[0].nested, (std::set<std::size_t>{1, 2}));
+  EXPECT_EQ(slice.rows[1].caption, "a dog");
+  EXPECT_EQ(slice.rows[1].captions, "");
+  EXPECT_TRUE(slice.rows[1].nested.empty()) << "a text that looks like a list";
+  EXPECT_EQ(slice.rows[2].caption, std::nullopt);
+  EXPECT_EQ(slice.rows[3].damage, "'text' holds a list or map, and not of texts");
+}
+
+TEST(UrlLists, ParquetToo) {
+  DownloadConfig config = config_of({(data_dir() / "io/parquet/captions.parquet").string()}, 10);
+  config.columns.url = "large";
+  config.columns.caption = "texts";
+  const auto rows = UrlLists(config).read().rows;
+  EXPECT_EQ(rows.at(0).caption, "a hen");
+  EXPECT_EQ(rows.at(1).caption, std::nullopt) << "an empty list";
+  EXPECT_EQ(rows.at(3).caption, "one");
+  config.urls = {(data_dir() / "io/parquet/rows.parquet").string()};
+  config.columns.url = "when";
+  config.columns.caption = "tags";
+  try {
+    UrlLists(config).check();
+    FAIL() << "numbers are no captions";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit(), Exit::usage);
+    EXPECT_NE(std::string(error.what()).find("download.columns.caption: 'tags' of "), std::string::npos);
+  }
 }
 
 TEST(UrlLists, WhatIsSkippedIsNumberedTheSame) {

@@ -259,7 +259,7 @@ TEST(Convert, DataOfOtherKinds) {
                                "kinds");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   expect_mentions(outcome, "model.pretrained: somebody/some-model is no folder here");
-  expect_mentions(outcome, "hf download somebody/some-model --local-dir DIR");
+  expect_mentions(outcome, "get('somebody/some-model', local_dir='DIR', allow_patterns=[");
   expect_mentions(outcome, "data.allow_pipes: true");
   const auto config = resolved("kinds");
   EXPECT_EQ(config["data"]["train"]["filters"],

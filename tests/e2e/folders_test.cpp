@@ -147,6 +147,7 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   EXPECT_FALSE(fs::exists(at("vae-alone/pipeline/model_index.json")));
   expect_success(millrace + " report " + at("vae-alone"));
   EXPECT_NE(read(at("vae-alone/report.md")).find("vae-alone/pipeline is its model"), std::string::npos);
+  EXPECT_EQ(read_config("vae-alone/environment.json")["ranks"][0]["role"], "trainer");
 
   const auto exported = shell(export_of("run", "vae-alone", "vae-exported"));
   EXPECT_EQ(exported.exit_code, 0) << exported.output;

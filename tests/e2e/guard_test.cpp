@@ -115,6 +115,20 @@ TEST(BadSamples, OfFewRowsAreJudgedAtTheEndOfThePass) {
   expect_success(train("few-allowed", data + " data.max_bad_share=0.3"));
 }
 
+// Its captions are in its JSON: no sample would ever come.
+TEST(BadSamples, ADryRunNoticesThatNoRowCanBeUsed) {
+  const auto folder = workshop() / "captions-in-json";
+  fs::create_directories(folder / "files");
+  fs::copy_file(workshop() / "shapes/00000.tar", folder / "shapes.tar");
+  expect_success("cd " + (folder / "files").string() + " && tar -xf ../shapes.tar && for t in *.txt; do mv $t " +
+                 "${t%.txt}.json; done && tar --sort=name -cf ../00000.tar . && rm ../shapes.tar");
+  const auto outcome = shell(train("in-json", "--dry-run data.train.path=" + (folder / "00000.tar").string()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "none of the first 24 rows of");
+  expect_mentions(outcome, "24 missing_caption (no txt; it has jpg, json)");
+  expect_mentions(outcome, "json.KEY");
+}
+
 TEST(BadSamples, AreLeftOutWhereTheUserAllowsThem) {
   expect_success(train("allowed", "'duration=30 steps' data.max_bad_share=0.7 data.train.path=" + spoiled().string()));
   const auto ledger = nlohmann::json::parse(read(workshop() / "allowed/ledger.json"));

@@ -131,11 +131,42 @@ TEST(InspectArchive, TellsWhatTrainingWouldReject) {
   EXPECT_EQ(made.exit_code, 0) << made.output;
   const auto report = inspect(path_of("spoilt.tar"));
   EXPECT_EQ(report["rejected"], json::parse(R"({"missing_image": 1, "not_an_image": 1})"));
-  EXPECT_THAT(report["first_rejected"][0].get<std::string>(), HasSubstr("1: not_an_image"));
-  EXPECT_EQ(report["captions"]["characters"]["max"], 10);
+  EXPECT_THAT(report["first_rejected"][0].get<std::string>(), HasSubstr("spoilt/1: not_an_image"));
+  EXPECT_EQ(report["first_rejected"][1], "spoilt/2: missing_image, none of jpg, png, jpeg, webp; it has txt");
+  EXPECT_EQ(report["captions"]["characters"]["max"], 2) << "of those that training would have";
   const auto grid = shell(millrace + " inspect " + path_of("spoilt.tar") + " --grid " + path_of("none.png"));
   EXPECT_EQ(grid.exit_code, 2);
   EXPECT_THAT(grid.output, HasSubstr("no image"));
+}
+
+TEST(InspectArchive, ReadsWithTheColumnsOfARun) {
+  const std::string jpg = quarters(16, 16, {red, green, blue, white});
+  TarWriter tar(path_of("captions.tar"));
+  tar.write({.key = "0", .fields = {{"jpg", jpg}, {"json", R"({"caption": "four colours"})"}}});
+  tar.write({.key = "1", .fields = {{"jpg", jpg}, {"json", "{}"}}});
+  tar.commit();
+  const auto plain = inspect(path_of("captions.tar"));
+  EXPECT_EQ(plain["rejected"], json::parse(R"({"missing_caption": 2})"));
+  EXPECT_EQ(plain["first_rejected"][0], "captions/0: missing_caption, no txt; it has jpg, json");
+  const auto told = inspect(path_of("captions.tar") + " data.train.columns.caption=json.caption");
+  EXPECT_EQ(told["rejected"], json::parse(R"({"missing_caption": 1})"));
+  EXPECT_EQ(told["images"]["decoded"], 1);
+  EXPECT_EQ(told["captions"]["characters"]["max"], 12);
+  const auto wrong = shell(millrace + " inspect " + path_of("captions.tar") + " data.train.column.caption=txt");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("data.train.column"));
+}
+
+// Whose texts are elsewhere.
+TEST(InspectArchive, OfClassesItsImagesAreTold) {
+  const std::string jpg = quarters(16, 16, {red, green, blue, white});
+  TarWriter tar(path_of("classes.tar"));
+  tar.write({.key = "0", .fields = {{"jpg", jpg}, {"cls", "7"}}});
+  tar.commit();
+  const auto report = inspect(path_of("classes.tar"));
+  EXPECT_EQ(report["rejected"], json::object());
+  EXPECT_EQ(report["images"]["decoded"], 1);
+  EXPECT_EQ(report["captions"]["count"], 0);
 }
 
 TEST(InspectArchive, AWrongPipelineIsNoFaultOfTheArchive) {
@@ -158,6 +189,23 @@ TEST(InspectArchive, AFolderOfThemIsNamedSo) {
   const auto outcome = shell(millrace + " inspect " + path_of("shapes"));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
   EXPECT_THAT(outcome.output, testing::AllOf(HasSubstr("shapes is a folder of archives"), HasSubstr("shapes/*")));
+}
+
+TEST(InspectArchive, AFolderOfImagesIsNamedSo) {
+  fs::create_directories(path_of("loose"));
+  for (const char* name : {"0.jpg", "0.txt"}) std::ofstream(path_of("loose") + "/" + name) << "x";
+  const auto outcome = shell(millrace + " inspect " + path_of("loose"));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              testing::AllOf(HasSubstr("loose is a folder of images"), HasSubstr("tar --sort=name -cf 00000.tar -C ")));
+}
+
+TEST(InspectArchive, AModelWithAPreviewIsNoFolderOfImages) {
+  fs::create_directories(path_of("previewed"));
+  for (const char* name : {"mine.safetensors", "mine.png"}) std::ofstream(path_of("previewed") + "/" + name) << "x";
+  const auto outcome = shell(millrace + " inspect " + path_of("previewed"));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("holds no Stable Diffusion pipeline"));
 }
 
 // As a shell makes it of FOLDER/*, where `download` has put more than archives.

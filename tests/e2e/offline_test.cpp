@@ -212,6 +212,18 @@ TEST(Offline, ASignalKeepsWhatIsDone) {
   EXPECT_EQ(inspect("signalled-cache")["rows"], 96);
 }
 
+TEST(Offline, WhoHasLostTheFolderWritesNothingMoreThere) {
+  const auto command = preprocess("lost", "lost-cache", "encode.rows_per_file=2 encode.batch_size=1");
+  const auto stopped = shell(with_fault("stop@0:*:fsync=lost-cache/tmp/scratch.h5:2", command) +
+                             " & pid=$!; for i in $(seq 15000); do grep -q 'State:.T' /proc/$pid/status && break; " +
+                             "sleep 0.02; done; cd " + cache_path("lost") +
+                             "; sed 's/\"nonce\": \"/&of-another-/' LEASE > taken && mv taken LEASE; "
+                             "echo of another > STATE; kill -USR1 $pid; kill -CONT $pid; wait $pid");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_EQ(read(workshop() / "lost/STATE"), "of another\n");
+  EXPECT_FALSE(fs::exists(workshop() / "lost/ledger.json"));
+}
+
 // For a shell: the process of a rank whose run.dir has this name.
 std::string pid_of_rank(int rank, const std::string& run) {
   return "$(for p in /proc/[0-9]*; do grep -qzx OMPI_COMM_WORLD_RANK=" + std::to_string(rank) +

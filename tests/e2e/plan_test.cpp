@@ -58,8 +58,9 @@ TEST(Plan, PublishedCluster) {
   const auto second = plan(cluster + config("sd2_base_512") + rates("at512", 12, 5));
   EXPECT_EQ(second["roles"][1]["batch"], 40);
   EXPECT_EQ(second["limit"], "encoders");  // 48 x 5 against 32 x 12
-  EXPECT_DOUBLE_EQ(second["images_per_second"], 240);
-  EXPECT_NEAR(second["days"].get<double>(), 850000.0 * 2048 / 240 / 86400, 1e-6);
+  const double pace = 5 * 512.0 / 11;      // the most that one of the 48 has of 512 stripes
+  EXPECT_DOUBLE_EQ(second["images_per_second"], pace);
+  EXPECT_NEAR(second["days"].get<double>(), 850000.0 * 2048 / pace / 86400, 1e-6);
   EXPECT_TRUE(second["cost"].is_null());
 }
 
@@ -76,7 +77,8 @@ TEST(Plan, ScalingTableWithItsOwnRates) {
     int micro, encoder_batch, turns_at_4096, turns_at_2048, balanced;
     double steps;
   };
-  const Phase phases[] = {{"sd2_base_256", 179.5, 75, 128, 120, 1, 1, 77, 550000},
+  // 77 encoders would do if 512 stripes could be shared out evenly: with 7 stripes, 77 give no more than 74.
+  const Phase phases[] = {{"sd2_base_256", 179.5, 75, 128, 120, 1, 1, 86, 550000},
                           {"sd2_base_512", 49.7, 25, 32, 40, 4, 2, 64, 850000}};
   for (const auto& phase : phases)
     for (const int global : {4096, 2048}) {
@@ -96,13 +98,17 @@ TEST(Plan, ScalingTableWithItsOwnRates) {
       EXPECT_EQ(planned["accumulation"], global == 4096 ? phase.turns_at_4096 : phase.turns_at_2048);
       EXPECT_EQ(planned["steps"], phase.steps);
       EXPECT_EQ(planned["limit"], "encoders");
-      EXPECT_DOUBLE_EQ(planned["images_per_second"], 48 * phase.encode);
+      const double pace = phase.encode * 512 / 11;
+      EXPECT_DOUBLE_EQ(planned["images_per_second"], pace);
       EXPECT_NEAR(planned["encoders_per_trainer"].get<double>(), phase.train / phase.encode, 1e-9);
       EXPECT_EQ(planned["balanced_encoders"], phase.balanced);
-      EXPECT_NEAR(planned["days"].get<double>(), phase.steps * global / (48 * phase.encode) / 86400, 1e-6);
+      EXPECT_NEAR(planned["days"].get<double>(), phase.steps * global / pace / 86400, 1e-6);
     }
   const auto text = shell(millrace + " plan " + cluster + config("sd2_base_256") + "data.threads=4");
   expect_mentions(text, "4 threads read and transform, 192 in all");
+  expect_mentions(text, "51.6 GiB: 4 checkpoints of 12.9 GiB\n");
+  expect_mentions(shell(millrace + " plan " + cluster + config("sd2_base_256") + "'checkpoint.keep_every=50000 steps'"),
+                  "4 checkpoints of 12.9 GiB, and about 11 that checkpoint.keep_every keeps for good");
 }
 
 // The largest part of a trainer's share that 85 % of its GPU hold, by the plan's own numbers.
@@ -151,7 +157,7 @@ TEST(Plan, RolesAreAsTheyAreSet) {
   const auto split = plan("--nodes 2x4xh100 roles.producers=3 " + rates("both", 60, 30));
   EXPECT_EQ(split["roles"][0]["ranks"], 5);
   EXPECT_EQ(split["roles"][1]["ranks"], 3);
-  EXPECT_DOUBLE_EQ(split["images_per_second"], 90);
+  EXPECT_DOUBLE_EQ(split["images_per_second"], 30 * 512.0 / 171);  // of 512 stripes
   const auto swapped = plan(cluster + "roles.producer_gpu=a100 roles.trainer_gpu=a10g batch.micro=8");
   EXPECT_EQ(swapped["roles"][0]["gpu"], "a10g");
   const auto named = plan(cluster + "roles.trainer_gpu='NVIDIA A10G' batch.micro=8");  // as their drivers call them
@@ -173,6 +179,33 @@ TEST(Plan, UnevenSharesWait) {
   EXPECT_EQ(uneven["accumulation"], 2);
 }
 
+// 48 encoders for 64 stripes do what 32 do; where encoders differ, stripes are dealt out all the same.
+TEST(Plan, EncodersWithMostStripesSetThePace) {
+  const auto shared = rates("pace", 60, 5) + " batch.micro=32 data.stripes=64 ";
+  const auto uneven = plan("--nodes 10x8xh100 roles.producers=48 " + shared);
+  EXPECT_DOUBLE_EQ(uneven["images_per_second"], 64 * 5.0 / 2);
+  EXPECT_DOUBLE_EQ(plan("--nodes 8x8xh100 roles.producers=32 " + shared)["images_per_second"], 64 * 5.0 / 2);
+  EXPECT_EQ(uneven["balanced_encoders"], 384);  // 32 trainers at 60
+  expect_mentions(shell(millrace + " plan --nodes 10x8xh100 roles.producers=48 " + shared),
+                  "384 of their kind would balance, 12.00 a trainer, more than data.stripes = 64 can feed");
+  const std::string mixed = " roles.trainer_gpu=h100 batch.micro=32 data.stripes=64 ";
+  EXPECT_DOUBLE_EQ(plan("--nodes '4x8xh100 + 2x8xa10g + 2x8xl4'" + mixed)["images_per_second"],
+                   plan("--nodes '4x8xh100 + 4x8xa10g'" + mixed)["images_per_second"]);
+  // The first 24 of 40 encoders have two of the 64 stripes: none of the last 8, which are slow.
+  const auto of_one = [](const Json& role) {
+    return role["images_per_second"].get<double>() / role["ranks"].get<int>();
+  };
+  const auto dealt = plan("--nodes '4x8xh100 + 4x8xl40s + 1x8xa10'" + mixed);
+  const double slow = of_one(dealt["roles"][2]);
+  EXPECT_LT(slow, of_one(dealt["roles"][1]) / 2);
+  EXPECT_DOUBLE_EQ(dealt["images_per_second"], 64 * slow);
+  EXPECT_EQ(dealt["limit"], "encoders");
+  const auto enough = plan("--nodes '2x8xh100 + 4x8xl40s + 1x8xa10'" + mixed);
+  EXPECT_DOUBLE_EQ(enough["images_per_second"], enough["roles"][0]["images_per_second"]);
+  EXPECT_EQ(enough["limit"], "trainers");
+  EXPECT_EQ(enough["balanced_encoders"], 40) << "61 of the slowest would have to be 64";
+}
+
 // Nobody knows what is in a cache that a plan cannot see: data.train.type=latents alone says that nothing is encoded.
 TEST(Plan, ACacheIsTakenAsEmpty) {
   const std::string settings = "--nodes 2x4xh100 roles.producers=4 " + rates("cache", 60, 30);
@@ -185,6 +218,24 @@ TEST(Plan, ACacheIsTakenAsEmpty) {
                   "4 encoders on h100: read latents");
   expect_mentions(shell(millrace + " plan " + settings + " encode.cache=" + at("nowhere")),
                   "encode.cache is taken as empty");
+}
+
+// As `train` does, which then takes only VAE and text encoder from such a folder.
+TEST(Plan, AsksTheFolderForAUNetOnlyWhereNoFileHasOne) {
+  fs::copy(at("tiny"), at("sdxl"), fs::copy_options::recursive);
+  const auto set = [](const std::string& file, const char* key, const char* value) {
+    auto json = Json::parse(read(file));
+    json[key] = value;
+    std::ofstream(file) << json;
+  };
+  set(at("sdxl/model_index.json"), "_class_name", "StableDiffusionXLPipeline");
+  set(at("sdxl/unet/config.json"), "addition_embed_type", "text_time");
+  const auto settings = " --nodes 1x1xh100 transform.resolution=32 batch.global=8 batch.micro=2 model.pipeline=";
+  const auto refused = shell(millrace + " plan" + settings + at("sdxl"));
+  EXPECT_EQ(refused.exit_code, 74);
+  expect_mentions(refused, "sdxl is a StableDiffusionXLPipeline");
+  const auto file = " model.unet.config=" + at("tiny/unet/config.json");
+  EXPECT_EQ(plan(settings + at("sdxl") + file)["roles"], plan(settings + at("tiny") + file)["roles"]);
 }
 
 // The text encoder's weights and its time go from the encoders to the trainers.

@@ -52,6 +52,11 @@ TEST(Resume, DataThatHaveMovedAreTheSameData) {
     if (entry.path().extension() == ".tar") fs::resize_file(entry.path(), fs::file_size(entry.path()) + 512);
   const auto other = shell(train("moved", "'duration=6 steps' data.train.path=" + elsewhere.string()));
   EXPECT_EQ(other.exit_code, 2) << other.output;
+
+  const std::string changes = "checkpoint.allow_changes=true run.seed=7 data.train.path=" + elsewhere.string();
+  const auto allowed = shell(train("moved", "'duration=6 steps' " + changes));
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
+  expect_mentions(allowed, "unless run.seed is another one");
 }
 
 // Eight stripes of 12 rows. After three steps, blocks of five are in work: with other blocks, or another order of all,
@@ -103,6 +108,15 @@ TEST(Resume, FromACheckpointOfAnotherRun) {
 }
 
 // The U-Net would see other latents, or other noise, from one step to the next.
+TEST(Resume, WhatChangedInTheDataIsToldThroughALinkToo) {
+  fs::create_directory_symlink(checkpoint(straight(), 2), workshop() / "best");
+  const auto fewer =
+      shell(train("of-link", four_steps + "checkpoint.resume=" + (workshop() / "best").string() +
+                                 " 'data.train.path=" + (workshop() / "shapes").string() + "/{00000..00002}.tar'"));
+  EXPECT_EQ(fewer.exit_code, 2) << fewer.output;
+  expect_mentions(fewer, "data: 1 archives removed: ");
+}
+
 TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
   const auto pipeline = workshop() / "replaced", other = workshop() / "other-pipeline", vae = pipeline / "vae";
   fs::copy(workshop() / "tiny", pipeline, fs::copy_options::recursive);

@@ -238,6 +238,14 @@ TEST(Report, HoldsEveryKindOfFindingWithItsPlace) {
                       "override: encode.text_on", "override: guard.hang_timeout"}));
 }
 
+TEST(Report, WhoeverWaitsForOtherRanksNeedsATimeForIt) {
+  for (const std::string command : {"generate --pipeline @/tiny --prompt x --out @/none",
+                                    "evaluate --run @/none 'evaluate.metrics=[]' --out @/none"})
+    for (const std::string timeout : {"0s", "'3 steps'"})
+      EXPECT_EQ(findings(m + " " + command + " guard.hang_timeout=" + timeout),
+                Findings{"override: guard.hang_timeout"});
+}
+
 TEST(Report, DoesNotFollowARefusedValueFurther) {
   EXPECT_EQ(findings(base + "batch.micro=0 data.train.type=tars data.train.path=[] optim.schedule=cosine duration=x"),
             (Findings{"override: batch.micro", "override: data.train.type", "override: duration"}));
@@ -284,7 +292,7 @@ TEST(Output, ThatIsNotWholeIsAnError) {
 }
 
 TEST(Commands, WithoutSettingsHeedWhatAllCommandsHave) {
-  for (const std::string command : {"report @/shapes", "inspect @/none", "tokenize", "env"}) {
+  for (const std::string command : {"report @/shapes", "tokenize", "env"}) {
     const auto outcome = shell(in_workshop(m + " " + command + " --print-config=json threads=2"));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_EQ(outcome.output, "{}\n");

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "millrace/core/error.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/ledger_delta.h"
 #include "millrace/parcels/parcel_bytes.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -5,7 +5,7 @@
 
 #include "error_of.h"
 #include "handoff/parcels.h"
-#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/in_process_handoff.h"
 
 namespace millrace {
 namespace {

@@ -12,6 +12,7 @@
 #include "handoff/parcels.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/parcel_sender.h"
 #include "mpi_world.h"
 
 namespace millrace {

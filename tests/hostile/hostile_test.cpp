@@ -20,6 +20,7 @@
 #include "millrace/io/safetensors.h"
 #include "millrace/latents/latent_file.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
 #include "millrace/loader/sources.h"
 #include "millrace/loader/stripe_stream.h"
 
@@ -140,8 +141,8 @@ std::string read_archive(const std::string& path, const Filters& filters = {}) {
     const EpochOrder order(1, plan);
     StripeReader reader(order, *source, 0, {});
     std::multiset<std::string> verdicts;
-    for (StripeRow row = reader.next(); !row.epoch_ended; row = reader.next())
-      verdicts.insert(verdict(std::move(row.row), transforms));
+    for (StripeRow row = reader.next(); row.row; row = reader.next())
+      verdicts.insert(verdict(std::move(*row.row), transforms));
     return verdicts;
   };
   const auto whole = read(1);

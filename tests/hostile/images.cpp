@@ -83,6 +83,8 @@ void add_jpegs(std::vector<File>& files) {
   files.push_back({"progressive_13000_squared.jpg", with_size(golden("progressive_420.jpg"), 13000, 13000, 0xC2),
                    "truncated_image"});
   files.push_back({"scans_2000.jpg", with_scans(golden("progressive_420.jpg"), 2000), "decode_error"});
+  files.push_back({"scans_60_of_9000_squared.jpg",
+                   with_scans(with_size(golden("progressive_420.jpg"), 9000, 9000, 0xC2), 60), "decode_error"});
   files.push_back({"components_200.jpg", with_byte(good, frame + 9, 200), "decode_error"});
   files.push_back({"components_2.jpg", with_byte(good, frame + 9, 2), "decode_error"});
   files.push_back({"bits_12.jpg", with_byte(good, frame + 4, 12), "decode_error"});
@@ -170,6 +172,11 @@ void add_pngs(std::vector<File>& files) {
   files.push_back({"bomb_profile.png", png(gray + chunk("iCCP", "name\0\0"s + bomb) + gray_pixels()), "accepted"});
   files.push_back(
       {"bomb_international.png", png(gray + chunk("iTXt", "n\0\1\0\0\0"s + bomb) + gray_pixels()), "accepted"});
+  std::string texts;
+  for (int i = 0; i < 12; ++i) texts += chunk("zTXt", "note\0\0"s + bomb) + chunk("iTXt", "n\0\1\0\0\0"s + bomb);
+  files.push_back({"bombs_in_24_texts.png",  // and pixels for which there would be no room
+                   png(header(5000, 4000, 8, 0) + texts + chunk("IDAT", deflated(std::string(4000 * 5001, '\0')))),
+                   "accepted"});
   std::string many;
   for (int i = 0; i < 100000; ++i) many += chunk("tEXt", "k\0v"s);
   files.push_back({"chunks_100000.png", png(gray + many + gray_pixels()), "accepted"});

@@ -154,6 +154,20 @@ void add_kinds(std::vector<File>& files) {
   files.push_back({"cpio.tar", "070701" + std::string(104, '0') + "x" + std::string(401, '\0'), "archive_error"});
 }
 
+// Sound but for fields that nobody reads, of which libarchive forgives what it finds behind the first header.
+std::string odd_member(const std::string& name, const std::string& data) {
+  constexpr std::size_t mode_field = 100, user_field = 108, type_field = 156;
+  std::string member = tar_member(name, data);
+  const std::string header = member.substr(0, 512);
+  return patched(patched(patched(header, mode_field, "xyz"), user_field, "nobody"), type_field, "!") +
+         member.substr(512);
+}
+
+void add_odd_headers(std::vector<File>& files) {
+  const std::string odd = odd_member("1.jpg", good_jpeg()) + odd_member("1.txt", "t");
+  files.push_back({"odd_second_header.tar", sample("0") + odd + sample("2") + tar_end(), "accepted"});
+}
+
 void add_extended_headers(std::vector<File>& files) {
   const std::string good = sample("x") + tar_end();
   files.push_back({"record_without_length.tar", extended("path=x.jpg\n") + good, "accepted"});
@@ -293,6 +307,7 @@ std::vector<File> tars() {
   add_sizes(files);
   add_names(files);
   add_kinds(files);
+  add_odd_headers(files);
   add_extended_headers(files);
   add_sparse(files);
   add_compressed(files);

@@ -80,6 +80,7 @@ void add_reads(Places& places) {
   places.add({"eio@*:*:open=pipeline/:1+"}, refused);
   places.add({"eio@*:*:read=pipeline/:1+"}, refused);
   places.add_of_last("eio", "open=vae/diffusion_pytorch_model.safetensors", refused);
+  places.add_of_last("eio", "read=vae/diffusion_pytorch_model.safetensors:3", refused);
   places.add_of_last("kill", "open=text_encoder/model.safetensors", killed);
   places.add({"eio@*:*:open=checkpoints/:1+"}, refused);
   places.add({"eio@*:*:read=checkpoints/:1+"}, refused);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "millrace/io/parquet.h"
+#include "millrace/io/parquet_writer.h"
 #include "support.h"
 
 namespace millrace::test {
@@ -145,6 +146,20 @@ TEST(Parquet, SkipsAddUpUntilARowIsWanted) {
   EXPECT_EQ(reader.skip(1000), 92u);
   EXPECT_EQ(reader.skip(1), 0u);
   EXPECT_FALSE(reader.next());
+}
+
+// A few kilobytes may hold any number of them.
+TEST(Parquet, RowsThatTakeTooMuchMemoryAreAnError) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch / "zeros.parquet";
+  ParquetWriter writer(path, {{"jpg", ParquetField::Type::bytes}});
+  for (int row = 0; row < 64; ++row) writer.write({std::string(1 << 20, '\0')});
+  writer.commit();
+  EXPECT_TRUE(ParquetReader(path).next());
+  const Error error = error_of([&] { ParquetReader(path, {}, ParquetLists::text, /*max_bytes=*/8 << 20).next(); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("zeros.parquet: "), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("more than 8.0 MiB"), std::string::npos) << error.what();
 }
 
 TEST(Parquet, ListsItsSchema) {

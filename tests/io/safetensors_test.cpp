@@ -35,7 +35,8 @@ TEST(Safetensors, ReadsOldUnpaddedFiles) {
   ASSERT_EQ(file.bytes("x").size(), sizeof x);
   std::memcpy(x.data(), file.bytes("x").data(), sizeof x);
   EXPECT_EQ(x, (std::array<float, 2>{1.5f, -2.0f}));
-  EXPECT_NE(reinterpret_cast<std::uintptr_t>(file.bytes("x").data()) % 4, 0u) << "the point of this file";
+  const auto header = read_safetensors_header(InputFile(file.path().string()), "x");
+  EXPECT_NE((header.data_offset + file.info("x").begin) % 4, 0u) << "the point of this file";
   EXPECT_EQ(std::to_integer<int>(file.bytes("y")[0]), 7);
   EXPECT_TRUE(file.metadata().empty());
   EXPECT_EQ(file.tensors().front().name, "y");
@@ -181,7 +182,25 @@ TEST(Safetensors, AMissingFileIsAnError) {
   const Error error = error_of([] { SafetensorsFile("/nowhere/model.safetensors"); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_NE(std::string(error.what()).find("/nowhere/model.safetensors"), std::string::npos);
-  EXPECT_EQ(error_of([] { SafetensorsFile("/tmp"); }).exit(), Exit::io);
+  for (const auto* folder : {"/tmp", "/proc"}) {  // /proc has 0 bytes
+    const Error of_folder = error_of([&] { SafetensorsFile{folder}; });
+    EXPECT_EQ(of_folder.exit(), Exit::io);
+    EXPECT_EQ(of_folder.what(), std::string(folder) + " is not a regular file");
+  }
+}
+
+// A map of it would end the process by SIGBUS.
+TEST(Safetensors, AFileThatCannotBeReadAnyMoreIsAnError) {
+  const ScratchDirectory scratch;
+  constexpr std::size_t bytes = 1 << 20;
+  const std::string header = R"({"big":{"dtype":"U8","shape":[1048576],"data_offsets":[0,1048576]}})";
+  const auto path = scratch.write("model.safetensors", file_bytes(header, bytes));
+  const SafetensorsFile file(path);
+  EXPECT_EQ(as_text(file.bytes("big")), std::string(bytes, 'd'));
+  fs::resize_file(path, bytes / 2);
+  const Error error = error_of([&] { file.bytes("big"); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_EQ(error.what(), path.string() + ": not a valid safetensors file: the file ends within 'big'");
 }
 
 // The names and sizes of the safetensors crate's Dtype.

@@ -50,6 +50,33 @@ TEST(Tar, SkipsAndGoesOnReading) {
   }
 }
 
+TEST(Tar, TellsTheKeysOfWhatItPassesOver) {
+  for (const char* name : {"tar/plain.tar", "tar/plain.tar.xz"}) {
+    TarReader reader(golden(name).string());
+    EXPECT_EQ(reader.skip_one(), "00000");
+    EXPECT_EQ(reader.next()->key, "00001");
+    EXPECT_EQ(reader.skip(2), 2u);
+    EXPECT_EQ(reader.skip_one(), "00004");
+    EXPECT_EQ(reader.skip_one(), std::nullopt);
+  }
+}
+
+// Before each file one of its attributes; its neighbours are of one sample all the same.
+TEST(Tar, FilesOfMacOSBelongToNoSample) {
+  const ScratchDirectory scratch;
+  const auto path =
+      scratch.write("mac.tar", tar_member("._0.jpg", "a") + tar_member("0.jpg", "j") + tar_member("./d/._1.jpg", "a") +
+                                   tar_member("./d/1.jpg", "j") + tar_member("./d/._1.txt", "a") +
+                                   tar_member("./d/1.txt", "t") + tar_end());
+  TarReader reader(path.string());
+  const auto samples = all_samples(reader);
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].key, "0");
+  EXPECT_EQ(samples[1].key, "d/1");
+  EXPECT_EQ(samples[1].fields, (decltype(TarSample::fields){{"jpg", "j"}, {"txt", "t"}}));
+  EXPECT_EQ(count_rows(path.string()), 2u);
+}
+
 TEST(Tar, ReadsOnlyTheFieldsAskedFor) {
   for (const char* name : {"tar/plain.tar", "tar/plain.tar.gz"}) {
     TarReader reader(golden(name).string(), {.fields = {"txt"}});

@@ -20,6 +20,7 @@
 #include "millrace/latents/latent_cache.h"
 #include "millrace/latents/latent_file.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
 #include "millrace/loader/stripe_stream.h"
 
 namespace millrace {

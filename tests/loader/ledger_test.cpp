@@ -155,10 +155,10 @@ TEST(LedgerDelta, AppendingTheRowsThatFollowMakesOneRun) {
                                          "2 1009+1 too_small cached", "2 1011+2 too_small cached", "0 3+1 accepted"));
 }
 
-// One run of `rows` rows as it travels: the count has 32 bits.
-std::string bytes_of_run(std::uint64_t first, std::uint32_t rows) {
+// One run of `rows` rows of split 0 as it travels: the count has 32 bits.
+std::string bytes_of_run(std::uint64_t first, std::uint32_t rows, std::optional<RejectReason> reason = std::nullopt) {
   LedgerDelta delta;
-  delta.add(0, first, std::nullopt);
+  delta.add(0, first, reason);
   std::string bytes = delta.to_bytes();
   std::memcpy(bytes.data() + 8 + 12, &rows, sizeof rows);
   return bytes;
@@ -250,6 +250,184 @@ TEST(BadShare, RowsThatAreTooSmallAreLeftOutAsFilteredOnesAre) {
   large.add(1, 0, RejectReason::too_large);
   ledger.merge(large);
   EXPECT_THAT(message_of(ledger, plan, 0, true), HasSubstr("1 of 151 rows are bad"));
+}
+
+// A storage that is restored with zeros in place of half of the images: the rows were counted when they were good.
+TEST(BadShare, RowsThatGoBadInALaterPassAreNoticed) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  ledger.merge(LedgerDelta::from_bytes(bytes_of_run(0, 20'000)));
+  EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
+  ledger.merge(LedgerDelta::from_bytes(bytes_of_run(0, 8'000, RejectReason::decode_error)));
+  EXPECT_EQ(ledger.total().bad_rows(), 0u);
+  EXPECT_EQ(message_of(ledger, plan, 0.2, true), "") << "a part may be worse than the whole";
+  EXPECT_NE(message_of(ledger, plan, 0.1, false), "");
+  ledger.merge(LedgerDelta::from_bytes(bytes_of_run(8'000, 8'000, RejectReason::decode_error)));
+  const std::string message = message_of(ledger, plan, 0.2, false);
+  EXPECT_THAT(message, HasSubstr("16000 of the last 36000 rows are bad, more than 0.4 (up to twice data.max_bad_share "
+                                 "= 0.2, as so few may be worse than all): 16000 "));
+  EXPECT_THAT(message, HasSubstr("/data/a.tar: 16000 of 36000 rows"));
+  EXPECT_EQ(message_of(ledger, plan, 0.5, true), "") << "of 0.75";
+  const json report = json::parse(ledger.report_json());
+  EXPECT_EQ(report["rows"], 20'000);
+  EXPECT_EQ(report["recent"],
+            json::parse(R"({"rows": 36000, "accepted": 20000, "rejected": {"decode_error": 16000}})"));
+
+  Ledger resumed(plan);
+  resumed.load_state(ledger.state_json());
+  EXPECT_EQ(resumed.state_json(), ledger.state_json());
+  EXPECT_EQ(message_of(resumed, plan, 0.2, false), message);
+  json older = json::parse(ledger.state_json());
+  older.erase("recent");
+  older.erase("newest");
+  resumed.load_state(older.dump());
+  EXPECT_EQ(resumed.total(), ledger.total());
+  EXPECT_EQ(resumed.recent().total.rows(), 0u);
+}
+
+// Of all rows even a source that is bad throughout is no large share then.
+TEST(BadShare, LateInALongPassTheLastRowsAreJudged) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  constexpr std::uint32_t some = 100'000;
+  std::uint64_t row = 0;
+  for (int i = 0; i < 90; ++i, row += some) {
+    ledger.merge(LedgerDelta::from_bytes(bytes_of_run(row, some)));
+    EXPECT_EQ(ledger.recent().total.rows(), i < 9 ? (i + 1) * some : some * (5 + (i + 1) % 5));
+  }
+  EXPECT_EQ(ledger.total().accepted, 90u * some);
+  for (int i = 0; i < 4; ++i, row += some) {
+    EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
+    ledger.merge(LedgerDelta::from_bytes(bytes_of_run(row, some, RejectReason::not_an_image)));
+  }
+  EXPECT_LT(ledger.total().bad_rows(), ledger.total().rows() / 20);
+  EXPECT_THAT(message_of(ledger, plan, 0.2, false), HasSubstr("400000 of the last 900000 rows"));
+}
+
+TEST(Ledger, ASampleThatIsNotFiniteInALaterPassIsOneOfTheLast) {
+  const DataPlan plan = two_archives();
+  Ledger ledger(plan);
+  LedgerDelta delta;
+  delta.add(1, 0, std::nullopt);
+  delta.add_non_finite(1, 77);
+  ledger.merge(delta);
+  ledger.merge(delta);
+  EXPECT_EQ(ledger.total().rows(), 1u);
+  EXPECT_EQ(ledger.recent().total.rejected[static_cast<int>(RejectReason::non_finite)], 2u);
+  EXPECT_EQ(ledger.recent().archives[1].rows(), 2u);
+}
+
+// It may have been accepted before the last rows.
+TEST(RowTally, KeepsTheSumOfItsArchives) {
+  RowTally tally(2);
+  tally.add(0, std::nullopt, 5);
+  tally.add_non_finite(1);
+  tally.add_non_finite(0);
+  EXPECT_EQ(tally.total.accepted, 4u);
+  EXPECT_EQ(tally.archives[0].rows(), 5u);
+  EXPECT_EQ(tally.archives[1].rows(), 1u);
+  EXPECT_EQ(tally.total.rows(), 6u);
+}
+
+DataPlan plan_of_archives(std::uint32_t count) {
+  DataPlan plan;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const auto name = fmt::to_string(i);
+    plan.manifest.archives.push_back({.path = "/" + name, .name = name, .rows = {}, .limit = {}});
+    plan.stripes.splits.push_back({i, 0, 1});
+  }
+  return plan;
+}
+
+// The first `rows` of a split.
+LedgerDelta same_rows(std::uint32_t split, int rows, std::optional<RejectReason> reason = std::nullopt) {
+  LedgerDelta delta;
+  for (int row = 0; row < rows; ++row) delta.add(split, row, reason);
+  return delta;
+}
+
+TEST(BadShare, OfManySmallArchivesTheLastRowsAreJudgedToo) {
+  const DataPlan plan = plan_of_archives(8'000);
+  Ledger ledger(plan);
+  for (std::uint32_t split = 0; split < 8'000; ++split) ledger.merge(same_rows(split, 150));
+  EXPECT_EQ(ledger.recent().total.rows(), 1'200'000u - 500'100u) << "3334 archives are half a million rows";
+  std::uint32_t split = 0;
+  for (; split < 4'000 && message_of(ledger, plan, 0.2, false).empty(); ++split)
+    ledger.merge(same_rows(split, 150, RejectReason::not_an_image));
+  EXPECT_NEAR(split, 2'000, 10) << "of half a million rows, as the others go";
+  Ledger resumed(plan);
+  resumed.load_state(ledger.state_json());
+  EXPECT_EQ(resumed.state_json(), ledger.state_json());
+  EXPECT_EQ(message_of(resumed, plan, 0.2, false), message_of(ledger, plan, 0.2, false));
+}
+
+// The mean of the archives without the worst tells nothing of it.
+TEST(BadShare, AtTheEndOfALaterPassOneLargeArchiveIsEnough) {
+  const DataPlan plan = plan_of_archives(16);
+  Ledger ledger(plan);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (std::uint32_t split = 1; split < 16; ++split) ledger.merge(same_rows(split, 1'000));
+    ledger.merge(same_rows(0, 100'000, pass == 0 ? std::nullopt : std::optional(RejectReason::not_an_image)));
+  }
+  EXPECT_EQ(message_of(ledger, plan, 0.2, false), "");
+  EXPECT_THAT(message_of(ledger, plan, 0.2, true), HasSubstr("100000 of the last 230000 rows"));
+}
+
+TEST(BadShare, WhereNoRowMayBeBadOneIsEnough) {
+  const DataPlan plan = plan_of_archives(16);
+  Ledger ledger(plan);
+  for (std::uint32_t split = 0; split < 16; ++split) ledger.merge(same_rows(split, 1'000));
+  EXPECT_EQ(message_of(ledger, plan, 0, false), "");
+  ledger.merge(same_rows(3, 1, RejectReason::decode_error));
+  EXPECT_THAT(message_of(ledger, plan, 0, false), HasSubstr("1 of the last 16001 rows"));
+  LedgerDelta one;
+  one.add(3, 1'000, RejectReason::decode_error);
+  ledger.merge(one);
+  EXPECT_THAT(message_of(ledger, plan, 0, false), HasSubstr("1 of 16001 rows"));
+}
+
+// A ledger of 16 archives: `rows` good rows in each, of the first `bad` ones 10,000 that are bad.
+Ledger ledger_with_bad_archives(const DataPlan& plan, std::uint32_t bad, int rows) {
+  Ledger ledger(plan);
+  for (std::uint32_t split = 0; split < plan.stripes.splits.size(); ++split) {
+    const bool is_bad = split < bad;
+    ledger.merge(is_bad ? same_rows(split, 10'000, RejectReason::not_an_image) : same_rows(split, rows));
+  }
+  return ledger;
+}
+
+// They are read to their end before their stripes give a sample, so that they come early.
+TEST(BadShare, AFewArchivesThatAreBadThroughoutEndNoPass) {
+  const DataPlan plan = plan_of_archives(16);
+  for (const std::uint32_t bad : {1, 2, 4})
+    EXPECT_EQ(message_of(ledger_with_bad_archives(plan, bad, 1'000), plan, 0.2, false), "") << bad;
+  EXPECT_THAT(message_of(ledger_with_bad_archives(plan, 5, 1'000), plan, 0.2, false), HasSubstr("50000 of 61000 rows"));
+  EXPECT_THAT(message_of(ledger_with_bad_archives(plan, 1, 1'000), plan, 0.2, true), HasSubstr("10000 of 25000 rows"));
+
+  Ledger everywhere(plan);
+  LedgerDelta delta;
+  for (std::uint32_t split = 0; split < 16; ++split)
+    for (int row = 0; row < 8; ++row)
+      delta.add(split, row, row < 2 ? std::optional(RejectReason::not_an_image) : std::nullopt);
+  everywhere.merge(delta);
+  EXPECT_THAT(message_of(everywhere, plan, 0.2, false), HasSubstr("32 of 128 rows"));
+}
+
+TEST(BadShare, AdviceFitsWhatTheRowsLack) {
+  const auto advice = [](std::uint64_t captions, std::uint64_t images, std::uint64_t broken) {
+    RowCounts counts;
+    counts.add(RejectReason::missing_caption, captions);
+    counts.add(RejectReason::missing_image, images);
+    counts.add(RejectReason::decode_error, broken);
+    counts.add(RejectReason::filtered, 1'000);
+    return advice_on_columns(counts, "data.validation");
+  };
+  EXPECT_THAT(advice(64, 3, 5), testing::AllOf(HasSubstr("data.validation.columns.caption"), HasSubstr("json.KEY")));
+  EXPECT_THAT(advice(3, 64, 5), HasSubstr("data.validation.columns.image"));
+  EXPECT_THAT(advice(50, 60, 0), HasSubstr("tar --sort=name"));
+  EXPECT_THAT(advice(60, 50, 0), HasSubstr("tar --sort=name"));
+  EXPECT_EQ(advice(3, 3, 64), "");
+  EXPECT_EQ(advice(0, 0, 0), "");
 }
 
 }  // namespace

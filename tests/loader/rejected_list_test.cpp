@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -164,6 +165,27 @@ TEST_F(RejectedListTest, AStreamListsItsBadRowsOnce) {
   for (const json& line : lines(0))
     listed.push_back(line["archive"].get<std::string>() + "/" + line["key"].get<std::string>());
   EXPECT_THAT(listed, UnorderedElementsAreArray(expected));
+}
+
+// What a storage gives may change between two passes.
+TEST_F(RejectedListTest, AStreamListsRowsThatGoBadInALaterPass) {
+  struct GoesBad final : SampleSource {
+    std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
+      return (opened++ == 0 ? good : bad).open(split, first_row);
+    }
+    const FakeSource good{std::vector<Rows>{Rows(3)}, test::small_jpeg()};
+    const FakeSource bad{std::vector<Rows>{Rows(3, RejectReason::missing_image)}};
+    mutable std::atomic<int> opened = 0;
+  };
+  const GoesBad source;
+  const EpochOrder order(1, {1, {{0, 0, 1}}});
+  RejectedList list(rejected, 0, source.good.manifest());
+  StripeStream stream(order, source, {}, {.threads = 1, .block = 2, .epochs = 2, .rejected = &list});
+  stream.add(0, {});
+  int samples = 0;
+  while (stream.next(0)) ++samples;
+  EXPECT_EQ(samples, 3);
+  EXPECT_THAT(indices(0), testing::UnorderedElementsAre(0, 1, 2));
 }
 
 // A list on storage that hangs: the thread that writes to it waits, everybody else goes on.

@@ -1,6 +1,7 @@
 // What readers make of storage that stays away for a while: the rows and the order of a straight run.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "millrace/latents/latent_file.h"
 #include "millrace/latents/latent_table.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
 #include "millrace/loader/stripe_stream.h"
 #include "test_data.h"
 #include "tools/faults.h"

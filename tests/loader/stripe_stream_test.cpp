@@ -14,6 +14,8 @@
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/enlarged_watch.h"
 #include "millrace/loader/interleaved_reader.h"
+#include "millrace/loader/ledger.h"
+#include "millrace/loader/sample_loader.h"
 #include "millrace/loader/stripe_stream.h"
 
 namespace millrace {
@@ -333,6 +335,65 @@ TEST(StripeStream, NothingToAcceptIsAnErrorWithTheReasons) {
     EXPECT_EQ(error.exit(), Exit::bad_data);
     EXPECT_THAT(error.what(), testing::HasSubstr("missing_caption"));
   }
+}
+
+// Nobody waits until one stripe has read all there is, as often as it takes: 20 archives are 40,000 rows.
+// Images are found to be bad by the threads.
+TEST(StripeStream, NothingToBeginWithIsAnErrorSoonerOfAllStripesTogether) {
+  for (const auto& [reason, advice] : {std::pair(RejectReason::missing_caption, "data.train.columns.caption"),
+                                       std::pair(RejectReason::not_an_image, "millrace inspect")}) {
+    const FakeSource source(std::vector<Rows>(20, Rows(2'000, reason)), small_jpeg());
+    const DataPlan plan = plan_for(source, 16);
+    const EpochOrder order(1, plan.stripes);
+    StripeStream stream(order, source, small_images(), {.threads = 2, .block = 16, .max_bad_share = 0.2});
+    for (std::uint32_t s = 0; s < 16; ++s) {
+      stream.add(s, {});
+      stream.expect(s);
+    }
+    try {
+      stream.next(0);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit(), Exit::bad_data);
+      EXPECT_THAT(error.what(), testing::StartsWith("data.train: none of the first 10"));
+      EXPECT_THAT(error.what(), testing::HasSubstr(to_string(reason)));
+      EXPECT_THAT(error.hint(), testing::HasSubstr(advice));
+    }
+    EXPECT_LT(stream.statistics().rows, 12'000u);
+  }
+}
+
+// One archive whose rows are bad but for the last.
+FakeSource late_sample() {
+  Rows rows(12'000, RejectReason::missing_caption);
+  rows.emplace_back();
+  return FakeSource(std::vector<Rows>{rows}, small_jpeg());
+}
+const StripePlan one_stripe{1, {{0, 0, 1}}};
+
+// It would end each start in the same place.
+TEST(StripeStream, ARunThatHasFoundSamplesBeforeGoesOnThroughBadRows) {
+  const FakeSource source = late_sample();
+  const EpochOrder order(1, one_stripe);
+  const StreamOptions options{.threads = 1, .block = 16, .max_bad_share = 0.2};
+  StripeStream first(order, source, small_images(), options), resumed(order, source, small_images(), options);
+  first.add(0, {});
+  EXPECT_THROW(first.next(0), Error);
+  resumed.add(0, {.row = 5});
+  EXPECT_EQ(resumed.next(0)->ref.id, source.id(0, 12'000));
+}
+
+// Its rows all come to the ledger, which names the archives.
+TEST(SampleLoader, APassThatEndsIsJudgedByTheLedgerAlone) {
+  const FakeSource source = late_sample();
+  const DataPlan plan{source.manifest(), one_stripe};
+  TransformConfig transform;
+  transform.resolution = 8;
+  SampleLoader loader({}, transform, plan, {});
+  StripeStream without_end = loader.start(source, {0}, {.threads = 1, .block = 16});
+  EXPECT_THROW(without_end.next(0), Error);
+  StripeStream pass = loader.start(source, {0}, {.threads = 1, .block = 16, .epochs = 1});
+  EXPECT_EQ(pass.next(0)->ref.id, source.id(0, 12'000));
 }
 
 TEST(StripeStream, EmptyArchivesAreAnErrorToo) {

@@ -2,6 +2,8 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <set>
+#include <tuple>
 
 #include "core/temp_dir.h"
 #include "devices.h"
@@ -148,8 +150,80 @@ TEST_F(DamagedPipeline, NoSuchFolder) {
 
 TEST_F(DamagedPipeline, MissingComponentIsNamed) {
   fs::remove_all(folder / "vae");
-  EXPECT_FAILS(PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32), Exit::io, HasSubstr("vae"));
-  EXPECT_THAT(problems(), Contains(HasSubstr("vae")));
+  const Error error = error_of([&] { PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32); });
+  EXPECT_THAT(error.what(), HasSubstr("pipeline has no part vae"));
+  EXPECT_THAT(error.hint(), HasSubstr("link the missing one"));
+  EXPECT_THAT(problems(), Contains(HasSubstr("has no part vae")));
+}
+
+// By class and shape together: plain U-Nets lie under such classes, too.
+TEST_F(DamagedPipeline, UNetsOfOtherPipelinesAreRefused) {
+  const auto call_it = [&](const char* class_name) {
+    edit_json("model_index.json", [&](json& index) { index["_class_name"] = class_name; });
+  };
+  const auto set_in_unet = [&](const char* key, const json& value) {
+    edit_json("unet/config.json", [&](json& config) { config[key] = value; });
+  };
+  const std::tuple<const char*, const char*, json> others[] = {
+      {"StableDiffusionXLPipeline", "addition_embed_type", "text_time"},
+      {"StableDiffusionInpaintPipeline", "in_channels", 9},
+      {"StableDiffusionInstructPix2PixPipeline", "in_channels", 8},
+      {"StableUnCLIPPipeline", "class_embed_type", "projection"}};
+  for (const auto& [name, key, value] : others) {
+    call_it(name);
+    load_unet();
+    const json usual = read_json(folder / "unet/config.json").at(key);
+    set_in_unet(key, value);
+    const std::string message = std::string("pipeline is a ") + name;
+    EXPECT_FAILS(load_unet(), Exit::io, HasSubstr(message));
+    EXPECT_FAILS(PipelineFolder::open(folder).config("unet"), Exit::io, HasSubstr(message));
+    PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32);  // is one of here
+    set_in_unet(key, usual);
+  }
+  call_it("StableDiffusion3Pipeline");
+  fs::remove_all(folder / "unet");  // it has a transformer
+  EXPECT_FAILS(load_unet(), Exit::io, HasSubstr("is a StableDiffusion3Pipeline"));
+}
+
+TEST_F(DamagedPipeline, ASoundUNetForInpaintingIsDescribed) {
+  edit_json("model_index.json", [](json& index) { index["_class_name"] = "StableDiffusionInpaintPipeline"; });
+  edit_json("unet/config.json", [](json& config) { config["in_channels"] = 9; });
+  fs::remove(folder / "unet/diffusion_pytorch_model.fp16.safetensors");
+  save_weights(weights_of(*make_unet(read_json(folder / "unet/config.json"), 0)), folder / "unet", diffusers_stem);
+  EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(DamagedPipeline, APartAloneHasNoOthers) {
+  const auto missing = [](const fs::path& path) {
+    return error_of([&] { PipelineFolder::open(path).component("vae"); }).hint();
+  };
+  EXPECT_THAT(missing(folder / "unet"), HasSubstr("give the folder above"));
+  fs::remove(folder / "model_index.json");
+  fs::remove_all(folder / "vae");
+  EXPECT_THAT(missing(folder), HasSubstr("link the missing one"));
+}
+
+TEST_F(DamagedPipeline, ASingleFileIsToldHowToUnpack) {
+  const auto hint_on = [](const fs::path& path) { return error_of([&] { PipelineFolder::open(path); }).hint(); };
+  fs::create_directory(dir / "webui");
+  write_file_atomically(dir / "webui/v1-inference.yaml", "x");
+  EXPECT_THAT(hint_on(dir / "webui"), HasSubstr("millrace init"));
+  for (const char* name : {"model.ckpt", "v1-5-pruned.safetensors"}) {
+    const std::string file = (dir / "webui" / name).string();
+    write_file_atomically(file, "x");
+    const auto unpacks = HasSubstr("from_single_file('" + file + "')");
+    EXPECT_THAT(hint_on(file), unpacks);
+    EXPECT_THAT(hint_on(dir / "webui"), unpacks);
+    EXPECT_EQ(file.ends_with(".ckpt"), hint_on(file).find(".safetensors twin") != std::string::npos);
+    fs::remove(file);
+  }
+  const std::string either = (dir / "webui/model.safetensors").string();  // a text encoder's, or all of a model
+  write_file_atomically(either, "x");
+  EXPECT_THAT(hint_on(either), HasSubstr("from_single_file('" + either + "')"));
+  EXPECT_THAT(hint_on(dir / "webui"), HasSubstr("millrace init"));
+  fs::remove(folder / "unet/config.json");  // weights of one component
+  EXPECT_THAT(hint_on(folder / "unet"), HasSubstr("millrace init"));
+  EXPECT_THAT(hint_on("owner/name"), HasSubstr("snapshot_download"));
 }
 
 TEST_F(DamagedPipeline, MissingWeightsNameTheFolder) {
@@ -340,7 +414,7 @@ TEST(WritePipeline, CopiesAndReplaces) {
   EXPECT_EQ(written.config("unet").at("sample_size"), 4);
   EXPECT_EQ(written.config("unet").at("_diffusers_version"), diffusers_format_version);
   for (const char* file : {"vae/config.json", "vae/diffusion_pytorch_model.safetensors", "tokenizer/tokenizer.json",
-                           "text_encoder/config.json", "text_encoder/model.fp16.safetensors"}) {
+                           "text_encoder/config.json", "text_encoder/model.safetensors"}) {
     EXPECT_EQ(read_file(out / file), read_file(golden / "pipeline" / file)) << file;
   }
   const json scheduler = read_json(out / "scheduler/scheduler_config.json");
@@ -350,6 +424,26 @@ TEST(WritePipeline, CopiesAndReplaces) {
   EXPECT_THAT(read_file(out / "README.md"), AllOf(HasSubstr("license:"), HasSubstr("| steps | 7 |")));
   EXPECT_THAT(inspect_pipeline(out).at("problems"), IsEmpty());
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1) << "a temporary is left";
+}
+
+// Its VAE and first text encoder; the U-Net is one of model.unet.config's shape.
+TEST(WritePipeline, MakesAStableDiffusionPipelineOfOneTrainedOverAnother) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  json index = read_json(dir / "source/model_index.json");
+  index["_class_name"] = "StableDiffusionXLPipeline";
+  index["text_encoder_2"] = {"transformers", "CLIPTextModelWithProjection"};
+  index["force_zeros_for_empty_prompt"] = true;
+  write_file_atomically(dir / "source/model_index.json", format_json(index));
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  write_pipeline(dir / "out", pipeline);
+  const json written = read_json(dir / "out/model_index.json");
+  EXPECT_EQ(written.at("_class_name"), "StableDiffusionPipeline");
+  EXPECT_FALSE(written.contains("text_encoder_2"));
+  EXPECT_FALSE(written.contains("force_zeros_for_empty_prompt"));
+  EXPECT_EQ(written.at("text_encoder"), json({"transformers", "CLIPTextModel"}));
+  EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
 }
 
 TEST(WritePipeline, RefusesAUsedFolderAndTakesAnEmptyOne) {
@@ -381,6 +475,28 @@ TEST(WritePipeline, LeavesNothingBehindWhenTheSourceIsIncomplete) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
   pipeline.source = golden / "pipeline/unet";
   EXPECT_FAILS(write_pipeline(dir / "out", pipeline), Exit::io, HasSubstr("unet has no vae"));
+}
+
+TEST(WritePipeline, LeavesOutTheSameWeightsInOtherFormats) {
+  const TempDir dir;
+  fs::copy(golden / "pipeline", dir / "source", fs::copy_options::recursive);
+  const fs::path text = dir / "source/text_encoder", vae = dir / "source/vae";
+  for (const char* name : {"pytorch_model.bin", "flax_model.msgpack", "pytorch_model.fp16.bin"})
+    write_file_atomically(text / name, "x");
+  fs::rename(vae / "diffusion_pytorch_model.safetensors", vae / "diffusion_pytorch_model.fp16.safetensors");
+  write_file_atomically(vae / "diffusion_pytorch_model.bin", "x");
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = dir / "source";
+  write_pipeline(dir / "out", pipeline);
+  const auto files = [&](const char* name) {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(dir / "out" / name)) found.insert(entry.path().filename().string());
+    return found;
+  };
+  EXPECT_EQ(files("text_encoder"), (std::set<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(files("vae"), (std::set<std::string>{"config.json", "diffusion_pytorch_model.bin",
+                                                 "diffusion_pytorch_model.fp16.safetensors"}))
+      << "there are no others";
 }
 
 // A run that goes on from the U-Net needs no others.

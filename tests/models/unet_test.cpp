@@ -198,8 +198,9 @@ TEST(UNetConfig, ASizeBelow64OfAnOldFolderMeans64) {
     EXPECT_EQ(size(version, 96), Shape({96, 96})) << version;
     EXPECT_EQ(size(version, {32, 48}), Shape({32, 48})) << version;
   }
-  for (const char* version : {"0.9.0.dev0", "0.9.0", "0.10.2", "0.42.1", "1.0.0"})
+  for (const char* version : {"0.9.0.dev0", "0.9.0", "0.10.2", "0.42.1", "1.0.0", "0.", "0.x", ""})
     EXPECT_EQ(size(version, 32), Shape({32, 32})) << version;
+  EXPECT_EQ(size("0.8." + std::string(1 << 20, 'x'), 32), Shape({64, 64}));
   EXPECT_EQ(UNet2DConditionConfig::from_json({{"sample_size", 32}}).sample_size.value(), Shape({32, 32}));
 }
 

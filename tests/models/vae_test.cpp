@@ -1,3 +1,4 @@
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/models/autoencoder_kl.h"
 #include "millrace/models/initialize.h"
@@ -56,6 +57,9 @@ TEST(Vae, HasTheStateDictOfStableDiffusion) {
                        {"layers_per_block", 2}};
   const auto parsed = AutoencoderKLConfig::from_json(config);
   EXPECT_EQ(parsed.factor(), 8);
+  EXPECT_EQ(parsed.latent_side(512), 64);
+  EXPECT_STREQ(test::error_of([&] { (void)parsed.latent_side(260); }).what(),
+               "transform.resolution = 260 is not a multiple of the VAE's factor 8");
   EXPECT_EQ(parsed.scaling_factor, 0.18215);
   // The decoder's maps have 256 channels at the size of the image, and kernels count to 2^31 - 1.
   EXPECT_EQ(parsed.images_of_one_pass(512), 31);

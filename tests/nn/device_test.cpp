@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "millrace/core/error.h"
+#include "millrace/core/node_memory.h"
 #include "millrace/nn/device.h"
 
 namespace millrace {
@@ -28,6 +29,18 @@ TEST(Device, WordsMeanWhatTheySay) {
 TEST(Device, CudaThatIsNotThereIsAUsageError) {
   if (gpu_count() > 0) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(exit_of([] { resolve_device("cuda"); }), Exit::usage);
+}
+
+TEST(Device, FreedPinnedMemoryGoesBack) {
+  if (gpu_count() == 0) GTEST_SKIP() << "no GPU";
+  constexpr std::int64_t bytes = 4LL << 30;
+  const auto free = [] { return static_cast<std::int64_t>(free_node_memory_bytes()); };
+  (void)resolve_device("cuda");
+  const auto before = free();
+  (void)torch::zeros({bytes}, torch::TensorOptions(torch::kUInt8).pinned_memory(true));
+  EXPECT_LT(free(), before - bytes / 2) << "LibTorch keeps it";
+  release_freed_pinned_memory();
+  EXPECT_GT(free(), before - bytes / 2);
 }
 
 TEST(Device, GpusAreDealtRoundRobin) {

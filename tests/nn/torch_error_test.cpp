@@ -56,6 +56,15 @@ TEST(TorchError, AGpuThatFailedIsASuspect) {
   EXPECT_EQ(error->hint().find("batch.micro"), std::string::npos);
 }
 
+TEST(TorchError, AGpuThatAnotherProcessHasIsNotBroken) {
+  const auto error = translated([] {
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 46, "CUDA error: the device is busy or unavailable");
+  });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->exit(), Exit::suspect_node);
+  EXPECT_THAT(error->hint(), testing::HasSubstr("exclusive-process"));
+}
+
 TEST(TorchError, AnyOtherIsABugWithoutItsStack) {
   const auto mismatch = translated([] { torch::ones({2}) + torch::ones({3}); });
   ASSERT_TRUE(mismatch);

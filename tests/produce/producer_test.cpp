@@ -10,7 +10,7 @@
 #include "dataset/temp_archives.h"
 #include "encoding_thread.h"
 #include "error_of.h"
-#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/in_process_handoff.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/parcels/parcel_bytes.h"
 #include "millrace/produce/cache_filler.h"

@@ -27,6 +27,34 @@ TEST(Balance, SaysHowManyEncodersAreMissing) {
   EXPECT_THAT(describe({100, 0.9, 100, {.encode = 1}}, roles(7, 3)), HasSubstr(": 27 more encoder ranks would"));
 }
 
+// Of 512 stripes 64 of 448 encoders have two, which do as much as 256 do: more help from 512 on, where each has one.
+TEST(Balance, CountsWhatEncodersWithMostStripesGive) {
+  const auto of_stripes = [](int producers, int stripes) {
+    return RoleCounts{.trainers = 32, .producers = producers, .stripes = stripes};
+  };
+  const StageShares uneven{.encode = 0.57, .send_wait = 0.43};  // most wait for those that have two
+  EXPECT_EQ(describe({2560, 0.1, 4480, uneven}, of_stripes(448, 512)),
+            "trainers wait 10% for samples: 64 more encoder ranks would balance (trainers could take 2844 img/s)");
+  EXPECT_EQ(judge({2560, 0.1, 5000, {.encode = 0.5, .send_wait = 0.5}}, of_stripes(500, 512)).producers, 512)
+      << "they wait for each other, not for the trainers";
+  EXPECT_EQ(
+      describe({5120, 0.1, 5120, {.encode = 0.99}}, of_stripes(512, 512)),
+      "trainers wait 10% for samples: encoding holds them back, and each encoder has one of the 512 stripes: more "
+      "encoders take a larger data.stripes, in a new run (trainers could take 5689 img/s)");
+  const StageShares some_have_two{.encode = 0.67, .send_wait = 0.33};  // of 48 encoders, for 64 stripes
+  EXPECT_EQ(
+      describe({320, 0.6, 480, some_have_two}, of_stripes(48, 64)),
+      "trainers wait 60% for samples: 16 more encoder ranks would help, but not balance: each then has one of "
+      "the 64 stripes, and more encoders take a larger data.stripes, in a new run (trainers could take 800 img/s)")
+      << "that takes 80 encoders";
+  EXPECT_EQ(describe({320, 0.5, 480, some_have_two}, of_stripes(48, 64)),
+            "trainers wait 50% for samples: 16 more encoder ranks would balance (trainers could take 640 img/s)");
+  EXPECT_EQ(judge({2400, 0, 5000, {.encode = 0.48, .send_wait = 0.52}}, of_stripes(500, 512)).producers, 256);
+  const auto many = judge({2600, 0, 5120, {.encode = 0.3, .send_wait = 0.7}}, of_stripes(512, 512));
+  EXPECT_EQ(many, (Judgement{.producers = 512, .trainers = 63})) << "260 encoders would give no more than 256";
+  EXPECT_EQ(judge({100, 0, 0, {.read = 0.1, .send_wait = 0.65}}, of_stripes(12, 12)).producers, 6) << "not 5: 4.2 work";
+}
+
 // Encoders that encode for three quarters of their time, and wait for samples for the rest, give that much less: 48 of
 // them at 33.3 img/s while they encode are worth 48 at 25.
 TEST(Balance, CountsEncodersByWhatTheyReallyGive) {

@@ -210,6 +210,7 @@ std::vector<Counts> counts_of_steps(const ObjectiveConfig& objective, int micro,
   config.duration = Duration::steps(100);
   config.batch = {share, micro};
   config.log.tensorboard = false;
+  config.guard.hang_timeout = {Duration::seconds(20)};
   DataPlan data;
   data.stripes.stripes = 1;
   data.stripes.splits.push_back({0, 0, 1});
@@ -225,7 +226,6 @@ std::vector<Counts> counts_of_steps(const ObjectiveConfig& objective, int micro,
               .max_bad_share = 1,
               .device = torch::kMeta,
               .manifest_extra = {},
-              .hang_seconds = 20,
               .trainer_ranks = {{0, "n1"}},
               .producer_ranks = {{0, "n1"}}},
              {});

@@ -16,6 +16,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/ledger.h"
 #include "millrace/train/loop.h"
 #include "mpi_world.h"
 #include "train/run_folder.h"
@@ -56,6 +57,7 @@ class Regression final : public Task {
     int late_at = 0;                    // the batch of this step comes six seconds late
     int fails_at = 0;                   // the last rank finds no batch for this step
     Exit failure = Exit::suspect_node;  // which is why
+    std::uint32_t epoch = 0;            // of all samples
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
@@ -76,6 +78,7 @@ class Regression final : public Task {
         SampleRef ref;
         ref.id = fmt::format("stripe-{}/{}", stripe, per_stripe * (step_ - 1) + i);
         ref.stripe = static_cast<std::uint32_t>(stripe);
+        ref.epoch = ref.after.epoch = script_.epoch;
         ref.after.row = static_cast<std::uint64_t>(per_stripe * (step_ - 1) + i + 1);
         refs_.push_back(ref);
       }
@@ -128,6 +131,7 @@ LoopConfig quick(const RunFolder& folder, Duration duration) {
   config.log.every = Duration::steps(1);
   config.log.tensorboard = false;
   config.log.ids = true;
+  config.guard.hang_timeout = each(Duration::seconds(20));
   return config;
 }
 
@@ -153,25 +157,39 @@ DataPlan make_data() {
   return data;
 }
 
-// A run from the beginning or, with `resume`, from its last checkpoint or the one that is `chosen`.
-Outcome run(const LoopConfig& config, const Regression::Script& script, bool resume = false, double lr = 1e-2,
-            const ParallelConfig& parallel = {}, const std::string& gpu = "",
-            const std::vector<UsedUpSteps>& used_up = {}, const std::optional<std::string>& chosen = {}) {
+// What else a process of a run is started with.
+struct Life {
+  bool resume = false;                     // from its last checkpoint
+  std::optional<std::string> chosen = {};  // from this one instead
+  std::vector<UsedUpSteps> used_up = {};   // if there are some: else as the checkpoint says
+  double lr = 1e-2;
+  ParallelConfig parallel = {};
+  std::string gpu = {};
+  double max_bad_share = 1;
+  std::string ledger = {};  // of those before it
+  std::uint32_t epoch = 0;  // in which they left all stripes
+};
+
+Outcome run(const LoopConfig& config, const Regression::Script& script, const Life& life = {}) {
   torch::manual_seed(1);
   SmallNet net;
-  const OptimConfig optim{.lr = lr, .warmup = Duration::steps(0)};
+  const OptimConfig optim{.lr = life.lr, .warmup = Duration::steps(0)};
   const auto& trainers = test_world().group();
   const auto data = make_data();
   ShardedModel model(*net, parameter_names(*net),
-                     plan_shards(parallel, std::vector<std::string>(trainers.size(), "n1")), parallel, trainers);
+                     plan_shards(life.parallel, std::vector<std::string>(trainers.size(), "n1")), life.parallel,
+                     trainers);
   ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
   RunState start;
-  if (resume) {
-    const auto checkpoint = chosen ? CheckpointReader::open(*chosen) : *find_checkpoint(config.run_dir, trainers);
+  if (life.resume || life.chosen) {
+    const auto checkpoint =
+        life.chosen ? CheckpointReader::open(*life.chosen) : *find_checkpoint(config.run_dir, trainers);
     restore(checkpoint, optimizer);
     start = checkpoint.state();
   }
-  if (!used_up.empty()) start.used_up = used_up;
+  if (!life.used_up.empty()) start.used_up = life.used_up;
+  start.ledger = life.ledger;
+  for (std::uint32_t s = 0; life.epoch > 0 && s < stripes; ++s) start.cursors[s] = {.epoch = life.epoch};
   Regression task(net, script, start.step);
   Outcome outcome;
   outcome.result = run_loop({.task = task,
@@ -181,14 +199,13 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, bool res
                              .config = config,
                              .optim = optim,
                              .data = data,
-                             .max_bad_share = 1,
+                             .max_bad_share = life.max_bad_share,
                              .device = torch::kCPU,
                              .manifest_extra = {{"kind", "unet"}},
-                             .hang_seconds = 20,
                              .trainer_ranks = ranks_on_n1(trainers.size()),
                              .producer_ranks = ranks_on_n1(1),
-                             .gpu_uuid = gpu,
-                             .resumed_from = chosen},
+                             .gpu_uuid = life.gpu,
+                             .resumed_from = life.chosen},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
@@ -211,8 +228,8 @@ TEST(Metrics, TellOfTheGpusWhatNvmlTells) {
   const RunFolder watched, unwatched;
   auto config = quick(watched, Duration::steps(2));
   config.log.prometheus = watched.path() / "run.prom";
-  run(config, {{1, 2}}, false, 1e-2, {}, "GPU-a");
-  run(quick(unwatched, Duration::steps(1)), {{1}}, false, 1e-2, {}, "GPU-of-another-host");
+  run(config, {{1, 2}}, {.gpu = "GPU-a"});
+  run(quick(unwatched, Duration::steps(1)), {{1}}, {.gpu = "GPU-of-another-host"});
   if (test_world().rank() != 0) return;
   for (const auto& line : watched.lines("metrics.jsonl")) {
     EXPECT_EQ(line.at("gpu_utilization"), 0.75);
@@ -286,7 +303,7 @@ TEST(Guard, StepsThatArePassedOverAreInNoRate) {
   auto config = quick(folder, Duration::steps(6));
   config.log.every = Duration::steps(3);
   const double shortest_ms = 20.0 * global_batch / test_world().size() / config.batch.micro;
-  const auto outcome = run(config, {.batches = {1, 2, 3, 4, 5, 6}, .slow_rank = 0}, false, 1e-2, {}, "", {{2, 6, 0}});
+  const auto outcome = run(config, {.batches = {1, 2, 3, 4, 5, 6}, .slow_rank = 0}, {.used_up = {{2, 6, 0}}});
   EXPECT_EQ(outcome.result.state.skipped, 5);
   EXPECT_GE(outcome.result.totals.step_ms, shortest_ms);
   if (test_world().rank() != 0) return;
@@ -313,7 +330,7 @@ TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {
 
 Error numerics_error(const LoopConfig& config, const Regression::Script& script, double lr = 1e-2) {
   try {
-    run(config, script, /*resume=*/false, lr);
+    run(config, script, {.lr = lr});
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::numerics) << error.what();
     return error;
@@ -396,7 +413,7 @@ TEST(Guard, ASpikeIsSkippedAlsoAfterARestart) {
   script.spikes = {50, 111, 120};
   const auto reference = run(quick(straight, Duration::steps(128)), without);
   run(quick(folder, Duration::steps(110)), script);
-  const auto outcome = run(quick(folder, Duration::steps(130)), script, /*resume=*/true);
+  const auto outcome = run(quick(folder, Duration::steps(130)), script, {.resume = true});
   expect_equal(outcome.state, reference.state);
   EXPECT_EQ(reference.result.state.skipped, 0);
   EXPECT_EQ(outcome.result.state.skipped, 2);
@@ -417,7 +434,7 @@ TEST(Guard, LossesOfOtherSettingsAreNoMeasure) {
     run(config, script);
     config.duration = Duration::steps(122);
     config.losses_of = now;
-    const auto state = run(config, script, /*resume=*/true).result.state;
+    const auto state = run(config, script, {.resume = true}).result.state;
     EXPECT_EQ(state.skipped, now == "others" ? 0 : 1);
     EXPECT_EQ(state.losses.steps, now == "others" ? 2 : 121);
   }
@@ -442,7 +459,7 @@ std::string error_of_damage(int step, Strategy strategy) {
   Regression::Script script{count_up(9)};
   script.damaged_at = step;
   try {
-    run(config, script, /*resume=*/false, /*lr=*/1e-2, {.strategy = strategy});
+    run(config, script, {.parallel = {.strategy = strategy}});
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::suspect_node);
     return error.what();
@@ -465,7 +482,7 @@ TEST(Guard, SkippedStepsAreCountedOverRestarts) {
   const RunFolder folder;
   const Regression::Script script{{1, 2, 3, 4, 5}, {2, 5}};
   run(quick(folder, Duration::steps(3)), script);
-  const auto resumed = run(quick(folder, Duration::steps(5)), script, true);
+  const auto resumed = run(quick(folder, Duration::steps(5)), script, {.resume = true});
   EXPECT_EQ(resumed.result.state.skipped, 2);
   EXPECT_EQ(resumed.result.state.updates, 3);
   if (test_world().rank() != 0) return;
@@ -501,7 +518,7 @@ TEST(Saves, ASignalSavesWhereItIsAndTheNextOnesAreDueAsBefore) {
   EXPECT_NE(stopped.result.reason.find("User defined signal 1"), std::string::npos) << stopped.result.reason;
   EXPECT_EQ(folder.checkpoints(), Steps{3});
   script.signal_at = 0;
-  const auto resumed = run(config, script, true);
+  const auto resumed = run(config, script, {.resume = true});
   EXPECT_TRUE(resumed.result.finished);
   EXPECT_EQ(folder.checkpoints(), (Steps{3, 4, 8, 10}));
 
@@ -536,7 +553,7 @@ TEST(Saves, GoingBackToOneThatWasPutAsidePutsTheOthersAside) {
   if (test_world().rank() == 0) std::filesystem::rename(folder.path() / "checkpoints" / step_name(6), aside);
   test_world().group().barrier();
   config.duration = Duration::steps(8);
-  run(config, script, true, 1e-2, {}, "", {}, aside.string());
+  run(config, script, {.chosen = aside.string()});
   EXPECT_EQ(folder.checkpoints(), Steps{8});
 }
 
@@ -547,7 +564,7 @@ TEST(Saves, GoingOnFromItsOwnLeavesTheOlderOnes) {
   const Regression::Script script{{1, 2, 3, 4, 5, 6}};
   run(config, script);
   config.duration = Duration::steps(6);
-  run(config, script, true, 1e-2, {}, "", {}, (folder.path() / "checkpoints" / step_name(4)).string() + "/");
+  run(config, script, {.chosen = (folder.path() / "checkpoints" / step_name(4)).string() + "/"});
   EXPECT_EQ(folder.checkpoints(), (Steps{2, 4, 6}));
 }
 
@@ -562,7 +579,7 @@ Steps kept(const Duration& keep_every) {
   script.signal_at = 6;
   run(config, script);
   script.signal_at = 0;
-  run(config, script, true);
+  run(config, script, {.resume = true});
   test_world().group().barrier();  // rank 0 has deleted what is old
   return folder.checkpoints();
 }
@@ -576,19 +593,64 @@ TEST(Saves, TheFirstAtOrAfterEachMultipleOfKeepEveryStays) {
   EXPECT_EQ(kept(Duration::seconds(3600)), (Steps{10, 11}));
 }
 
+// Steps that take 0.4 s together: 20 ms for each micro-batch of rank 0.
+int slow_steps() {
+  return 5 * test_world().size();
+}
+
 TEST(Saves, TheLastOneIsTriedAgainAndItsFailureIsOfTheDisk) {
   const RunFolder folder;
+  const int steps = slow_steps();
   if (test_world().rank() == 0) std::ofstream(folder.path() / "checkpoints") << "in the way";
   test_world().group().barrier();
-  auto config = quick(folder, Duration::steps(4));
+  auto config = quick(folder, Duration::steps(steps));
   config.checkpoint.every = each(Duration::steps(2));
   try {
-    run(config, {{1, 2, 3, 4}});
+    run(config, {.batches = std::vector<int>(static_cast<std::size_t>(steps), 1), .slow_rank = 0});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::io) << error.what();
-    EXPECT_NE(std::string(error.what()).find("the last checkpoint, of step 4"), std::string::npos) << error.what();
+    const auto said = fmt::format("the last checkpoint, of step {},", steps);
+    EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
   }
+  test_world().group().barrier();
+  const auto lines = folder.lines("metrics.jsonl");
+  ASSERT_EQ(std::ssize(lines), steps);
+  EXPECT_EQ(lines.back()["checkpoint_step"], 0);
+  const auto age = [](const nlohmann::json& line) { return line["checkpoint_age_s"].get<double>(); };
+  EXPECT_GT(age(lines.back()), age(lines.front()) + 0.15);
+}
+
+TEST(Saves, LinesTellWhereTheNewestStands) {
+  const RunFolder folder;
+  const int steps = slow_steps();
+  auto config = quick(folder, Duration::steps(steps));
+  config.checkpoint.every = each(Duration::steps(1));
+  const Regression::Script script{.batches = std::vector<int>(static_cast<std::size_t>(steps + 2), 1), .slow_rank = 0};
+  run(config, script);
+  config.duration = Duration::steps(steps + 1);
+  config.checkpoint.every = each(Duration::steps(100));
+  run(config, script, {.resume = true});
+  test_world().group().barrier();
+  const auto lines = folder.lines("metrics.jsonl");
+  ASSERT_EQ(std::ssize(lines), steps + 1);
+  EXPECT_EQ(lines.front()["checkpoint_step"], 0);
+  EXPECT_EQ(lines.back()["checkpoint_step"], steps) << "of the life before";
+  // Of every step there is a checkpoint, which holds the seconds in training.
+  const auto seconds_at = [&](std::int64_t step) {
+    return step == 0 ? 0 : CheckpointReader::open(folder.checkpoint(step)).state().seconds;
+  };
+  EXPECT_GT(seconds_at(steps), 0.35);
+  for (const auto& line : lines)
+    EXPECT_NEAR(line["checkpoint_age_s"].get<double>(), seconds_at(line["step"]) - seconds_at(line["checkpoint_step"]),
+                0.06)  // a tenth is told
+        << line;
+  test_world().group().barrier();
+  config.duration = Duration::steps(steps + 2);
+  config.checkpoint.every.reset();
+  run(config, script, {.resume = true});
+  test_world().group().barrier();
+  EXPECT_FALSE(folder.lines("metrics.jsonl").back().contains("checkpoint_step"));
 }
 
 TEST(Saves, ALedgerThatCannotBeWrittenIsNoReasonToStop) {
@@ -615,6 +677,20 @@ TEST(Saves, EachHoldsTheNewestPlaceOfEveryStripe) {
   }
 }
 
+// Rows that are too few to be judged within a pass.
+TEST(BadRows, ARestartIsNotTheEndOfThePassesBeforeIt) {
+  const auto data = make_data();
+  Ledger ledger(data);
+  LedgerDelta delta;
+  for (int row = 0; row < 60; ++row)
+    delta.add(0, row, row % 2 ? std::optional(RejectReason::decode_error) : std::nullopt);
+  ledger.merge(delta);
+  const RunFolder folder;
+  const auto outcome = run(quick(folder, Duration::steps(2)), {.batches = {1, 2}, .epoch = 2},
+                           {.max_bad_share = 0.2, .ledger = ledger.state_json(), .epoch = 2});
+  EXPECT_EQ(outcome.result.state.step, 2);
+}
+
 // The last test: from here on this process has a file of faults, of which it writes one, and whatever throws out of a
 // run ends it in a minute.
 TEST(Fault, WhoHasOnlyWaitedInVainIsNotNamed) {
@@ -631,7 +707,7 @@ TEST(Fault, WhoHasOnlyWaitedInVainIsNotNamed) {
 
   script.fails_at = 6;
   script.failure = Exit::io;
-  run(config, script, /*resume=*/true);
+  run(config, script, {.resume = true});
   test_world().group().barrier();
   EXPECT_TRUE(std::filesystem::exists(folder.path() / fmt::format("fault/rank-{:05d}.json", world.size() - 1)));
 }

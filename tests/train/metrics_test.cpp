@@ -16,7 +16,13 @@ namespace {
 Metrics measured_metrics() {
   GpuUse gpu;
   gpu.busy.add(0.5, 1), gpu.memory_gib.add(20, 1), gpu.watts.add(300, 1);
-  Metrics metrics{.step = 2, .samples = 64, .loss = std::nan(""), .lr = 1e-4, .gpu = gpu, .encode_gpu = gpu};
+  Metrics metrics{.step = 2,
+                  .samples = 64,
+                  .loss = std::nan(""),
+                  .lr = 1e-4,
+                  .checkpoint = SavedPoint{1, 7200.04},
+                  .gpu = gpu,
+                  .encode_gpu = gpu};
   metrics.loss_parts = {{"l1", 0.5}, {"mse", 0.25}, {"kl", 3}};
   metrics.validation =
       ValidationLosses{{0.25, {{0, 499, 0.5, 2}, {500, 999, std::nan("")}}, 1.5}, ValidationLoss{0.125, {}}};
@@ -41,6 +47,25 @@ TEST(MetricFields, TheUnweightedLossIsOfRunsThatWeight) {
   EXPECT_EQ(line.at("validation_loss_unweighted_by_timestep").at("0-499"), 2);
   metrics.validation->exported.unweighted.reset();
   EXPECT_FALSE(metrics_line(metrics).contains("validation_loss_unweighted"));
+}
+
+TEST(MetricFields, TheCheckpointIsOfRunsThatSave) {
+  auto metrics = measured_metrics();
+  EXPECT_EQ(metrics_line(metrics).at("checkpoint_step"), 1);
+  EXPECT_EQ(metrics_line(metrics).at("checkpoint_age_s"), 7200);
+  metrics.checkpoint.reset();
+  EXPECT_FALSE(metrics_line(metrics).contains("checkpoint_age_s"));
+}
+
+// Every name in the rules is one that a run writes.
+TEST(Prometheus, TheRulesAskForWhatIsThere) {
+  const auto rules = read_file(MILLRACE_SOURCE_DIR "/examples/prometheus/millrace.rules.yml");
+  const auto text = prometheus_text(metrics_line(measured_metrics()), "run", true);
+  const std::regex name("millrace_[a-z_]+");
+  int names = 0;
+  for (std::sregex_iterator found(rules.begin(), rules.end(), name), end; found != end; ++found, ++names)
+    EXPECT_THAT(text, testing::HasSubstr("# TYPE " + found->str() + " ")) << found->str();
+  EXPECT_GE(names, 8);
 }
 
 TEST(MetricFields, AreDocumentedInTheirOrder) {

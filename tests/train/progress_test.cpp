@@ -4,12 +4,15 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <variant>
 
+#include "core/file_size_limit.h"
 #include "core/temp_dir.h"
 #include "line_files.h"
 #include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "millrace/image/decode.h"
 #include "millrace/train/progress.h"
 
 namespace millrace {
@@ -136,6 +139,41 @@ TEST(Progress, WritesALineOfMetricsAndOfIds) {
   EXPECT_FALSE(std::filesystem::exists(run / "tensorboard"));
 }
 
+// With log.every=1000 steps and 2,048 long ids a step more than 100 MB come between two lines of metrics.
+TEST(Progress, IdsDoNotWaitForTheNextLineOfMetrics) {
+  test::TempDir run;
+  Progress progress({.run_dir = run.path(), .tensorboard = false, .ids = true});
+  const std::vector<std::string> ids(1024, std::string(1024, 'x'));
+  constexpr int steps = 80;  // of 1 MiB each
+  for (int step = 1; step <= steps; ++step) progress.ids(step, ids);
+  EXPECT_GT(fs::file_size(run / "ids.jsonl"), 70u << 20);
+  progress.sync(steps);
+  const auto lines = lines_of(run / "ids.jsonl");
+  ASSERT_EQ(std::ssize(lines), steps);
+  EXPECT_EQ(lines.back()["step"], steps);
+}
+
+// Also where a full disk lasts for many checkpoints.
+TEST(Progress, WarnsOnceOfLinesThatAreNotThere) {
+  test::TempDir run;
+  Progress progress({.run_dir = run.path(), .tensorboard = false, .ids = true});
+  const auto said = [&](std::int64_t step) {
+    testing::internal::CaptureStderr();
+    progress.sync(step);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const std::int64_t step : {10, 20}) {
+    progress.ids(step, {std::string(20000, 'x')});
+    {
+      const test::FileSizeLimit limit(10000);
+      EXPECT_THAT(said(step), testing::HasSubstr(fmt::format("lines up to the checkpoint of step {}", step)));
+      EXPECT_EQ(said(step + 1), "");
+    }
+    EXPECT_EQ(said(step + 2), "") << "all are there";
+  }
+  EXPECT_EQ(std::ssize(lines_of(run / "ids.jsonl")), 2);
+}
+
 TEST(Progress, TellsTheValidationLossWhereItWasMeasured) {
   test::TempDir run;
   Metrics measured{.step = 2, .loss = 0.5};
@@ -152,6 +190,26 @@ TEST(Progress, TellsTheValidationLossWhereItWasMeasured) {
   EXPECT_EQ(metrics[1].at("validation_loss_raw"), 0.125);
   EXPECT_EQ(metrics[1].at("validation_loss_by_timestep"), (nlohmann::json{{"0-499", 0.5}, {"500-999", nullptr}}));
   EXPECT_THAT(describe(measured, 0), testing::HasSubstr(" val 0.2500"));
+}
+
+// TensorBoard reads all pictures of a run when it starts.
+TEST(Progress, TensorBoardGetsASmallerPicture) {
+  test::TempDir run;
+  Image image{2048, 1030, {}};
+  image.pixels.resize(3 * 2048 * 1030);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * i >> 7);
+  Progress progress({.run_dir = run.path()});
+  const auto path = progress.picture("samples", 3, image);
+  EXPECT_EQ(path, run / "samples/step-00000003.png");
+  EXPECT_EQ(std::get<Image>(decode_image(read_file(path))).pixels, image.pixels);
+  const auto events = read_file(fs::directory_iterator(run / "tensorboard")->path());
+  EXPECT_LT(events.size(), fs::file_size(path) / 4);
+  const auto jpeg = events.find("\xff\xd8\xff");
+  ASSERT_NE(jpeg, events.npos);
+  EXPECT_EQ(events.find("\x89PNG"), events.npos);
+  const auto shown = std::get<Image>(decode_image(std::string_view(events).substr(jpeg)));
+  EXPECT_EQ(shown.width, 1024);
+  EXPECT_EQ(shown.height, 515);
 }
 
 TEST(Progress, TheLineSaysHowFarItIs) {

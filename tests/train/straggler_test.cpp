@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "longest.h"
+
 namespace millrace {
 namespace {
 
@@ -25,6 +27,20 @@ TEST(Slowest, WhoIsUnknownIsLeftOut) {
   const auto slowest = find_slowest(std::vector<double>{NAN, 1.0, INFINITY, 1.5});
   EXPECT_EQ(slowest.place, 3u);
   EXPECT_DOUBLE_EQ(slowest.ratio, 1.5);
+}
+
+TEST(Longest, ForgetsWhatWasLongAgo) {
+  Longest longest(0.8);
+  EXPECT_EQ(longest.seconds(), 0);
+  longest.add(600);  // the disk was slow once
+  longest.add(20);
+  EXPECT_DOUBLE_EQ(longest.seconds(), 480);
+  for (int save = 0; save < 20; ++save) longest.add(20);
+  EXPECT_DOUBLE_EQ(longest.seconds(), 20);
+  longest.raise(15);
+  EXPECT_DOUBLE_EQ(longest.seconds(), 20);
+  longest.raise(25);
+  EXPECT_DOUBLE_EQ(longest.seconds(), 25);
 }
 
 TEST(StragglerWatch, SpeaksOnceAfterFiftySlowSteps) {

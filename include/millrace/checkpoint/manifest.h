@@ -44,6 +44,8 @@ struct CheckpointManifest {
 
   // The text of a checkpoint's manifest, whose digest is right; Error(io).
   static std::string read(const std::filesystem::path& checkpoint);
+  // What tells it from another one's, as it stands beside it; Error(io).
+  static std::string read_digest(const std::filesystem::path& checkpoint);
   // Error(io) names what is missing, unknown or contradicts itself; `checkpoint` for messages.
   static CheckpointManifest parse(std::string_view text, const std::filesystem::path& checkpoint);
   // Writes it and its digest into a checkpoint that is being made. `json` gets files, tensors and format. Returns the

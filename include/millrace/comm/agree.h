@@ -27,8 +27,6 @@ class RelayedError : public Error {
   using Error::Error;
 };
 
-// True on every rank when it was true on every rank. Decisions that ranks must share go through here first.
-bool agree(const Group& group, bool ok);
 // Throws on every rank when any rank brings an error: the error of the lowest such rank, with its rank in
 // the world named.
 void agree(const Group& group, const std::optional<Error>& error);

@@ -313,6 +313,8 @@ std::string markdown(Root root) {
 struct Change {
   std::string key, before, after;
 };
+// Whether a dotted key is this key or section, or lies in it.
+bool is_in(std::string_view key, std::string_view section);
 Report load_text(Section& schema, const std::string& yaml, const std::string& source);
 std::vector<Change> changes(const Section& before, const Node& earlier, const Section& after);
 

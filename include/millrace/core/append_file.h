@@ -18,7 +18,10 @@ class AppendFile {
 
   void add(std::string entry);
   bool flush();  // true when nothing waits
-  // Writes, and waits until the disk has it; false, with a warning, where not all that was added is there.
+  // Bytes that are not written yet.
+  std::size_t waiting() const { return bytes_; }
+  // Writes, and waits until the disk has it; false where not all that was added is there. What was dropped is told of
+  // once.
   bool sync();
   // What is not written yet never is.
   void forget();
@@ -30,6 +33,7 @@ class AppendFile {
   int fd_ = -1;
   std::deque<std::string> entries_;  // that are not written yet; of the first a part may be
   std::size_t bytes_ = 0, dropped_ = 0;
+  std::size_t dropped_at_sync_ = 0;  // the last one
   bool fails_ = false, cannot_sync_ = false;
 };
 

@@ -11,10 +11,11 @@
 namespace millrace {
 
 // body(i) for each i below `count`, from several threads: for calls that wait for a file system, of which a server
-// answers many at once. Throws what the call of the lowest i threw, once all that were begun have ended.
+// answers many at once. `calls_for_a_thread`: fewer are not worth one. Throws what the call of the lowest i threw, once
+// all that were begun have ended.
 template <class Body>
-void parallel_for(std::size_t count, const Body& body) {
-  constexpr std::size_t most_threads = 32, calls_for_a_thread = 16;
+void parallel_for(std::size_t count, const Body& body, std::size_t calls_for_a_thread = 16) {
+  constexpr std::size_t most_threads = 32;
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   std::size_t failed = count;

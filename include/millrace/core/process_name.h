@@ -7,6 +7,10 @@ namespace millrace {
 // This machine's, as it says itself.
 std::string host_name();
 
+// Of this machine since it was started; all containers on it have the same, whatever their names. Empty where the
+// kernel does not tell.
+std::string boot_id();
+
 // "9c1e22aa01b3f7d4-12345": no other process has it at the same time, on whatever machine and in whatever container;
 // for names of temporary files in folders that machines share.
 std::string process_name();

@@ -39,7 +39,7 @@ std::vector<std::string> listing_changes(std::string_view before, std::string_vi
 
 // Expands the paths of `source`, names the archives and applies `limit`; of Parquet latents and every type that holds
 // images. Error(io) for what is missing, Error(usage) for an empty list, a path given twice, or a pipe: without
-// `allow_pipes`.
+// `allow_pipes`, Error(requeue) when told to stop while the rows of a limit are counted.
 Manifest list_archives(const SourceConfig& source, bool allow_pipes);
 
 // Fills `rows` of the seekable archives by reading headers, of each up to `most`.

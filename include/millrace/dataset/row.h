@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -23,9 +24,15 @@ SampleRef name_archive(const Archive& archive);
 // The one row that stands for what cannot be read of an archive.
 Rejected broken_archive(const Archive& archive, std::string why);
 
+// Of a tar all members of a sample, of a table its image.
+inline constexpr std::uint64_t max_sample_bytes = 256ull << 20;
+
 // A tokenizer reads the first 77 tokens; more text than this is no caption but an accident, or worse.
 inline constexpr std::size_t max_caption_bytes = 1 << 20;
 Rejected oversized_caption(SampleRef ref, std::size_t bytes);
+
+// Parsed JSON takes many times its text; longer metadata are bad_json.
+inline constexpr std::size_t max_metadata_bytes = 1 << 20;
 
 // A number is a class, or a poor caption; what is neither that nor text is none.
 void add_text(const nlohmann::json& value, std::vector<std::string>& texts);

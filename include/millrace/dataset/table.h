@@ -14,6 +14,7 @@ struct TableColumn {
   enum class Holds { bytes, text, texts, nested, other };  // texts = lists of text
   std::string name;
   Holds holds = Holds::other;
+  bool is_struct = false;  // the bytes are a member of it
 };
 
 // Rows under column names, read from front to back. Errors are Error(io) naming the file.

@@ -12,7 +12,7 @@ namespace millrace {
 inline constexpr std::size_t max_parcel_bytes = message_bytes - 64;
 
 // What both sides must agree on before the first parcel.
-struct HandoffConfig {
+struct HandoffSize {
   std::size_t parcel_bytes = 0;  // no parcel is larger; the largest value of all ranks counts
   int slots = 4;                 // parcels between one producer and one trainer at any time, the held ones included
 };

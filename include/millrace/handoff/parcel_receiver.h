@@ -6,7 +6,6 @@
 
 #include "millrace/comm/group.h"
 #include "millrace/handoff/parcel.h"
-#include "millrace/handoff/parcel_sender.h"
 
 namespace millrace {
 
@@ -38,13 +37,6 @@ class ParcelReceiver {
 
 // Counterpart of make_mpi_sender.
 std::unique_ptr<ParcelReceiver> make_mpi_receiver(const Group& group, std::vector<int> producer_ranks,
-                                                  HandoffConfig config);
-
-// Both ends in one process, each used by its own thread: one producer, one trainer, the same meaning of every call.
-struct InProcessHandoff {
-  std::unique_ptr<ParcelSender> sender;
-  std::unique_ptr<ParcelReceiver> receiver;
-};
-InProcessHandoff make_in_process_handoff(HandoffConfig config);
+                                                  HandoffSize size);
 
 }  // namespace millrace

@@ -52,6 +52,6 @@ class ParcelSender {
 void tell_errors_of(ParcelSender& sender, const std::function<void()>& produce);
 
 // Producers and trainers are ranks of `group`; every rank of it must make its sender or its receiver at the same time.
-std::unique_ptr<ParcelSender> make_mpi_sender(const Group& group, std::vector<int> trainer_ranks, HandoffConfig config);
+std::unique_ptr<ParcelSender> make_mpi_sender(const Group& group, std::vector<int> trainer_ranks, HandoffSize size);
 
 }  // namespace millrace

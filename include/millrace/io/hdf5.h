@@ -17,6 +17,10 @@
 // NOTE [Trust]: HDF5 1.10 has known holes in its parser. Open only files whose digest was checked before.
 namespace millrace {
 
+// Begins the library, which otherwise happens with the first file. A parallel build that finds MPI up then calls it,
+// from whatever thread that is and again while MPI ends: so this comes before MPI.
+void begin_hdf5();
+
 // Makes one file from front to back; complete only after `close`. The same calls make the same bytes.
 class Hdf5Writer {
  public:

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +12,6 @@
 #include "millrace/core/files.h"
 #include "millrace/io/dtype.h"
 #include "millrace/io/input_file.h"
-#include "millrace/io/mapped_file.h"
 
 // Reading safetensors files: 8 bytes of header length, a JSON header, the tensors' bytes without a gap.
 namespace millrace {
@@ -38,7 +38,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 SafetensorsHeader parse_safetensors(std::span<const std::byte> begin, std::uint64_t file_bytes, std::string_view where);
 SafetensorsHeader read_safetensors_header(const InputFile& file, std::string_view where);
 
-// A mapped safetensors file. Old files are not padded: a tensor's bytes may start anywhere, so copy, never cast.
+// A safetensors file, whose tensors are read when they are asked for. It is not mapped: storage that fails would end
+// the process by SIGBUS, without a word.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(fs::path path);
@@ -48,13 +49,15 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
 
   bool contains(std::string_view name) const { return index_.contains(name); }
-  const TensorInfo& info(std::string_view name) const;            // Error(io) naming file and tensor when absent
-  std::span<const std::byte> bytes(std::string_view name) const;  // the same; valid as long as this object
-  std::span<const std::byte> bytes(const TensorInfo& info) const;
+  const TensorInfo& info(std::string_view name) const;  // Error(io) naming file and tensor when absent
+  // All bytes of a tensor into `out`, which is as large.
+  void read(const TensorInfo& info, std::span<std::byte> out) const;
+  std::vector<std::byte> bytes(const TensorInfo& info) const;
+  std::vector<std::byte> bytes(std::string_view name) const { return bytes(info(name)); }
 
  private:
   fs::path path_;
-  MappedFile file_;
+  std::unique_ptr<const InputFile> file_;
   SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> index_;  // name -> position in header_.tensors
 };

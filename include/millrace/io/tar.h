@@ -33,9 +33,9 @@ struct BrokenArchive {
 
 // The samples of one archive in stream order. Any call: AccessError when bytes are kept away. NOTE [What makes a
 // sample]: regular files only (no directories, links, devices); members below `__...__`, without an extension or with
-// one of more than 255 bytes are left out; the extension starts at the first dot of the last path component; a new key,
-// or a field the sample has already, starts a new sample. Same as webdataset, but for the repeated field, which
-// webdataset refuses. Fields from the 1001st on are left out.
+// one of more than 255 bytes, and macOS's `._NAME` are left out; the extension starts at the first dot of the last path
+// component; a new key, or a field the sample has already, starts a new sample. Same as webdataset, but for `._NAME`,
+// which is a sample to it, and the repeated field, which it refuses. Fields from the 1001st on are left out.
 class TarReader {
  public:
   // A path or any URL of open_stream. What is wrong inside is `error()`.
@@ -49,6 +49,8 @@ class TarReader {
   std::optional<TarSample> next();
   // Passes over up to `samples` samples and returns how many there were; only headers are read from a plain file.
   std::uint64_t skip(std::uint64_t samples);
+  // As skip(1), with the key of what was passed over; nothing at the end.
+  std::optional<std::string> skip_one();
   // Set once the readable part has ended before the archive's end mark, or the command behind it has failed.
   const std::optional<BrokenArchive>& error() const;
   // Of a plain file, behind the end mark where that was reached; 0 when it is little, or zeros. A warning tells of

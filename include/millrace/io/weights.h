@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,9 @@ class Weights {
   std::vector<std::string> names() const;  // sorted
   bool contains(std::string_view name) const { return file_of_.contains(name); }
   const TensorInfo& info(std::string_view name) const;  // Error(io) naming path and tensor when absent
-  std::span<const std::byte> bytes(std::string_view name) const;
+  // All bytes of a tensor into `out`, which is as large.
+  void read(std::string_view name, std::span<std::byte> out) const { find(name).read(info(name), out); }
+  std::vector<std::byte> bytes(std::string_view name) const { return find(name).bytes(name); }
   const fs::path& file_of(std::string_view name) const;
 
  private:

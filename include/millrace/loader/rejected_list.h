@@ -18,8 +18,8 @@ namespace millrace {
 //
 // NOTE [A list that survives kills]: a line is one write to the end of a file that no other process writes. Whoever
 // begins anew cuts off half a line, and lists nothing that its own file has already. The files of other ranks are not
-// looked at: at 400 ranks they are a gigabyte, which every one of them would read at every start. So a row that was
-// read shortly before a stop is listed again where another rank reads it after a resume.
+// looked at: at 400 ranks they are a gigabyte, which every one of them would read at every start. So a row is
+// listed again where another rank reads it, after a resume or in a later pass.
 //
 // A file ends at `max_lines` with a line that says so; the counts of all rows are in ledger.json. A list that cannot
 // be written is given up with a warning. Safe to use from several threads.

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "millrace/dataset/data_config.h"
@@ -39,6 +40,8 @@ class SampleLoader {
 
  private:
   const StorageRetry::Seconds retry_for_;
+  const double max_bad_share_;
+  const std::string section_;  // of the data set
   Filter filter_;
   EpochOrder order_;
   TransformPipeline transforms_;

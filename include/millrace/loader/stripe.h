@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,10 +45,9 @@ class EpochOrder {
 
 // A row of a stripe, or the end of one of its epochs.
 struct StripeRow {
-  StripeCursor at;           // given = 0
-  std::uint32_t split = 0;   // index into the plan's splits
-  bool epoch_ended = false;  // then only at.epoch counts
-  RawRow row;
+  StripeCursor at;            // given = 0
+  std::uint32_t split = 0;    // index into the plan's splits
+  std::optional<RawRow> row;  // nothing where epoch at.epoch ends
 };
 
 // All rows of one stripe in reading order, without end.

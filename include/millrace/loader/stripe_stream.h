@@ -7,7 +7,7 @@
 #include "millrace/dataset/sample.h"
 #include "millrace/dataset/source.h"
 #include "millrace/dataset/storage_retry.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/ledger_delta.h"
 #include "millrace/loader/rejected_list.h"
 #include "millrace/loader/stripe.h"
 #include "millrace/loader/transform_sample.h"
@@ -19,7 +19,9 @@ struct StreamOptions {
   std::uint32_t block = 1;             // rows of a stripe that are shuffled together
   std::uint32_t epochs = 0;            // passes over the data; 0 = without end
   StorageRetry::Seconds retry_for{0};  // reads that fail for reasons of storage are tried again
-  RejectedList* rejected = nullptr;    // gets the bad rows of first passes; null = nobody wants them
+  RejectedList* rejected = nullptr;    // gets the bad rows; null = nobody wants them
+  double max_bad_share = 1;            // data.max_bad_share, of the rows before the first sample; 1 = these may be bad
+  std::string section = "data.train";  // of the data set, for messages
 };
 
 // Since the start.
@@ -49,7 +51,8 @@ class StripeStream {
   void expect(std::uint32_t stripe);
 
   // The stripe's next sample; waits for it. Nothing only after the last of `epochs`. Throws what stopped a worker
-  // (ReadingStopped when that was a request to stop), and Error(bad_data) when a stripe finds nothing to accept.
+  // (ReadingStopped when that was a request to stop), and Error(bad_data) when a stripe, or all of them together, find
+  // nothing to accept.
   std::optional<TransformedSample> next(std::uint32_t stripe);
 
   // Waits until next() has something to give at once, or to throw; false when `seconds` have passed or a signal asks to

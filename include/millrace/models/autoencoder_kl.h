@@ -24,6 +24,10 @@ struct AutoencoderKLConfig {
   // Image pixels per latent pixel, each way.
   std::int64_t factor() const { return std::int64_t{1} << (coder.channels.size() - 1); }
 
+  // Of the latents of images of `resolution` x `resolution` pixels; Error(usage) where these have no whole number of
+  // latent pixels.
+  std::int64_t latent_side(std::int64_t resolution) const;
+
   // Images of side x side pixels that go through encoder and decoder in one pass each; of more each takes several.
   std::int64_t images_of_one_pass(std::int64_t side) const;
 

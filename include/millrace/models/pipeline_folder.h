@@ -27,7 +27,7 @@ class PipelineFolder {
   // The folder of a component ("unet", "vae", "text_encoder", "tokenizer", "scheduler"); Error(io) when it is not
   // there.
   const std::filesystem::path& component(std::string_view name) const;
-  // Its config.json.
+  // Its config.json. Error(io) for a U-Net that paints from more than text, where the pipeline's class says so, too.
   nlohmann::json config(std::string_view component) const;
   SchedulerConfig scheduler() const;
 

@@ -46,6 +46,9 @@ void finish_own_work(torch::Device device);
 void synchronize(torch::Device device);
 // The cudaStream_t that LibTorch gives its work on this GPU, on the calling thread.
 void* compute_stream(int device);
+// On a GPU's node: the pinned memory that tensors have given back, which LibTorch keeps for later ones, goes to the
+// system. Waits for the GPU.
+void release_freed_pinned_memory();
 // Keeps the host memory that tensors give back for the next tensors, instead of returning it to the system: a training
 // step asks for the same sizes again and again, and fresh pages cost time. Once, at the start of a program.
 void keep_freed_host_memory();

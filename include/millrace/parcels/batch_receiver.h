@@ -5,7 +5,7 @@
 
 #include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/ledger_delta.h"
 #include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {

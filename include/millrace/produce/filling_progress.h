@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/group.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/loader/data_plan.h"
@@ -13,12 +14,18 @@
 namespace millrace {
 
 // What all ranks that fill a cache have done together, counted by rank 0; the others only send their deltas. Rank 0
-// keeps RUN/ledger.json, and removes RUN/DONE as soon as something new comes into the cache.
+// keeps RUN/ledger.json, and removes RUN/DONE as soon as something new comes into the cache, while the folder is ours.
 class FillingProgress {
  public:
-  // `group` and `data` must outlive it.
-  FillingProgress(const Group& group, const DataPlan& data, double max_bad_share, std::filesystem::path run_dir)
-      : group_(group), data_(data), max_bad_share_(max_bad_share), run_dir_(std::move(run_dir)), ledger_(data) {}
+  // `group`, `data` and `lease` must outlive it.
+  FillingProgress(const Group& group, const DataPlan& data, double max_bad_share, std::filesystem::path run_dir,
+                  const RunLease& lease)
+      : group_(group),
+        data_(data),
+        max_bad_share_(max_bad_share),
+        run_dir_(std::move(run_dir)),
+        lease_(lease),
+        ledger_(data) {}
 
   const Ledger& ledger() const { return ledger_; }
 
@@ -37,6 +44,7 @@ class FillingProgress {
   const DataPlan& data_;
   const double max_bad_share_;
   const std::filesystem::path run_dir_;
+  const RunLease& lease_;
   Ledger ledger_;
   const Stopwatch since_start_{};
   Stopwatch since_line_;

@@ -13,7 +13,7 @@ namespace millrace {
 class ProducerThread {
  public:
   // `threads`: for LibTorch's operators. `what` names the producer in the log.
-  ProducerThread(const HandoffConfig& size, int threads, std::string what, std::function<void(ParcelSender&)> produce);
+  ProducerThread(const HandoffSize& size, int threads, std::string what, std::function<void(ParcelSender&)> produce);
   ~ProducerThread();  // asks it to stop, and waits
 
   ParcelReceiver& receiver() { return *receiver_; }

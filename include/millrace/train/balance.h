@@ -11,6 +11,9 @@ struct Metrics;
 struct RoleCounts {
   int trainers = 1, producers = 1;
   bool all_in_one = false;  // the same ranks
+  // That a step takes equally many samples of, dealt out to the producers: those that have one more than others set the
+  // pace. 0 = as many as it takes.
+  int stripes = 0;
 };
 
 // How trainers and producers got on with each other for a while.
@@ -35,13 +38,14 @@ enum class Bottleneck {
 };
 struct Judgement {
   Bottleneck bottleneck = Bottleneck::none;
-  // Where encoding holds trainers back: producers that would do. Where there are more producers than it takes: those
-  // that are enough.
+  // Where encoding holds trainers back: producers that would do, or those that there are where each has one stripe
+  // already. Where there are more producers than it takes: those that are enough.
   int producers = 0;
   // How many trainers the present producers could feed; 0 where that is unknown, no more than there are, or producers
   // are not idle for most of the time.
   int trainers = 0;
-  double could_take = 0;  // images/s of the trainers if they never waited
+  double could_take = 0;       // images/s of the trainers if they never waited
+  bool wants_stripes = false;  // even `producers`, with one stripe each, would not do
 
   bool operator==(const Judgement&) const = default;
 };

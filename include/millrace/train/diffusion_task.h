@@ -27,7 +27,7 @@ class DiffusionTask : public Task {
     torch::Device device = torch::kCPU;
     torch::Dtype dtype = torch::kFloat32;
     std::vector<int> producers;  // rank among the producers, by position in the receiver's list
-    int slots = 0;               // HandoffConfig's
+    int slots = 0;               // HandoffSize's
   };
   DiffusionTask(UNet2DConditionModel unet, NoiseSchedule schedule, BatchReceiver source, ParcelReceiver& receiver,
                 Options options);

@@ -13,6 +13,12 @@
 
 namespace millrace {
 
+// Where the newest checkpoint stands, and how long the run has trained since.
+struct SavedPoint {
+  std::int64_t step = 0;
+  double age_seconds = 0;
+};
+
 // What a run tells about itself at a step: means over the interval since the last time, over all ranks.
 struct Metrics {
   std::int64_t step = 0, samples = 0, skipped = 0;
@@ -26,6 +32,7 @@ struct Metrics {
   std::optional<ValidationLosses> validation{};  // where they were measured at this step
   StageShares stages{};                          // of the producers
   double memory_gib = 0;
+  std::optional<SavedPoint> checkpoint{};  // nothing with checkpoint.every=null
   GpuUse gpu{}, encode_gpu{};  // of the trainers' and the producers' GPUs, means; nothing is known without NVML
   double elapsed_seconds = 0;
 

@@ -32,13 +32,14 @@ class Progress {
 
   void ids(std::int64_t step, const std::vector<std::string>& ids);
   void metrics(const Metrics& metrics);
-  // RUN/KIND/step-00001000.png, and in TensorBoard. Error(io). Returns the path.
+  // RUN/KIND/step-00001000.png, and smaller in TensorBoard. Error(io). Returns the path.
   std::filesystem::path picture(const std::string& kind, std::int64_t step, const Image& image);
   // The run ends in order.
   void end();
   void flush();
-  // Also waits until the disk has the lines: those up to a checkpoint no later life writes again.
-  void sync();
+  // Also waits until the disk has the lines up to the checkpoint of this step, which no later life writes again. Warns
+  // when it begins to lack some.
+  void sync(std::int64_t step);
 
  private:
   double step_seconds(const Metrics& metrics);
@@ -52,6 +53,7 @@ class Progress {
   std::int64_t first_step_ = 0;  // of this process's lines
   double first_seconds_ = 0;
   double last_line_seconds_ = -1e9;
+  bool lacks_lines_ = false;  // as of the last sync
 };
 
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "millrace/dataset/sample.h"
-#include "millrace/loader/ledger.h"
+#include "millrace/loader/ledger_delta.h"
 #include "millrace/parcels/producer_report.h"
 #include "millrace/train/loss_parts.h"
 

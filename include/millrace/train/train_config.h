@@ -28,7 +28,7 @@ struct CheckpointConfig {
   void describe(config::Section& section);
 };
 
-struct SamplesConfig {
+struct PicturesConfig {
   Duration every = Duration::steps(1000);
   std::optional<std::string> prompts;  // file, one prompt a line
   int count = 8;
@@ -71,6 +71,8 @@ struct GuardConfig {
   config::Auto<Duration> hang_timeout;
 
   void describe(config::Section& section);
+  void check(config::Report& report) const;
+  double hang_seconds() const;  // of hang_timeout
 };
 
 // What the loop itself needs to know.

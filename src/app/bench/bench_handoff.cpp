@@ -4,7 +4,7 @@
 #include <functional>
 #include <thread>
 
-#include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/in_process_handoff.h"
 
 namespace millrace {
 namespace {
@@ -58,9 +58,9 @@ std::vector<double> between_ranks(const Group& group, const HandoffBench& bench)
   const int pair = group.rank() / 2, peer = 1 - group.rank() % 2;
   const Group both = group.split(pair, group.rank());
   if (both.size() == 1) return std::vector<double>(bench.runs, 0);  // the last of an odd number looks on
-  const HandoffConfig config{bench.parcel_bytes, bench.slots};
-  if (peer == 1) return run_receiver(*make_mpi_receiver(both, {peer}, config), bench);
-  run_sender(*make_mpi_sender(both, {peer}, config), bench);
+  const HandoffSize size{bench.parcel_bytes, bench.slots};
+  if (peer == 1) return run_receiver(*make_mpi_receiver(both, {peer}, size), bench);
+  run_sender(*make_mpi_sender(both, {peer}, size), bench);
   return std::vector<double>(bench.runs, 0);
 }
 

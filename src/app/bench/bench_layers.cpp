@@ -157,7 +157,7 @@ std::map<LayerShape, int> layers_of_unet(const BenchConfig& c, torch::Device dev
   auto unet = make_unet(folder.config("unet"), /*seed=*/0);
   const auto dtype = device.is_cuda() ? torch::kBFloat16 : torch::kFloat64;
   nn::place(*unet, device, dtype, c.model.channels_last.value);
-  const auto side = c.transform.resolution / vae.factor();
+  const auto side = vae.latent_side(c.transform.resolution);
   const auto width = CLIPTextConfig::from_json(folder.config("text_encoder")).hidden_size;
   const auto options = torch::device(device).dtype(dtype);
   const auto latents = torch::zeros({c.micro_batch(), vae.latent_channels, side, side}, options);

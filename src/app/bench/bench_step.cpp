@@ -122,7 +122,7 @@ UNet2DConditionModel BenchStep::make_network() const {
 }
 
 torch::Tensor BenchStep::random_moments() const {
-  const auto side = config_.transform.resolution / vae_.factor();
+  const auto side = vae_.latent_side(config_.transform.resolution);
   return random_halves({config_.micro_batch(), 2 * vae_.latent_channels, side, side}, device_);
 }
 

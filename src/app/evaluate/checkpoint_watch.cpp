@@ -23,14 +23,17 @@ CheckpointWatch::CheckpointWatch(const Session& session, std::filesystem::path r
                                  IsScored is_scored)
     : session_(session), run_(std::move(run)), patience_seconds_(patience_seconds), is_scored_(std::move(is_scored)) {}
 
-std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() const {
+std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() {
   auto names = list_checkpoints(run_);
   std::ranges::sort(names, {}, &CheckpointName::step);
   for (const auto& name : names) {
     const auto& path = name.path;
     if (passed_.contains(path)) continue;
     try {
+      auto digest = CheckpointManifest::read_digest(path);
+      if (const auto known = scored_.find(path); known != scored_.end() && known->second == digest) continue;
       if (!is_scored_(name, CheckpointManifest::parse(CheckpointManifest::read(path), path))) return path;
+      scored_[path] = std::move(digest);
     } catch (const Error&) {
       if (fs::exists(path)) return path;  // whoever opens it says what is wrong
     }

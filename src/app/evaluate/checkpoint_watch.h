@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,7 +31,7 @@ class CheckpointWatch {
   void pass_over(const std::filesystem::path& checkpoint) { passed_.insert(checkpoint); }
 
  private:
-  std::optional<std::filesystem::path> oldest_unscored() const;
+  std::optional<std::filesystem::path> oldest_unscored();
   std::string run_state() const;
   void check_patience(double waited, const std::string& state) const;
 
@@ -39,6 +40,7 @@ class CheckpointWatch {
   const double patience_seconds_;
   const IsScored is_scored_;
   std::set<std::filesystem::path> passed_;
+  std::map<std::filesystem::path, std::string> scored_;  // and the digests of their manifests, which may be megabytes
   bool has_said_that_it_waits_ = false;
 };
 

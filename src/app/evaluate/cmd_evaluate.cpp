@@ -87,6 +87,7 @@ void check(const EvaluateRoot& root, const EvaluateJob& job, config::Report& rep
   if (c.weights != EvaluateConfig::Weights::automatic && job.source != Source::run)
     report.problem("evaluate.weights", "is of a run's checkpoints: it goes with --run and --checkpoint");
   check_features_out(c, job, report);
+  root.guard.check(report);
 }
 
 // The preset's defaults below what the user gave.
@@ -123,7 +124,7 @@ int run_evaluate(const CommandLine& line) {
     const auto loaded = load_root(world, line, job);
     if (loaded.printed) return 0;
     const auto& root = loaded.root;
-    const auto session = start_session(world, root.run.device, root.guard.hang_timeout, root.threads);
+    const auto session = start_session(world, root.run.device, root.guard, root.threads);
     if (line.dry_run) {
       if (session.is_root())
         say("dry run: nothing was written; scores of {} would go to {}\n", job.path.string(),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "export.h"
 #include "millrace/config/config.h"
 #include "millrace/core/units.h"
 #include "millrace/evaluate/feature_network.h"
@@ -17,7 +18,7 @@ struct EvaluateConfig {
   // Settings under which others have published numbers.
   enum class Preset { custom, mlperf, mosaic };
   enum class Crop { none, center };
-  enum class Weights { automatic, ema, raw };  // automatic = those of an export
+  using Weights = ExportRequest::Weights;  // but for `both`
 
   std::optional<Preset> preset = {};
   std::vector<Metric> metrics = {Metric::fid, Metric::kid, Metric::clip};

@@ -7,14 +7,14 @@
 #include "millrace/models/pipeline_export.h"
 #include "millrace/models/weights.h"
 #include "millrace/nn/weights.h"
-#include "run/resume.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 
 UNet2DConditionModel empty_unet_of(const CheckpointReader& checkpoint, const PipelineFolder& pipeline,
                                    Painter::Arithmetic arithmetic) {
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));
-  const auto side = trained_config(checkpoint).transform.resolution / vae.factor();
+  const auto side = vae.latent_side(trained_config(checkpoint).transform.resolution);
   UNet2DConditionModel unet(
       UNet2DConditionConfig::from_json(with_sample_size(checkpoint.manifest().at("model"), side)));
   nn::place(*unet, arithmetic.device, arithmetic.dtype);

@@ -16,19 +16,30 @@ std::string sampler_class(const SchedulerConfig& scheduler, const GenerateConfig
   return generate.sampler ? scheduler.with_class(*generate.sampler).class_name() : scheduler.class_name();
 }
 
-Json loss_protocol(const TrainConfig& trained, const std::string& dtype) {
+// Only what somebody chose.
+template <class Config>
+static void add_choices(Json& protocol, const char* name, const Config& section) {
+  for (const auto& change : config::diff(config::dump_yaml(Config{}), section))
+    protocol[name][change.key] = change.after;
+}
+
+Json loss_protocol(const TrainConfig& trained, const SchedulerConfig& folder, const std::string& dtype) {
   const auto& objective = trained.objective;
-  Json data = Json::object();
-  for (const auto& change : config::diff(config::dump_yaml(SourceConfig{}), *trained.data.validation))
-    data[change.key] = change.after;
-  return {{"data", std::move(data)},
-          {"samples", std::int64_t{trained.validation.batches} * trained.batch.global},
-          {"resolution", trained.transform.resolution},
-          {"prediction", to_string(objective.prediction)},
-          {"snr_gamma", objective.snr_gamma ? Json(*objective.snr_gamma) : Json(nullptr)},
-          {"noise_offset", objective.noise_offset},
-          {"zero_terminal_snr", objective.zero_terminal_snr},
-          {"dtype", dtype}};
+  Json protocol = {{"data", Json::object()},
+                   {"samples", std::int64_t{trained.validation.batches} * trained.batch.global},
+                   {"resolution", trained.transform.resolution},
+                   {"prediction", to_string(objective.prediction)},
+                   {"snr_gamma", objective.snr_gamma ? Json(*objective.snr_gamma) : Json(nullptr)},
+                   {"noise_offset", objective.noise_offset},
+                   {"zero_terminal_snr", trained_scheduler(folder, objective).rescale_betas_zero_snr},
+                   {"dtype", dtype}};
+  add_choices(protocol, "data", *trained.data.validation);
+  auto transform = trained.transform;
+  transform.resolution = TransformConfig{}.resolution;  // stands above
+  add_choices(protocol, "transform", transform);
+  add_choices(protocol, "images", trained.data.images);
+  add_choices(protocol, "tokenizer", trained.tokenizer);
+  return protocol;
 }
 
 static bool is_folder(const std::string& path) {
@@ -77,9 +88,7 @@ static void add_painting(Json& protocol, const EvaluateRoot& root, const Paintin
   protocol["guidance_rescale"] = generate.guidance_rescale;
   protocol["negative_prompt"] = generate.negative_prompt;
   protocol["dtype"] = painting.dtype;
-  // Only what somebody chose.
-  for (const auto& change : config::diff(config::dump_yaml(TokenizerConfig{}), painting.tokenizer))
-    protocol["tokenizer"][change.key] = change.after;
+  add_choices(protocol, "tokenizer", painting.tokenizer);
 }
 
 Json protocol_of(const EvaluateRoot& root, const Json& contents, std::int64_t pictures, const ScoredModel& model) {

@@ -25,8 +25,9 @@ struct ScoredModel {
 // Which sampler paints, as diffusers calls it.
 std::string sampler_class(const SchedulerConfig& scheduler, const GenerateConfig& generate);
 
-// Of a run with data.validation, by its own settings.
-nlohmann::ordered_json loss_protocol(const TrainConfig& trained, const std::string& dtype);
+// Of a run with data.validation, by its own settings and the scheduler of its pipeline's folder.
+nlohmann::ordered_json loss_protocol(const TrainConfig& trained, const SchedulerConfig& folder,
+                                     const std::string& dtype);
 
 // The files that scores depend on, by name and content, and how they are used; under the names of their keys. Reads
 // them.

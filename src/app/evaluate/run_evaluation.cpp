@@ -6,7 +6,7 @@
 #include "millrace/core/log.h"
 #include "millrace/nn/device.h"
 #include "run/encoders.h"
-#include "run/resume.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -14,11 +14,8 @@ using Json = nlohmann::ordered_json;
 
 // "ema" or "raw", as an export chooses them.
 static std::string weights_to_score(EvaluateConfig::Weights wanted, bool has_ema, const fs::path& checkpoint) {
-  using Weights = EvaluateConfig::Weights;
-  if (wanted == Weights::ema && !has_ema)
-    throw Error(Exit::usage, fmt::format("{} has no EMA", checkpoint.string()),
-                "the run had ema.enabled=false: use evaluate.weights=raw");
-  return wanted == Weights::raw || !has_ema ? "raw" : "ema";
+  const auto chosen = exported_weights(wanted, has_ema, checkpoint, "evaluate.weights");
+  return chosen == EvaluateConfig::Weights::raw ? "raw" : "ema";
 }
 
 // A run's own, unless somebody says otherwise.
@@ -49,16 +46,18 @@ torch::Dtype RunEvaluation::loss_dtype(const TrainConfig& trained) const {
 
 const RunEvaluation::RunSettings& RunEvaluation::settings_of(const Found& checkpoint) {
   const auto& manifest = checkpoint.manifest;
-  if (manifest.at("kind") == "vae")
+  if (is_of_vae(manifest))
     fail(Exit::usage, "{} is of an autoencoder, which paints nothing by itself", checkpoint.path.string());
   const auto pipeline = manifest.at("pipeline").get<std::string>();
   auto key = pipeline + "\n" + manifest.at("config").get<std::string>();
   if (settings_ && settings_->key == key) return *settings_;
   auto trained = trained_config(manifest, checkpoint.path);
+  const auto folder = PipelineFolder::open(pipeline);
   ScoredModel scored;
   if (root_.measures_pictures())
-    scored.painting = painting_of_run(root_, trained, PipelineFolder::open(pipeline), evaluation_.arithmetic().dtype);
-  if (trained.data.validation) scored.loss = loss_protocol(trained, dtype_name(loss_dtype(trained)));
+    scored.painting = painting_of_run(root_, trained, folder, evaluation_.arithmetic().dtype);
+  if (trained.data.validation)
+    scored.loss = loss_protocol(trained, folder.scheduler(), dtype_name(loss_dtype(trained)));
   return settings_.emplace(RunSettings{std::move(key), std::move(trained), std::move(scored)});
 }
 

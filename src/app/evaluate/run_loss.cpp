@@ -41,8 +41,12 @@ RunLoss::RunLoss(const Session& session, const TrainConfig& config, const Pipeli
   part_ = world.split(takes_part ? 0 : 1, world.rank());
   std::vector<EncodedBatch> batches;
   if (takes_part)
-    batches = share_validation(session, *plan, pipeline, EncoderNetworks(), roles, Group(), part_,
-                               hang_seconds(config.guard.hang_timeout));
+    batches = share_validation({.session = session,
+                                .plan = *plan,
+                                .pipeline = pipeline,
+                                .roles = roles,
+                                .of_role = part_,
+                                .limit_seconds = config.guard.hang_seconds()});
   if (told_to_stop(world)) throw AgreedError({Exit::requeue, "told to stop while encoding data.validation"}, world);
   if (!takes_part) return;
   const auto vae = AutoencoderKLConfig::from_json(pipeline.config("vae"));

@@ -224,10 +224,11 @@ class Generation {
 
 int run_generate(const CommandLine& line) {
   return run_ranks([&](World& world) {
-    const auto loaded = load_config<GenerateRoot>(world, line, [](const auto&, config::Report&) {});
+    const auto loaded =
+        load_config<GenerateRoot>(world, line, [](const auto& c, auto& report) { c.guard.check(report); });
     if (loaded.printed) return 0;
     const auto& root = loaded.root;
-    const auto session = start_session(world, root.run.device, root.guard.hang_timeout, root.threads);
+    const auto session = start_session(world, root.run.device, root.guard, root.threads);
     const auto generation = on_all(world.group(), [&] { return std::make_unique<Generation>(session, root, line); });
     if (line.dry_run) {
       if (session.is_root())

@@ -12,6 +12,7 @@
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
 #include "millrace/models/pipeline_folder.h"
+#include "sections.h"
 
 namespace millrace {
 namespace {
@@ -19,10 +20,48 @@ namespace {
 using nlohmann::json;
 namespace stdfs = std::filesystem;
 
+struct InspectConfig {
+  struct Data {
+    SourceConfig train;
+    void describe(config::Section& section) {
+      section.section("train", train, "how training would read archives and Parquet: type, columns, idx_to_prompt");
+      section.ignore({"validation", "images", "shuffle_block", "shuffle_buffer", "threads", "stripes", "index",
+                      "retry_for", "allow_pipes", "max_bad_share"});
+    }
+  } data;
+  config::Auto<int> threads{};
+
+  void describe(config::Section& section) {
+    section.section("data", data, "for archives and Parquet");
+    describe_threads(section, threads);
+    ignore_other_sections(section);
+  }
+};
+
 bool holds_archives(const stdfs::path& path) {
   for (const auto& entry : stdfs::directory_iterator(path))
     if (is_archive_name(entry.path().filename().string())) return true;
   return false;
+}
+
+// Pictures beside them are previews.
+bool holds_weights(const stdfs::path& path) {
+  for (const auto& entry : stdfs::directory_iterator(path))
+    if (const auto ending = entry.path().extension(); ending == ".ckpt" || ending == ".safetensors") return true;
+  return false;
+}
+
+// A folder in which nothing of a model lies may be somebody's data.
+json inspect_model(const stdfs::path& path) {
+  try {
+    return inspect_pipeline(path);
+  } catch (const Error&) {
+    const bool is_of_a_model =
+        stdfs::exists(path / "model_index.json") || stdfs::exists(path / "config.json") || holds_weights(path);
+    const auto how = is_of_a_model ? "" : how_to_pack_images(path);
+    if (how.empty()) throw;
+    throw Error(Exit::usage, fmt::format("{} is a folder of images", path.string()), how);
+  }
 }
 
 json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
@@ -33,7 +72,7 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),
                 fmt::format("millrace inspect {}/* inspects them", path.string()));
-  return inspect_pipeline(path);
+  return inspect_model(path);
 }
 
 bool is_of_unknown_kind(const stdfs::path& path) {
@@ -56,8 +95,11 @@ json inspect(const stdfs::path& path, const InspectOptions& options) {
 }
 
 int run_inspect(const CommandLine& line) {
+  const auto loaded = load_config<InspectConfig>(line);
+  if (loaded.printed) return 0;
   if (line.paths.empty()) throw Error(Exit::usage, "inspect needs a path", "millrace inspect PATH...");
-  const InspectOptions options{line.find("pipeline"), line.dry_run ? std::nullopt : line.find("grid")};
+  const InspectOptions options{line.find("pipeline"), line.dry_run ? std::nullopt : line.find("grid"),
+                               loaded.root.data.train};
   if (options.grid && line.paths.size() > 1)
     throw Error(Exit::usage, "--grid shows one path, and several are given", "millrace inspect PATH --grid FILE.png");
   if (options.pipeline)
@@ -87,13 +129,14 @@ int run_inspect(const CommandLine& line) {
 Command inspect_command() {
   return {.name = "inspect",
           .summary = "what an archive, list, latent cache, checkpoint, run or pipeline holds",
-          .usage = "PATH... [--json] [--pipeline DIR] [--grid FILE.png]",
+          .usage = "PATH... [--json] [--pipeline DIR] [--grid FILE.png] [data.train.columns.KEY=NAME]...",
           .options = {{"json", "", "one JSON object a line", OptionSpec::Takes::nothing},
                       {"pipeline", "DIR",
                        "diffusers folder: lengths of captions in its tokens, and its VAE for a cache's grid"},
                       {"grid", "FILE", "PNG of the first 64 images that can be decoded"}},
           .takes_paths = true,
           .run = run_inspect,
+          .schema = schema_of<InspectConfig>,
           .prints = true};
 }
 

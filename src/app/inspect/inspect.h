@@ -4,12 +4,15 @@
 #include <optional>
 #include <string>
 
+#include "millrace/dataset/data_config.h"
+
 // What `inspect` tells of each kind of file, as one JSON object with "kind" and "problems" (docs/operations.md).
 namespace millrace {
 
 struct InspectOptions {
   std::optional<std::string> pipeline;        // counts captions in its tokens, and decodes latents
   std::optional<std::filesystem::path> grid;  // PNG of the first images
+  SourceConfig source = {};                   // how training would read archives and tables
 };
 
 nlohmann::json inspect_archive(const std::filesystem::path& path, const InspectOptions& options);

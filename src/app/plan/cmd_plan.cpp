@@ -34,15 +34,17 @@ PlanRoot defaults() {
 // Of model.pipeline, else those of Stable Diffusion 2.
 RunShapes shapes_of(const TrainConfig& config) {
   RunShapes shapes;
+  const auto& file = config.model.unet.config;
   if (config.model.pipeline.value == unset_pipeline) {
     const auto preset = preset_configs(Preset::sd2);
     shapes = {.unet = preset.unet, .vae = preset.vae, .text_encoder = preset.text_encoder};
   } else {
     const auto folder = PipelineFolder::open(config.model.pipeline.value);
-    shapes = {
-        .unet = folder.config("unet"), .vae = folder.config("vae"), .text_encoder = folder.config("text_encoder")};
+    if (!file) shapes.unet = folder.config("unet");
+    shapes.vae = folder.config("vae");
+    shapes.text_encoder = folder.config("text_encoder");
   }
-  if (const auto& file = config.model.unet.config) {
+  if (file) {
     shapes.unet = read_json_object(*file);
     shapes.unet_file = *file;
   }
@@ -125,7 +127,9 @@ std::string describe_limit(const RunPlan& plan) {
   int encoders = 0;
   for (const auto& role : plan.roles)
     if (role.kind == PlannedRole::Kind::encoders) encoders += role.ranks;
-  const auto each = fmt::format("{:.2f} a trainer", plan.encoders_per_trainer);
+  auto each = fmt::format("{:.2f} a trainer", plan.encoders_per_trainer);
+  if (plan.balanced_encoders > plan.stripes)
+    each += fmt::format(", more than data.stripes = {} can feed", plan.stripes);
   return plan.is_limited_by_encoders
              ? fmt::format("encoders: {} of their kind would balance, {}; there are {}", plan.balanced_encoders, each,
                            encoders)
@@ -138,6 +142,13 @@ std::string describe_readers(const PlannedRole& role, const TrainConfig& config)
   const int threads = *config.data.threads.value;
   return fmt::format("; {} thread{} read and transform, {} in all", threads, threads == 1 ? "" : "s",
                      threads * role.ranks);
+}
+
+std::string describe_checkpoints(const CheckpointSpace& space) {
+  return fmt::format(
+      "{}: {} checkpoints of {}{}", format_bytes(space.in_all()), space.keep + 1, format_bytes(space.bytes),
+      space.for_good > 0 ? fmt::format(", and about {} that checkpoint.keep_every keeps for good", space.for_good)
+                         : "");
 }
 
 void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const TrainConfig& config,
@@ -164,6 +175,7 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
   row("limit", describe_limit(plan));
   row("length", fmt::format("{} steps, {} samples: {:.1f} days, {} GPU hours", format_count(plan.steps),
                             format_count(plan.samples), plan.seconds / 86400, format_count(plan.gpu_hours)));
+  if (plan.checkpoints) row("disk", describe_checkpoints(*plan.checkpoints));
   row("cost", plan.cost ? format_count(*plan.cost)
                         : fmt::format("plan.prices has none for {}", fmt::join(plan.without_price, ", ")));
   row("start", wrapped(start));

@@ -170,6 +170,7 @@ class RunPlanner {
     for (const auto& role : plan_.roles)
       if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib) fail_memory(role, config_.model);
     add_length();
+    add_checkpoints();
     add_cost();
     return plan_;
   }
@@ -191,8 +192,8 @@ class RunPlanner {
 
   // A step lasts as long as the trainer with the largest share takes.
   void share_batch() {
-    const int stripes = stripes_of(config_);
-    const auto routing = plan_routing(roles_, stripes);
+    plan_.stripes = stripes_of(config_);
+    const auto routing = plan_routing(roles_, plan_.stripes);
     plan_.micro_batch = micro_batch(routing);
     check_micro_batch(routing, config_.batch.global, plan_.micro_batch);
     const int share = routing.largest_share(config_.batch.global);
@@ -244,7 +245,7 @@ class RunPlanner {
     if (!costs_.on_gpus()) return;
     const int fitting = fitting_batch(role.gpu->memory_gib * gib, bytes);
     role.fitting_batch =
-        fitting > 0 ? choose_micro_batch(plan_routing(roles_, stripes_of(config_)), config_.batch.global, fitting) : 0;
+        fitting > 0 ? choose_micro_batch(plan_routing(roles_, plan_.stripes), config_.batch.global, fitting) : 0;
   }
 
   void add_all_in_one() {
@@ -266,7 +267,7 @@ class RunPlanner {
   }
 
   void add_roles() {
-    double slowest = 0, supply = 0;
+    double slowest = 0, slowest_encoder = 0;
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) {
       PlannedRole role{Kind::trainers, ranks, gpu};
       fill_trainer(role);
@@ -285,16 +286,41 @@ class RunPlanner {
         if (costs_.on_gpus()) role.fitting_batch = fitting_batch(role.gpu->memory_gib * gib, bytes);
         role.images_per_second = ranks * encode_rate(*gpu);
         role.source = source_of(measured_.encode, gpu->encode);
-        supply += role.images_per_second;
+        slowest_encoder = slowest_encoder == 0 ? encode_rate(*gpu) : std::min(slowest_encoder, encode_rate(*gpu));
       }
       plan_.roles.push_back(role);
     }
-    plan_.is_limited_by_encoders = costs_.encodes() && supply < demand;
-    plan_.images_per_second = plan_.is_limited_by_encoders ? supply : demand;
-    if (!costs_.encodes()) return;
-    const double balanced = demand * static_cast<double>(roles_.producers.size()) / supply;
-    plan_.balanced_encoders = static_cast<int>(std::ceil(balanced - 1e-9));
-    plan_.encoders_per_trainer = balanced / static_cast<double>(roles_.trainers.size());
+    plan_.images_per_second = demand;
+    if (costs_.encodes()) balance(demand, slowest_encoder);
+  }
+
+  // Images a second of the whole run that the encoder which takes longest for its stripes allows: a step takes as much
+  // of each of them.
+  double encoders_pace() const {
+    const auto routing = plan_routing(roles_, plan_.stripes);
+    std::vector<int> shares(roles_.producers.size());
+    for (const int producer : routing.producer_of_stripe) ++shares[static_cast<std::size_t>(producer)];
+    double pace = std::numeric_limits<double>::max();
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const auto& gpu = *ranks_.gpu[static_cast<std::size_t>(roles_.producers[i])];
+      pace = std::min(pace, encode_rate(gpu) * plan_.stripes / shares[i]);
+    }
+    return pace;
+  }
+
+  // `of_one`: images a second of the slowest encoder.
+  void balance(double demand, double of_one) {
+    const int stripes = plan_.stripes, encoders = static_cast<int>(roles_.producers.size());
+    const double supply = encoders_pace();
+    plan_.is_limited_by_encoders = supply < demand;
+    plan_.images_per_second = std::min(supply, demand);
+    const double wanted = demand / of_one;  // if stripes could be shared out evenly
+    const int share = static_cast<int>(stripes / wanted + 1e-9);
+    plan_.balanced_encoders =
+        share > 0 ? (stripes + share - 1) / share : static_cast<int>(std::ceil(wanted - 1e-9));  // more than stripes
+    // Of several kinds those that are there may do where as many of the slowest would not.
+    if (!plan_.is_limited_by_encoders) plan_.balanced_encoders = std::min(plan_.balanced_encoders, encoders);
+    plan_.encoders_per_trainer = wanted / static_cast<double>(roles_.trainers.size());
   }
 
   void add_length() {
@@ -305,6 +331,15 @@ class RunPlanner {
                                                              : duration.count;
     plan_.steps = plan_.samples / global;
     plan_.seconds = plan_.samples / plan_.images_per_second;
+  }
+
+  void add_checkpoints() {
+    const auto& checkpoint = config_.checkpoint;
+    if (!checkpoint.every) return;
+    const bool in_seconds = checkpoint.keep_every && checkpoint.keep_every->unit == Duration::Unit::seconds;
+    plan_.checkpoints = plan_checkpoints(
+        checkpoint_bytes(costs_.memory().unet_elements(), config_.ema.enabled), checkpoint,
+        in_seconds ? Duration::seconds(plan_.seconds) : Duration::steps(plan_.steps), config_.batch.global, {});
   }
 
   std::optional<double> price_of(const GpuModel& gpu) const {

@@ -6,6 +6,7 @@
 
 #include "app_config.h"
 #include "plan/cluster.h"
+#include "run/disk_space.h"
 #include "run/run_memory.h"
 
 // What a run will need, reach and cost on a cluster that is not there yet.
@@ -38,12 +39,14 @@ struct RunPlan {
   std::vector<PlannedRole> roles;
   double images_per_second = 0;  // of the run
   bool is_limited_by_encoders = false;
+  int stripes = 0;            // data.stripes, or what archives enough would give
   int balanced_encoders = 0;  // as many keep all trainers busy; 0 where every rank does both, or nothing is encoded
   double encoders_per_trainer = 0;           // the same for one trainer; 0 as above
   const GpuModel* chosen_trainer = nullptr;  // the kind that trains where roles.* leave it open; null: they do not
   int micro_batch = 0;                       // batch.micro, or what `auto` stands for there
   int accumulation = 0;                      // micro-batches of a step
   double steps = 0, samples = 0, seconds = 0;
+  std::optional<CheckpointSpace> checkpoints;  // nothing with checkpoint.every=null
   double gpu_hours = 0;
   std::optional<double> cost;              // nothing while a price is missing
   std::vector<std::string> without_price;  // GPU models

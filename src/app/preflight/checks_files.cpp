@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "millrace/checkpoint/reader.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "preflight/checks.h"
@@ -130,7 +131,11 @@ void check_space(Checkup& checkup, const TrainConfig& config, std::uint64_t chec
   const auto& run_dir = config.run.dir.value;
   const int keep = config.checkpoint.keep;
   const auto answers = checkup.ask("space", file_seconds, [&]() -> json {
-    if (config.checkpoint.every) check_disk_space(run_dir, checkpoint_bytes, keep);
+    const auto there = list_checkpoints(run_dir);
+    const RunPoint start{.step = there.empty() ? 0 : there.front().step};
+    if (config.checkpoint.every)
+      check_disk_space(
+          run_dir, plan_checkpoints(checkpoint_bytes, config.checkpoint, config.duration, config.batch.global, start));
     const auto space = fs::space(checkpoint_disk(run_dir));
     return {{"free", space.available}, {"disk", format_bytes(space.capacity)}};
   });

@@ -9,7 +9,7 @@
 #include "millrace/core/storage_error.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/models/autoencoder_kl.h"
-#include "run/resume.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 

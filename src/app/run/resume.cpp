@@ -8,9 +8,11 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/dataset/table.h"
 #include "millrace/encode/fingerprint.h"
 #include "run/encoders.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -31,26 +33,6 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
           {"model", model},
           {"pipeline", std::filesystem::absolute(pipeline).string()},
           {"encoders", encoders}};
-}
-
-TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint) {
-  TrainConfig config;
-  auto section = config::Section::of(config);
-  config::load_text(section, manifest.at("config").get<std::string>(), checkpoint.string() + "/MANIFEST.json")
-      .throw_if_problems();
-  return config;
-}
-
-TrainConfig trained_config(const CheckpointReader& checkpoint) {
-  return trained_config(checkpoint.manifest(), checkpoint.path());
-}
-
-bool is_of_vae(const CheckpointReader& checkpoint) {
-  return checkpoint.manifest().at("kind") == "vae";
-}
-
-PipelineFolder pipeline_of(const CheckpointReader& checkpoint) {
-  return PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
 }
 
 static void refuse_no_checkpoint(const std::filesystem::path& resume) {
@@ -80,13 +62,6 @@ std::optional<CheckpointReader> find_start(const Group& world, const std::filesy
   return std::nullopt;
 }
 
-static TrainConfig config_of(const nlohmann::json& identity) {
-  TrainConfig config;  // of every kind of run it has the keys that are looked at here
-  auto section = config::Section::of(config);
-  (void)config::load_text(section, identity.value("config", ""), "the present configuration");
-  return config;
-}
-
 // Whether a VAE's run gives its checkpoints the scaling_factor of model.pipeline.
 static bool keeps_scaling_factor(const nlohmann::json& identity) {
   AutoencoderTrainConfig config;
@@ -99,7 +74,7 @@ static bool keeps_scaling_factor(const nlohmann::json& identity) {
 // Behind addresses none has a size; a list's is not that of its images, and of encodings, names and sizes are those of
 // the images they were made from.
 static bool may_have_moved(const nlohmann::json& identity, const Manifest& archives) {
-  const auto source = config_of(identity).data.train;
+  const auto source = readable_config(identity).data.train;
   if (source.type == SourceConfig::Type::latents) return false;
   return std::ranges::all_of(archives.archives, [&](const Archive& archive) {
     const bool holds_images = !is_table(archive.path) || (archive.path.ends_with(".parquet") && !source.columns.image);
@@ -110,22 +85,13 @@ static bool may_have_moved(const nlohmann::json& identity, const Manifest& archi
 // What made another digest of the data than `before`, in words.
 static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
                                              const Manifest& archives) {
-  const auto file = checkpoint.path().parent_path().parent_path() / archives_name;
+  const auto file = run_of_checkpoint(checkpoint.path()) / archives_name;
   try {
     const auto listing = read_file(file);
     if (hash128(listing).hex() == before) return listing_changes(listing, archives.listing());
   } catch (const Error&) {
   }
   return {fmt::format("which archives differ cannot be told without the {} of that run", archives_name)};
-}
-
-// The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.
-nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
-  auto encoders = checkpoint.manifest().value("encoders", nlohmann::json());
-  if (encoders.is_object() && encoders.contains("scheduler") &&
-      config_of(checkpoint.manifest()).objective.zero_terminal_snr)
-    encoders["scheduler"]["rescale_betas_zero_snr"] = true;
-  return encoders;
 }
 
 // Of two config.json, key by key. Which version wrote the file is in keys with _, newer versions spell out what is
@@ -153,9 +119,8 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
   std::vector<std::string> refused;
   for (const auto& change : changes) {
     const auto text = fmt::format("{}: {} -> {}", change.key, change.before, change.after);
-    const bool is_fixed = std::any_of(fixed_keys.begin(), fixed_keys.end(), [&](const std::string& key) {
-      return change.key == key || change.key.starts_with(key + ".");
-    });
+    const bool is_fixed =
+        std::ranges::any_of(fixed_keys, [&](const std::string& key) { return config::is_in(change.key, key); });
     if (is_fixed && !(change.key == "data.train.path" && may_have_moved(identity, archives))) refused.push_back(text);
     log::info("changed since the checkpoint: {}", text);
   }
@@ -185,11 +150,9 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
 Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
   if (checkpoint.manifest().value("data", nlohmann::json()) != identity.value("data", nlohmann::json()))
     return Places::none;
-  const auto changes = config::diff(checkpoint.manifest().value("config", ""), config_of(identity));
+  const auto changes = config::diff(checkpoint.manifest().value("config", ""), readable_config(identity));
   const auto is_other = [&](std::string_view key) {
-    return std::ranges::any_of(changes, [&](const config::Change& change) {
-      return change.key == key || change.key.starts_with(std::string(key) + ".");
-    });
+    return std::ranges::any_of(changes, [&](const config::Change& change) { return config::is_in(change.key, key); });
   };
   if (is_other("run.seed")) return Places::passes;
   // What the filters see and keep, and how much of it is shuffled together: see NOTE [Order by stripes].
@@ -199,8 +162,8 @@ Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& ide
 }
 
 bool has_same_batches(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
-  const auto batch_before = config_of(checkpoint.manifest()).batch.global;
-  return batch_before == config_of(identity).batch.global && places_kept(checkpoint, identity) == Places::all;
+  const auto batch_before = readable_config(checkpoint.manifest()).batch.global;
+  return batch_before == readable_config(identity).batch.global && places_kept(checkpoint, identity) == Places::all;
 }
 
 RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& identity) {
@@ -209,7 +172,9 @@ RunState resume_state(const CheckpointReader& checkpoint, const nlohmann::json& 
   const Places kept = places_kept(checkpoint, identity);
   if (kept == Places::all) return state;
   if (kept == Places::none) {
-    log::warning("the data are not those of the checkpoint: they are read from their beginning, and counted anew");
+    log::warning(
+        "the data are not those of the checkpoint: they are read from their beginning, and counted anew; samples that "
+        "were used before draw the same numbers again, unless run.seed is another one");
     state.cursors.clear();
   } else if (kept == Places::passes) {
     log::warning(

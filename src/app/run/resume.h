@@ -11,14 +11,11 @@
 #include "millrace/config/config.h"
 #include "millrace/dataset/manifest.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/models/pipeline_folder.h"
 #include "run/start.h"
 #include "run/used_up.h"
 
 // Where a run begins: at which checkpoint, and what may not have changed since that was written.
 namespace millrace {
-
-inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
 
 // What goes into every checkpoint of a run, so that a restart can tell whether it is still the same run. `kind` = unet
 // or vae, `model` = its config.json, `encoders` = what else of the pipeline it was trained with: digests of weights
@@ -27,22 +24,10 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
                             const nlohmann::json& model, const std::filesystem::path& pipeline,
                             const nlohmann::json& encoders = nullptr);
 
-// The configuration that a checkpoint's run was started with.
-TrainConfig trained_config(const CheckpointReader& checkpoint);
-// The same of its manifest; `checkpoint` for messages.
-TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint);
-// Whether its run trained a VAE and not a U-Net.
-bool is_of_vae(const CheckpointReader& checkpoint);
-// The folder that its run began with; Error(io) when it is missing.
-PipelineFolder pipeline_of(const CheckpointReader& checkpoint);
-
 // The checkpoint that a run starts from, verified by the trainers; nothing for step 0. `resume` is auto, never or a
 // folder. Collective over `world`; Error(usage) for `never` on a run that holds checkpoints.
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers);
-
-// What a checkpoint's U-Net was trained with beside its own weights (run/encoders.h); null where it does not tell.
-nlohmann::json encoders_of(const CheckpointReader& checkpoint);
 
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
 // batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. What

@@ -100,6 +100,11 @@ std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& po
   return picked;
 }
 
+std::string role_name(const Roles& roles, int rank) {
+  if (!roles.produces(rank)) return "trainer";
+  return roles.trains(rank) ? "trainer and producer" : "producer";
+}
+
 std::string describe(const Roles& roles) {
   if (roles.all_in_one) return "every rank trains and produces";
   return fmt::format("trainers {}, producers {}", fmt::join(roles.trainers, " "), fmt::join(roles.producers, " "));

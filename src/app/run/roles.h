@@ -37,6 +37,9 @@ bool is_first_on_host(const std::vector<int>& ranks, const std::vector<std::stri
 int position_in(const std::vector<int>& list, int value);
 std::vector<int> pick(const std::vector<int>& values, const std::vector<int>& positions);
 
+// trainer, producer, or trainer and producer.
+std::string role_name(const Roles& roles, int rank);
+
 // "every rank trains and produces", or "trainers 0 1, producers 2": for the start-up table.
 std::string describe(const Roles& roles);
 

@@ -17,21 +17,9 @@ std::string describe(const UsedUpSteps& steps) {
 
 constexpr const char* cure = "a lower optim.lr or float32 (model.dtype) are the usual cures";
 
-// However the checkpoint's path is spelled, and wherever links lead.
-std::filesystem::path place_of(const CheckpointReader& checkpoint) {
-  std::error_code error;
-  const auto place = std::filesystem::canonical(checkpoint.path(), error);
-  return error ? checkpoint.path() : place;
-}
-
-// The run that it was made by, which may be another one than goes on from it.
-std::filesystem::path run_of(const CheckpointReader& checkpoint) {
-  return place_of(checkpoint).parent_path().parent_path();
-}
-
 // Of one that was put aside (step-N.abandoned-*): what stands before it may be of another time.
 void refuse_abandoned(const CheckpointReader& checkpoint, const UsedUpSteps& bad) {
-  if (place_of(checkpoint).filename() == step_name(checkpoint.state().step)) return;
+  if (place_of_checkpoint(checkpoint.path()).filename() == step_name(checkpoint.state().step)) return;
   throw Error(
       Exit::numerics,
       fmt::format("{} were bad, and {} has no known checkpoint before them", describe(bad), checkpoint.path().string()),
@@ -59,7 +47,7 @@ Start roll_back(const Group& world, const OwnedRunFolder& run, const Start& from
     start.checkpoint = find_checkpoint(run.path, world, bad.first, trainers);
   } else if (was_bad_already) {
     on_root(world, [&] { refuse_abandoned(*from.checkpoint, bad); });
-    start.checkpoint = find_checkpoint(run_of(*from.checkpoint), world, bad.first, trainers);
+    start.checkpoint = find_checkpoint(run_of_checkpoint(from.checkpoint->path()), world, bad.first, trainers);
   }
   std::string used_up;
   on_root(world, [&] {

@@ -15,6 +15,7 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 #include "millrace/train/state_file.h"
+#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -62,16 +63,22 @@ static bool has_remains(const std::filesystem::path& run_dir) {
          leftover_bytes(run_dir) > 0;
 }
 
+static void make_folder(const std::filesystem::path& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) fail(Exit::io, "run.dir: cannot make {}: {}", folder.string(), code.message());
+}
+
+RunLease claim_run_folder(const Group& world, const std::filesystem::path& run_dir) {
+  on_root(world, [&] { make_folder(run_dir / "log"); });
+  return RunLease::acquire(world, run_dir);
+}
+
 RunLease open_run_folder(const Group& world, const std::filesystem::path& run_dir, const RunDescription& description,
                          const Manifest& archives, const Start& start, const std::string& resume) {
+  auto lease = claim_run_folder(world, run_dir);
   on_root(world, [&] {
-    std::error_code code;
-    std::filesystem::create_directories(checkpoints_in(run_dir), code);
-    if (!code) std::filesystem::create_directories(run_dir / "log", code);
-    if (code) fail(Exit::io, "run.dir: cannot make {}: {}", run_dir.string(), code.message());
-  });
-  auto lease = RunLease::acquire(world, run_dir);
-  on_root(world, [&] {
+    make_folder(checkpoints_in(run_dir));
     if (resume == "auto") refuse_newer_checkpoint(run_dir, start.state.step);
     remove_half_written_files(run_dir);
     std::error_code ignored;

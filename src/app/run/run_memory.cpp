@@ -56,6 +56,12 @@ RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, Encodin
     text_parameters_ = parameters_of(CLIPTextModel(CLIPTextConfig::from_json(shapes.text_encoder)));
 }
 
+std::int64_t RunMemory::unet_elements() const {
+  std::int64_t elements = 0;
+  for (const auto& parameter : unet_parameters_) elements += parameter.elements();
+  return elements;
+}
+
 double RunMemory::trainer(int micro_batch, const ShardPlan& shards, bool encodes) const {
   return overhead() + training(micro_batch, shards) + (encodes ? encoders(config_.encode.batch_size) : 0);
 }

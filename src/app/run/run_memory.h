@@ -37,6 +37,9 @@ class RunMemory {
   // Of one that only encodes.
   double encoder(int batch_size) const;
 
+  // Numbers that the U-Net has.
+  std::int64_t unet_elements() const;
+
   // The share of a device's memory that the plan of it may fill: it knows tensors, not how allocators and cuDNN's
   // workspaces cut memory up, and on a CPU the node has other uses for it.
   double usable_share() const { return on_gpus() ? 0.85 : 0.5; }

@@ -9,6 +9,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/io/hdf5.h"
 #include "output.h"
 #include "run/deadline.h"
 
@@ -78,6 +79,7 @@ double join_seconds(double usual) {
 
 int run_ranks(const std::function<int(World&)>& command) {
   auto joining = limit_joining();
+  begin_hdf5();
   World world;
   joining.reset();
   try {

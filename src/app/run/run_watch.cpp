@@ -50,7 +50,7 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
                   const std::string& role, RunWatch& watch, const std::function<int()>& part) {
   const auto& world = session.world;
-  fault::report_to({run_dir, world.rank(), world.host(), role.empty() ? "trainer and producer" : role});
+  fault::report_to({run_dir, world.rank(), world.host(), role});
   stacks::write_to(run_dir / "log" / ("stacks-" + rank_name(world.rank()) + ".txt"),
                    fmt::format("rank {} on {}", world.rank(), world.host()));
   const RunWatch::InFolder open(watch, run_dir, lease);

@@ -31,19 +31,10 @@ void refuse_other_settings(const World& world, const std::vector<config::Change>
               "-x NAME");
 }
 
-double hang_seconds(const config::Auto<Duration>& hang_timeout) {
-  const auto limit = hang_timeout.value_or(Duration::seconds(1800));
-  if (limit.unit != Duration::Unit::seconds)
-    fail(Exit::usage, "guard.hang_timeout: {} is not a time", to_string(limit));
-  return limit.count;
-}
-
-Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
+Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& wanted_threads) {
   log::init({"", world.rank(), world.rank() == 0, ""});
-  on_all(world.group(), [&] {
-    world.group().set_time_limit(phase::slow_factor * hang_seconds(hang_timeout) + watchdog_lead_seconds);
-  });
+  world.group().set_time_limit(phase::slow_factor * guard.hang_seconds() + watchdog_lead_seconds);
   const int threads = count_threads(world, wanted_threads);
   use_threads(threads);
   return {world, on_all(world.group(), [&] { return resolve_device(device, world.local_rank()); }), threads};

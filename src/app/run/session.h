@@ -9,8 +9,8 @@
 #include "millrace/comm/agree.h"
 #include "millrace/comm/world.h"
 #include "millrace/config/config.h"
-#include "millrace/core/units.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/train/train_config.h"
 
 // What every rank of a launched command sets up first.
 namespace millrace {
@@ -49,13 +49,11 @@ struct Session {
 };
 
 // Threads (auto: the node's CPUs shared out to its ranks), device, time limit of waits. Collective.
-Session start_session(World& world, const std::string& device, const config::Auto<Duration>& hang_timeout,
+Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& threads);
 
 // How this process computes: run.deterministic and model.fused_kernels.
 void choose_kernels(torch::Device device, bool deterministic, const config::Auto<bool>& fused);
-
-double hang_seconds(const config::Auto<Duration>& hang_timeout);
 
 // From now on this rank also writes RUN/log/rank-00003.log. `role` = trainer, producer or empty.
 void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console);

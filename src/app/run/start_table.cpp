@@ -49,13 +49,27 @@ std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, cons
 }
 
 // Near the number of stripes, one trainer less can double the time of a step.
-static std::optional<std::string> complaint_about_shares(const Routing& routing) {
+std::optional<std::string> complaint_about_shares(const Routing& routing) {
   constexpr double tolerable = 1.25;
   const auto stripes = static_cast<int>(routing.trainer_of_stripe.size());
   const double longer = static_cast<double>(routing.largest_share(stripes)) * routing.trainers() / stripes;
   if (longer <= tolerable) return std::nullopt;
   return fmt::format("a step takes {:.0f}% longer than it would if the {} trainers had equal shares of the {} stripes",
                      100 * (longer - 1), routing.trainers(), stripes);
+}
+
+// A step takes equally many samples of each stripe.
+std::optional<std::string> complaint_about_producers(const Roles& roles, int stripes, int global_batch) {
+  constexpr double tolerable = 1.1;
+  const auto producers = static_cast<int>(roles.producers.size());
+  if (roles.all_in_one || producers == 0) return std::nullopt;
+  const int most = (stripes + producers - 1) / producers;
+  if (most * producers <= tolerable * stripes) return std::nullopt;
+  auto text = fmt::format("{} of the {} producers own {} stripes each and set the pace: {} producers would do as much",
+                          stripes - (most - 1) * producers, producers, most, (stripes + most - 1) / most);
+  if (stripes < global_batch)
+    text += "; in a new run a larger data.stripes, a divisor of batch.global, may deal them out more evenly";
+  return text;
 }
 
 // NCCL rounds after each addition, so that equal parts beyond 2^8 of them add nothing to a bfloat16; on CPUs sums are
@@ -118,8 +132,13 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
     log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_producers(
+          plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global))
+    log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_sums(c.parallel, plan.shards, session.device))
     log::warning("{}", *complaint);
+  if (!plan.shuffle.rows.complaint.empty()) log::warning("{}", plan.shuffle.rows.complaint);
+  if (const auto complaint = complaint_about_mixing(plan.shuffle, plan.data)) log::warning("{}", *complaint);
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 

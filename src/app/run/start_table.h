@@ -20,6 +20,12 @@ void print_start_row(const char* name, const std::string& text);
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
                                                   std::int64_t global_batch);
 
+// Of trainers with one stripe more than others, for whom all wait.
+std::optional<std::string> complaint_about_shares(const Routing& routing);
+
+// Of producers that own one stripe more than others and set the pace for all, where fewer of them would do as much.
+std::optional<std::string> complaint_about_producers(const Roles& roles, int stripes, int global_batch);
+
 // One line for each part of the plan, and warnings about memory and the like.
 void print_start_table(const Session& session, const TrainPlan& plan);
 

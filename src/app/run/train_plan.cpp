@@ -39,7 +39,7 @@ static void check_shapes(const TrainPlan& plan, config::Report& report) {
 }
 
 // Prompts are used in turn; the seeds depend on nothing, so that pictures of all steps compare.
-static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
+static std::vector<ImageRequest> plan_pictures(const PicturesConfig& config) {
   if (!config.prompts) return {};
   std::vector<ImageRequest> prompts;
   try {
@@ -57,7 +57,7 @@ static std::vector<ImageRequest> plan_pictures(const SamplesConfig& config) {
 
 // Uses the sampler that the exported folder names, with the keys that an export writes, else DDIM. Made here so that it
 // complains now: the first picture may be hours away.
-static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const SamplesConfig& config) {
+static SamplingPlan plan_sampling(const SchedulerConfig& scheduler, const PicturesConfig& config) {
   SamplingPlan plan{.scheduler = find_refusal(scheduler) ? scheduler.as_exported().with_class(SchedulerClass::ddim)
                                                          : scheduler.as_exported(),
                     .steps = config.steps,

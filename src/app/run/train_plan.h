@@ -25,7 +25,7 @@
 // the same, so that it judges what `train` does.
 namespace millrace {
 
-// The same on every rank, but for shuffle.row.
+// The same on every rank, but for shuffle.rows.
 struct TrainPlan {
   const TrainConfig& config;
   PipelineFolder pipeline = {};
@@ -49,7 +49,7 @@ struct TrainPlan {
   Start start = {};                           // step 0 until `train` has looked for a checkpoint
 
   UNet2DConditionConfig unet_config() const { return UNet2DConditionConfig::from_json(unet, unet_file); }
-  HandoffConfig handoff() const { return {.parcel_bytes = parcel_bytes}; }
+  HandoffSize handoff() const { return {.parcel_bytes = parcel_bytes}; }
 };
 
 // The parts of a plan, each from those before it.

@@ -8,6 +8,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/startup.h"
 #include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/parcel_sender.h"
 #include "millrace/produce/producer_thread.h"
 #include "millrace/train/state_file.h"
 #include "run/broadcast_tensor.h"
@@ -39,18 +40,23 @@ struct Rounds {
 
   int rank() const { return session.world.rank(); }
   // For the first samples to come, and for a producer to end, which may have an encoder batch in work.
-  double slow_seconds() const { return phase::slow_factor * hang_seconds(plan.config.guard.hang_timeout); }
+  double slow_seconds() const { return phase::slow_factor * plan.config.guard.hang_seconds(); }
   bool trains() const { return plan.roles.trains(rank()); }
 };
 
 // Of this rank's trainer, if it has one.
-std::vector<EncodedBatch> share_validation(const Rounds& rounds, const Group& of_role) {
+std::vector<EncodedBatch> validation_batches(const Rounds& rounds, const Group& of_role) {
   const auto& plan = rounds.plan;
   if (!plan.validation) return {};
   const auto& pipeline = rounds.networks.encode_pipeline;
-  return share_validation(rounds.session, *plan.validation, plan.pipeline,
-                          pipeline ? pipeline->networks() : EncoderNetworks(), plan.roles, rounds.handoff, of_role,
-                          rounds.slow_seconds());
+  return share_validation({.session = rounds.session,
+                           .plan = *plan.validation,
+                           .pipeline = plan.pipeline,
+                           .roles = plan.roles,
+                           .networks = pipeline ? pipeline->networks() : EncoderNetworks(),
+                           .handoff = rounds.handoff,
+                           .of_role = of_role,
+                           .limit_seconds = rounds.slow_seconds()});
 }
 
 // ---- producer ----------------------------------------------------------------------------------------------------
@@ -179,7 +185,7 @@ int train_in_rounds(const Session& session, const TrainPlan& plan, LoadedNetwork
   const auto& world = session.world.group();
   Rounds rounds{session, plan, networks, lease, plan.roles.all_in_one ? Group() : world.duplicate(), std::nullopt};
   const auto of_role = world.split(rounds.trains() ? 0 : 1, world.rank());
-  auto validation = share_validation(rounds, of_role);
+  auto validation = validation_batches(rounds, of_role);
   if (told_to_stop(world)) return stopped(rounds, plan.start);
   startup::done("validation");
   if (is_first_on_host(plan.roles.producers, session.world.hosts(), world.rank())) clear_leftovers(plan.encoding);

@@ -44,7 +44,6 @@ LoopResult Trainer::train(const Start& start, ParcelReceiver& receiver) {
        .max_bad_share = c.data.max_bad_share,
        .device = session_.device,
        .manifest_extra = start.identity,
-       .hang_seconds = hang_seconds(c.guard.hang_timeout),
        .on_silent_producer = [this](const Overdue& overdue, const Error& error) { report_silent(overdue, error); },
        .trainer_ranks = on_hosts(session_, plan_.roles.trainers),
        .producer_ranks = on_hosts(session_, plan_.roles.producers),
@@ -116,7 +115,7 @@ PicturePainter Trainer::make_painter(LoadedNetworks& networks) const {
   options.every = c.samples.every;
   options.sampling = *plan_.sampling;
   for (const auto& picture : plan_.pictures) options.prompts.push_back(picture.prompt);
-  const auto side = c.transform.resolution / vae_.factor();
+  const auto side = vae_.latent_side(c.transform.resolution);
   options.latent_shape = {vae_.latent_channels, side, side};
   options.batch_size = std::clamp(plan_.micro_batch / (options.sampling.is_guided() ? 2 : 1), 1, 8);
   options.forward_is_collective = plan_.shards.splits_parameters();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <thread>
 
 #include "millrace/comm/fault.h"
@@ -10,6 +9,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/handoff/parcel_receiver.h"
+#include "millrace/handoff/parcel_sender.h"
 #include "millrace/nn/device.h"
 #include "millrace/parcels/batch_receiver.h"
 #include "millrace/produce/encode_pipeline.h"
@@ -50,26 +50,30 @@ DataPlan plan_set(const Group& world, const DataConfig& data, int global_batch, 
   }
 }
 
-// Until the trainers have what they need.
-void produce(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline, int producer,
-             const EncoderNetworks& networks, const std::map<std::uint32_t, int>& trainer_of, ParcelSender& sender) {
-  EncodePipeline encodings(plan.config, pipeline, plan.data, plan.encoding, session.device, session.world.rank(),
-                           networks);
+// Until the trainers have what they need. `producer`: this rank's number among them.
+void produce(const ValidationPass& pass, int producer, ParcelSender& sender) {
+  const auto& plan = pass.plan;
+  EncodePipeline encodings(plan.config, pass.pipeline, plan.data, plan.encoding, pass.session.device, pass.rank(),
+                           pass.networks);
   StreamOptions unshuffled;
-  unshuffled.threads = plan.config.data.threads.value_or(session.threads);
-  encodings.produce(sender, {plan.routing.stripes_of_producer(producer), trainer_of, plan.parcel}, unshuffled);
+  unshuffled.threads = plan.config.data.threads.value_or(pass.session.threads);
+  encodings.produce(sender,
+                    {plan.routing.stripes_of_producer(producer), plan.routing.trainer_places(producer), plan.parcel},
+                    unshuffled);
 }
 
 // In rounds of a second, in which all trainers learn of a signal that any rank was sent.
-std::vector<EncodedBatch> collect(const ValidationPlan& plan, const std::map<std::uint32_t, int>& producer_of,
-                                  ParcelReceiver& receiver, const Group& trainers, double limit_seconds) {
-  BatchReceiver source(receiver, producer_of, plan.samples_per_stripe());
+// `trainer`: this rank's number among them.
+std::vector<EncodedBatch> collect(const ValidationPass& pass, int trainer, ParcelReceiver& receiver) {
+  const auto& plan = pass.plan;
+  const double limit_seconds = pass.limit_seconds;
+  BatchReceiver source(receiver, plan.routing.producer_places(trainer), plan.samples_per_stripe());
   std::vector<EncodedBatch> batches;
   double waited = 0;  // for the next one
   for (;;) {
     const bool is_whole = std::ssize(batches) == plan.batches;
     std::int64_t facts[] = {stop::requested() || receiver.signal_number() != 0 ? 1 : 0, is_whole ? 0 : 1};
-    trainers.all_reduce_max(facts);
+    pass.of_role.all_reduce_max(facts);
     const auto [is_stopped, any_lacks] = facts;
     if (is_stopped || !any_lacks) break;
     if (is_whole) {
@@ -138,47 +142,35 @@ std::string describe(const ValidationPlan& plan, const ValidationConfig& config)
                      format_bytes(samples * encoding_bytes(plan.encoding.shape)));
 }
 
-static void produce_for_trainers(const Session& session, const ValidationPlan& plan, const PipelineFolder& pipeline,
-                                 const EncoderNetworks& networks, const Roles& roles, const Group& handoff) {
-  const int self = position_in(roles.producers, session.world.rank());
-  const auto trainers = peer_ranks(roles, plan.routing, session.world.rank());
-  const auto sender = make_mpi_sender(handoff, trainers, {plan.parcel_bytes(), slots});
-  tell_errors_of(*sender,
-                 [&] { produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), *sender); });
+static void produce_for_trainers(const ValidationPass& pass) {
+  const int self = position_in(pass.roles.producers, pass.rank());
+  const auto trainers = peer_ranks(pass.roles, pass.plan.routing, pass.rank());
+  const auto sender = make_mpi_sender(pass.handoff, trainers, {pass.plan.parcel_bytes(), slots});
+  tell_errors_of(*sender, [&] { produce(pass, self, *sender); });
 }
 
-static std::vector<EncodedBatch> collect_from_producers(const Session& session, const ValidationPlan& plan,
-                                                        const Roles& roles, const Group& handoff, const Group& trainers,
-                                                        double limit_seconds) {
-  const int self = position_in(roles.trainers, session.world.rank());
-  const auto producers = peer_ranks(roles, plan.routing, session.world.rank());
-  const auto receiver = make_mpi_receiver(handoff, producers, {plan.parcel_bytes(), slots});
-  return collect(plan, plan.routing.producer_places(self), *receiver, trainers, limit_seconds);
+static std::vector<EncodedBatch> collect_from_producers(const ValidationPass& pass) {
+  const int self = position_in(pass.roles.trainers, pass.rank());
+  const auto producers = peer_ranks(pass.roles, pass.plan.routing, pass.rank());
+  const auto receiver = make_mpi_receiver(pass.handoff, producers, {pass.plan.parcel_bytes(), slots});
+  return collect(pass, self, *receiver);
 }
 
-static std::vector<EncodedBatch> produce_and_collect(const Session& session, const ValidationPlan& plan,
-                                                     const PipelineFolder& pipeline, const EncoderNetworks& networks,
-                                                     const Group& trainers, double limit_seconds) {
-  const int self = session.world.rank();
-  ProducerThread producer({plan.parcel_bytes(), slots}, session.threads, "data.validation", [&](ParcelSender& sender) {
-    produce(session, plan, pipeline, self, networks, plan.routing.trainer_places(self), sender);
-  });
+static std::vector<EncodedBatch> produce_and_collect(const ValidationPass& pass) {
+  ProducerThread producer({pass.plan.parcel_bytes(), slots}, pass.session.threads, "data.validation",
+                          [&](ParcelSender& sender) { produce(pass, pass.rank(), sender); });
   try {
-    return collect(plan, plan.routing.producer_places(self), producer.receiver(), trainers, limit_seconds);
+    return collect(pass, pass.rank(), producer.receiver());
   } catch (...) {
     fault::begin_leaving();  // before the producer's thread is waited for
     throw;
   }
 }
 
-std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
-                                           const PipelineFolder& pipeline, const EncoderNetworks& networks,
-                                           const Roles& roles, const Group& handoff, const Group& of_role,
-                                           double limit_seconds) {
-  if (roles.all_in_one) return produce_and_collect(session, plan, pipeline, networks, of_role, limit_seconds);
-  if (roles.trains(session.world.rank()))
-    return collect_from_producers(session, plan, roles, handoff, of_role, limit_seconds);
-  produce_for_trainers(session, plan, pipeline, networks, roles, handoff);
+std::vector<EncodedBatch> share_validation(const ValidationPass& pass) {
+  if (pass.roles.all_in_one) return produce_and_collect(pass);
+  if (pass.roles.trains(pass.rank())) return collect_from_producers(pass);
+  produce_for_trainers(pass);
   return {};
 }
 

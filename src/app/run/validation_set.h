@@ -38,13 +38,23 @@ std::optional<ValidationPlan> plan_validation(const Session& session, const Trai
 // "every 1000 steps: 8 batches of 2048 samples of 4 archives, 2.5 GiB in the trainers' memory": for the start-up table.
 std::string describe(const ValidationPlan& plan, const ValidationConfig& config);
 
+// What a rank needs for its part in bringing the set there.
+struct ValidationPass {
+  const Session& session;
+  const ValidationPlan& plan;
+  const PipelineFolder& pipeline;
+  const Roles& roles;
+  EncoderNetworks networks = {};  // a producer's, if training has any
+  Group handoff = {};             // not in use meanwhile
+  Group of_role;                  // the trainers, or the producers
+  double limit_seconds;           // in which a producer has to send something
+
+  int rank() const { return session.world.rank(); }
+};
+
 // Producers encode their stripes' samples, trainers collect their local batches of them, which are returned; a rank
-// that does both does so by itself. `networks`: a producer's encoders, if training has any. `handoff` is not in use
-// meanwhile. Error(suspect_node) when a producer sends nothing for `limit_seconds`. Fewer batches when a signal told
-// any rank to stop. Collective over all ranks of the run; `of_role`: the trainers, or the producers.
-std::vector<EncodedBatch> share_validation(const Session& session, const ValidationPlan& plan,
-                                           const PipelineFolder& pipeline, const EncoderNetworks& networks,
-                                           const Roles& roles, const Group& handoff, const Group& of_role,
-                                           double limit_seconds);
+// that does both does so by itself. Error(suspect_node) when a producer sends nothing for too long. Fewer batches when
+// a signal told any rank to stop. Collective over all ranks of the run.
+std::vector<EncodedBatch> share_validation(const ValidationPass& pass);
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/parallel_for.h"
 #include "millrace/core/storage_error.h"
+#include "millrace/core/text.h"
 #include "millrace/io/lists.h"
 #include "net/s3.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::array<std::string_view, 9> tar_suffixes = {".tar",    ".tar.gz", ".tgz",     ".tar.bz2", ".tbz2",
                                                           ".tar.xz", ".txz",    ".tar.zst", ".tar.zstd"};
+constexpr std::array<std::string_view, 4> image_suffixes = {".jpg", ".jpeg", ".png", ".webp"};
 
 bool ends_with_any(const std::string& name, std::span<const std::string_view> suffixes) {
   return std::any_of(suffixes.begin(), suffixes.end(), [&](std::string_view suffix) { return name.ends_with(suffix); });
@@ -56,6 +58,49 @@ std::vector<std::string> files_in(const fs::path& directory) {
   return names;
 }
 
+// What hints speak of: whatever cannot be looked at is not there for them.
+struct Contents {
+  bool has_images = false;
+  std::set<fs::path> folders{};
+};
+
+Contents contents_of(const fs::path& directory) {
+  Contents contents;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with('.')) continue;
+    if (entry->is_directory(ignored)) {
+      contents.folders.insert(entry->path());
+    } else if (ends_with_any(lower(name), image_suffixes)) {
+      contents.has_images = true;
+    }
+  }
+  return contents;
+}
+
+// What a directory of a data set holds in place of archives of one kind. img2dataset writes NAME.parquet beside the
+// folder NAME of images, too: that is no table of images.
+std::string what_is_there(const std::string& directory, const std::set<std::string>& tars,
+                          const std::set<std::string>& tables, const std::set<std::string>& lists) {
+  const fs::path path = local_path(directory);
+  const auto folders = path.empty() ? std::set<fs::path>() : contents_of(path).folders;
+  std::string there;
+  const auto name_one = [&](const std::string& name, const char* type) {
+    there += fmt::format("; {} there is for type {}", name, type);
+  };
+  if (!tars.empty()) name_one(*tars.begin(), "webdataset");
+  const auto table =
+      std::ranges::find_if(tables, [&](const std::string& name) { return !folders.contains(path / stem_of(name)); });
+  if (table != tables.end()) name_one(*table, "parquet");
+  if (!lists.empty()) name_one(*lists.begin(), "csv");
+  if (path.empty()) return there;
+  const std::string how = how_to_pack_images(path);
+  if (!how.empty()) there += fmt::format("; {}, for type webdataset", how);
+  if (!folders.empty()) there += "; folders below are not searched";
+  return there;
+}
+
 // The archives among the files of a directory, sorted by bytes. Hidden ones are something else: macOS writes ._NAME
 // beside NAME.
 std::vector<std::string> choose_archives(const std::vector<std::string>& names, Archives archives,
@@ -89,14 +134,8 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
                                      ? "expected tars, lists or Parquet files"
                                      : "expected *.tar, *.tar.gz, *.tar.bz2, *.tar.xz or *.tar.zst; a latent cache "
                                        "is read with data.train.type=latents";
-    std::string there;
-    const auto count = [&](const std::set<std::string>& files, const char* type) {
-      if (!files.empty()) there += fmt::format("; {} there is for type {}", *files.begin(), type);
-    };
-    count(tars, "webdataset");
-    count(tables, "parquet");
-    count(lists, "csv");
-    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory), expected + there);
+    throw Error(Exit::io, fmt::format("no archives in the directory {}", directory),
+                expected + what_is_there(directory, tars, tables, lists));
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -198,6 +237,17 @@ bool is_s3(std::string_view url) {
 
 bool is_archive_name(const std::string& name) {
   return ends_with_any(name, tar_suffixes) || name.ends_with(".parquet");
+}
+
+std::string how_to_pack_images(const std::filesystem::path& directory) {
+  const Contents contents = contents_of(directory);
+  const auto& folders = contents.folders;
+  if (!contents.has_images && (folders.empty() || !contents_of(*folders.begin()).has_images))  // it stands for all
+    return "";
+  return fmt::format(
+      "it holds {}: `tar --sort=name -cf 00000.tar -C {} .` makes an archive of them, with NAME.txt as the caption of "
+      "NAME.jpg",
+      contents.has_images ? "images" : "folders of images", shell_word(directory.string()));
 }
 
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives) {

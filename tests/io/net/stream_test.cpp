@@ -10,15 +10,15 @@ namespace millrace::test {
 namespace {
 
 // Quick retries, so that tests do not wait.
-const TransferOptions quick{.retries = 5,
-                            .first_wait = std::chrono::milliseconds(1),
-                            .stall_limit = std::chrono::seconds(30),
-                            .time_limit = std::nullopt};
+const TransferOptions quick_retries{.retries = 5,
+                                    .first_wait = std::chrono::milliseconds(1),
+                                    .stall_limit = std::chrono::seconds(30),
+                                    .time_limit = std::nullopt};
 
 TEST(Http, ABrokenTransferGoesOnWhereItStopped) {
   const std::string body = read_file(golden("tar/plain.tar"));
   HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, body.size() / 3 + 1); });
-  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), body);
   EXPECT_EQ(server.connections(), 3);
 }
 
@@ -28,7 +28,7 @@ TEST(Http, AServerWithoutRangeIsReadAgainFromTheFront) {
     return http_answer("200 OK", "", body.size(),
                        body.substr(0, request.number < 2 ? 3000 * (request.number + 1) : SIZE_MAX));
   });
-  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)), body);
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), body);
 }
 
 TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
@@ -37,7 +37,7 @@ TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
     return request.number == 0 ? range_answer(request, before, 100, "ETag: \"1\"\r\n")
                                : range_answer(request, after, SIZE_MAX, "ETag: \"2\"\r\n");
   });
-  const auto stream = open_stream(server.url() + "/x.tar", quick);
+  const auto stream = open_stream(server.url() + "/x.tar", quick_retries);
   try {
     read_all(*stream);
     ADD_FAILURE();
@@ -48,7 +48,8 @@ TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
 
 TEST(Http, AnAddressIsSentAsABrowserSendsIt) {
   HttpServer server([](const HttpRequest& request) { return range_answer(request, request.path()); });
-  EXPECT_EQ(read_all(*open_stream(server.url() + "/a b/\u00e9%20.jpg?x=1 2", quick)), "/a%20b/%c3%a9%20.jpg?x=1+2");
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/a b/\u00e9%20.jpg?x=1 2", quick_retries)),
+            "/a%20b/%c3%a9%20.jpg?x=1+2");
 }
 
 TEST(Http, RetryAfterIsHonoured) {
@@ -57,14 +58,14 @@ TEST(Http, RetryAfterIsHonoured) {
                                : range_answer(request, "body");
   });
   const auto begun = std::chrono::steady_clock::now();
-  EXPECT_EQ(read_all(*open_stream(server.url() + "/x", quick)), "body");
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x", quick_retries)), "body");
   EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
 }
 
 TEST(Http, ALongRetryAfterIsWaitedForUnlessItIsTooLong) {
   HttpServer server(
       [](const HttpRequest& request) { return http_answer("429 Too Many Requests", "Retry-After: 100\r\n", 0, ""); });
-  TransferOptions limited = quick;
+  TransferOptions limited = quick_retries;
   limited.time_limit = std::chrono::seconds(90);
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_THROW(read_all(*open_stream(server.url() + "/x", limited)), StorageError);
@@ -77,7 +78,7 @@ TEST(Http, ALongRetryAfterIsWaitedForUnlessItIsTooLong) {
           stop::request(SIGTERM);
         });
         try {
-          read_all(*open_stream(server.url() + "/x", quick));
+          read_all(*open_stream(server.url() + "/x", quick_retries));
         } catch (const StorageError& error) {
           std::exit(std::string(error.what()).find("asked to stop") != std::string::npos ? 3 : 1);
         }
@@ -93,7 +94,7 @@ TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
     HttpServer server([&](const HttpRequest& request) {
       return request.number < 2 ? http_answer(status, "", 0, "") : range_answer(request, "body");
     });
-    const auto stream = open_stream(server.url() + "/x.tar", quick);
+    const auto stream = open_stream(server.url() + "/x.tar", quick_retries);
     if (retried) {
       EXPECT_EQ(read_all(*stream), "body") << status;
     } else {
@@ -109,7 +110,7 @@ TEST(Http, ServerTroubleIsRetriedAndRefusalsAreNot) {
 TEST(Http, ATransferThatBreaksTooOftenIsAnError) {
   const std::string body(10000, 'x');
   HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, 100); });
-  const auto stream = open_stream(server.url() + "/x.tar", quick);
+  const auto stream = open_stream(server.url() + "/x.tar", quick_retries);
   const Error error = error_of([&] { read_all(*stream); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_NE(std::string(error.what()).find("after 600 bytes"), std::string::npos) << error.what();
@@ -118,7 +119,7 @@ TEST(Http, ATransferThatBreaksTooOftenIsAnError) {
 TEST(Http, ProgressMakesUpForFailures) {
   const std::string body(9u << 20, 'x');
   HttpServer server([&](const HttpRequest& request) { return range_answer(request, body, (1u << 20) + 1000); });
-  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick)).size(), body.size());
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)).size(), body.size());
 }
 
 TEST(Http, AStalledServerAndASlowOneAreGivenUp) {
@@ -126,18 +127,18 @@ TEST(Http, AStalledServerAndASlowOneAreGivenUp) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     return http_answer("200 OK", "", 4, "body");
   });
-  TransferOptions options = quick;
+  TransferOptions options = quick_retries;
   options.retries = 0;
   options.stall_limit = std::chrono::seconds(1);
   EXPECT_EQ(error_of([&] { read_all(*open_stream(server.url() + "/x", options)); }).exit(), Exit::io);
-  options = quick;
+  options = quick_retries;
   options.time_limit = std::chrono::seconds(1);
   const Error error = error_of([&] { read_all(*open_stream(server.url() + "/x", options)); });
   EXPECT_NE(std::string(error.what()).find("not all there after 1 s"), std::string::npos) << error.what();
 }
 
 TEST(Http, AServerThatIsNotThereIsAnError) {
-  const auto stream = open_stream("http://127.0.0.1:9/x.tar", quick);
+  const auto stream = open_stream("http://127.0.0.1:9/x.tar", quick_retries);
   EXPECT_EQ(error_of([&] { read_all(*stream); }).exit(), Exit::io);
 }
 

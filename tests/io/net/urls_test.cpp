@@ -93,6 +93,33 @@ TEST(Urls, ADirectoryWithoutArchivesIsAnError) {
   EXPECT_EQ(error_of([&] { expand_urls({scratch.path().string()}); }).exit(), Exit::io);
 }
 
+TEST(Urls, AnErrorTellsWhatMakesAnArchiveOfImages) {
+  const ScratchDirectory scratch;
+  const auto hint = [&](Archives archives) {
+    return error_of([&] { expand_urls({scratch.path().string()}, archives); }).hint();
+  };
+  const std::string command = "`tar --sort=name -cf 00000.tar -C " + scratch.path().string() + " .` makes";
+  const auto tells = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
+  scratch.write("notes.txt", "x");
+  EXPECT_FALSE(tells(hint(Archives::tar), "tar --sort")) << hint(Archives::tar);
+  EXPECT_FALSE(tells(hint(Archives::tar), "folders below"));
+  // As img2dataset's output_format=files has them: the table is of metadata.
+  scratch.write("00000/0.JPG", "x");
+  scratch.write("00000.parquet", "x");
+  EXPECT_TRUE(tells(hint(Archives::tar), "it holds folders of images: " + command)) << hint(Archives::tar);
+  EXPECT_FALSE(tells(hint(Archives::tar), "type parquet")) << hint(Archives::tar);
+  EXPECT_TRUE(tells(hint(Archives::tar), "folders below are not searched"));
+  scratch.write("rows.parquet", "x");
+  EXPECT_TRUE(tells(hint(Archives::tar), "rows.parquet there is for type parquet"));
+  // As Hugging Face's image folders are.
+  scratch.write("0.png", "x");
+  scratch.write("metadata.jsonl", "x");
+  EXPECT_TRUE(tells(hint(Archives::tar), "it holds images: " + command)) << hint(Archives::tar);
+  EXPECT_TRUE(tells(hint(Archives::tar), "metadata.jsonl there is for type csv"));
+  fs::remove(scratch / "metadata.jsonl");
+  EXPECT_TRUE(tells(hint(Archives::list), command)) << hint(Archives::list);
+}
+
 TEST(Urls, KnowsWhatIsLocal) {
   EXPECT_EQ(local_path("a/b.tar"), "a/b.tar");
   EXPECT_EQ(local_path("file:a.tar"), "a.tar");

@@ -1,4 +1,5 @@
 #pragma once
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@ enum class Archives { tar, parquet, list, any, one_kind };
 
 // Whether a file of this name is a tar, compressed or not, or a Parquet file.
 bool is_archive_name(const std::string& name);
+
+// How the images that lie in a directory, or in folders of it, become an archive; empty where there are none.
+std::string how_to_pack_images(const std::filesystem::path& directory);
 
 // The archives that `patterns` name, in their order: each pattern is split at `::`, gets `${NAME}` from the environment
 // variable WDS_NAME and its braces expanded (webdataset's rules); a directory, or s3://BUCKET/FOLDER/ with the slash at

@@ -1,4 +1,4 @@
-#include "run/about.h"
+#include "run/run_description.h"
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -10,22 +10,14 @@
 #include "millrace/nn/gpu_watch.h"
 
 namespace millrace {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string role_of(const Roles& roles, int rank) {
-  if (!roles.produces(rank)) return "trainer";
-  return roles.trains(rank) ? "trainer and producer" : "producer";
-}
-
-}  // namespace
-
-std::string environment_of(const Session& session, const Roles& roles, int micro_batch) {
+std::string environment_of(const Session& session, const std::string& role, int micro_batch) {
   const auto& world = session.world;
   Json mine = {{"rank", world.rank()},
                {"host", world.host()},
-               {"role", role_of(roles, world.rank())},
+               {"role", role},
                {"device", session.device.is_cuda() ? "cuda" : "cpu"},
                {"device_name", device_name(session.device)},
                {"threads", session.threads}};

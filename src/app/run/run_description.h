@@ -2,7 +2,6 @@
 #include <string>
 
 #include "millrace/config/config.h"
-#include "run/roles.h"
 #include "run/session.h"
 
 // What a run writes down about itself when it starts, besides its configuration.
@@ -16,7 +15,7 @@ struct RunDescription {
 
 // environment.json: what `env` tells of rank 0, the micro-batch, and host, role, device and threads of every rank. On
 // rank 0; collective.
-std::string environment_of(const Session& session, const Roles& roles, int micro_batch);
+std::string environment_of(const Session& session, const std::string& role, int micro_batch);
 
 // template.yaml: what the files of --config say without what else was given, below a line with the name of each.
 template <class Config>
@@ -29,11 +28,11 @@ std::string template_of(const config::Inputs& inputs) {
   return text + config::dump_yaml(config);
 }
 
-// Collective.
+// `role`: of this rank. Collective.
 template <class Config>
 RunDescription description_of(const Session& session, const Config& config, const config::Inputs& inputs,
-                              const Roles& roles, int micro_batch) {
-  return {config::dump_yaml(config), environment_of(session, roles, micro_batch), template_of<Config>(inputs)};
+                              const std::string& role, int micro_batch) {
+  return {config::dump_yaml(config), environment_of(session, role, micro_batch), template_of<Config>(inputs)};
 }
 
 }  // namespace millrace

@@ -1,9 +1,11 @@
+#include "millrace/handoff/in_process_handoff.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 
+#include "millrace/core/error.h"
 #include "millrace/core/log.h"
-#include "millrace/handoff/parcel_receiver.h"
 #include "slots.h"
 
 namespace millrace {
@@ -11,8 +13,8 @@ namespace {
 
 // What both threads share. Kept alive by both ends and by every parcel that is still held.
 struct Shared {
-  explicit Shared(const HandoffConfig& config) : config(config), slots(config.slots, config.parcel_bytes) {
-    for (int slot = 0; slot < config.slots; ++slot) free.push_back(slot);
+  explicit Shared(const HandoffSize& size) : size(size), slots(size.slots, size.parcel_bytes) {
+    for (int slot = 0; slot < size.slots; ++slot) free.push_back(slot);
   }
 
   void give_back(int slot) {
@@ -21,7 +23,7 @@ struct Shared {
     changed.notify_all();
   }
 
-  const HandoffConfig config;
+  const HandoffSize size;
   const Slots slots;
   std::mutex mutex;
   std::condition_variable changed;
@@ -37,7 +39,7 @@ class InProcessSender final : public ParcelSender {
 
   bool try_send(int trainer, std::span<const std::byte> bytes) override {
     ensure(trainer == 0, "handoff: one trainer in a process");
-    ensure(bytes.size() <= shared_->config.parcel_bytes, "handoff: parcel larger than agreed");
+    ensure(bytes.size() <= shared_->size.parcel_bytes, "handoff: parcel larger than agreed");
     const auto slot = take_free_slot();
     if (!slot) return false;
     shared_->slots.header(*slot) = {.bytes = bytes.size()};
@@ -149,9 +151,9 @@ class InProcessReceiver final : public ParcelReceiver {
 
 }  // namespace
 
-InProcessHandoff make_in_process_handoff(HandoffConfig config) {
-  ensure(config.slots > 0 && config.parcel_bytes > 0, "handoff: needs at least one slot and a parcel size");
-  const auto shared = std::make_shared<Shared>(config);
+InProcessHandoff make_in_process_handoff(HandoffSize size) {
+  ensure(size.slots > 0 && size.parcel_bytes > 0, "handoff: needs at least one slot and a parcel size");
+  const auto shared = std::make_shared<Shared>(size);
   return {std::make_unique<InProcessSender>(shared), std::make_unique<InProcessReceiver>(shared)};
 }
 

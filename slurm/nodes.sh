@@ -1,0 +1,172 @@
+# shellcheck shell=bash disable=SC2006,SC2034,SC2154,SC2207
+# The nodes of a job: how many tasks each gets, and which ones a launch does without. Sourced by slurm/requeue.sh, whose functions and
+# variables it shares.
+
+# The nodes the job still has: NODE GPUS, a line each. After a node's death --no-kill leaves a job with fewer than at the start.
+nodes_of_job() {
+  local list gres count item node
+  scontrol show job -d "$SLURM_JOB_ID" | sed -n 's/^ *Nodes=\([^ ]*\) .*GRES=\(.*\)$/\1 \2/p' | sed 's/([^)]*)//g' |
+    while read -r list gres; do
+      count=0
+      for item in ${gres//,/ }; do
+        if [[ $item == gpu:* ]]; then count=$((count + ${item##*:})); fi
+      done
+      for node in `scontrol show hostnames "$list"`; do echo "$node $count"; done
+    done
+}
+
+# SLURM_TASKS_PER_NODE, 3,1(x2), as numbers.
+tasks_per_node() {
+  local item spread=${SLURM_TASKS_PER_NODE:-1}
+  for item in ${spread//,/ }; do
+    if [[ $item =~ ^([0-9]+)\(x([0-9]+)\)$ ]]; then
+      yes "${BASH_REMATCH[1]}" | head -n "${BASH_REMATCH[2]}"
+    else
+      echo "$item"
+    fi
+  done
+}
+
+# spread_fits_gpus COUNT: whether tasks_on has as many, each with a GPU.
+spread_fits_gpus() {
+  local left=$1 node
+  for node in "${nodes[@]}"; do
+    if ((tasks_on[$node] > gpus_on[$node])); then return 1; fi
+    left=$((left - tasks_on[$node]))
+  done
+  ((left == 0))
+}
+
+# deal_tasks COUNT: into tasks_on, one to each node in turn that has a GPU without one.
+deal_tasks() {
+  local left=$1 node
+  for node in "${nodes[@]}"; do tasks_on[$node]=0; done
+  while ((left > 0)); do
+    for node in "${nodes[@]}"; do
+      if ((left > 0 && tasks_on[$node] < gpus_on[$node])); then
+        tasks_on[$node]=$((tasks_on[$node] + 1)) left=$((left - 1))
+      fi
+    done
+  done
+}
+
+# Of a heterogeneous job a line for each number that its components have.
+cpus_of_task() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' CPUs/Task=[^ ]*' | cut -d= -f2- | sort -u; }
+
+# Decides once how many tasks each node gets: as Slurm has spread them, since a node that other jobs share may have CPUs
+# for no more. Where that gives a node more than its GPUs, though there are GPUs for all, they are dealt anew. If the job
+# asked for no number: one per GPU, else one a node.
+plan_tasks() {
+  local found node gpus i total=0 spread tasks=${SLURM_NTASKS:-}
+  declare -gA tasks_on gpus_on
+  cpus_per_task=`patiently cpus_of_task` || no_answer "scontrol does not tell the CPUs of a task of job $SLURM_JOB_ID"
+  [[ $cpus_per_task =~ ^[0-9]+$ ]] || cpus_per_task=1  # N/A, or several numbers, while a step of all components takes one
+  found=(`patiently nodes_of_job`) || no_answer "scontrol does not tell the nodes of job $SLURM_JOB_ID"
+  nodes=()
+  for ((i = 0; i < ${#found[@]}; i += 2)); do
+    node=${found[i]} gpus=${found[i + 1]}
+    nodes+=("$node")
+    if [[ ${SLURM_GPUS_PER_NODE:-} == 0 ]]; then gpus=0; fi  # --exclusive gives them all the same
+    gpus_on[$node]=$gpus tasks_on[$node]=0
+    total=$((total + gpus))
+  done
+  min_nodes=${MILLRACE_MIN_NODES:-$(((${#nodes[@]} + 1) / 2))}
+  if [[ -n ${SLURM_HET_SIZE:-} ]]; then return; fi
+  spread=(`tasks_per_node`)
+  # Some Slurms (23.02.0 to .4) do not tell their number where --ntasks-per-node does.
+  if [[ -z $tasks && -n ${SLURM_NTASKS_PER_NODE:-} ]]; then for i in "${spread[@]}"; do tasks=$((tasks + i)); done; fi
+  i=0
+  for node in `scontrol show hostnames "$SLURM_JOB_NODELIST"`; do
+    if [[ -n $tasks ]]; then tasks_on[$node]=${spread[i]:-0}; else tasks_on[$node]=1; fi
+    i=$((i + 1))
+  done
+  if ((total > 0 && ${tasks:-$total} <= total)) && ! spread_fits_gpus "${tasks:-$total}"; then
+    deal_tasks "${tasks:-$total}"
+  fi
+  if ((total > 0 && ${tasks:-$total} != total)); then say "$tasks tasks as asked for, though the job has $total GPUs"; fi
+  if ((total > 0 && ${tasks:-$total} > total)); then
+    say "hint: -n sets the tasks, -C the nodes of each kind, such as -C '[a10g*48&a100*4]'"
+  fi
+}
+
+# nodes_in_state PATTERN: those of the job that Slurm calls so.
+nodes_in_state() {
+  local IFS=,
+  sinfo -a -h -N -n "${nodes[*]}" -o '%N %T' | grep -iE " ($1)" | cut -d' ' -f1 | sort -u || true
+}
+
+# A node may start a step and yet be without the file system. What it says otherwise is in a file of the node's name.
+# shellcheck disable=SC2016  # expanded where it runs
+answers() {
+  timeout -k 5 60 "${small_step[@]}" --nodelist="$1" sh -c \
+    'command -v "$0" > /dev/null && test -d "$1" || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" &> "$scratch/answer.$1"
+}
+
+# silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
+# minutes later. 64 at a time: a controller that has to start hundreds at once takes longer than that.
+silent() {
+  local node
+  while (($#)); do
+    for node in "${@:1:64}"; do { answers "$node" || echo "$node"; } & done
+    wait
+    shift $(($# < 64 ? $# : 64))
+  done
+}
+
+# Twice, for the same reason; and a signal to the job's steps may have ended the first.
+silent_nodes() {
+  local once
+  once=(`silent "${nodes[@]}"`)
+  silent "${once[@]}"
+}
+
+# NODE for each rank that ended with 76; the ranks' order is that of `placed`.
+suspect_nodes() {
+  local file rank host
+  fault_files | while read -r file; do
+    if [[ `json_value "$file" exit` != 76 ]]; then continue; fi
+    host=`json_value "$file" host` rank=`json_value "$file" rank`
+    if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
+  done | sort -u
+}
+
+# Takes the nodes that are gone, broken or suspect out of `nodes`.
+# NOTE [Steps beside a dead node] Slurm (22.05) never frees what the step of a dead node held on the other nodes, so a new step
+# must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
+# to go back to the queue.
+drop_nodes() {
+  local node left=() dead drained="" suspects still quiet
+  if ! still=`patiently nodes_of_job`; then
+    say "Slurm's controller does not answer: nothing is known of the nodes"
+    return
+  fi
+  quiet=(`silent_nodes`)
+  if ((${#quiet[@]} == ${#nodes[@]})); then
+    say "no step starts on any node: nothing is known of the nodes: `tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null`"
+    quiet=()
+  fi
+  dead=`nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}"`  # a * means that an answer came late: they are asked
+  # A node that is drained may go on as it is, unless its settings fit no more: then it may be for a GPU that was lost.
+  if [[ $what == person ]]; then drained=`nodes_in_state drain`; fi
+  # Where several nodes are named, some of them only waited for the culprit, and nothing is known.
+  suspects=(`suspect_nodes`)
+  if ((${#suspects[@]} > 1)); then suspects=(); fi
+  for node in "${nodes[@]}"; do
+    if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
+      say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
+      reduced=1 node_died=1
+    elif echo "$drained" | grep -xF "$node" > /dev/null; then
+      say "going on without node $node, which Slurm has drained"
+      reduced=1
+    elif [[ $node == "${suspects[*]}" ]]; then
+      say "going on without node $node, which a rank that ended with 76 ran on"
+      reduced=1
+    else
+      left+=("$node")
+    fi
+  done
+  nodes=("${left[@]}")
+  if ((node_died)) && ((`for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l` > 1)); then
+    requeue_job "no step over nodes of several kinds can start beside a dead node"
+  fi
+}

@@ -1,0 +1,49 @@
+#include "run/trained_run.h"
+
+#include <string>
+
+#include "millrace/config/config.h"
+
+namespace millrace {
+
+TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint) {
+  TrainConfig config;
+  auto section = config::Section::of(config);
+  config::load_text(section, manifest.at("config").get<std::string>(), checkpoint.string() + "/MANIFEST.json")
+      .throw_if_problems();
+  return config;
+}
+
+TrainConfig trained_config(const CheckpointReader& checkpoint) {
+  return trained_config(checkpoint.manifest(), checkpoint.path());
+}
+
+TrainConfig readable_config(const nlohmann::json& manifest) {
+  TrainConfig config;
+  auto section = config::Section::of(config);
+  (void)config::load_text(section, manifest.value("config", ""), "the present configuration");
+  return config;
+}
+
+bool is_of_vae(const nlohmann::json& manifest) {
+  return manifest.at("kind") == "vae";
+}
+
+bool is_of_vae(const CheckpointReader& checkpoint) {
+  return is_of_vae(checkpoint.manifest());
+}
+
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint) {
+  return PipelineFolder::open(checkpoint.manifest().at("pipeline").get<std::string>());
+}
+
+// The schedule of checkpoints before is that of the pipeline's folder, whatever the objective made of it.
+nlohmann::json encoders_of(const CheckpointReader& checkpoint) {
+  auto encoders = checkpoint.manifest().value("encoders", nlohmann::json());
+  if (encoders.is_object() && encoders.contains("scheduler") &&
+      readable_config(checkpoint.manifest()).objective.zero_terminal_snr)
+    encoders["scheduler"]["rescale_betas_zero_snr"] = true;
+  return encoders;
+}
+
+}  // namespace millrace

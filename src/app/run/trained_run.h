@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "app_config.h"
+#include "millrace/checkpoint/reader.h"
+#include "millrace/models/pipeline_folder.h"
+
+// What a checkpoint tells of the run that wrote it.
+namespace millrace {
+
+inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
+
+// The configuration that a checkpoint's run was started with.
+TrainConfig trained_config(const CheckpointReader& checkpoint);
+// The same of its manifest; `checkpoint` for messages.
+TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint);
+// As far as it can be read, of a manifest or of what goes into one. Of every kind of run it has the keys that both
+// kinds of training know.
+TrainConfig readable_config(const nlohmann::json& manifest);
+
+// Whether it trained a VAE and not a U-Net.
+bool is_of_vae(const nlohmann::json& manifest);
+bool is_of_vae(const CheckpointReader& checkpoint);
+// The folder that it began with; Error(io) when it is missing.
+PipelineFolder pipeline_of(const CheckpointReader& checkpoint);
+// What its U-Net was trained with beside its own weights (run/encoders.h); null where it does not tell.
+nlohmann::json encoders_of(const CheckpointReader& checkpoint);
+
+}  // namespace millrace

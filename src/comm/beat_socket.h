@@ -1,0 +1,53 @@
+#pragma once
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace millrace {
+
+// What a rank says of itself in one datagram, either way; all ranks run the same program on the same kind of machine.
+struct Beat {
+  std::uint64_t run = 0;  // of another run that once had the port: thrown away
+  std::int32_t rank = 0;
+  std::int32_t leaves = 0;
+  std::int32_t wants_stacks = 0;  // number of the request to all ranks to write theirs
+  std::int32_t has_stacks = 0;    // the last request that this rank has met; said by rank 0: that all have who can
+  std::int64_t step = 0;
+  double unchanged_seconds = 0, slow_step_seconds = 0;
+  char phase[24] = {}, awaited[32] = {};
+};
+
+struct BeatAddress {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+};
+
+// IPv4 alone, as the socket of rank 0.
+std::optional<BeatAddress> find_beat_address(const std::string& host, const std::string& port);
+
+class BeatSocket {
+ public:
+  BeatSocket();
+  ~BeatSocket();
+  BeatSocket(const BeatSocket&) = delete;
+  BeatSocket& operator=(const BeatSocket&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+  // What went wrong in opening or binding it; empty: nothing.
+  const std::string& problem() const { return problem_; }
+  // The port, any that is free; nothing where that cannot be had.
+  std::optional<int> bind();
+
+  void send(const Beat& beat, const BeatAddress& to) const;
+  // All that has come; waits a quarter of a second at most for the first.
+  void receive(const std::function<void(const Beat&, const BeatAddress& from)>& hear) const;
+
+ private:
+  int fd_;
+  std::string problem_;
+};
+
+}  // namespace millrace

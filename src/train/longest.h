@@ -1,0 +1,25 @@
+#pragma once
+#include <algorithm>
+
+namespace millrace {
+
+// The longest of what comes again and again, in seconds. What was long counts for less each time: a disk that was slow
+// for an hour must not cost minutes at the end of every job.
+class Longest {
+ public:
+  explicit Longest(double kept) : kept_(kept) {}
+
+  void add(double seconds) {
+    fade();
+    raise(seconds);
+  }
+  void fade() { seconds_ *= kept_; }
+  void raise(double seconds) { seconds_ = std::max(seconds, seconds_); }
+  double seconds() const { return seconds_; }  // 0 = nothing yet
+
+ private:
+  const double kept_;
+  double seconds_ = 0;
+};
+
+}  // namespace millrace
