@@ -85,8 +85,10 @@ TEST(Timesteps, TooManyOrTooFewStepsAreRefused) {
   EXPECT_EQ(plan_timesteps(config, 999).size(), 999);
   // These lay out one more than they take: no distance is left between 1000.
   for (const auto solver : {SchedulerClass::dpmsolver_multistep, SchedulerClass::unipc_multistep}) {
-    EXPECT_EQ(plan_timesteps(config.with_class(solver), 998).front(), 999);
-    EXPECT_THROW(plan_timesteps(config.with_class(solver), 1000), Error);
+    auto leading = config.with_class(solver);
+    leading.timestep_spacing = TimestepSpacing::leading;
+    EXPECT_EQ(plan_timesteps(leading, 998).front(), 999);
+    EXPECT_THROW(plan_timesteps(leading, 1000), Error);
   }
 }
 

@@ -361,7 +361,7 @@ TEST_F(Storage, ThePlanIsThatOfAStraightStart) {
       clear_fault();
     }
     config.retry_for = Duration::seconds(0);
-    inject({.parts = "b.tar", .calls = 1});
+    inject({.parts = "b.tar", .seconds = 1000});  // a limit counts ahead, and looks again where that failed
     EXPECT_THROW(make_data_plan(config.train, config, 8), Error);
     clear_fault();
     config.retry_for = Duration::seconds(300);

@@ -197,7 +197,9 @@ TEST(Progress, TensorBoardGetsASmallerPicture) {
   test::TempDir run;
   Image image{2048, 1030, {}};
   image.pixels.resize(3 * 2048 * 1030);
-  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<std::uint8_t>(i * i >> 7);
+  for (std::size_t i = 0; i < image.pixels.size(); ++i)  // noise on a slope
+    image.pixels[i] =
+        static_cast<std::uint8_t>(i / 3 % 2048 / 10 + (static_cast<std::uint32_t>(i) * 2654435761u >> 28));
   Progress progress({.run_dir = run.path()});
   const auto path = progress.picture("samples", 3, image);
   EXPECT_EQ(path, run / "samples/step-00000003.png");
