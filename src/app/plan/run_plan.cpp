@@ -179,26 +179,26 @@ class RunPlanner {
   bool trainers_encode() const { return roles_.all_in_one && costs_.encodes(); }
 
   // As `train` will choose it there, or nearly: drivers report a little less memory than a GPU's name says.
-  int micro_batch(const Routing& routing) const {
+  int micro_batch() const {
     if (config_.batch.micro.value) return *config_.batch.micro.value;
     if (!costs_.on_gpus())
       throw Error(Exit::usage, "batch.micro=auto: how much memory these CPUs have is not known here",
                   "`millrace train --dry-run` there says what it stands for; the plan takes that number");
     double least = std::numeric_limits<double>::max();
     for (const auto& [gpu, ranks] : kinds_of(roles_.trainers)) least = std::min(least, gpu->memory_gib * gib);
-    return choose_micro_batch(routing, config_.batch.global,
+    return choose_micro_batch(routing_, config_.batch.global,
                               costs_.memory().fitting_micro_batch(least, shards_, trainers_encode()));
   }
 
   // A step lasts as long as the trainer with the largest share takes.
   void share_batch() {
     plan_.stripes = stripes_of(config_);
-    const auto routing = plan_routing(roles_, plan_.stripes);
-    plan_.micro_batch = micro_batch(routing);
-    check_micro_batch(routing, config_.batch.global, plan_.micro_batch);
-    const int share = routing.largest_share(config_.batch.global);
+    routing_ = plan_routing(roles_, plan_.stripes);
+    plan_.micro_batch = micro_batch();
+    check_micro_batch(routing_, config_.batch.global, plan_.micro_batch);
+    const int share = routing_.largest_share(config_.batch.global);
     plan_.accumulation = (share + plan_.micro_batch - 1) / plan_.micro_batch;
-    evenness_ = config_.batch.global / (static_cast<double>(share) * routing.trainers());
+    evenness_ = config_.batch.global / (static_cast<double>(share) * routing_.trainers());
   }
 
   // Images a second of one trainer. It has the text encoder too with encode.text_on=trainer; `bench encode` has been
@@ -244,8 +244,7 @@ class RunPlanner {
     role.memory_gib = bytes(role.batch) / gib;
     if (!costs_.on_gpus()) return;
     const int fitting = fitting_batch(role.gpu->memory_gib * gib, bytes);
-    role.fitting_batch =
-        fitting > 0 ? choose_micro_batch(plan_routing(roles_, plan_.stripes), config_.batch.global, fitting) : 0;
+    role.fitting_batch = fitting > 0 ? choose_micro_batch(routing_, config_.batch.global, fitting) : 0;
   }
 
   void add_all_in_one() {
@@ -297,13 +296,11 @@ class RunPlanner {
   // Images a second of the whole run that the encoder which takes longest for its stripes allows: a step takes as much
   // of each of them.
   double encoders_pace() const {
-    const auto routing = plan_routing(roles_, plan_.stripes);
-    std::vector<int> shares(roles_.producers.size());
-    for (const int producer : routing.producer_of_stripe) ++shares[static_cast<std::size_t>(producer)];
     double pace = std::numeric_limits<double>::max();
-    for (std::size_t i = 0; i < shares.size(); ++i) {
+    for (std::size_t i = 0; i < roles_.producers.size(); ++i) {
       const auto& gpu = *ranks_.gpu[static_cast<std::size_t>(roles_.producers[i])];
-      pace = std::min(pace, encode_rate(gpu) * plan_.stripes / shares[i]);
+      const auto share = routing_.stripes_of_producer(static_cast<int>(i)).size();
+      pace = std::min(pace, encode_rate(gpu) * plan_.stripes / static_cast<double>(share));
     }
     return pace;
   }
@@ -376,6 +373,7 @@ class RunPlanner {
   const Ranks ranks_;
   BenchRates measured_;
   Roles roles_;
+  Routing routing_;      // of its stripes
   ShardPlan shards_;     // of the trainers
   double evenness_ = 1;  // 1 where all trainers have equal shares of a step
   RunPlan plan_;
