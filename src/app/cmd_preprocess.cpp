@@ -10,12 +10,14 @@
 #include "command.h"
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/comm/meanwhile.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/loader/data_plan.h"
@@ -71,8 +73,8 @@ void write_state(const PreprocessPlan& plan, const char* state, const RowCounts&
       {"state", state}, {"cache", plan.encoding.cache->string()}, {"rows", total.rows()}, {"accepted", total.accepted}};
   const std::filesystem::path dir = plan.config.run.dir.value;
   const auto text = dump_any(json, 2) + "\n";
-  write_file_atomically(dir / "STATE", text);
-  if (std::string_view(state) == "done") write_file_atomically(dir / "DONE", text);
+  write_file_atomically(dir / run_file::state, text);
+  if (std::string_view(state) == "done") write_file_atomically(dir / run_file::done, text);
 }
 
 RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
@@ -80,14 +82,13 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   const std::filesystem::path dir = plan.config.run.dir.value;
   on_root(world, [&] {
     std::error_code unknown;
-    if (std::filesystem::exists(dir / "metrics.jsonl", unknown))
+    if (std::filesystem::exists(dir / run_file::metrics, unknown))
       throw Error(Exit::usage, fmt::format("run.dir: {} is the folder of a training run", dir.string()),
                   "give preprocess a folder of its own: what it writes there would be taken for the training's");
   });
   auto lease = claim_run_folder(world, dir);
   on_root(world, [&] {
-    std::error_code ignored;
-    std::filesystem::remove_all(dir / "fault", ignored);
+    fault::remove_earlier(dir);
     write_state(plan, "running", {});
   });
   open_log(session, dir, "", session.is_root());

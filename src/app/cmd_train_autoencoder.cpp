@@ -9,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/sample_loader.h"
@@ -173,7 +174,7 @@ int train(const Session& session, const AutoencoderPlan& plan, AutoencoderKL vae
       plan.start.checkpoint);
   startup::done(plan.start.checkpoint ? "restore" : "shards");
   SampleLoader loader(c.data, c.transform, plan.data,
-                      {.seed = c.run.seed, .rejected = dir / "rejected", .rank = session.world.rank()});
+                      {.seed = c.run.seed, .rejected = dir / run_file::rejected, .rank = session.world.rank()});
   const auto source = make_source(c.data.train, plan.data.manifest, c.transform.resolution, c.data.index);
   const auto own = plan.routing.stripes_of_trainer(group.rank());
   auto stream = loader.start(*source, own, make_stream_options(c.data, session.threads), plan.start.state.cursors);

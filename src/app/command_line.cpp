@@ -164,6 +164,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   take_options(take_overrides(arguments, options, takes_paths, line), options, line);
   if (line.print_config && line.print_config != "yaml" && line.print_config != "json")
     fail(Exit::usage, "--print-config={}: yaml or json", *line.print_config);
+  // `s3://BUCKET/folder` would become a folder of that name, here.
+  if (const auto out = line.find("out"); out && out->find("://") != out->npos)
+    throw Error(Exit::usage, fmt::format("--out {}: an address; it must be a folder or file here", *out),
+                "write it here and send it on, by 'aws s3 sync' for example");
   if (!takes_paths && !line.paths.empty())
     throw Error(Exit::usage, fmt::format("what is \"{}\"?", line.paths.front()),
                 "settings are given as section.key=value; see --help");

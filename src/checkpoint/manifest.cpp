@@ -4,18 +4,18 @@
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/json_text.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
 namespace {
 
 constexpr int written_format = 2;  // 1 had the ledger in `state`
-constexpr const char* manifest_name = "MANIFEST.json";
 constexpr const char* digest_name = "MANIFEST.xxh3";
 
 // `xxh128sum -c MANIFEST.xxh3` understands this line.
 std::string digest_line(std::string_view manifest) {
-  return fmt::format("{}  {}\n", hash128(manifest).hex(), manifest_name);
+  return fmt::format("{}  {}\n", hash128(manifest).hex(), run_file::manifest);
 }
 
 std::vector<CheckpointFile> read_files(const nlohmann::json& json, const fs::path& checkpoint) {
@@ -85,7 +85,7 @@ std::int64_t CheckpointTensor::elements() const {
 }
 
 std::string CheckpointManifest::read(const fs::path& checkpoint) {
-  auto text = read_file(checkpoint / manifest_name);
+  auto text = read_file(checkpoint / run_file::manifest);
   if (read_digest(checkpoint) != digest_line(text))
     fail(Exit::io, "{}: MANIFEST.json does not match its digest", checkpoint.string());
   return text;
@@ -97,7 +97,7 @@ std::string CheckpointManifest::read_digest(const fs::path& checkpoint) {
 
 CheckpointManifest CheckpointManifest::parse(std::string_view text, const fs::path& checkpoint) {
   CheckpointManifest manifest;
-  manifest.json = parse_json(text, (checkpoint / manifest_name).string());
+  manifest.json = parse_json(text, (checkpoint / run_file::manifest).string());
   auto& json = manifest.json;
   if (!json.is_object()) fail(Exit::io, "{}: MANIFEST.json is no JSON object", checkpoint.string());
   try {
@@ -131,7 +131,7 @@ std::vector<CheckpointFile> CheckpointManifest::write(const fs::path& checkpoint
     write_file_atomically(checkpoint / name, content);
     return CheckpointFile{name, content.size(), hash128(content).hex()};
   };
-  return {write(manifest_name, text), write(digest_name, digest_line(text))};
+  return {write(run_file::manifest, text), write(digest_name, digest_line(text))};
 }
 
 bool CheckpointManifest::has(const std::string& kind) const {

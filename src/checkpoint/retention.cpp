@@ -3,6 +3,7 @@
 #include <ranges>
 #include <vector>
 
+#include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -74,21 +75,12 @@ static fs::path free_name(const fs::path& path) {
   }
 }
 
-static void abandon(const fs::path& path) {
+void abandon(const fs::path& path) {
   const auto name = free_name(path);
   std::error_code error;
   fs::rename(path, name, error);
   if (error) fail(Exit::io, "cannot rename {}: {}", path.string(), error.message());
   log::warning("{} is not continued: renamed to {}", path.string(), name.filename().string());
-}
-
-void abandon_lines(const fs::path& run_dir) {
-  const auto checkpoints = list_checkpoints(run_dir);
-  const std::int64_t newest = checkpoints.empty() ? 0 : checkpoints.front().step;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(run_dir))
-    if (const auto step = step_of_lines_beyond(entry.path()); step && *step >= newest) files.push_back(entry.path());
-  for (const auto& lines : files) abandon(lines);
 }
 
 // The newest last: a start behind a kill in between goes on from it, and has all its lines.

@@ -12,9 +12,12 @@ namespace millrace {
 // them.
 void tell_of_abandoned(const std::filesystem::path& run_dir);
 
+// Renames a checkpoint, or lines, of a time that is not continued to NAME.abandoned-*. Error(io).
+void abandon(const std::filesystem::path& path);
+
 // Checkpoints from beyond the step that this process began with: damaged, or of a time that the user went back from.
 // Left under their names, the next start would continue with one of them. So go the lines that were put aside for them
-// (abandon_lines).
+// (line_files.h).
 void abandon_newer(const std::filesystem::path& run_dir, std::int64_t start);
 
 // Marks a checkpoint that is being made as one that stays.

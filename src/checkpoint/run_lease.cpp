@@ -22,6 +22,7 @@
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/slurm.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
@@ -281,7 +282,7 @@ RunLease::~RunLease() = default;
 
 RunLease RunLease::acquire(const Group& world, const std::filesystem::path& run_dir, LeaseTimes times) {
   auto impl = std::make_unique<Impl>();
-  impl->file = run_dir / "LEASE";
+  impl->file = run_dir / run_file::lease;
   on_root(world, [&] {
     const Owner self = Owner::self();
     impl->nonce = self.nonce;

@@ -316,7 +316,7 @@ std::string CheckpointWriter::publish(const Job& job, const std::vector<std::str
       std::filesystem::remove_all(trash);
     }
     std::error_code none;
-    std::filesystem::remove(run_dir_ / "DONE", none);  // of an earlier, shorter start: the run has gone on
+    std::filesystem::remove(run_dir_ / run_file::done, none);  // of an earlier, shorter start: the run has gone on
     publish_under_its_name(job);
 
     auto read_back = nlohmann::json::array();

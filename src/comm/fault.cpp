@@ -21,7 +21,7 @@ std::optional<Reporter> self;  // set once, before any other thread may ask
 std::atomic<bool> written{false}, is_to_blame{false};
 
 std::filesystem::path file_of(const Reporter& rank) {
-  return rank.run_dir / "fault" / (rank_name(rank.rank) + ".json");
+  return rank.run_dir / run_file::fault / (rank_name(rank.rank) + ".json");
 }
 
 // About the exception that is being handled.
@@ -43,6 +43,11 @@ void report_to(Reporter where) {
   self = std::move(where);
 }
 
+void remove_earlier(const std::filesystem::path& run_dir) {
+  std::error_code ignored;
+  std::filesystem::remove_all(run_dir / run_file::fault, ignored);
+}
+
 void write_about(const Reporter& rank, const Error& error, const char* phase) {
   if (written.exchange(true)) return;
   const nlohmann::ordered_json json = {{"rank", rank.rank},          {"host", rank.host},
@@ -50,7 +55,7 @@ void write_about(const Reporter& rank, const Error& error, const char* phase) {
                                        {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
                                        {"reason", error.what()},     {"time", unix_seconds()}};
   try {
-    std::filesystem::create_directories(rank.run_dir / "fault");
+    std::filesystem::create_directories(rank.run_dir / run_file::fault);
     write_file_atomically(file_of(rank), dump_any(json, 2) + "\n");
   } catch (const std::exception&) {
   }

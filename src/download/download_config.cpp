@@ -1,5 +1,7 @@
 #include "millrace/download/download_config.h"
 
+#include <fmt/format.h>
+
 namespace millrace {
 
 void DownloadConfig::Columns::describe(config::Section& s) {
@@ -49,6 +51,8 @@ void DownloadFile::describe(config::Section& s) {
 }
 
 void DownloadConfig::check(config::Report& report) const {
+  if (out.value.find("://") != out.value.npos)  // it would become a folder of that name, here
+    report.problem("download.out", fmt::format("{} is an address; it must be a folder that all hosts see", out.value));
   if (timeout.unit != Duration::Unit::seconds || timeout.count <= 0)
     report.problem("download.timeout", "must be a time above 0, as in \"30 s\"");
   for (const std::string& network : allow_networks) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "millrace/core/run_files.h"
 #include "millrace/latents/latent_table.h"
 #include "millrace/loader/sources.h"
 #include "millrace/nn/device.h"
@@ -43,7 +44,7 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
               {.seed = config.run.seed,
                .tokenizer = tokenizer_ ? &*tokenizer_ : nullptr,
                .one_caption = config.encode.cache.has_value(),
-               .rejected = std::filesystem::path(config.run.dir.value) / "rejected",
+               .rejected = std::filesystem::path(config.run.dir.value) / run_file::rejected,
                .rank = rank}) {
   if (!encoding.encodes) return;
   const auto dtype = parse_dtype(config.encode.dtype, device_);

@@ -9,6 +9,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 
 namespace millrace {
@@ -61,11 +62,11 @@ std::string FillingProgress::describe() const {
 void FillingProgress::remove_done() const {
   if (!lease_.is_ours()) return;
   std::error_code ignored;
-  std::filesystem::remove(run_dir_ / "DONE", ignored);
+  std::filesystem::remove(run_dir_ / run_file::done, ignored);
 }
 
 void FillingProgress::write_ledger() const {
-  if (lease_.is_ours()) write_file_atomically(run_dir_ / "ledger.json", ledger_.report_json());
+  if (lease_.is_ours()) write_file_atomically(run_dir_ / run_file::ledger, ledger_.report_json());
 }
 
 }  // namespace millrace

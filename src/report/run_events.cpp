@@ -116,7 +116,7 @@ void read_log(const std::filesystem::path& path, Take&& take) {
 }
 
 std::filesystem::path log_of(const RunRecord& run, std::int64_t rank) {
-  return run.folder / "log" / (rank_name(rank) + ".log");
+  return run.folder / run_file::log / (rank_name(rank) + ".log");
 }
 
 // Who tells of the steps, by the newest start; nothing where that is rank 0.
@@ -176,8 +176,8 @@ std::vector<Event> read_events(const RunRecord& run) {
     std::ranges::for_each(merge_logs(log_of(run, 0), *trainers), add);
   else
     read_log(log_of(run, 0), add);
-  if (std::filesystem::is_directory(run.folder / "fault"))
-    for (const auto& entry : std::filesystem::directory_iterator(run.folder / "fault"))
+  if (const auto faults = run.folder / run_file::fault; std::filesystem::is_directory(faults))
+    for (const auto& entry : std::filesystem::directory_iterator(faults))
       if (auto fault = read_fault(entry.path())) events.add(std::move(*fault), /*may_repeat=*/false);
   auto all = events.take();
   std::ranges::stable_sort(all, {}, date_of);

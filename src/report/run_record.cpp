@@ -91,7 +91,7 @@ nlohmann::json find_model(const fs::path& folder) {
         newest = entry.path();
     }
   if (newest.empty()) return nullptr;
-  const auto manifest = read_if_there(newest / "MANIFEST.json");
+  const auto manifest = read_if_there(newest / run_file::manifest);
   return manifest.is_object() ? manifest.value("model", nlohmann::json()) : nlohmann::json();
 }
 
@@ -155,28 +155,28 @@ static void leave_out_abandoned(RunRecord& run) {
 }
 
 RunRecord read_run(const fs::path& folder) {
-  const bool has_metrics = fs::is_regular_file(folder / "metrics.jsonl");
-  const bool has_settings = fs::is_regular_file(folder / "config.yaml");
+  const bool has_metrics = fs::is_regular_file(folder / run_file::metrics);
+  const bool has_settings = fs::is_regular_file(folder / run_file::config);
   if (!has_metrics && !has_settings)
     throw Error(Exit::io, fmt::format("{} is no run: neither metrics.jsonl nor config.yaml is there", folder.string()),
                 "give the folder that was run.dir");
   RunRecord run;
   run.folder = folder;
   run.name = name_of(folder);
-  run.environment = read_if_there(folder / "environment.json");
-  for_each_object(folder / "metrics.jsonl", [&](const auto& line) { add_line(run, line); });
+  run.environment = read_if_there(folder / run_file::environment);
+  for_each_object(folder / run_file::metrics, [&](const auto& line) { add_line(run, line); });
   const auto& steps = run.series("loss").steps;
   if (!run.newest_start_step && !steps.empty() && run.environment.is_object() && run.environment.contains("time"))
     run.newest_start_step = steps.back() + 1;  // which has not got there
-  for_each_object(folder / "evaluation.jsonl", [&](const auto& line) { run.evaluations.push_back(line); });
+  for_each_object(folder / run_file::evaluations, [&](const auto& line) { run.evaluations.push_back(line); });
   // Lines stand as they were scored, often the newest checkpoint first.
   std::ranges::stable_sort(run.evaluations, {}, [](const auto& line) { return line.value("step", std::int64_t{0}); });
-  if (has_settings) run.settings = config::flatten(read_file(folder / "config.yaml"));
-  run.base = read_template(folder / "template.yaml");
-  run.state = read_if_there(folder / "STATE");
-  run.ledger = read_if_there(folder / "ledger.json");
+  if (has_settings) run.settings = config::flatten(read_file(folder / run_file::config));
+  run.base = read_template(folder / run_file::base_config);
+  run.state = read_if_there(folder / run_file::state);
+  run.ledger = read_if_there(folder / run_file::ledger);
   run.model = find_model(checkpoints_in(folder));
-  run.pictures = find_pictures(folder / "samples");
+  run.pictures = find_pictures(folder / run_file::samples);
   run.events = read_events(run);
   leave_out_abandoned(run);
   return run;

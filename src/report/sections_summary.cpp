@@ -25,7 +25,7 @@ bool is_of_step(const std::filesystem::path& pipeline, const std::string& step) 
 // Of a run that is done. An autoencoder's folder is written at its end; a U-Net's may be of an earlier end.
 std::string model_of(const RunRecord& run) {
   const auto step = text_of(run.state, "step");
-  const auto usual = run.folder / "pipeline", other = run.folder / ("pipeline-" + step);
+  const auto usual = run.folder / run_file::pipeline, other = run.folder / ("pipeline-" + step);
   const bool is_autoencoder = run.settings.contains("autoencoder.kl");
   std::error_code ignored;
   const bool is_taken = std::filesystem::exists(usual, ignored);

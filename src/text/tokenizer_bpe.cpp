@@ -1,7 +1,7 @@
 #include "tokenizer_bpe.h"
 
+#include <algorithm>
 #include <queue>
-#include <sstream>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -49,7 +49,7 @@ std::array<std::string, 256> byte_symbols() {
 BytePairs BytePairs::load(const std::filesystem::path& vocabulary, const std::filesystem::path& merges) {
   BytePairs pairs;
   try {
-    pairs.vocabulary_ = read_json(vocabulary).get<decltype(pairs.vocabulary_)>();
+    pairs.learn_tokens(read_json(vocabulary));
   } catch (const nlohmann::json::exception& error) {
     fail(Exit::io, "{}: not a map from tokens to ids: {}", vocabulary.string(), error.what());
   }
@@ -64,7 +64,7 @@ BytePairs BytePairs::load(const std::filesystem::path& tokenizer_json) {
   try {
     const auto model = read_json(tokenizer_json).at("model");
     if (model.value("type", "BPE") != "BPE") fail(Exit::io, "{}: not a byte-pair encoding", tokenizer_json.string());
-    pairs.vocabulary_ = model.at("vocab").get<decltype(pairs.vocabulary_)>();
+    pairs.learn_tokens(model.at("vocab"));
     for (const auto& pair : model.at("merges"))  // ["t", "h"], or "t h" in older files
       merges += pair.is_array() ? pair.at(0).get<std::string>() + ' ' + pair.at(1).get<std::string>() + '\n'
                                 : pair.get<std::string>() + '\n';
@@ -76,15 +76,21 @@ BytePairs BytePairs::load(const std::filesystem::path& tokenizer_json) {
   return pairs;
 }
 
-std::int32_t BytePairs::find(const std::string& token) const {
+std::int32_t BytePairs::find(std::string_view token) const {
   const auto found = vocabulary_.find(token);
   return found == vocabulary_.end() ? -1 : found->second;
 }
 
-std::int32_t BytePairs::require(const std::string& token, const std::filesystem::path& file) const {
+std::int32_t BytePairs::require(std::string_view token, const std::filesystem::path& file) const {
   const std::int32_t id = find(token);
   if (id < 0) fail(Exit::io, "{}: token '{}' is not in the vocabulary", file.string(), token);
   return id;
+}
+
+void BytePairs::learn_tokens(const nlohmann::json& vocabulary) {
+  const auto& tokens = vocabulary.get_ref<const nlohmann::json::object_t&>();
+  vocabulary_.reserve(tokens.size());
+  for (const auto& [token, id] : tokens) vocabulary_.emplace(token, id.get<std::int32_t>());
 }
 
 void BytePairs::learn_bytes(const std::filesystem::path& file) {
@@ -95,16 +101,19 @@ void BytePairs::learn_bytes(const std::filesystem::path& file) {
   }
 }
 
-void BytePairs::learn_merges(const std::string& text, const std::filesystem::path& file) {
+void BytePairs::learn_merges(std::string_view text, const std::filesystem::path& file) {
+  merges_.reserve(vocabulary_.size());
   std::int32_t rank = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  std::string merged;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.empty() || line.starts_with("#version")) continue;
     const std::size_t space = line.find(' ');
     if (space == line.npos) fail(Exit::io, "{}: line '{}' is not a pair of tokens", file.string(), line);
-    const std::string left = line.substr(0, space), right = line.substr(space + 1);
-    merges_.try_emplace(pair_key(require(left, file), require(right, file)),
-                        Merge{rank++, require(left + right, file)});
+    const std::string_view left = line.substr(0, space), right = line.substr(space + 1);
+    merged.assign(left).append(right);
+    merges_.try_emplace(pair_key(require(left, file), require(right, file)), Merge{rank++, require(merged, file)});
   }
 }
 

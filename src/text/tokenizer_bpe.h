@@ -2,6 +2,8 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,7 +23,7 @@ class BytePairs {
   // Appends the ids of one word (at least one byte).
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
   // -1 when the vocabulary does not have it.
-  std::int32_t find(const std::string& token) const;
+  std::int32_t find(std::string_view token) const;
   int size() const { return static_cast<int>(vocabulary_.size()); }
 
  private:
@@ -31,11 +33,15 @@ class BytePairs {
   static std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  std::int32_t require(const std::string& token, const std::filesystem::path& file) const;
+  struct TextHash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::int32_t require(std::string_view token, const std::filesystem::path& file) const;
+  void learn_tokens(const nlohmann::json& vocabulary);
   void learn_bytes(const std::filesystem::path& file);
-  void learn_merges(const std::string& text, const std::filesystem::path& file);
+  void learn_merges(std::string_view text, const std::filesystem::path& file);
 
-  std::unordered_map<std::string, std::int32_t> vocabulary_;
+  std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> vocabulary_;
   std::unordered_map<std::uint64_t, Merge> merges_;  // pair of ids -> rank and merged id
   std::array<std::int32_t, 256> inner_{}, last_{};   // byte -> id, inside a word and at its end
 };

@@ -12,22 +12,9 @@ namespace millrace {
 namespace {
 
 constexpr double is_little = 0.05, is_much = 0.5;  // of the time
-constexpr double rounding = 0.01;                  // of a rank: measured rates are not more exact
 
 std::string count(int number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
-int round_up(double ranks) {
-  return std::max(1, static_cast<int>(std::ceil(ranks - rounding)));
-}
-
-// The fewest producers that do as much as this number of them would with equal shares of the stripes.
-int producers_worth(double ranks, int stripes) {
-  if (stripes == 0) return round_up(ranks);
-  const double share = stripes / std::max(ranks - rounding, rounding);
-  const int most = std::clamp(static_cast<int>(share), 1, stripes);
-  return (stripes + most - 1) / most;
 }
 
 // How many would do as much with equal shares.
@@ -92,6 +79,13 @@ std::string cure_of(const Judgement& j, const Balance& b, const RoleCounts& role
 
 }  // namespace
 
+int producers_worth(double ranks, int stripes) {
+  const double least = std::max(ranks - rank_tolerance, rank_tolerance);
+  if (stripes == 0 || least > stripes) return static_cast<int>(std::ceil(least));
+  const int most = static_cast<int>(stripes / least);  // stripes of a producer that keeps up
+  return (stripes + most - 1) / most;
+}
+
 void Balance::add(const Balance& other, double factor) {
   images_per_second += factor * other.images_per_second;
   trainers_wait += factor * other.trainers_wait;
@@ -111,7 +105,8 @@ Judgement judge(const Balance& b, const RoleCounts& roles) {
     if (slow.bottleneck == Bottleneck::encoding && !roles.all_in_one) {
       const double needed = std::max(roles.producers + 1.0, slow.could_take / of_one);
       slow.producers = producers_worth(needed, roles.stripes);
-      slow.wants_stripes = roles.stripes > 0 && needed > roles.stripes + rounding;
+      slow.wants_stripes = roles.stripes > 0 && slow.producers > roles.stripes;
+      if (slow.wants_stripes) slow.producers = roles.stripes;
     }
     return slow;
   }
@@ -122,7 +117,7 @@ Judgement judge(const Balance& b, const RoleCounts& roles) {
   if (enough < roles.producers) return {.bottleneck = Bottleneck::more_producers, .producers = enough};
   if (of_one <= 0 || b.images_per_second <= 0) return {};
   const double of_one_trainer = b.images_per_second / roles.trainers;
-  const auto served = static_cast<int>(of_one * worth_of(roles) / of_one_trainer + rounding);
+  const auto served = static_cast<int>(of_one * worth_of(roles) / of_one_trainer + rank_tolerance);
   return {.producers = enough, .trainers = served > roles.trainers ? served : 0};
 }
 

@@ -8,6 +8,7 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 
@@ -51,7 +52,7 @@ void DataAccount::merge() {
 void DataAccount::write_report() const {
   if (context_.lease && !context_.lease->is_ours()) return;
   try {
-    write_file_atomically(std::filesystem::path(context_.config.run_dir) / "ledger.json", ledger_.report_json());
+    write_file_atomically(std::filesystem::path(context_.config.run_dir) / run_file::ledger, ledger_.report_json());
   } catch (const Error& failed) {
     log::warning("ledger.json stays as it was: {}", failed.what());
   }

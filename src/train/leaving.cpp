@@ -96,7 +96,8 @@ void Leaving::look_for_silence(double waited) {
   if (waited < limit) return;
   const auto overdue = context_.task.overdue(limit);
   if (!overdue) return;
-  failure_ = Error(Exit::suspect_node, fmt::format("no {} for {:.0f} s", overdue->what, limit),
+  const auto& producer = context_.producer_ranks[overdue->producer];
+  failure_ = Error(Exit::suspect_node, fmt::format("no {} for {:.0f} s (host {})", overdue->what, limit, producer.host),
                    "look at that rank's log, and at log/stacks-rank-*.txt of the run for where every rank stood; "
                    "guard.hang_timeout sets the limit");
   collect_stacks(4);

@@ -3,6 +3,7 @@
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/image/grid.h"
 #include "pace.h"
 
@@ -54,7 +55,7 @@ torch::Tensor Pictures::painted_latents(std::int64_t step, const std::function<b
 
 bool Pictures::show(std::int64_t step, const torch::Tensor& latents, const Stopwatch& watch) try {
   const auto images = context_.painter->decode(latents);
-  const auto path = progress_->picture("samples", step, make_grid(images, context_.painter->prompts()));
+  const auto path = progress_->picture(run_file::samples, step, make_grid(images, context_.painter->prompts()));
   const double took = watch.seconds(), since = since_start_.seconds() - shown_at_;
   log::info("painted {} pictures in {:.1f} s, {:.1f}% of the time since {}: {}", images.size(), took,
             100 * took / since, shown_at_ > 0 ? "the last ones" : "the start", path.string());

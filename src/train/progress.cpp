@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "line_files.h"
-#include "millrace/checkpoint/reader.h"
-#include "millrace/checkpoint/writer.h"
+#include "millrace/checkpoint/line_files.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
@@ -42,26 +40,14 @@ std::string as_code(std::string_view text) {
 
 }  // namespace
 
-// Then the next start may go on from there (NOTE [Lines go with their checkpoints]).
-static bool has_checkpoint_beyond(const std::filesystem::path& run_dir, std::int64_t step) {
-  const auto checkpoints = list_checkpoints(run_dir);
-  return !checkpoints.empty() && checkpoints.front().step > step;
-}
-
 Progress::Progress(Options options) : options_(std::move(options)) {
-  abandon_lines(options_.run_dir);
-  const bool goes_back = has_checkpoint_beyond(options_.run_dir, options_.resumed_step);
-  for (const char* name : {"metrics.jsonl", "ids.jsonl"}) {  // which a later start with log.ids may go on with
-    const auto file = options_.run_dir / name;
-    put_lines_back(file);
-    goes_back ? put_lines_aside(file, options_.resumed_step) : drop_lines_beyond(file, options_.resumed_step);
-  }
-  metrics_.emplace(options_.run_dir / "metrics.jsonl");
-  if (options_.ids) ids_.emplace(options_.run_dir / "ids.jsonl");
+  cut_line_files(options_.run_dir, options_.resumed_step);
+  metrics_.emplace(options_.run_dir / run_file::metrics);
+  if (options_.ids) ids_.emplace(options_.run_dir / run_file::ids);
   if (options_.tensorboard)
     tensorboard_ = std::make_unique<TensorBoardWriter>(options_.run_dir / "tensorboard", options_.resumed_step);
-  if (tensorboard_ && std::filesystem::exists(options_.run_dir / "config.yaml"))
-    tensorboard_->text("config", options_.resumed_step + 1, as_code(read_file(options_.run_dir / "config.yaml")));
+  if (tensorboard_ && std::filesystem::exists(options_.run_dir / run_file::config))
+    tensorboard_->text("config", options_.resumed_step + 1, as_code(read_file(options_.run_dir / run_file::config)));
   if (options_.prometheus)
     prometheus_ = std::make_unique<PrometheusFile>(*options_.prometheus, name_of(options_.run_dir));
   if (prometheus_ && options_.resumed_step > 0) prometheus_->go_on();

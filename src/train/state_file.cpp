@@ -6,6 +6,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/slurm.h"
 
 namespace millrace {
@@ -39,7 +40,7 @@ static StateJson describe(const std::string& state, const RunPoint& at, const st
   StateJson json = {{"state", state}, {"step", at.step}, {"samples", at.samples}, {"checkpoint", nullptr}};
   if (checkpoint) {
     json["checkpoint"] = *checkpoint;
-    json["digest"] = hash_file(std::filesystem::path(*checkpoint) / "MANIFEST.json").hex();
+    json["digest"] = hash_file(std::filesystem::path(*checkpoint) / run_file::manifest).hex();
   }
   return json;
 }
@@ -63,8 +64,8 @@ void StateFile::write(const std::string& state, const RunPoint& at, const std::o
   if (!is_ours()) return;
   try {
     const auto json = describe(state, at, checkpoint);
-    if (state == "done") write_if_other(run_dir_ / "DONE", text_of(done(json)));
-    write_if_other(run_dir_ / "STATE", text_of(with_job(json, exit, reason)));
+    if (state == "done") write_if_other(run_dir_ / run_file::done, text_of(done(json)));
+    write_if_other(run_dir_ / run_file::state, text_of(with_job(json, exit, reason)));
   } catch (const Error& failed) {
     if (state == "done") throw;
     log::warning("STATE stays as it was: {}", failed.what());
@@ -75,7 +76,7 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
                        const std::string& reason) const {
   if (!is_ours()) return;
   try {
-    const auto next = run_dir_ / "STATE.next";
+    const auto next = run_dir_ / run_file::next_state;
     write_file_atomically(next, text_of(with_job(describe(state, at, checkpoint), {}, reason)));
     // Looked at when all that takes time is over: this process may have been asleep in the middle of it.
     std::error_code error;
@@ -83,8 +84,8 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
       std::filesystem::remove(next, error);
       return;
     }
-    std::filesystem::rename(next, run_dir_ / "STATE", error);
-    if (error) fail(Exit::io, "cannot rename to {}: {}", (run_dir_ / "STATE").string(), error.message());
+    std::filesystem::rename(next, run_dir_ / run_file::state, error);
+    if (error) fail(Exit::io, "cannot rename to {}: {}", (run_dir_ / run_file::state).string(), error.message());
     fsync_directory(run_dir_);
   } catch (const Error& failed) {
     log::warning("STATE stays as it was: {}", failed.what());
@@ -93,7 +94,7 @@ void StateFile::update(const std::string& state, const RunPoint& at, const std::
 
 bool StateFile::has_ended() const {
   try {
-    const auto now = StateJson::parse(read_file(run_dir_ / "STATE")).at("state");
+    const auto now = StateJson::parse(read_file(run_dir_ / run_file::state)).at("state");
     return now != "running" && now != "stopping";
   } catch (const std::exception&) {  // none that makes sense
     return false;
@@ -103,12 +104,12 @@ bool StateFile::has_ended() const {
 void StateFile::write_failed(const Error& error) const {
   if (!is_ours()) return;
   try {
-    auto json = StateJson::parse(read_file(run_dir_ / "STATE"));
+    auto json = StateJson::parse(read_file(run_dir_ / run_file::state));
     if (json.at("state") != "running" && json.at("state") != "stopping") return;
     json["state"] = state_after(error);
     json["exit"] = static_cast<int>(error.exit());
     json["reason"] = error.what();
-    write_file_atomically(run_dir_ / "STATE", text_of(json));
+    write_file_atomically(run_dir_ / run_file::state, text_of(json));
   } catch (const std::exception&) {  // the run ends for another reason, which is being reported
   }
 }

@@ -1,14 +1,18 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "core/temp_dir.h"
+#include "millrace/models/presets.h"
+#include "millrace/train/balance.h"
+#include "plan/run_forecast.h"
 #include "plan/start_command.h"
 #include "run/disk_space.h"
 #include "run/routing.h"
 #include "run/start_table.h"
 
-// What a plan says about its start, without running it: tests/e2e/plan_test.cpp does that.
+// What a plan says, without running the command: tests/e2e/plan_test.cpp does that.
 namespace millrace {
 namespace {
 
@@ -18,9 +22,9 @@ using testing::Not;
 
 std::vector<std::string> start(const std::string& cluster, const TrainConfig& config, const config::Inputs& inputs,
                                const GpuModel* trainer = nullptr) {
-  RunPlan plan;
-  plan.chosen_trainer = trainer;
-  return start_command(plan, parse_cluster(cluster), config, inputs);
+  RunForecast forecast;
+  forecast.chosen_trainer = trainer;
+  return start_command(forecast, parse_cluster(cluster), config, inputs);
 }
 
 TrainConfig open_config() {
@@ -108,6 +112,49 @@ TEST(DiskSpace, WarnsOfWhatIsKeptForGood) {
   };
   EXPECT_EQ(said(10), "");
   EXPECT_THAT(said(200), testing::HasSubstr("checkpoint.keep_every keeps about 200 more for good, "));
+}
+
+// Encoders that 32 trainers take before a run, and during one with the same rates: `wanted` with equal shares of the
+// 512 stripes, in whole numbers of stripes `enough`. Rates are not exact to a hundredth of an encoder.
+TEST(PlanForecast, CountsEncodersAsTheBalanceLineDoes) {
+  const test::TempDir folder;
+  const auto rates = folder.path() / "rates";
+  const auto preset = preset_configs(Preset::sd2);
+  constexpr int trainers = 32, stripes = 512;
+  auto config = open_config();
+  config.data.stripes.value = stripes;
+  constexpr double of_one = 75;  // images a second of an encoder
+  const auto forecast = [&](double wanted, int encoders) {
+    std::ofstream(rates) << fmt::format(
+        "{{\"bench\": \"step\", \"unit\": \"images/s\", \"median\": {}}}\n"
+        "{{\"bench\": \"encode\", \"unit\": \"images/s\", \"median\": {}}}\n",
+        wanted * of_one / trainers, of_one);
+    return forecast_run(parse_cluster(fmt::format("4x8xh100 + {}x1xl4", encoders)), config,
+                        {.prices = {}, .rates = rates.string()},
+                        {.unet = preset.unet, .vae = preset.vae, .text_encoder = preset.text_encoder});
+  };
+  const auto during = [&](double wanted, const RunForecast& before, int encoders) {
+    const double pace = before.images_per_second;
+    const double busy = pace / (of_one * encoders);  // of the encoders' time
+    return judge({pace, 1 - pace / (wanted * of_one), of_one * encoders, {.encode = busy, .send_wait = 1 - busy}},
+                 {.trainers = trainers, .producers = encoders, .stripes = stripes});
+  };
+  for (const auto& [wanted, enough] : std::vector<std::pair<double, int>>{
+           {63.6, 64}, {64, 64}, {64.005, 64}, {64.02, 74}, {76.6, 86}, {511, 512}, {512.005, 512}}) {
+    SCOPED_TRACE(wanted);
+    const auto few = forecast(wanted, 48), just_enough = forecast(wanted, enough);
+    EXPECT_TRUE(few.is_limited_by_encoders);
+    EXPECT_EQ(few.balanced_encoders, enough);
+    EXPECT_EQ(during(wanted, few, 48).producers, enough);
+    EXPECT_FALSE(during(wanted, few, 48).wants_stripes);
+    EXPECT_FALSE(just_enough.is_limited_by_encoders);
+    EXPECT_EQ(just_enough.balanced_encoders, enough);
+  }
+  EXPECT_TRUE(forecast(64.02, 64).is_limited_by_encoders);
+  const auto too_few_stripes = forecast(520, 48);
+  EXPECT_EQ(too_few_stripes.balanced_encoders, 520) << "with more stripes";
+  EXPECT_EQ(during(520, too_few_stripes, 48).producers, stripes);
+  EXPECT_TRUE(during(520, too_few_stripes, 48).wants_stripes);
 }
 
 // For each pair of kinds, and each of them as trainers: the name that a plan gives makes `train` choose the same ranks.

@@ -5,8 +5,10 @@
 #include <set>
 
 #include "core/temp_dir.h"
+#include "millrace/checkpoint/line_files.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/writer.h"
+#include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 
@@ -66,7 +68,7 @@ TEST_F(Retention, WhatIsAbandonedAgainKeepsWhatWasAbandonedBefore) {
                                 "step-00000003 2", "step-00000003 3"));
 }
 
-// Until then a start puts them back (src/train/line_files.h).
+// Until then a start puts them back (NOTE [Lines go with their checkpoints]).
 TEST_F(Retention, LinesThatWerePutAsideAreAbandonedWithTheirCheckpoints) {
   make({1, 2});
   folder_.write("metrics.jsonl", "1");
@@ -106,6 +108,31 @@ TEST_F(Retention, WhatGoesLastIsTheNewest) {
   EXPECT_FALSE(std::filesystem::exists(path(2)));
   EXPECT_TRUE(std::filesystem::exists(third));
   EXPECT_TRUE(std::filesystem::exists(lines));
+}
+
+std::string reopened(const std::string& text, std::int64_t last_step) {
+  test::TempDir run;
+  const auto path = run.write("metrics.jsonl", text);
+  cut_line_files(run.path(), last_step);
+  AppendFile(path).add("{\"step\":99}\n");
+  return read_file(path);
+}
+
+TEST(LineFiles, ThatAreNotThereAreNotMade) {
+  test::TempDir run;
+  cut_line_files(run.path(), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(run.path()));
+}
+
+TEST(LineFiles, LoseWhatAResumedRunWritesAgain) {
+  const std::string lines = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":3,\"loss\":0.125}\n";
+  EXPECT_EQ(reopened(lines, 2), "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":99}\n");
+  EXPECT_EQ(reopened(lines, 3), lines + "{\"step\":99}\n");
+  EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
+}
+
+TEST(LineFiles, LoseALineCutShortByACrash) {
+  EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
 }
 
 // What CheckpointWriter removes is room for a checkpoint.

@@ -8,8 +8,6 @@
 
 #include "core/file_size_limit.h"
 #include "core/temp_dir.h"
-#include "line_files.h"
-#include "millrace/core/append_file.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/image/decode.h"
@@ -18,32 +16,7 @@
 namespace millrace {
 namespace {
 
-std::string reopened(const std::string& text, std::int64_t last_step) {
-  test::TempDir folder;
-  const auto path = folder.write("metrics.jsonl", text);
-  drop_lines_beyond(path, last_step);
-  AppendFile(path).add("{\"step\":99}\n");
-  return read_file(path);
-}
-
-TEST(DropLines, MakesNoFile) {
-  test::TempDir folder;
-  drop_lines_beyond(folder / "metrics.jsonl", 0);
-  EXPECT_FALSE(fs::exists(folder / "metrics.jsonl"));
-}
-
-TEST(DropLines, DropsWhatAResumedRunWritesAgain) {
-  const std::string lines = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":3,\"loss\":0.125}\n";
-  EXPECT_EQ(reopened(lines, 2), "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":99}\n");
-  EXPECT_EQ(reopened(lines, 3), lines + "{\"step\":99}\n");
-  EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
-}
-
-TEST(DropLines, DropsALineCutShortByACrash) {
-  EXPECT_EQ(reopened("{\"step\":1}\n{\"step\":2,\"lo", 5), "{\"step\":1}\n{\"step\":99}\n");
-}
-
-TEST(DropLines, OfIdsAlsoInALifeThatWritesNone) {
+TEST(GoingBack, CutsIdsAlsoInALifeThatWritesNone) {
   test::TempDir run;
   run.write("ids.jsonl", "{\"step\":1}\n{\"step\":2}\n");
   Progress({.run_dir = run.path(), .resumed_step = 1, .tensorboard = false, .ids = false});

@@ -26,10 +26,6 @@ std::uintmax_t leftover_bytes(const std::filesystem::path& run_dir);
 // The same without one; `checkpoints`: the folder that they lie in.
 void remove_leftover_checkpoints(const std::filesystem::path& checkpoints);
 
-// What was cut off metrics.jsonl and ids.jsonl (src/train/line_files.h) is renamed as its checkpoints were, once none
-// of them has its name any more. Error(io).
-void abandon_lines(const std::filesystem::path& run_dir);
-
 // Writes checkpoints (reader.h) in the background from a host copy, one at a time:
 //
 //   start: copy, begin to write  ->  commit: publish, begin to read it back  ->  settle: delete older ones

@@ -12,9 +12,11 @@ struct Reporter {
   int rank = 0;
   std::string host, role;
 };
-// From now on faults of this process are written; called once, before other threads start that may have one. Removes
-// nothing: whoever opens the run folder does.
+// From now on faults of this process are written; called once, before other threads start that may have one.
 void report_to(Reporter where);
+
+// Removes what ranks have written in starts before this one, as far as it can be removed: by whoever opens the folder.
+void remove_earlier(const std::filesystem::path& run_dir);
 
 // Writes the file, once in a process: the first fault is the cause, later ones follow from it. A folder that cannot be
 // written is no reason to fail in another way.

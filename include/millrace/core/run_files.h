@@ -1,11 +1,39 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
-// Names in a run's folder that several modules use; scripts and people rely on them.
+// Names in a run's folder that several sources use; scripts and people rely on them.
 namespace millrace {
+
+// Who writes it; who reads it beside people and scripts. "The start" is open_run_folder.
+namespace run_file {
+
+inline constexpr const char* lease = "LEASE";                   // RunLease
+inline constexpr const char* state = "STATE";                   // StateFile, preprocess; inspect, evaluate, report
+inline constexpr const char* next_state = "STATE.next";         // StateFile, for a moment
+inline constexpr const char* done = "DONE";                     // as STATE, and removed once there is more
+inline constexpr const char* config = "config.yaml";            // the start; TensorBoard, report
+inline constexpr const char* environment = "environment.json";  // the start; report
+inline constexpr const char* base_config = "template.yaml";     // the start; report
+inline constexpr const char* archives = "archives.tsv";         // the start; a restart
+inline constexpr const char* metrics = "metrics.jsonl";         // Progress; report. Cut by checkpoint/line_files.h
+inline constexpr const char* ids = "ids.jsonl";                 // Progress. Cut as well
+inline constexpr const char* ledger = "ledger.json";            // DataAccount, FillingProgress; report
+inline constexpr const char* rollback = "rollback.json";        // when a run goes back; a restart
+inline constexpr const char* evaluations = "evaluation.jsonl";  // evaluate; report
+
+// Folders.
+inline constexpr const char* log = "log";            // the lines and stacks of each rank; report
+inline constexpr const char* fault = "fault";        // comm/fault.h; report
+inline constexpr const char* rejected = "rejected";  // RejectedList
+inline constexpr const char* samples = "samples";    // Pictures; report
+inline constexpr const char* pipeline = "pipeline";  // train-autoencoder, export by people; report
+
+// In each checkpoint.
+inline constexpr const char* manifest = "MANIFEST.json";  // CheckpointManifest; its readers, inspect, report
+
+}  // namespace run_file
 
 std::filesystem::path checkpoints_in(const std::filesystem::path& run_dir);
 // Whether a checkpoint lies there, wherever links lead; false where that cannot be told.
@@ -14,11 +42,6 @@ bool is_checkpoint_of(const std::filesystem::path& run_dir, const std::filesyste
 std::filesystem::path place_of_checkpoint(const std::filesystem::path& checkpoint);
 // The folder of the run that it lies in, and was made by: another one may go on from it.
 std::filesystem::path run_of_checkpoint(const std::filesystem::path& checkpoint);
-
-// What a life that went back has cut off a file: "metrics.jsonl.beyond-step-00003000" (src/train/line_files.h).
-std::filesystem::path lines_beyond(const std::filesystem::path& file, std::int64_t step);
-// The step of such a name; nothing for others.
-std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);
 
 std::string step_name(std::int64_t step);  // "step-00002000"
 std::string rank_name(std::int64_t rank);  // "rank-00012"

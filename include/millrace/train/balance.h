@@ -16,6 +16,14 @@ struct RoleCounts {
   int stripes = 0;
 };
 
+// The part of a rank that makes no difference: rates, measured or published, are not more exact.
+inline constexpr double rank_tolerance = 0.01;
+
+// The fewest producers that do as much as `ranks` of them would with equal shares of the stripes, of which 0 stands for
+// as many as it takes. More than `stripes` where one stripe each would not do: a larger number of stripes could feed
+// them.
+int producers_worth(double ranks, int stripes);
+
 // How trainers and producers got on with each other for a while.
 struct Balance {
   double images_per_second = 0;         // trained, waits for samples included

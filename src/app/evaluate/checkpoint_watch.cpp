@@ -6,6 +6,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/log.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 
@@ -45,9 +46,9 @@ std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() {
 // goes on.
 std::string CheckpointWatch::run_state() const {
   std::error_code ignored;
-  const bool has_done = fs::exists(run_ / "DONE", ignored);
-  if (!fs::exists(run_ / "STATE", ignored)) return has_done ? "done" : "";
-  const auto json = nlohmann::json::parse(read_file(run_ / "STATE"), nullptr, /*allow_exceptions=*/false);
+  const bool has_done = fs::exists(run_ / run_file::done, ignored);
+  if (!fs::exists(run_ / run_file::state, ignored)) return has_done ? "done" : "";
+  const auto json = nlohmann::json::parse(read_file(run_ / run_file::state), nullptr, /*allow_exceptions=*/false);
   const bool has_state = json.is_object() && json.contains("state") && json["state"].is_string();
   const auto state = has_state ? json["state"].get<std::string>() : "";
   return state == "done" && !has_done ? "" : state;

@@ -11,6 +11,7 @@
 #include "evaluate/evaluation.h"
 #include "evaluate/run_evaluation.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "run/run_ranks.h"
 #include "run/session.h"
 
@@ -24,7 +25,8 @@ using Source = EvaluateJob::Source;
 fs::path run_around(const fs::path& checkpoint) {
   auto path = fs::absolute(checkpoint).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  return path.parent_path().filename() == "checkpoints" ? path.parent_path().parent_path() : fs::path();
+  const auto run = path.parent_path().parent_path();
+  return path.parent_path() == checkpoints_in(run) ? run : fs::path();
 }
 
 EvaluateJob job_of(const CommandLine& line) {
@@ -128,11 +130,11 @@ int run_evaluate(const CommandLine& line) {
     if (line.dry_run) {
       if (session.is_root())
         say("dry run: nothing was written; scores of {} would go to {}\n", job.path.string(),
-            (job.out / "evaluation.jsonl").string());
+            (job.out / run_file::evaluations).string());
       return 0;
     }
     evaluate(session, root, job);
-    if (session.is_root()) say("scores are in {}\n", (job.out / "evaluation.jsonl").string());
+    if (session.is_root()) say("scores are in {}\n", (job.out / run_file::evaluations).string());
     return 0;
   });
 }

@@ -109,7 +109,7 @@ Evaluation::Evaluation(const Session& session, const EvaluateRoot& root, const E
     if (root.evaluate.features_out) check_features_file(*root.evaluate.features_out);
   });
   lease_.emplace(RunLease::acquire(world(), folder()));
-  on_root(world(), [&] { file_.emplace(job.out / "evaluation.jsonl"); });
+  on_root(world(), [&] { file_.emplace(job.out / run_file::evaluations); });
 }
 
 std::int64_t Evaluation::painted() const {

@@ -3,6 +3,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/safetensors.h"
 
 namespace millrace {
@@ -45,7 +46,7 @@ json inspect_run(const stdfs::path& path) {
   json report = {{"kind", "run"},
                  {"step", 0},
                  {"samples", 0},
-                 {"done", stdfs::exists(path / "DONE")},
+                 {"done", stdfs::exists(path / run_file::done)},
                  {"checkpoints", json::array()},
                  {"problems", json::array()}};
   for (const auto& name : list_checkpoints(path)) {
@@ -56,7 +57,7 @@ json inspect_run(const stdfs::path& path) {
     for (const auto& problem : entry["problems"]) report["problems"].push_back(problem);
     report["checkpoints"].push_back(std::move(entry));
   }
-  if (report["checkpoints"].empty()) add_place_of_unsaved(report, path / "STATE");
+  if (report["checkpoints"].empty()) add_place_of_unsaved(report, path / run_file::state);
   return report;
 }
 

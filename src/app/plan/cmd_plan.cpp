@@ -7,7 +7,7 @@
 #include "millrace/io/json.h"
 #include "millrace/models/pipeline_folder.h"
 #include "millrace/models/presets.h"
-#include "plan/run_plan.h"
+#include "plan/run_forecast.h"
 #include "plan/start_command.h"
 
 namespace millrace {
@@ -68,10 +68,10 @@ nlohmann::ordered_json number_or_null(double number) {
   return number > 0 ? nlohmann::ordered_json(number) : nullptr;
 }
 
-nlohmann::ordered_json to_json(const RunPlan& plan, const std::vector<std::string>& start) {
+nlohmann::ordered_json to_json(const RunForecast& forecast, const std::vector<std::string>& start) {
   using Json = nlohmann::ordered_json;
   Json json;
-  for (const auto& role : plan.roles)
+  for (const auto& role : forecast.roles)
     json["roles"].push_back({{"name", to_string(role.kind)},
                              {"ranks", role.ranks},
                              {"gpu", role.gpu->name},
@@ -79,16 +79,17 @@ nlohmann::ordered_json to_json(const RunPlan& plan, const std::vector<std::strin
                              {"images_per_second", number_or_null(role.images_per_second)},
                              {"batch", role.batch},
                              {"rate", role.images_per_second > 0 ? Json(word_of(role.source)) : nullptr}});
-  json["images_per_second"] = plan.images_per_second;
-  json["limit"] = plan.is_limited_by_encoders ? "encoders" : "trainers";
-  json["balanced_encoders"] = plan.balanced_encoders > 0 ? nlohmann::ordered_json(plan.balanced_encoders) : nullptr;
-  json["encoders_per_trainer"] = number_or_null(plan.encoders_per_trainer);
-  json["accumulation"] = plan.accumulation;
-  json["steps"] = plan.steps;
-  json["samples"] = plan.samples;
-  json["days"] = plan.seconds / 86400;
-  json["gpu_hours"] = plan.gpu_hours;
-  json["cost"] = plan.cost ? nlohmann::ordered_json(*plan.cost) : nullptr;
+  json["images_per_second"] = forecast.images_per_second;
+  json["limit"] = forecast.is_limited_by_encoders ? "encoders" : "trainers";
+  json["balanced_encoders"] =
+      forecast.balanced_encoders > 0 ? nlohmann::ordered_json(forecast.balanced_encoders) : nullptr;
+  json["encoders_per_trainer"] = number_or_null(forecast.encoders_per_trainer);
+  json["accumulation"] = forecast.accumulation;
+  json["steps"] = forecast.steps;
+  json["samples"] = forecast.samples;
+  json["days"] = forecast.seconds / 86400;
+  json["gpu_hours"] = forecast.gpu_hours;
+  json["cost"] = forecast.cost ? nlohmann::ordered_json(*forecast.cost) : nullptr;
   json["start"] = fmt::format("{}", fmt::join(start, " "));
   return json;
 }
@@ -119,21 +120,22 @@ std::string wrapped(const std::vector<std::string>& words) {
   return text;
 }
 
-std::string describe_limit(const RunPlan& plan) {
-  if (plan.roles.size() == 1)
-    return plan.is_limited_by_encoders ? "encoders: most of the time goes into encoding; a latent cache would save it"
-                                       : "trainers: most of the time goes into training";
-  if (plan.balanced_encoders == 0) return "trainers: nothing has to be encoded";
+std::string describe_limit(const RunForecast& forecast) {
+  if (forecast.roles.size() == 1)
+    return forecast.is_limited_by_encoders
+               ? "encoders: most of the time goes into encoding; a latent cache would save it"
+               : "trainers: most of the time goes into training";
+  if (forecast.balanced_encoders == 0) return "trainers: nothing has to be encoded";
   int encoders = 0;
-  for (const auto& role : plan.roles)
+  for (const auto& role : forecast.roles)
     if (role.kind == PlannedRole::Kind::encoders) encoders += role.ranks;
-  auto each = fmt::format("{:.2f} a trainer", plan.encoders_per_trainer);
-  if (plan.balanced_encoders > plan.stripes)
-    each += fmt::format(", more than data.stripes = {} can feed", plan.stripes);
-  return plan.is_limited_by_encoders
-             ? fmt::format("encoders: {} of their kind would balance, {}; there are {}", plan.balanced_encoders, each,
-                           encoders)
-             : fmt::format("trainers: {} of the {} encoders would balance, {}", plan.balanced_encoders, encoders, each);
+  auto each = fmt::format("{:.2f} a trainer", forecast.encoders_per_trainer);
+  if (forecast.balanced_encoders > forecast.stripes)
+    each += fmt::format(", more than data.stripes = {} can feed", forecast.stripes);
+  return forecast.is_limited_by_encoders ? fmt::format("encoders: {} of their kind would balance, {}; there are {}",
+                                                       forecast.balanced_encoders, each, encoders)
+                                         : fmt::format("trainers: {} of the {} encoders would balance, {}",
+                                                       forecast.balanced_encoders, encoders, each);
 }
 
 // "; 4 threads read and transform, 192 in all", where the number is set and these ranks do that.
@@ -151,11 +153,11 @@ std::string describe_checkpoints(const CheckpointSpace& space) {
                          : "");
 }
 
-void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const TrainConfig& config,
+void print(const RunForecast& forecast, const std::vector<NodeGroup>& cluster, const TrainConfig& config,
            const std::vector<std::string>& start) {
   const auto row = [](const char* name, const std::string& text) { print_out(fmt::format("{:<12}{}", name, text)); };
   row("cluster", to_string(cluster));
-  for (const auto& role : plan.roles) {
+  for (const auto& role : forecast.roles) {
     if (role.images_per_second == 0) {
       row("", fmt::format("{} {} on {}: read latents", role.ranks, to_string(role.kind), role.gpu->name));
       continue;
@@ -169,15 +171,16 @@ void print(const RunPlan& plan, const std::vector<NodeGroup>& cluster, const Tra
                             : "",
                         describe_readers(role, config)));
   }
-  row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, plan.micro_batch, plan.accumulation,
-                           plan.accumulation == 1 ? "" : "s"));
-  row("speed", fmt::format("{:.4g} img/s", plan.images_per_second));
-  row("limit", describe_limit(plan));
-  row("length", fmt::format("{} steps, {} samples: {:.1f} days, {} GPU hours", format_count(plan.steps),
-                            format_count(plan.samples), plan.seconds / 86400, format_count(plan.gpu_hours)));
-  if (plan.checkpoints) row("disk", describe_checkpoints(*plan.checkpoints));
-  row("cost", plan.cost ? format_count(*plan.cost)
-                        : fmt::format("plan.prices has none for {}", fmt::join(plan.without_price, ", ")));
+  row("batch", fmt::format("{} = {} in {} turn{} a trainer", config.batch.global, forecast.micro_batch,
+                           forecast.accumulation, forecast.accumulation == 1 ? "" : "s"));
+  row("speed", fmt::format("{:.4g} img/s", forecast.images_per_second));
+  row("limit", describe_limit(forecast));
+  row("length",
+      fmt::format("{} steps, {} samples: {:.1f} days, {} GPU hours", format_count(forecast.steps),
+                  format_count(forecast.samples), forecast.seconds / 86400, format_count(forecast.gpu_hours)));
+  if (forecast.checkpoints) row("disk", describe_checkpoints(*forecast.checkpoints));
+  row("cost", forecast.cost ? format_count(*forecast.cost)
+                            : fmt::format("plan.prices has none for {}", fmt::join(forecast.without_price, ", ")));
   row("start", wrapped(start));
   if (config.encode.cache)
     print_out(
@@ -192,12 +195,12 @@ int run_plan_command(const CommandLine& line) {
       /*prints=*/true, defaults());
   if (loaded.printed) return 0;
   const auto& root = loaded.root;
-  const auto plan = plan_run(cluster, root, root.plan, shapes_of(root));
-  const auto start = start_command(plan, cluster, root, line.inputs);
+  const auto forecast = forecast_run(cluster, root, root.plan, shapes_of(root));
+  const auto start = start_command(forecast, cluster, root, line.inputs);
   if (line.has("json")) {
-    print_out(to_json(plan, start).dump());
+    print_out(to_json(forecast, start).dump());
   } else {
-    print(plan, cluster, root, start);
+    print(forecast, cluster, root, start);
   }
   return 0;
 }

@@ -73,7 +73,7 @@ void add_unset_settings(std::vector<std::string>& words, const TrainConfig& conf
 
 }  // namespace
 
-std::vector<std::string> start_command(const RunPlan& plan, const std::vector<NodeGroup>& cluster,
+std::vector<std::string> start_command(const RunForecast& forecast, const std::vector<NodeGroup>& cluster,
                                        const TrainConfig& config, const config::Inputs& inputs) {
   std::vector<std::string> words;
   // The scripts' own configuration would come first otherwise, which the plan has not seen.
@@ -85,7 +85,7 @@ std::vector<std::string> start_command(const RunPlan& plan, const std::vector<No
   for (std::size_t i = 1; i < inputs.files.size(); ++i)
     words.insert(words.end(), {"--config", shell_word(inputs.files[i].string())});
   add_unset_settings(words, config);
-  if (plan.chosen_trainer) words.push_back("roles.trainer_gpu=" + name_of(*plan.chosen_trainer, cluster));
+  if (forecast.chosen_trainer) words.push_back("roles.trainer_gpu=" + name_of(*forecast.chosen_trainer, cluster));
   for (const auto& override : inputs.overrides)
     if (!override.starts_with("plan.")) words.push_back(shell_word(override));
   return words;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "app_config.h"
-#include "plan/run_plan.h"
+#include "plan/run_forecast.h"
 
 namespace millrace {
 
@@ -14,7 +14,7 @@ inline constexpr const char* unset_archives = "ARCHIVES";
 
 // The command line, word by word as a shell reads it, that gives the planned run to Slurm: nodes and GPUs of `cluster`,
 // the files and overrides that the plan was made with, and its roles.
-std::vector<std::string> start_command(const RunPlan& plan, const std::vector<NodeGroup>& cluster,
+std::vector<std::string> start_command(const RunForecast& forecast, const std::vector<NodeGroup>& cluster,
                                        const TrainConfig& config, const config::Inputs& inputs);
 
 }  // namespace millrace

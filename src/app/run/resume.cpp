@@ -37,7 +37,7 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 
 static void refuse_no_checkpoint(const std::filesystem::path& resume) {
   std::error_code error;
-  if (std::filesystem::exists(resume / "MANIFEST.json", error) || error) return;
+  if (std::filesystem::exists(resume / run_file::manifest, error) || error) return;
   std::string there;
   for (const auto& checkpoint : list_checkpoints(resume)) there += fmt::format(" {}", checkpoint.path.string());
   throw Error(
@@ -85,13 +85,13 @@ static bool may_have_moved(const nlohmann::json& identity, const Manifest& archi
 // What made another digest of the data than `before`, in words.
 static std::vector<std::string> data_changes(const CheckpointReader& checkpoint, const std::string& before,
                                              const Manifest& archives) {
-  const auto file = run_of_checkpoint(checkpoint.path()) / archives_name;
+  const auto file = run_of_checkpoint(checkpoint.path()) / run_file::archives;
   try {
     const auto listing = read_file(file);
     if (hash128(listing).hex() == before) return listing_changes(listing, archives.listing());
   } catch (const Error&) {
   }
-  return {fmt::format("which archives differ cannot be told without the {} of that run", archives_name)};
+  return {fmt::format("which archives differ cannot be told without the {} of that run", run_file::archives)};
 }
 
 // Of two config.json, key by key. Which version wrote the file is in keys with _, newer versions spell out what is

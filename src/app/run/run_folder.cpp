@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "millrace/checkpoint/line_files.h"
+#include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/writer.h"
 #include "millrace/comm/agree.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -15,7 +18,6 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 #include "millrace/train/state_file.h"
-#include "run/trained_run.h"
 
 namespace millrace {
 
@@ -37,9 +39,9 @@ static void refuse_newer_checkpoint(const std::filesystem::path& run_dir, std::i
 
 // Files that nobody else writes than who has the lease.
 static bool is_the_owners(const std::filesystem::path& name) {
-  static const std::set<std::string> names = {"config.yaml", "environment.json", "template.yaml", archives_name,
-                                              "STATE",       "STATE.next",       "DONE",          "LEASE",
-                                              "ledger.json", "rollback.json"};
+  static const std::set<std::string> names = {
+      run_file::config,     run_file::environment, run_file::base_config, run_file::archives, run_file::state,
+      run_file::next_state, run_file::done,        run_file::lease,       run_file::ledger,   run_file::rollback};
   return names.contains(name.string()) || step_of_lines_beyond(name);
 }
 
@@ -59,8 +61,8 @@ static void remove_half_written_files(const std::filesystem::path& run_dir) {
 // Its owner was killed, could not delete a checkpoint, or has left word of how it ended.
 static bool has_remains(const std::filesystem::path& run_dir) {
   std::error_code error;
-  return std::filesystem::exists(run_dir / "LEASE", error) || std::filesystem::exists(run_dir / "fault", error) ||
-         leftover_bytes(run_dir) > 0;
+  return std::filesystem::exists(run_dir / run_file::lease, error) ||
+         std::filesystem::exists(run_dir / run_file::fault, error) || leftover_bytes(run_dir) > 0;
 }
 
 static void make_folder(const std::filesystem::path& folder) {
@@ -70,7 +72,7 @@ static void make_folder(const std::filesystem::path& folder) {
 }
 
 RunLease claim_run_folder(const Group& world, const std::filesystem::path& run_dir) {
-  on_root(world, [&] { make_folder(run_dir / "log"); });
+  on_root(world, [&] { make_folder(run_dir / run_file::log); });
   return RunLease::acquire(world, run_dir);
 }
 
@@ -81,15 +83,15 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     make_folder(checkpoints_in(run_dir));
     if (resume == "auto") refuse_newer_checkpoint(run_dir, start.state.step);
     remove_half_written_files(run_dir);
+    fault::remove_earlier(run_dir);
+    write_file_atomically(run_dir / run_file::config, description.config);
+    write_file_atomically(run_dir / run_file::environment, description.environment);
     std::error_code ignored;
-    std::filesystem::remove_all(run_dir / "fault", ignored);
-    write_file_atomically(run_dir / "config.yaml", description.config);
-    write_file_atomically(run_dir / "environment.json", description.environment);
     if (description.base.empty())
-      std::filesystem::remove(run_dir / "template.yaml", ignored);
+      std::filesystem::remove(run_dir / run_file::base_config, ignored);
     else
-      write_file_atomically(run_dir / "template.yaml", description.base);
-    write_file_atomically(run_dir / archives_name, archives.listing());
+      write_file_atomically(run_dir / run_file::base_config, description.base);
+    write_file_atomically(run_dir / run_file::archives, archives.listing());
     StateFile(run_dir).write("running", start.state.point(), start.path());
   });
   return lease;
@@ -115,8 +117,7 @@ void finish_without_training(const Group& world, const std::filesystem::path& ru
     if (lease) {
       remove_leftover_checkpoints(checkpoints_in(run_dir));
       remove_half_written_files(run_dir);
-      std::error_code ignored;
-      std::filesystem::remove_all(run_dir / "fault", ignored);
+      fault::remove_earlier(run_dir);
     }
     log::info("{} has reached step {}, and duration is {}: nothing to train", start.checkpoint->path().string(),
               start.state.step, to_string(duration));

@@ -30,7 +30,7 @@ void RunWatch::open(const InFolder* folder) {
 void RunWatch::end_hung_run(const Suspect& suspect) {
   const std::lock_guard turn(mutex_);
   const auto stacks = folder_ ? fmt::format("stacks of the ranks that could write them: {}",
-                                            (folder_->run_dir / "log" / "stacks-rank-*.txt").string())
+                                            (folder_->run_dir / run_file::log / "stacks-rank-*.txt").string())
                               : "the run's folder was not open yet";
   const Error error(Exit::suspect_node, fmt::format("{}; {}", suspect.what, stacks),
                     fmt::format("the same command continues from what was saved last{}. guard.hang_timeout is the "
@@ -51,7 +51,7 @@ int run_in_folder(const Session& session, const std::filesystem::path& run_dir, 
                   const std::string& role, RunWatch& watch, const std::function<int()>& part) {
   const auto& world = session.world;
   fault::report_to({run_dir, world.rank(), world.host(), role});
-  stacks::write_to(run_dir / "log" / ("stacks-" + rank_name(world.rank()) + ".txt"),
+  stacks::write_to(run_dir / run_file::log / ("stacks-" + rank_name(world.rank()) + ".txt"),
                    fmt::format("rank {} on {}", world.rank(), world.host()));
   const RunWatch::InFolder open(watch, run_dir, lease);
   try {

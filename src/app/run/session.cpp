@@ -48,7 +48,7 @@ void choose_kernels(torch::Device device, bool deterministic, const config::Auto
 void open_log(const Session& session, const std::filesystem::path& run_dir, const std::string& role, bool console) {
   const int rank = session.world.rank();
   on_all(session.world.group(), [&] {
-    log::init({role, rank, console, (run_dir / "log" / (rank_name(rank) + ".log")).string()});
+    log::init({role, rank, console, (run_dir / run_file::log / (rank_name(rank) + ".log")).string()});
   });
 }
 

@@ -6,6 +6,7 @@
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/handoff/parcel_sender.h"
@@ -98,7 +99,7 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
 // Beside the folder where a run that went on from its end was exported before.
 std::string export_line(const std::string& dir, std::int64_t step) {
   std::error_code ignored;
-  const bool is_taken = std::filesystem::exists(std::filesystem::path(dir) / "pipeline", ignored);
+  const bool is_taken = std::filesystem::exists(std::filesystem::path(dir) / run_file::pipeline, ignored);
   return fmt::format("millrace export --run {} --out {}/pipeline{}", dir, dir,
                      is_taken ? fmt::format("-{}", step) : std::string());
 }

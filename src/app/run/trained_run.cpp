@@ -3,13 +3,14 @@
 #include <string>
 
 #include "millrace/config/config.h"
+#include "millrace/core/run_files.h"
 
 namespace millrace {
 
 TrainConfig trained_config(const nlohmann::json& manifest, const std::filesystem::path& checkpoint) {
   TrainConfig config;
   auto section = config::Section::of(config);
-  config::load_text(section, manifest.at("config").get<std::string>(), checkpoint.string() + "/MANIFEST.json")
+  config::load_text(section, manifest.at("config").get<std::string>(), (checkpoint / run_file::manifest).string())
       .throw_if_problems();
   return config;
 }

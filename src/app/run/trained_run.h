@@ -9,8 +9,6 @@
 // What a checkpoint tells of the run that wrote it.
 namespace millrace {
 
-inline constexpr const char* archives_name = "archives.tsv";  // of a run: its manifest's listing
-
 // The configuration that a checkpoint's run was started with.
 TrainConfig trained_config(const CheckpointReader& checkpoint);
 // The same of its manifest; `checkpoint` for messages.

@@ -11,8 +11,6 @@
 namespace millrace {
 namespace {
 
-constexpr const char* file_name = "rollback.json";
-
 // A later checkpoint of the same step is another one.
 std::string digest_of(const CheckpointReader& checkpoint) {
   return hash128(checkpoint.manifest().dump()).hex();
@@ -26,7 +24,7 @@ void remember_used_up(const std::filesystem::path& run_dir, const CheckpointRead
                                {"digest", digest_of(checkpoint)},
                                {"used_up", to_json(used_up)}};
   try {
-    write_file_atomically(run_dir / file_name, json.dump(2) + "\n");
+    write_file_atomically(run_dir / run_file::rollback, json.dump(2) + "\n");
   } catch (const Error& failed) {
     log::warning("a restart before the next checkpoint would meet the bad steps again: {}", failed.what());
   }
@@ -35,8 +33,8 @@ void remember_used_up(const std::filesystem::path& run_dir, const CheckpointRead
 void read_used_up(const Group& world, const std::filesystem::path& run_dir, Start& start) {
   std::string known;
   on_root(world, [&] {
-    if (!std::filesystem::exists(run_dir / file_name)) return;
-    const auto json = read_json_object(run_dir / file_name);
+    if (!std::filesystem::exists(run_dir / run_file::rollback)) return;
+    const auto json = read_json_object(run_dir / run_file::rollback);
     if (json.value("digest", "") == digest_of(*start.checkpoint)) known = json.at("used_up").dump();
   });
   known = world.broadcast(known);

@@ -9,6 +9,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 #include "millrace/models/weights.h"
 
@@ -32,7 +33,7 @@ std::string digest_of_export(const fs::path& folder) {
 // Also of versions that left no mark: their DONE came behind the folder.
 bool is_own_export(const fs::path& run_dir) {
   const auto mark = mark_of_export(run_dir);
-  if (!fs::exists(mark)) return fs::exists(run_dir / "DONE");
+  if (!fs::exists(mark)) return fs::exists(run_dir / run_file::done);
   return read_json_object(mark).value("vae", "") == digest_of_export(export_of(run_dir));
 }
 
@@ -68,15 +69,15 @@ void remove_half_exports(const fs::path& run_dir) {
 }  // namespace
 
 fs::path export_of(const fs::path& run_dir) {
-  return run_dir / "pipeline";
+  return run_dir / run_file::pipeline;
 }
 
 bool holds_the_end(const fs::path& run_dir) {
-  return fs::exists(run_dir / "DONE") && fs::exists(export_of(run_dir));
+  return fs::exists(run_dir / run_file::done) && fs::exists(export_of(run_dir));
 }
 
 void mark_older_export(const fs::path& run_dir) {
-  const auto out = export_of(run_dir), mark = mark_of_export(run_dir), done = run_dir / "DONE";
+  const auto out = export_of(run_dir), mark = mark_of_export(run_dir), done = run_dir / run_file::done;
   if (fs::exists(mark) || !fs::exists(done) || !fs::exists(out)) return;
   const auto when = fs::last_write_time(done);
   write_file_atomically(mark, format_json({{"vae", digest_of_export(out)}}));

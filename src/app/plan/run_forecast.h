@@ -35,7 +35,7 @@ struct PlannedRole {
 
 const char* to_string(PlannedRole::Kind kind);
 
-struct RunPlan {
+struct RunForecast {
   std::vector<PlannedRole> roles;
   double images_per_second = 0;  // of the run
   bool is_limited_by_encoders = false;
@@ -53,7 +53,7 @@ struct RunPlan {
 };
 
 // Error(usage) with what would do when the cluster cannot run it: roles, batches, memory.
-RunPlan plan_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
-                 const RunShapes& shapes);
+RunForecast forecast_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+                         const RunShapes& shapes);
 
 }  // namespace millrace

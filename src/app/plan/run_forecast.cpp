@@ -1,8 +1,7 @@
-#include "plan/run_plan.h"
+#include "plan/run_forecast.h"
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <set>
 
@@ -12,6 +11,7 @@
 #include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
 #include "millrace/text/tokenizer.h"
+#include "millrace/train/balance.h"
 #include "plan/bench_rates.h"
 #include "run/micro_batch.h"
 
@@ -31,12 +31,8 @@ class RunCosts {
         vae_(AutoencoderKLConfig::from_json(shapes.vae)),
         text_(CLIPTextConfig::from_json(shapes.text_encoder)),
         device_(config.run.device == "cpu" || cluster.front().gpu->is_cpu() ? torch::kCPU : torch::kCUDA),
-        latent_side_(config.transform.resolution / vae_.factor()),
-        memory_(config, shapes, encoding(), device_, static_cast<double>(peak_memory_bytes(torch::kCPU))) {
-    if (config.transform.resolution % vae_.factor() != 0)
-      fail(Exit::usage, "transform.resolution = {} must be a multiple of {}, the VAE's factor",
-           config.transform.resolution, vae_.factor());
-  }
+        latent_side_(vae_.latent_side(config.transform.resolution)),
+        memory_(config, shapes, encoding(), device_, static_cast<double>(peak_memory_bytes(torch::kCPU))) {}
 
   bool on_gpus() const { return device_.is_cuda(); }
   const RunMemory& memory() const { return memory_; }
@@ -142,9 +138,9 @@ int stripes_of(const TrainConfig& config) {
               hint);
 }
 
-class RunPlanner {
+class Forecaster {
  public:
-  RunPlanner(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+  Forecaster(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
              const RunShapes& shapes)
       : cluster_(cluster),
         config_(config),
@@ -159,20 +155,20 @@ class RunPlanner {
                   "give plan.rates=FILE with what `millrace bench step --json` and `millrace bench encode --json` "
                   "print, both with threads=N, "
                   "N = the cores of a rank");
-    plan_.chosen_trainer = choose_trainer(cluster, config.roles, costs_);
-    roles_ = roles_of(ranks_, config.roles, plan_.chosen_trainer);
+    forecast_.chosen_trainer = choose_trainer(cluster, config.roles, costs_);
+    roles_ = roles_of(ranks_, config.roles, forecast_.chosen_trainer);
     shards_ = plan_shards(config.parallel, trainer_hosts());
   }
 
-  RunPlan run() {
+  RunForecast run() {
     share_batch();
     roles_.all_in_one ? add_all_in_one() : add_roles();
-    for (const auto& role : plan_.roles)
+    for (const auto& role : forecast_.roles)
       if (costs_.on_gpus() && role.memory_gib > role.gpu->memory_gib) fail_memory(role, config_.model);
     add_length();
     add_checkpoints();
     add_cost();
-    return plan_;
+    return forecast_;
   }
 
  private:
@@ -192,12 +188,12 @@ class RunPlanner {
 
   // A step lasts as long as the trainer with the largest share takes.
   void share_batch() {
-    plan_.stripes = stripes_of(config_);
-    routing_ = plan_routing(roles_, plan_.stripes);
-    plan_.micro_batch = micro_batch();
-    check_micro_batch(routing_, config_.batch.global, plan_.micro_batch);
+    forecast_.stripes = stripes_of(config_);
+    routing_ = plan_routing(roles_, forecast_.stripes);
+    forecast_.micro_batch = micro_batch();
+    check_micro_batch(routing_, config_.batch.global, forecast_.micro_batch);
     const int share = routing_.largest_share(config_.batch.global);
-    plan_.accumulation = (share + plan_.micro_batch - 1) / plan_.micro_batch;
+    forecast_.accumulation = (share + forecast_.micro_batch - 1) / forecast_.micro_batch;
     evenness_ = config_.batch.global / (static_cast<double>(share) * routing_.trainers());
   }
 
@@ -239,7 +235,7 @@ class RunPlanner {
   }
 
   void fill_trainer(PlannedRole& role) const {
-    role.batch = plan_.micro_batch;
+    role.batch = forecast_.micro_batch;
     const auto bytes = [&](int images) { return costs_.memory().trainer(images, shards_, trainers_encode()); };
     role.memory_gib = bytes(role.batch) / gib;
     if (!costs_.on_gpus()) return;
@@ -258,11 +254,11 @@ class RunPlanner {
       if (costs_.encodes()) role.source = std::max(role.source, source_of(measured_.encode, gpu->encode));
       train_share = train / (train + encode);
       rate = rate == 0 ? 1 / (train + encode) : std::min(rate, 1 / (train + encode));
-      plan_.roles.push_back(role);
+      forecast_.roles.push_back(role);
     }
     // The slowest sets the pace: images of a step are not shared out by speed.
-    plan_.images_per_second = rate * evenness_ * static_cast<double>(roles_.trainers.size());
-    plan_.is_limited_by_encoders = train_share < 0.5;
+    forecast_.images_per_second = rate * evenness_ * static_cast<double>(roles_.trainers.size());
+    forecast_.is_limited_by_encoders = train_share < 0.5;
   }
 
   void add_roles() {
@@ -273,7 +269,7 @@ class RunPlanner {
       role.images_per_second = ranks * train_rate(*gpu);
       role.source = source_of(measured_.train, gpu->train);
       slowest = slowest == 0 ? train_rate(*gpu) : std::min(slowest, train_rate(*gpu));
-      plan_.roles.push_back(role);
+      forecast_.roles.push_back(role);
     }
     const double demand = slowest * evenness_ * static_cast<double>(roles_.trainers.size());
     for (const auto& [gpu, ranks] : kinds_of(roles_.producers)) {
@@ -287,9 +283,9 @@ class RunPlanner {
         role.source = source_of(measured_.encode, gpu->encode);
         slowest_encoder = slowest_encoder == 0 ? encode_rate(*gpu) : std::min(slowest_encoder, encode_rate(*gpu));
       }
-      plan_.roles.push_back(role);
+      forecast_.roles.push_back(role);
     }
-    plan_.images_per_second = demand;
+    forecast_.images_per_second = demand;
     if (costs_.encodes()) balance(demand, slowest_encoder);
   }
 
@@ -300,43 +296,42 @@ class RunPlanner {
     for (std::size_t i = 0; i < roles_.producers.size(); ++i) {
       const auto& gpu = *ranks_.gpu[static_cast<std::size_t>(roles_.producers[i])];
       const auto share = routing_.stripes_of_producer(static_cast<int>(i)).size();
-      pace = std::min(pace, encode_rate(gpu) * plan_.stripes / static_cast<double>(share));
+      pace = std::min(pace, encode_rate(gpu) * forecast_.stripes / static_cast<double>(share));
     }
     return pace;
   }
 
   // `of_one`: images a second of the slowest encoder.
   void balance(double demand, double of_one) {
-    const int stripes = plan_.stripes, encoders = static_cast<int>(roles_.producers.size());
     const double supply = encoders_pace();
-    plan_.is_limited_by_encoders = supply < demand;
-    plan_.images_per_second = std::min(supply, demand);
-    const double wanted = demand / of_one;  // if stripes could be shared out evenly
-    const int share = static_cast<int>(stripes / wanted + 1e-9);
-    plan_.balanced_encoders =
-        share > 0 ? (stripes + share - 1) / share : static_cast<int>(std::ceil(wanted - 1e-9));  // more than stripes
+    const double wanted = demand / of_one;  // encoders, if stripes could be shared out evenly
+    forecast_.is_limited_by_encoders = wanted - supply / of_one > rank_tolerance;
+    forecast_.images_per_second = std::min(supply, demand);
+    forecast_.balanced_encoders = producers_worth(wanted, forecast_.stripes);
     // Of several kinds those that are there may do where as many of the slowest would not.
-    if (!plan_.is_limited_by_encoders) plan_.balanced_encoders = std::min(plan_.balanced_encoders, encoders);
-    plan_.encoders_per_trainer = wanted / static_cast<double>(roles_.trainers.size());
+    const int encoders = static_cast<int>(roles_.producers.size());
+    if (!forecast_.is_limited_by_encoders)
+      forecast_.balanced_encoders = std::min(forecast_.balanced_encoders, encoders);
+    forecast_.encoders_per_trainer = wanted / static_cast<double>(roles_.trainers.size());
   }
 
   void add_length() {
     const auto& duration = config_.duration;
     const double global = config_.batch.global;
-    plan_.samples = duration.unit == Duration::Unit::seconds ? duration.count * plan_.images_per_second
-                    : duration.unit == Duration::Unit::steps ? duration.count * global
-                                                             : duration.count;
-    plan_.steps = plan_.samples / global;
-    plan_.seconds = plan_.samples / plan_.images_per_second;
+    forecast_.samples = duration.unit == Duration::Unit::seconds ? duration.count * forecast_.images_per_second
+                        : duration.unit == Duration::Unit::steps ? duration.count * global
+                                                                 : duration.count;
+    forecast_.steps = forecast_.samples / global;
+    forecast_.seconds = forecast_.samples / forecast_.images_per_second;
   }
 
   void add_checkpoints() {
     const auto& checkpoint = config_.checkpoint;
     if (!checkpoint.every) return;
     const bool in_seconds = checkpoint.keep_every && checkpoint.keep_every->unit == Duration::Unit::seconds;
-    plan_.checkpoints = plan_checkpoints(
+    forecast_.checkpoints = plan_checkpoints(
         checkpoint_bytes(costs_.memory().unet_elements(), config_.ema.enabled), checkpoint,
-        in_seconds ? Duration::seconds(plan_.seconds) : Duration::steps(plan_.steps), config_.batch.global, {});
+        in_seconds ? Duration::seconds(forecast_.seconds) : Duration::steps(forecast_.steps), config_.batch.global, {});
   }
 
   std::optional<double> price_of(const GpuModel& gpu) const {
@@ -355,15 +350,15 @@ class RunPlanner {
       if (std::ranges::find(known_gpus(), name, &GpuModel::name) == known_gpus().end())
         throw Error(Exit::usage, fmt::format("plan.prices.{}: no GPU model of that name is known", name),
                     "prices are per GPU hour, under the names of --nodes: plan.prices.a100-80g=4.10");
-    const double hours = plan_.seconds / seconds_of_hour;
+    const double hours = forecast_.seconds / seconds_of_hour;
     double cost = 0;
     for (const auto& group : cluster_) {
-      plan_.gpu_hours += group.gpus() * hours;
+      forecast_.gpu_hours += group.gpus() * hours;
       const auto price = price_of(*group.gpu);
-      if (!price) plan_.without_price.emplace_back(group.gpu->name);
+      if (!price) forecast_.without_price.emplace_back(group.gpu->name);
       cost += price.value_or(0) * group.gpus() * hours;
     }
-    if (plan_.without_price.empty()) plan_.cost = cost;
+    if (forecast_.without_price.empty()) forecast_.cost = cost;
   }
 
   const std::vector<NodeGroup>& cluster_;
@@ -376,7 +371,7 @@ class RunPlanner {
   Routing routing_;      // of its stripes
   ShardPlan shards_;     // of the trainers
   double evenness_ = 1;  // 1 where all trainers have equal shares of a step
-  RunPlan plan_;
+  RunForecast forecast_;
 };
 
 }  // namespace
@@ -400,9 +395,9 @@ void PlanConfig::describe(config::Section& section) {
               "others have published");
 }
 
-RunPlan plan_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
-                 const RunShapes& shapes) {
-  return RunPlanner(cluster, config, plan, shapes).run();
+RunForecast forecast_run(const std::vector<NodeGroup>& cluster, const TrainConfig& config, const PlanConfig& plan,
+                         const RunShapes& shapes) {
+  return Forecaster(cluster, config, plan, shapes).run();
 }
 
 }  // namespace millrace

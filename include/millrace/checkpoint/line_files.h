@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 // Files of one JSON object a step, metrics.jsonl and ids.jsonl, of a run that goes on from a checkpoint.
 //
@@ -12,14 +13,15 @@
 // (abandon_lines), by the first save, once all these are, or by the start behind a kill.
 namespace millrace {
 
-// Drops the lines of a JSON-lines file beyond `last_step`, which a resumed run will write again, and one that a crash
-// has cut short. Nothing where there is no file. Error(io), as below.
-void drop_lines_beyond(const std::filesystem::path& path, std::int64_t last_step);
+// Cuts both files off behind `step`, with which a life begins, before it writes into them: it will write those lines
+// again. A line that a crash has cut short goes, too. Also ids.jsonl in a life that writes none: a later one may go on
+// with it. Nothing where there is no file. Error(io).
+void cut_line_files(const std::filesystem::path& run_dir, std::int64_t step);
 
-// The same, but what goes lies beside the file then.
-void put_lines_aside(const std::filesystem::path& path, std::int64_t last_step);
+// What was cut off is renamed as its checkpoints were, once none of them has its name any more. Error(io).
+void abandon_lines(const std::filesystem::path& run_dir);
 
-// Makes the file what it was then, where no save has come since: what it has got meanwhile goes.
-void put_lines_back(const std::filesystem::path& path);
+// The step of a name such as metrics.jsonl.beyond-step-00003000; nothing for others.
+std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);
 
 }  // namespace millrace

@@ -1,17 +1,20 @@
-#include "line_files.h"
+#include "millrace/checkpoint/line_files.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "millrace/checkpoint/reader.h"
 #include "millrace/core/append_file.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/input_file.h"
+#include "retention.h"
 
 namespace millrace {
 namespace {
@@ -59,6 +62,10 @@ void for_each_block(const InputFile& file, std::uint64_t begin, Use use) {
   }
 }
 
+fs::path lines_beyond(const fs::path& file, std::int64_t step) {
+  return fmt::format("{}.beyond-{}", file.string(), step_name(step));
+}
+
 // The steps that lines of the file were put aside beyond: one, or none.
 std::vector<std::int64_t> steps_put_aside(const fs::path& path) {
   std::vector<std::int64_t> steps;
@@ -75,12 +82,12 @@ void shorten(const fs::path& path, std::uint64_t end) {
   if (error) fail(Exit::io, "cannot shorten {}: {}", path.string(), error.message());
 }
 
-}  // namespace
-
+// Drops the lines beyond `last_step`, and one that a crash has cut short. Nothing where there is no file.
 void drop_lines_beyond(const fs::path& path, std::int64_t last_step) {
   if (fs::exists(path)) shorten(path, end_of_lines(InputFile(path.string()), last_step));
 }
 
+// The same, but what goes lies beside the file then.
 void put_lines_aside(const fs::path& path, std::int64_t last_step) {
   if (!fs::exists(path)) return;
   const InputFile file(path.string());
@@ -92,6 +99,7 @@ void put_lines_aside(const fs::path& path, std::int64_t last_step) {
   shorten(path, end);
 }
 
+// Makes the file what it was then, where no save has come since: what it has got meanwhile goes.
 void put_lines_back(const fs::path& path) {
   for (const auto step : steps_put_aside(path)) {
     drop_lines_beyond(path, step);
@@ -111,6 +119,39 @@ void put_lines_back(const fs::path& path) {
     fs::remove(rest, error);
     if (error) fail(Exit::io, "cannot remove {}: {}", rest.string(), error.message());
   }
+}
+
+std::int64_t newest_step_in(const fs::path& run_dir) {
+  const auto checkpoints = list_checkpoints(run_dir);
+  return checkpoints.empty() ? 0 : checkpoints.front().step;
+}
+
+}  // namespace
+
+void cut_line_files(const fs::path& run_dir, std::int64_t step) {
+  abandon_lines(run_dir);
+  const bool goes_back = newest_step_in(run_dir) > step;  // and the next start may go on from there
+  for (const char* name : {run_file::metrics, run_file::ids}) {
+    const auto file = run_dir / name;
+    put_lines_back(file);
+    goes_back ? put_lines_aside(file, step) : drop_lines_beyond(file, step);
+  }
+}
+
+void abandon_lines(const fs::path& run_dir) {
+  const auto newest = newest_step_in(run_dir);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(run_dir))
+    if (const auto step = step_of_lines_beyond(entry.path()); step && *step >= newest) files.push_back(entry.path());
+  for (const auto& lines : files) abandon(lines);
+}
+
+std::optional<std::int64_t> step_of_lines_beyond(const fs::path& file) {
+  constexpr std::string_view start = ".beyond-step-";
+  const auto extension = file.extension().string();
+  if (!extension.starts_with(start)) return std::nullopt;
+  const std::int64_t step = std::strtoll(extension.c_str() + start.size(), nullptr, 10);
+  return lines_beyond(file.stem(), step) == file.filename() ? std::optional(step) : std::nullopt;
 }
 
 }  // namespace millrace
