@@ -6,22 +6,48 @@
 
 #include <cerrno>
 #include <limits>
+#include <utility>
 
 #include "millrace/core/files.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
 
-ArchiveInput::ArchiveInput(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (fd_ < 0) fail_errno("cannot open", path);
+namespace {
+
+class FileStream final : public ByteStream {
+ public:
+  explicit FileStream(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail_errno("cannot open", path);
+  }
+  ~FileStream() override { ::close(fd_); }
+  FileStream(const FileStream&) = delete;
+  FileStream& operator=(const FileStream&) = delete;
+
+  std::size_t read(std::span<std::byte> buffer) override {
+    while (true) {
+      const ssize_t got = ::read(fd_, buffer.data(), buffer.size());
+      if (got >= 0) return static_cast<std::size_t>(got);
+      if (errno != EINTR) fail_errno("cannot read", path_);
+    }
+  }
+  int fd() const { return fd_; }
+
+ private:
+  const std::string path_;
+  const int fd_;
+};
+
+}  // namespace
+
+ArchiveInput::ArchiveInput(const std::string& path) {
+  auto file = std::make_unique<FileStream>(path);
+  fd_ = file->fd();
+  stream_ = std::move(file);
   seekable_ = size() != std::numeric_limits<std::uint64_t>::max();
 }
 
 ArchiveInput::ArchiveInput(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {}
-
-ArchiveInput::~ArchiveInput() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 int ArchiveInput::open(archive* a) {
   archive_read_set_read_callback(a, &ArchiveInput::read);
@@ -36,12 +62,18 @@ std::uint64_t ArchiveInput::size() const {
   return regular ? static_cast<std::uint64_t>(status.st_size) : std::numeric_limits<std::uint64_t>::max();
 }
 
+std::optional<std::uint64_t> ArchiveInput::packed_bytes() const {
+  return gunzip_ ? std::optional(gunzip_->used()) : std::nullopt;
+}
+
 void ArchiveInput::check_storage() const {
   if (access_failure_) std::rethrow_exception(access_failure_);
 }
 
 void ArchiveInput::finish() try {
-  if (stream_ && !failure_) stream_->finish();
+  if (!failure_ && !damage_) stream_->finish();
+} catch (const GzipError& error) {
+  damage_ = error.what();
 } catch (const AccessError& error) {
   failure_ = error.what();
   access_failure_ = std::current_exception();
@@ -54,30 +86,43 @@ la_ssize_t ArchiveInput::read(archive* a, void* self, const void** data) {
   *data = input.buffer_.data();
   try {
     return static_cast<la_ssize_t>(input.fill());
+  } catch (const GzipError& error) {
+    input.damage_ = error.what();
   } catch (const AccessError& error) {
     input.failure_ = error.what();
     input.access_failure_ = std::current_exception();
   } catch (const std::exception& error) {
     input.failure_ = error.what();
   }
-  archive_set_error(a, EIO, "%s", input.failure_->c_str());
+  archive_set_error(a, EIO, "%s", (input.failure_ ? input.failure_ : input.damage_)->c_str());
   return -1;
 }
 
 la_int64_t ArchiveInput::skip(archive*, void* self, la_int64_t request) {
   const auto& input = *static_cast<ArchiveInput*>(self);
+  if (input.gunzip_) return 0;
   const off_t before = ::lseek(input.fd_, 0, SEEK_CUR);
   const off_t after = before < 0 ? -1 : ::lseek(input.fd_, request, SEEK_CUR);
   return after < 0 ? 0 : after - before;  // what is not passed over is read
 }
 
 std::size_t ArchiveInput::fill() {
-  if (stream_) return stream_->read(buffer_);
-  while (true) {
-    const ssize_t got = ::read(fd_, buffer_.data(), buffer_.size());
-    if (got >= 0) return static_cast<std::size_t>(got);
-    if (errno != EINTR) fail_errno("cannot read", path_);
+  return unpack_gzip_ && !std::exchange(begun_, true) ? fill_first() : stream_->read(buffer_);
+}
+
+std::size_t ArchiveInput::fill_first() {
+  std::size_t got = 0;
+  while (got < GunzipStream::magic_bytes) {
+    const std::size_t more = stream_->read(std::span(buffer_).subspan(got));
+    if (more == 0) break;
+    got += more;
   }
+  const auto begin = std::span(buffer_).first(got);
+  if (!GunzipStream::is_gzip(begin)) return got;
+  auto gunzip = std::make_unique<GunzipStream>(std::move(stream_), begin);
+  gunzip_ = gunzip.get();
+  stream_ = std::move(gunzip);
+  return stream_->read(buffer_);
 }
 
 }  // namespace millrace

@@ -48,8 +48,8 @@ class TarReader::Impl {
     if (const std::string path = local_path(url); !path.empty()) {
       begin(std::make_unique<ArchiveInput>(path));
       // Where members lie in the file as they are, a skipped one costs a seek, and its end can be checked beforehand.
-      (archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE ? file_bytes_ : compressed_bytes_) =
-          input_->size();
+      const bool is_plain = archive_filter_code(archive_.get(), 0) == ARCHIVE_FILTER_NONE && !input_->packed_bytes();
+      (is_plain ? file_bytes_ : compressed_bytes_) = input_->size();
     } else {
       begin(std::make_unique<ArchiveInput>(open_stream(url)));
     }
@@ -96,7 +96,7 @@ class TarReader::Impl {
   Impl(std::string name, TarOptions options, std::nullptr_t)
       : name_(std::move(name)), options_(std::move(options)), archive_(archive_read_new()) {
     archive_read_support_format_tar(archive_.get());
-    archive_read_support_filter_gzip(archive_.get());
+    archive_read_support_filter_gzip(archive_.get());  // within another filter
     archive_read_support_filter_bzip2(archive_.get());
     archive_read_support_filter_xz(archive_.get());
     archive_read_support_filter_zstd(archive_.get());
@@ -104,6 +104,7 @@ class TarReader::Impl {
 
   void begin(std::unique_ptr<ArchiveInput> input) {
     input_ = std::move(input);
+    input_->unpack_gzip();
     if (!is_usable(input_->open(archive_.get()))) set_broken(archive_error_string(archive_.get()));
   }
 
@@ -205,6 +206,8 @@ class TarReader::Impl {
     input_->finish();
     input_->check_storage();
     if (input_->failure()) error_ = BrokenArchive{fmt::format("{}, after the end of the archive", *input_->failure())};
+    if (input_->damage())
+      error_ = BrokenArchive{fmt::format("{}: {}, after the end of the archive", name_, *input_->damage())};
     look_behind_end();
     return nullptr;
   }
@@ -221,10 +224,11 @@ class TarReader::Impl {
     tell_unread(file_bytes_ - end);
   }
 
-  // libarchive reads a little ahead.
+  // What unpacks reads a little ahead.
   void look_behind_compressed(std::uint64_t look) {
     if (compressed_bytes_ == std::numeric_limits<std::uint64_t>::max()) return;
-    const auto end = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_filter_bytes(archive_.get(), -1), 0));
+    const auto taken = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_filter_bytes(archive_.get(), -1), 0));
+    const std::uint64_t end = input_->packed_bytes().value_or(taken);
     if (end == 0 || end + look >= compressed_bytes_) return;
     tell_unread(compressed_bytes_ - end);
   }
@@ -239,6 +243,7 @@ class TarReader::Impl {
   std::nullptr_t set_broken(const char* why) {
     input_->check_storage();
     const auto at = std::max<la_int64_t>(archive_filter_bytes(archive_.get(), 0), 0);
+    if (input_->damage()) why = input_->damage()->c_str();
     if (input_->failure()) why = input_->failure()->c_str();
     error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why ? why : "unreadable"),
                            /*half_sample=*/false, input_->failure().value_or("")};
