@@ -5,7 +5,10 @@
 # substitution of the same command), bash 5.2 reads the trap as a part of that text: "unexpected EOF", the signal is lost and the script
 # may end. So whatever a shell runs that has traps holds backquotes, which only the subshell parses; scripts/check looks for others.
 
-max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}
+max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}  # -1: as many as it takes
+for limit in "MILLRACE_MAX_FAILURES=$max_failures" "MILLRACE_MAX_REQUEUES=$max_requeues"; do
+  if ! [[ ${limit#*=} =~ ^(-1|0|[1-9][0-9]{0,8})$ ]]; then echo "$limit: neither a number of times nor -1, for no limit" >&2; exit 2; fi
+done
 # No here-document anywhere: before bash 5.1 that is a file in /tmp, which may be full.
 storage_pauses=(`echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}"`)
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
@@ -307,20 +310,22 @@ give_up() {
   fi
 }
 
+of_limit() { if (($1 >= 0)); then echo " of $1"; fi; }
+
 # may_restart: false when there were enough of them.
 may_restart() {
   count failure || say "$out_dir/restarts cannot be written: restarts are forgotten when the job is requeued"
-  if ((failures > max_failures)); then
+  if ((max_failures >= 0 && failures > max_failures)); then
     give_up "$max_failures restarts"
     return 1
   fi
-  say "restart $failures of $max_failures without progress"
+  say "restart $failures`of_limit "$max_failures"` without progress"
 }
 
 # may_requeue WHAT: the same of ways back to the queue, in order or not.
 may_requeue() {
   count requeue || say "$out_dir/restarts cannot be written: this requeue is forgotten"
-  if ((requeues > max_requeues)); then
+  if ((max_requeues >= 0 && requeues > max_requeues)); then
     give_up "$max_requeues $1"
     return 1
   fi

@@ -29,6 +29,9 @@ FILES = {  # the published scheduler_config.json files, and a zero-terminal-SNR 
     "sd21": dict(COMMON, _class_name="DDIMScheduler", prediction_type="v_prediction", _diffusers_version="0.8.0"),
     "zero_snr": dict(COMMON, _class_name="DDIMScheduler", prediction_type="v_prediction", rescale_betas_zero_snr=True,
                      timestep_spacing="trailing"),
+    # As EulerDiscreteScheduler.save_pretrained leaves out what the class has not: DDIM then clips the latents it predicts.
+    "bare": dict(_class_name="EulerDiscreteScheduler", num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012,
+                 beta_schedule="scaled_linear", prediction_type="epsilon"),
 }
 
 
@@ -84,6 +87,7 @@ def sampler_cases():
         cases.append(sampler_case("sd15", PNDMScheduler, n, skip_prk_steps=False))
         cases.append(sampler_case("sd21", PNDMScheduler, n, skip_prk_steps=False, set_alpha_to_one=True))
         cases.append(sampler_case("sd21", DDIMScheduler, n, set_alpha_to_one=True))
+        cases.append(sampler_case("bare", DDIMScheduler, n, clip_sample_range=1.7))
         cases.append(sampler_case("sd15", DPMSolverMultistepScheduler, n, lower_order_final=False))
         cases.append(sampler_case("sd15", DPMSolverMultistepScheduler, n, final_sigmas_type="sigma_min",
                                   euler_at_final=True))

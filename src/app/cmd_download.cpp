@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "command.h"
+#include "millrace/core/text.h"
 #include "millrace/download/download.h"
 #include "run/run_ranks.h"
 #include "run/session.h"
@@ -43,7 +44,7 @@ void print_footer(const DownloadConfig& config, const DownloadResult& result) {
         counts.retryable);
   }
   if (counts.successes + counts.shards_before > 0) {
-    say("  next    millrace train data.train.path={}{} ...\n", config.out.value, options_of(config.format));
+    say("  next    millrace train data.train.path={}{} ...\n", shell_word(config.out.value), options_of(config.format));
     return;
   }
   say("  next    there is nothing to train on: no row gave an image, and status_dict in {}/*_stats.json says why\n",

@@ -4,6 +4,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/group.h"
 #include "millrace/core/files.h"
+#include "millrace/core/text.h"
 #include "run/threads.h"
 #include "sections.h"
 
@@ -76,7 +77,7 @@ int run_export(const CommandLine& line) {
     return 0;
   }
   say("{}: a diffusers folder; try  millrace generate --pipeline {} --prompt \"...\" --out images\n",
-      request.out.string(), request.out.string());
+      request.out.string(), shell_word(request.out.string()));
   return 0;
 }
 

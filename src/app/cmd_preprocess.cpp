@@ -20,6 +20,7 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
+#include "millrace/core/text.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/nn/device.h"
 #include "millrace/produce/cache_filler.h"
@@ -89,6 +90,7 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   auto lease = claim_run_folder(world, dir);
   on_root(world, [&] {
     fault::remove_earlier(dir);
+    write_file_atomically(dir / run_file::config, config::dump_yaml(plan.config));
     write_state(plan, "running", {});
   });
   open_log(session, dir, "", session.is_root());
@@ -188,7 +190,7 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
     say("\n{}: {}\n  cache           {}\n  next            {}\n", finished ? "done" : "stopped", progress.describe(),
         plan.encoding.cache->string(),
         finished ? fmt::format("millrace train data.train.type=latents data.train.path={} ... ",
-                               plan.encoding.cache->string())
+                               shell_word(plan.encoding.cache->string()))
                  : "the same command again: it resumes where it stopped");
   }
   if (finished && !is_taken_over) return static_cast<int>(Exit::done);

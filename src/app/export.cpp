@@ -122,6 +122,8 @@ void export_ldm(const ExportRequest& request) {
   const auto model = describe_model(request, source);
   const auto trained = choose_weights(checkpoint, request.weights).at("");
   const bool is_vae = is_of_vae(checkpoint);
+  std::error_code told_by_writing;
+  fs::create_directories(request.out.parent_path(), told_by_writing);
   const auto load_unet = [&] { return weights_of(*source.load_unet(torch::kCPU, torch::kFloat32)); };
   const auto load_vae = [&] { return weights_of(*source.load_vae(torch::kCPU, torch::kFloat32)); };
   write_ldm_checkpoint(

@@ -94,9 +94,11 @@ class TableReader final : public SplitReader {
                       fmt::format("an image of {} bytes", image->size())};
     const auto captions = captions_in(cells);
     if (captions.empty())
-      return Rejected{std::move(sample.ref), RejectReason::missing_caption,
-                      fmt::format("column {} {}", columns_.names[SampleColumns::caption],
-                                  prompts_ ? "is no known class" : "holds no text")};
+      return Rejected{.ref = std::move(sample.ref),
+                      .reason = RejectReason::missing_caption,
+                      .detail = fmt::format("column {} {}", columns_.names[SampleColumns::caption],
+                                            prompts_ ? "is no known class" : "holds no text"),
+                      .json = metadata(cells)};
     if (const auto bytes = set_captions(sample, captions); bytes > max_caption_bytes)
       return oversized_caption(std::move(sample.ref), bytes);
     if (columns_.image_is_place) {

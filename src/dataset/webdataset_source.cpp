@@ -125,8 +125,13 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
                     .detail = fmt::format("none of {}; it has {}", fmt::join(rules.images, ", "), list_fields(sample)),
                     .json = json ? std::move(*json) : std::string()};
   const auto captions = find_captions(sample, rules);
-  if (captions.empty())
-    return Rejected{std::move(ref), RejectReason::missing_caption, describe_missing_caption(sample, rules)};
+  if (captions.empty()) {
+    auto detail = describe_missing_caption(sample, rules);
+    return Rejected{.ref = std::move(ref),
+                    .reason = RejectReason::missing_caption,
+                    .detail = std::move(detail),
+                    .json = json ? std::move(*json) : std::string()};
+  }
   RawSample raw;
   if (const auto bytes = set_captions(raw, captions); bytes > max_caption_bytes)
     return oversized_caption(std::move(ref), bytes);

@@ -13,13 +13,15 @@ class Ddim final : public Sampler {
       : Sampler(plan_timesteps(config, steps)),
         alpha_bar_(config),
         prediction_(config.prediction),
-        stride_(config.num_train_timesteps / steps) {}
+        stride_(config.num_train_timesteps / steps),
+        limit_(config.clip_sample ? std::optional(config.clip_sample_range) : std::nullopt) {}
 
   torch::Tensor step(const torch::Tensor& output, std::size_t call, const torch::Tensor& sample) override {
     const int t = static_cast<int>(timesteps().at(call));
     const double here = alpha_bar_.at(t), next = alpha_bar_.at(t - stride_);
     const double alpha = std::sqrt(here), sigma = std::sqrt(1 - here);
-    const torch::Tensor x0 = predicted_x0(prediction_, output, sample, alpha, sigma);
+    torch::Tensor x0 = predicted_x0(prediction_, output, sample, alpha, sigma);
+    if (limit_) x0 = x0.clamp(-*limit_, *limit_);
     const torch::Tensor noise = predicted_noise(prediction_, output, sample, alpha, sigma);
     return std::sqrt(next) * x0 + std::sqrt(1 - next) * noise;
   }
@@ -27,7 +29,8 @@ class Ddim final : public Sampler {
  private:
   AlphaBar alpha_bar_;
   Prediction prediction_;
-  int stride_;  // as the reference: from the number of steps, not from the next timestep
+  int stride_;                   // as the reference: from the number of steps, not from the next timestep
+  std::optional<double> limit_;  // of predicted samples
 };
 
 // Euler's method on the probability-flow ODE in sigma (Karras et al., algorithm 2 without churn). The sample is

@@ -173,7 +173,10 @@ void read_sampling(const Reader& read, SchedulerConfig& config) {
   config.timestep_spacing = read.choose("timestep_spacing", spacing_names,
                                         has_sigmas(c) ? TimestepSpacing::linspace : TimestepSpacing::leading);
   config.steps_offset = read.get("steps_offset", 0);
-  if (has_clip_sample(c)) config.clip_sample = read.get("clip_sample", true);
+  if (has_clip_sample(c)) {
+    config.clip_sample = read.get("clip_sample", true);
+    config.clip_sample_range = read.get("clip_sample_range", 1.0);
+  }
   if (c == SchedulerClass::ddim) config.set_alpha_to_one = read.get("set_alpha_to_one", true);
   if (c == SchedulerClass::pndm) {
     config.set_alpha_to_one = read.get("set_alpha_to_one", false);

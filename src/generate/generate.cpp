@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
 #include "millrace/core/stop.h"
 #include "millrace/diffusion/sampler.h"
 #include "millrace/generate/sampling.h"
@@ -135,6 +136,11 @@ void check_initial_latents(const ImageModel& model, std::size_t images, const Ge
 void check_sampling(const ImageModel& model, const GenerateConfig& config) {
   const auto plan = plan_sampling(model, config);
   (void)make_sampler(plan.scheduler, plan.steps);
+  if (plan.scheduler.clip_sample)  // no pipeline has it in the class of its own file
+    log::warning(
+        "scheduler/scheduler_config.json does not say clip_sample, so that {} clips latents to {}, as diffusers' does "
+        "there: \"clip_sample\": false in the file paints what the model was trained for",
+        plan.scheduler.class_name(), plan.scheduler.clip_sample_range);
 }
 
 void generate(ImageModel& model, std::span<const ImageRequest> requests, const GenerateConfig& config,

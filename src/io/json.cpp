@@ -47,22 +47,18 @@ std::pair<std::string_view, std::size_t> escape_at(std::string_view text) {
   return {text.substr(0, bytes), bytes};
 }
 
-// The first key of JSON that stands in its object a second time.
-std::string find_repeated_key(std::string_view text) {
+// Of JSON, part of which repeats a key: Error(io) names the first.
+void refuse_repeated_key(std::string_view text, std::string_view where) {
   using Event = nlohmann::json::parse_event_t;
   std::vector<std::set<std::string>> open_objects;  // the keys seen in each object that is still open
-  std::string repeated;
-  const auto look = [&](int, Event event, nlohmann::json& parsed) {
+  std::ignore = nlohmann::json::parse(text, [&](int, Event event, nlohmann::json& parsed) {
     if (event == Event::object_start) open_objects.emplace_back();
     if (event == Event::object_end) open_objects.pop_back();
-    if (event == Event::key && repeated.empty()) {
-      const auto key = parsed.get<std::string>();
-      if (!open_objects.back().insert(key).second) repeated = key;
-    }
+    if (event == Event::key && !open_objects.back().insert(parsed.get<std::string>()).second)
+      fail(Exit::io, "{}: the key '{}' occurs twice", where, parsed.get<std::string>());
     return true;
-  };
-  std::ignore = nlohmann::json::parse(text, look, /*allow_exceptions=*/false);
-  return repeated;
+  });
+  ensure(false, "a repeated key is repeated");
 }
 
 }  // namespace
@@ -76,8 +72,7 @@ nlohmann::json parse_json(std::string_view text, std::string_view where) {
     if (event == Event::key) ++open_objects.back();
     if (event == Event::object_end) {
       // A vocabulary has 50,000 keys: they are counted here, and looked at one by one only where some are missing.
-      if (open_objects.back() != parsed.size())
-        fail(Exit::io, "{}: the key '{}' occurs twice", where, find_repeated_key(text));
+      if (open_objects.back() != parsed.size()) refuse_repeated_key(text, where);
       open_objects.pop_back();
     }
     return true;

@@ -37,6 +37,8 @@ class EncodingThread {
 
   // The next batch; nothing when none is ready within `limit`. Throws what ended the thread.
   std::optional<EncoderOutput> next(std::chrono::milliseconds limit);
+  // Once next() has thrown: samples that no output told of, since they are not finite.
+  const std::vector<SampleRef>& untold() const { return collected_.dropped; }
 
  private:
   void work();

@@ -54,9 +54,19 @@ class Producer {
     EncodingThread encoding(stream_, encoder_, plan_.stripes, plan_.parcel);
     while (!sender_.all_stopped()) {
       tell_signal();
-      if (auto encoded = encoding.next(poll_interval)) take_over(std::move(*encoded));
+      if (auto encoded = next_of(encoding)) take_over(std::move(*encoded));
       sender_.poll();
     }
+  }
+
+  std::optional<EncoderOutput> next_of(EncodingThread& encoding) try {
+    return encoding.next(poll_interval);
+  } catch (const Error& error) {
+    if (error.exit() == Exit::bad_data) {
+      tell_dropped(encoding.untold());
+      tell_what_was_read();
+    }
+    throw;
   }
 
   void tell_signal() {
@@ -78,6 +88,23 @@ class Producer {
       log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
       outgoing_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
       if (plan_.rejected) plan_.rejected->add({ref, RejectReason::non_finite, "its encoding is not finite"});
+    }
+  }
+
+  // For ledger.json: the rows since the last sample of each stripe, in parcels without samples.
+  void tell_what_was_read() {
+    constexpr double limit_seconds = 10;
+    const Stopwatch watch;
+    const auto too_long = [&] { return watch.seconds() > limit_seconds; };
+    for (const auto stripe : plan_.stripes) {
+      while (true) {
+        auto delta = stream_.take_ledger_delta(stripe, ledger_bytes / 2);
+        delta.append(outgoing_[stripe].non_finite.take(ledger_bytes / 2));
+        if (delta.empty()) break;
+        const auto bytes =
+            pack_parcel({stripe, make_empty_batch(0, {.moments = {0, 0, 0}, .text = {0}}), delta.to_bytes(), report()});
+        if (!sender_.send(plan_.trainer_of.at(stripe), bytes, too_long)) return;
+      }
     }
   }
 

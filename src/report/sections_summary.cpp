@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "millrace/core/run_files.h"
+#include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "plot.h"
 #include "run_events.h"
@@ -34,7 +35,8 @@ std::string model_of(const RunRecord& run) {
   if (is_of_step(other, step)) return fmt::format("{} is its model, a diffusers folder", other.string());
   if (text_of(run.state, "checkpoint").empty())
     return "nothing was saved (checkpoint.every=null): there is nothing to export";
-  return fmt::format("millrace export --run {} --out {}", run.folder.string(), (is_taken ? other : usual).string());
+  return fmt::format("millrace export --run {} --out {}", shell_word(run.folder.string()),
+                     shell_word((is_taken ? other : usual).string()));
 }
 
 // By its name: where the report is made, a path that the run knows may lead nowhere.

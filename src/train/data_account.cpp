@@ -34,13 +34,19 @@ std::int64_t DataAccount::passes() const {
   return fewest[0];
 }
 
-void DataAccount::merge() {
-  const auto passes_before = std::exchange(judged_passes_, passes());
+void DataAccount::collect() {
   const auto parts = context_.trainers.gather_strings(std::exchange(delta_, {}).to_bytes());
   on_root(context_.trainers, [&] {
+    for (const auto& part : parts)
+      if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
+  });
+}
+
+void DataAccount::merge() {
+  const auto passes_before = std::exchange(judged_passes_, passes());
+  collect();
+  on_root(context_.trainers, [&] {
     try {
-      for (const auto& part : parts)
-        if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
       check_bad_share(ledger_, context_.data, context_.max_bad_share, judged_passes_ > passes_before);
     } catch (const Error&) {
       write_report();

@@ -17,11 +17,12 @@ class DataAccount {
   // where the stripes stand.
   DataAccount(const TrainerContext& context, const std::string& state, const StripeCursors& cursors);
 
-  // The samples that this trainer has used in a step, and what their readers saw on the way to them; `merge` takes the
-  // news to rank 0.
+  // The samples that this trainer has used in a step, and what their readers saw on the way to them.
   void add(const std::vector<SampleRef>& refs, const LedgerDelta& delta);
-  // Error when too large a share of the data is bad (data.max_bad_share), by check_bad_share, of all rows whenever the
-  // last stripe has ended a pass. Collective.
+  // Takes the news to rank 0. Collective.
+  void collect();
+  // The same, and an error when too large a share of the data is bad (data.max_bad_share), by check_bad_share, of all
+  // rows whenever the last stripe has ended a pass. Collective.
   void merge();
   // For a checkpoint. Rank 0.
   std::string state() const { return ledger_.state_json(); }

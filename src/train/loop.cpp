@@ -86,6 +86,7 @@ class Loop {
     if (!leaving_.reason().empty()) saves_.stop_because(leaving_.reason());
     write_metrics();
     saves_.save_last();
+    count_bad_rows();
     if (is_root()) {
       data_.write_report();
       progress_->end();
@@ -108,6 +109,13 @@ class Loop {
   void end_badly() {
     saves_.finish_begun();
     if (is_root()) data_.write_report();
+  }
+  // Those that end the run, for ledger.json. A checkpoint holds none of them: who goes on from it reads them again.
+  void count_bad_rows() {
+    const auto failure = leaving_.shared_failure();
+    if (!failure || failure->exit() != Exit::bad_data) return;
+    data_.add({}, context_.task.take_ledger_delta());
+    data_.collect();
   }
   // In the step just taken.
   bool is_due(const std::optional<Duration>& every) const { return crossed(every, before_, state_.point()); }

@@ -211,17 +211,21 @@ TEST(ParquetSource, LimitAndStripesCountItsRows) {
 }
 
 // As download.format=parquet and img2dataset write rows whose download failed.
-TEST(ParquetSource, ARowWithoutAnImageIsFilteredWhereAFilterDropsIt) {
+TEST(ParquetSource, ARowThatLacksSomethingIsFilteredWhereAFilterDropsIt) {
   TempFolder folder;
   ParquetWriter writer(folder.path("a.parquet"), {{"jpg", ParquetField::Type::bytes}, {"caption"}, {"status"}});
   writer.write({std::string("J"), std::string("a"), std::string("success")});
   writer.write({Cell(), std::string("b"), std::string("failed_to_download")});
   writer.write({Cell(), std::string("c"), std::string("success")});
+  writer.write({std::string("J"), Cell(), std::string("failed_to_download")});
+  writer.write({std::string("J"), Cell(), std::string("success")});
   writer.commit();
   SourceConfig config = config_of(Type::parquet, folder.path("a.parquet"));
-  EXPECT_THAT(judged_rows_of(config), ElementsAre("a/0=a", "a/1:missing_image", "a/2:missing_image"));
+  EXPECT_THAT(judged_rows_of(config), ElementsAre("a/0=a", "a/1:missing_image", "a/2:missing_image",
+                                                  "a/3:missing_caption", "a/4:missing_caption"));
   config.filters = {{"status", "success"}};
-  EXPECT_THAT(judged_rows_of(config), ElementsAre("a/0=a", "a/1:filtered", "a/2:missing_image"));
+  EXPECT_THAT(judged_rows_of(config),
+              ElementsAre("a/0=a", "a/1:filtered", "a/2:missing_image", "a/3:filtered", "a/4:missing_caption"));
 }
 
 TEST(ParquetSource, AFilterHoldsForNoList) {

@@ -112,7 +112,7 @@ TEST(BadSamples, OfFewRowsAreJudgedAtTheEndOfThePass) {
     EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
     expect_mentions(outcome, "10 of 34 rows are bad");
   }
-  expect_success(train("few-allowed", data + " data.max_bad_share=0.3"));
+  expect_success(train("few-allowed", data + " 'duration=4 steps' data.max_bad_share=0.3"));  // a pass is three
 }
 
 // Its captions are in its JSON: no sample would ever come.
@@ -130,12 +130,12 @@ TEST(BadSamples, ADryRunNoticesThatNoRowCanBeUsed) {
 }
 
 TEST(BadSamples, AreLeftOutWhereTheUserAllowsThem) {
-  expect_success(train("allowed", "'duration=30 steps' data.max_bad_share=0.7 data.train.path=" + spoiled().string()));
+  expect_success(train("allowed", "'duration=14 steps' data.max_bad_share=0.7 data.train.path=" + spoiled().string()));
   const auto ledger = nlohmann::json::parse(read(workshop() / "allowed/ledger.json"));
   EXPECT_EQ(ledger["accepted"], 96) << ledger;
   EXPECT_EQ(ledger["rejected"]["not_an_image"], 60) << ledger;
   const auto steps = lines(workshop() / "allowed/ids.jsonl");
-  ASSERT_EQ(steps.size(), 30u);
+  ASSERT_EQ(steps.size(), 14u);  // a pass is twelve
   for (const auto& line : steps)
     for (const std::string id : line["ids"]) EXPECT_FALSE(id.starts_with("spoiled/")) << id;
 }
@@ -145,6 +145,10 @@ TEST(BadSamples, NothingElseEndsTheRunAtOnce) {
                                                               (spoiled() / "spoiled.tar").string()));
   EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
   expect_mentions(outcome, "not_an_image");
+  const auto ledger = nlohmann::json::parse(read(workshop() / "nothing/ledger.json"));
+  EXPECT_GE(ledger["rows"], 3) << ledger;
+  EXPECT_LE(ledger["rows"], 60) << "of several passes each row once";
+  EXPECT_EQ(ledger["rejected"]["not_an_image"], ledger["rows"]) << ledger;
 }
 
 // A run without end with one producer, the last rank, to which `meanwhile` happens from a step on; $pid.1 there is a
@@ -198,7 +202,7 @@ Outcome train_with(const std::string& fault, const std::string& run, const std::
                train(run, settings).substr(millrace.size()));
 }
 
-TEST(Hang, WhoStandsStillInLoadingIsNamed) {
+TEST(HangMinutes, WhoStandsStillInLoadingIsNamed) {
   const auto stopped = train_with("stop@1:*:open=unet/diffusion_pytorch_model.safetensors", "stopped-in-loading",
                                   "'guard.hang_timeout=4 s' model.unet.init=pretrained");
   EXPECT_EQ(stopped.exit_code, 76) << stopped.output;
@@ -228,7 +232,7 @@ TEST(Hang, ARankOfItsOwnThatStandsStillLeaves) {
 
 // Suspended for longer than any limit allows, once while trainers wait for samples and once while they wait for each
 // other: what was first stopped goes on last.
-TEST(Hang, NobodyIsBlamedAfterAPauseOfTheWholeRun) {
+TEST(HangMinutes, NobodyIsBlamedAfterAPauseOfTheWholeRun) {
   const auto metrics = (workshop() / "suspended/metrics.jsonl").string();
   const auto outcome = run_with(
       "suspended", 3, "'guard.hang_timeout=12 s' 'checkpoint.every=100000 steps'", 5,
@@ -242,7 +246,7 @@ TEST(Hang, NobodyIsBlamedAfterAPauseOfTheWholeRun) {
 }
 
 // With guard.hang_timeout at half an hour.
-TEST(Hang, ARunThatKnowsItsStepsNamesARankAfterAMinute) {
+TEST(HangMinutes, ARunThatKnowsItsStepsNamesARankAfterAMinute) {
   const auto outcome = run_with("learned", 3, "'checkpoint.every=1000 steps'", 30, "kill -STOP $(cat $pid.1)");
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
   expect_mentions(outcome, "has not been heard of for 6");
@@ -266,7 +270,7 @@ TEST(Hang, TheStacksTellWhereAProducerHangs) {
 }
 
 // A rank that gets a third of the time.
-TEST(Straggler, IsNamed) {
+TEST(StragglerMinutes, IsNamed) {
   const auto log = workshop() / "straggler/log/rank-00000.log";
   const auto outcome = run_with(
       "straggler", 3, "'checkpoint.every=100000 steps' 'log.every=10 steps'", 10,

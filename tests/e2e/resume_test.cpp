@@ -295,6 +295,9 @@ TEST(Resume, AnEndBeforeTheFirstStepSaysSo) {
   expect_mentions(outcome, "next            mend what the error tells, then the same command again: no step was taken");
   for (const char* figure : {"checkpoint.every=null", "  loss  ", "  balance "})
     EXPECT_EQ(outcome.output.find(figure), std::string::npos) << outcome.output;
+  const auto ledger = nlohmann::json::parse(read(workshop() / "early/ledger.json"));
+  EXPECT_GT(ledger["rows"], 0) << ledger;
+  EXPECT_EQ(ledger["rejected"]["filtered"], ledger["rows"]) << ledger;
 }
 
 // Who presses Ctrl-C sees that it was heard, and why the run has ended.

@@ -154,7 +154,7 @@ TEST(Stop, ASilentProducerIsNamedAndCostsNoStep) {
   const auto outcome =
       shell(start("silent", "'guard.hang_timeout=4 s'", patient) + at_step("silent", 3) + "rank 2 STOP; wait $run");
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
-  expect_mentions(outcome, "from the producer on rank 2 for 4 s");
+  expect_mentions(outcome, "from the producer on rank 2 for 4 s (host ");
   expect_mentions(outcome, "guard.hang_timeout");
   EXPECT_EQ(state("silent")["state"], "requeue");
   EXPECT_EQ(state("silent")["step"], last_step("silent"));

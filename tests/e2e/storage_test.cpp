@@ -49,7 +49,7 @@ TEST(StorageStaysAway, IdsAreThoseOfAStraightRun) {
 
 // Half of the archives, for a minute that begins in the first visit with the default index, without one in the second
 // and in a later one.
-TEST(StorageStaysAway, ForAMinuteNoRowIsLost) {
+TEST(StorageStaysAwayMinutes, ForAMinuteNoRowIsLost) {
   const std::string settings = "'duration=97 steps' roles.producers=2 data.stripes=4 encode.batch_size=5 ";
   expect_success(mpirun(4) + train("straight-4", settings));
   const auto expect_patience = [&](int after, const std::string& index) {

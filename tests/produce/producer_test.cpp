@@ -189,6 +189,10 @@ TEST(Producer, EndsWhenNothingIsFinite) {
     EXPECT_EQ(error.exit(), Exit::bad_data);
     EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
   }
+  Ledger ledger(plan);  // the producer has thrown: all that it sent is here
+  while (ends.receiver->ready() > 0)
+    ledger.merge(LedgerDelta::from_bytes(unpack_parcel(ends.receiver->receive(20)->bytes()).ledger_delta));
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 30u);
 }
 
 // data.max_bad_share judges it.
@@ -215,7 +219,7 @@ TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
   ends.receiver->finish(20);
 }
 
-TEST(Producer, AFailedReaderEndsItWithItsError) {
+TEST(Producer, AFailedReaderEndsItWithItsErrorAndWhatItHasRead) {
   const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
   const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
   const EpochOrder order(5, plan.stripes);
@@ -228,6 +232,14 @@ TEST(Producer, AFailedReaderEndsItWithItsError) {
                                 run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}});
                               }),
                Error);
+  const auto parcel = ends.receiver->receive(20);
+  ASSERT_TRUE(parcel);
+  const auto content = unpack_parcel(parcel->bytes());
+  EXPECT_TRUE(content.batch.refs.empty());
+  Ledger ledger(plan);
+  ledger.merge(LedgerDelta::from_bytes(content.ledger_delta));
+  EXPECT_EQ(ledger.total().rows(), 5u);
+  EXPECT_EQ(ledger.total().accepted, 0u);
   EXPECT_THROW(ends.receiver->receive(20), Error);
 }
 

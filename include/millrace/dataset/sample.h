@@ -92,7 +92,7 @@ struct Rejected {
   RejectReason reason = RejectReason::decode_error;
   std::string detail;
   bool cached = false;    // a latent cache knew the reason; nothing was read
-  std::string json = {};  // of a row without an image its metadata, until filters have judged it (judge_rejected)
+  std::string json = {};  // of a row without an image or caption its metadata, until filters have judged it
 };
 
 // What the encoders make of a sample, as bits of IEEE half precision; shapes as in EncodedBatch, without B.

@@ -29,13 +29,14 @@ struct SchedulerConfig {
   TimestepSpacing timestep_spacing = TimestepSpacing::leading;
   int steps_offset = 0;
   bool rescale_betas_zero_snr = false;  // every class but PNDM
-  bool clip_sample = false;             // DDPM, DDIM
-  bool set_alpha_to_one = false;        // DDIM, PNDM: alpha-bar beyond the last step is 1, not alpha-bar of timestep 0
-  bool skip_prk_steps = false;          // PNDM
-  bool use_karras_sigmas = false;       // Euler, DPM-Solver, UniPC
-  bool final_sigma_is_min = false;      // the same: end at sigma of timestep 0 instead of 0
-  bool lower_order_final = false;       // DPM-Solver, UniPC
-  bool euler_at_final = false;          // DPM-Solver
+  bool clip_sample = false;             // DDPM, DDIM: predicted samples, to +- clip_sample_range
+  double clip_sample_range = 1;
+  bool set_alpha_to_one = false;    // DDIM, PNDM: alpha-bar beyond the last step is 1, not alpha-bar of timestep 0
+  bool skip_prk_steps = false;      // PNDM
+  bool use_karras_sigmas = false;   // Euler, DPM-Solver, UniPC
+  bool final_sigma_is_min = false;  // the same: end at sigma of timestep 0 instead of 0
+  bool lower_order_final = false;   // DPM-Solver, UniPC
+  bool euler_at_final = false;      // DPM-Solver
 
   // What a Stable Diffusion pipeline does with this file: StableDiffusionPipeline sets steps_offset to 1 and
   // clip_sample to false whatever the file says. Error(io) naming the key for wrong types, for noise that is not

@@ -6,6 +6,7 @@
 #include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "millrace/train/balance.h"
 #include "millrace/train/state_file.h"
@@ -59,7 +60,7 @@ void print_footer(const std::filesystem::path& run_dir, const LoopResult& result
   if (t.skipped > 0)
     say("  skipped         {} updates whose numbers were not finite or out of the ordinary\n", t.skipped);
   if (result.is_saved) say("  checkpoint      {}\n", *result.checkpoint);
-  say("  run             {}   (as a page: millrace report {})\n", run_dir.string(), run_dir.string());
+  say("  run             {}   (as a page: millrace report {})\n", run_dir.string(), shell_word(run_dir.string()));
   say("  next            {}\n", next_of(run_dir, result, typed_resume(resume), next_command));
 }
 

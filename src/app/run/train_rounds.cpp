@@ -8,6 +8,7 @@
 #include "millrace/core/phase.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/startup.h"
+#include "millrace/core/text.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "millrace/handoff/parcel_sender.h"
 #include "millrace/produce/producer_thread.h"
@@ -99,9 +100,10 @@ RoundEnd produce_for_trainers(const Rounds& rounds, const Start& start) {
 // Beside the folder where a run that went on from its end was exported before.
 std::string export_line(const std::string& dir, std::int64_t step) {
   std::error_code ignored;
-  const bool is_taken = std::filesystem::exists(std::filesystem::path(dir) / run_file::pipeline, ignored);
-  return fmt::format("millrace export --run {} --out {}/pipeline{}", dir, dir,
-                     is_taken ? fmt::format("-{}", step) : std::string());
+  const auto out = fmt::format("{}/{}", dir, run_file::pipeline);
+  const bool is_taken = std::filesystem::exists(out, ignored);
+  return fmt::format("millrace export --run {} --out {}", shell_word(dir),
+                     shell_word(is_taken ? fmt::format("{}-{}", out, step) : out));
 }
 
 // What is left to do once the run's state is safe must not undo that: producers that do not stop are left behind.
