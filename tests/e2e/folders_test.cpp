@@ -56,12 +56,13 @@ std::string train_on(const std::string& run, const std::string& folder, const st
 }
 
 TEST(Folders, AnySchedulerOfTheSameNoiseTrainsTheSameAndIsExported) {
-  expect_success(train_on("plain", "tiny"));
+  const std::string of_two = "batch.global=2 data.stripes=2";  // samples a step
+  expect_success(train_on("plain", "tiny", of_two));
   const auto plain = read(weights_of("plain"));
   for (const auto& scheduler : {ancestral, third_order_solver()}) {
     const std::string name = scheduler["_class_name"];
     make_folder(name, scheduler);
-    expect_success(train_on("run-" + name, name));
+    expect_success(train_on("run-" + name, name, of_two));
     EXPECT_TRUE(read(weights_of("run-" + name)) == plain) << name;
     const auto exported = "run-" + name + "-pipeline";
     EXPECT_EQ(read_config(exported + "/scheduler/scheduler_config.json"), scheduler);
@@ -154,7 +155,7 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   expect_mentions(exported, "AutoencoderKL.from_pretrained");
   expect_same_files("vae-exported", "vae-alone/pipeline", vae_files);
   // A VAE that goes on keeps the scale that the U-Nets around it know, unless somebody says otherwise.
-  expect_success(train_vae("vae-again", "vae-exported", "model.init=pretrained"));
+  expect_success(train_vae("vae-again", "vae-exported", "model.init=pretrained 'duration=1 steps'"));
   const auto factor = [](const std::string& folder) { return read_config(folder + "/config.json")["scaling_factor"]; };
   EXPECT_EQ(factor("vae-again/pipeline"), factor("vae-exported"));
   expect_success(train_vae("vae-measured", "vae-exported",
@@ -165,7 +166,7 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   const auto before = read(at("vae-again/pipeline/diffusion_pytorch_model.safetensors"));
   fs::create_directories(at("vae-again/pipeline.new-killed/vae"));  // as a kill leaves it
   const auto chosen = shell(train_vae("vae-again", "vae-exported",
-                                      "model.init=pretrained autoencoder.scaling_factor=0.25 'duration=3 steps'"));
+                                      "model.init=pretrained autoencoder.scaling_factor=0.25 'duration=2 steps'"));
   EXPECT_EQ(chosen.exit_code, 0) << chosen.output;
   expect_mentions(chosen, " in the checkpoint, 0.25 from now on");
   EXPECT_EQ(factor("vae-again/pipeline"), 0.25);
@@ -178,7 +179,7 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   auto config = read_config("vae-exported/config.json");
   config["scaling_factor"] = 0.5;
   std::ofstream(at("vae-exported/config.json")) << config;
-  const auto refused = shell(train_vae("vae-again", "vae-exported", "model.init=pretrained 'duration=4 steps'"));
+  const auto refused = shell(train_vae("vae-again", "vae-exported", "model.init=pretrained 'duration=3 steps'"));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   expect_mentions(refused, "model.scaling_factor: ");
 }
@@ -209,11 +210,12 @@ TEST(Folders, NoModelLiesWhereTheTrainedVaeGoes) {
   expect_mentions(another, "beside/pipeline is there, and this run did not write it");
   EXPECT_TRUE(fs::exists(at("beside/pipeline/unet/config.json")));
 
-  // One that came while the run was under way is kept.
+  // One that came while the run was under way, here in its first step, is kept.
   fs::rename(at("beside/pipeline"), at("moved"));
-  const auto found =
-      shell(train_vae("beside", "tiny", "'duration=20 steps'") + " & run=$!; " +
-            wait_until("-e " + at("beside/LEASE")) + "mv " + at("moved") + " " + at("beside/pipeline") + "; wait $run");
+  const auto command = train_vae("beside", "tiny", "'duration=1 steps'").substr(millrace.size());
+  const auto found = shell("(exec env 'MILLRACE_INJECT=stop@0:1:*' " MILLRACE_INJECT_BINARY + command + ") & run=$!; " +
+                           wait_for("/proc/$run/status", "State:.T") + "; mv " + at("moved") + " " +
+                           at("beside/pipeline") + "; kill -CONT $run; wait $run");
   EXPECT_EQ(found.exit_code, 0) << found.output;
   expect_mentions(found, "was there, and this run did not write it: it is");
   EXPECT_FALSE(read_config("beside/pipeline/vae/config.json").empty());
@@ -221,7 +223,7 @@ TEST(Folders, NoModelLiesWhereTheTrainedVaeGoes) {
 
   fs::remove_all(at("beside/pipeline"));
   fs::copy(workshop() / "tiny", workshop() / "beside/pipeline", fs::copy_options::recursive);
-  const auto later = shell(train_vae("beside", "tiny", "'duration=21 steps'"));
+  const auto later = shell(train_vae("beside", "tiny", "'duration=2 steps'"));
   EXPECT_EQ(later.exit_code, 2) << later.output;
   expect_mentions(later, "beside/pipeline is there, and this run did not write it");
 }

@@ -36,8 +36,19 @@ std::vector<std::size_t> shape(const std::string& file, const std::string& tenso
   return {};
 }
 
-void train_run(const std::string& run, const std::string& pipeline) {
-  expect_success(train(run, "model.pipeline=" + at(pipeline) + " 'duration=2 steps' ema.enabled=true"));
+// Of two steps: after one the EMA may be what the weights are.
+const std::string& trained() {
+  static const std::string run = [] {
+    expect_success(train("ldm", "'duration=2 steps' ema.enabled=true"));
+    return std::string("ldm");
+  }();
+  return run;
+}
+
+// For tests of what its settings make of the export: of two samples.
+void train_a_step(const std::string& run, const std::string& pipeline, const std::string& settings = "") {
+  expect_success(
+      train(run, "model.pipeline=" + at(pipeline) + " 'duration=1 steps' batch.global=2 data.stripes=2 " + settings));
 }
 
 std::string export_ldm(const std::string& run, const std::string& file, const std::string& options = "") {
@@ -89,11 +100,10 @@ const Name names[] = {
 };
 
 TEST(ExportLdm, HoldsWhatTheFolderHolds) {
-  train_run("ldm", "tiny");
-  expect_success(export_ldm("ldm", "ldm.safetensors"));
-  expect_success(millrace + " export --run " + at("ldm") + " --out " + at("ldm-folder"));
+  expect_success(export_ldm(trained(), "made/ldm.safetensors"));
+  expect_success(millrace + " export --run " + at(trained()) + " --out " + at("ldm-folder"));
 
-  const auto file = read_weights(at("ldm.safetensors"));
+  const auto file = read_weights(at("made/ldm.safetensors"));
   Weights folder;
   for (const auto* part : {"unet", "vae", "text_encoder"})
     for (auto& [name, tensor] : component("ldm-folder", part)) folder[std::string(part) + "." + name] = tensor;
@@ -109,16 +119,15 @@ TEST(ExportLdm, HoldsWhatTheFolderHolds) {
                                testing::StartsWith("cond_stage_model.transformer.text_model.")));
 
   using Shape = std::vector<std::size_t>;
-  EXPECT_EQ(shape("ldm.safetensors", "model.diffusion_model.middle_block.1.proj_in.weight"), (Shape{128, 128}));
-  EXPECT_EQ(shape("ldm.safetensors", "first_stage_model.encoder.mid.attn_1.q.weight"), (Shape{64, 64, 1, 1}));
-  EXPECT_EQ(shape("ldm.safetensors", "first_stage_model.encoder.mid.attn_1.q.bias"), (Shape{64}));
+  EXPECT_EQ(shape("made/ldm.safetensors", "model.diffusion_model.middle_block.1.proj_in.weight"), (Shape{128, 128}));
+  EXPECT_EQ(shape("made/ldm.safetensors", "first_stage_model.encoder.mid.attn_1.q.weight"), (Shape{64, 64, 1, 1}));
+  EXPECT_EQ(shape("made/ldm.safetensors", "first_stage_model.encoder.mid.attn_1.q.bias"), (Shape{64}));
 }
 
 TEST(ExportLdm, TakesTheWeightsThatAreAskedFor) {
-  if (!fs::exists(workshop() / "ldm")) train_run("ldm", "tiny");
-  expect_success(export_ldm("ldm", "ema.safetensors", "weights=ema"));
-  expect_success(export_ldm("ldm", "raw.safetensors", "weights=raw"));
-  expect_success(millrace + " export --run " + at("ldm") + " --out " + at("both-folder") + " weights=both");
+  expect_success(export_ldm(trained(), "ema.safetensors", "weights=ema"));
+  expect_success(export_ldm(trained(), "raw.safetensors", "weights=raw"));
+  expect_success(millrace + " export --run " + at(trained()) + " --out " + at("both-folder") + " weights=both");
   const std::string name = "model.diffusion_model.out.2.weight";
   const auto ema = read_weights(at("ema.safetensors")).at(name), raw = read_weights(at("raw.safetensors")).at(name);
   EXPECT_NE(ema, raw);
@@ -133,7 +142,7 @@ TEST(ExportLdm, NamesTheTextEncoderOfStableDiffusion2AsOpenClip) {
   auto config = nlohmann::json::parse(read(workshop() / "gelu/text_encoder/config.json"));
   config["hidden_act"] = "gelu";
   std::ofstream(workshop() / "gelu/text_encoder/config.json") << config;
-  train_run("ldm2", "gelu");
+  train_a_step("ldm2", "gelu");
   expect_success(export_ldm("ldm2", "ldm2.safetensors"));
   const auto file = read_weights(at("ldm2.safetensors"));
   const auto text = component("gelu", "text_encoder");
@@ -174,14 +183,13 @@ TEST(ExportLdm, WhatReadersWouldNotKnowStandsBesideIt) {
   auto unet = nlohmann::json::parse(read(workshop() / "usual/unet/config.json"));
   unet["attention_head_dim"] = 8;
   std::ofstream(workshop() / "usual/unet/config.json") << unet;
-  train_run("ldm-usual", "usual");
+  train_a_step("ldm-usual", "usual");
   const auto usual = shell(export_ldm("ldm-usual", "usual.safetensors"));
   EXPECT_EQ(usual.exit_code, 0) << usual.output;
   EXPECT_FALSE(fs::exists(at("usual.yaml")));
   expect_mentions(usual, "no .yaml has words for such a network: norm_num_groups 8 of the U-Net");
 
-  expect_success(
-      train("ldm-v", "model.pipeline=" + at("usual") + " 'duration=2 steps' " + "objective.prediction=v_prediction"));
+  train_a_step("ldm-v", "usual", "objective.prediction=v_prediction");
   std::ofstream(at("velocity.yaml")) << "mine";
   const auto there = shell(export_ldm("ldm-v", "velocity.safetensors"));
   EXPECT_EQ(there.exit_code, 2) << there.output;
@@ -194,24 +202,22 @@ TEST(ExportLdm, WhatReadersWouldNotKnowStandsBesideIt) {
   expect_mentions(exported, "velocity.yaml tells readers what such a file cannot: prediction_type v_prediction");
   EXPECT_THAT(read(at("velocity.yaml")), testing::HasSubstr("parameterization: \"v\""));
 
-  expect_success(train("ldm-zero", "model.pipeline=" + at("usual") + " 'duration=2 steps' " +
-                                       "objective.prediction=v_prediction objective.zero_terminal_snr=true"));
+  train_a_step("ldm-zero", "usual", "objective.prediction=v_prediction objective.zero_terminal_snr=true");
   expect_mentions(shell(export_ldm("ldm-zero", "zero.safetensors")), "do not know the noise schedule of this run");
 }
 
 TEST(ExportLdm, RefusesWhatAFileHasNoRoomFor) {
-  if (!fs::exists(workshop() / "ldm")) train_run("ldm", "tiny");
-  const auto both = shell(export_ldm("ldm", "both.safetensors", "weights=both"));
+  const auto both = shell(export_ldm(trained(), "both.safetensors", "weights=both"));
   EXPECT_EQ(both.exit_code, 2);
   expect_mentions(both, "one file has room for one U-Net");
   EXPECT_FALSE(fs::exists(workshop() / "both.safetensors"));
 
-  const auto folder = shell(export_ldm("ldm", "a_folder"));
+  const auto folder = shell(export_ldm(trained(), "a_folder"));
   EXPECT_EQ(folder.exit_code, 2);
   expect_mentions(folder, "which ends in .safetensors");
 
   std::ofstream(workshop() / "there.safetensors") << "mine";
-  const auto there = shell(export_ldm("ldm", "there.safetensors"));
+  const auto there = shell(export_ldm(trained(), "there.safetensors"));
   EXPECT_EQ(there.exit_code, 2);
   EXPECT_EQ(read(workshop() / "there.safetensors"), "mine");
 }

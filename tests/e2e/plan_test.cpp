@@ -282,57 +282,67 @@ exec bash "$@")");
   }
 };
 
+struct PlannedLine {
+  std::string name, cluster, settings, script, trainer;
+  bool is_planned_again = false;
+};
+
 // What the line starts is what was planned, every setting of it; where the plan chose the trainers, the line says so.
+void expect_starts_what_was_planned(const PlannedLine& line_of) {
+  static const FakeSlurm slurm;
+  SCOPED_TRACE(line_of.name);
+  const auto arguments = "--nodes '" + line_of.cluster + "' " + line_of.settings;
+  const auto planned = plan(arguments);
+  const std::string line = planned["start"];
+  EXPECT_NE(line.find(line_of.script), std::string::npos) << line;
+  auto started = slurm.run(line);
+  auto wanted = Json::parse(shell(millrace + " plan --print-config=json " + arguments).output);
+  EXPECT_EQ(started["roles"]["trainer_gpu"].is_string() ? started["roles"]["trainer_gpu"] : Json(""), line_of.trainer)
+      << line;
+  // The plan goes without these.
+  wanted.erase("plan");
+  wanted["model"]["pipeline"] = "PIPELINE";
+  wanted["roles"]["trainer_gpu"] = started["roles"]["trainer_gpu"];
+  EXPECT_EQ(started, wanted) << line;
+  if (!line_of.is_planned_again) return;
+  // Planned from what was started, it is the same plan.
+  std::ofstream(workshop() / "started.json") << started;
+  const auto again =
+      plan("--nodes '" + line_of.cluster + "' 'model.pipeline=Stable Diffusion 2' --config " + at("started.json"));
+  EXPECT_EQ(again["roles"], planned["roles"]) << line;
+}
+
 TEST(Plan, TheLineStartsTheRunThatWasPlanned) {
-  const FakeSlurm slurm;
   std::ofstream(workshop() / "mine.yaml")
       << "parallel: {strategy: full_shard}\nbatch: {micro: 16}\nplan: {prices: {h100: 3}}\n";
-  struct Case {
-    std::string name, cluster, settings, script, trainer;
-  };
-  const Case cases[] = {
-      {"one kind", "2x8xh100", config("sd2_base_256") + "'duration=2 d' model.gradient_checkpointing=true",
-       "slurm/variants/single_kind.sbatch", ""},
+  const PlannedLine all[] = {
       {"no file", "2x8xa100-80g",
        "'data.train.path=[a.tar,b.tar]' optim.schedule=constant optim.betas=[0.8,0.9] batch.micro=16",
        "slurm/variants/single_kind.sbatch", ""},
       {"two files", "2x8xh100 + 1x4xh100",
-       config("sd2_base_256") + "--config " + at("mine.yaml") + " batch.global=1280", "slurm/phase1_256.sbatch", ""},
+       config("sd2_base_256") + "--config " + at("mine.yaml") + " batch.global=1280", "slurm/phase1_256.sbatch", "",
+       true},
       {"two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_256") + "plan.prices.a10g=1 run.dir=somewhere",
-       "slurm/phase1_256.sbatch", "a100"},
+       "slurm/phase1_256.sbatch", "a100", true},
+      {"roles by hand", "4x8xa100-80g + 40x1xa10g + 2x4xl4",
+       config("sd2_base_256") +
+           "roles.producer_gpu=a10g roles.trainer_gpu=null batch.micro=8 data.stripes=64 batch.global=2560",
+       "", "", true},
+      {"phase 2, two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_512"), "slurm/phase2_512.sbatch", "a100"}};
+  for (const auto& line : all) expect_starts_what_was_planned(line);
+}
+
+// More of the names and clusters that the tests of the line itself have.
+TEST(PlanMinutes, TheLineStartsTheRunThatWasPlannedOnOtherClusters) {
+  const PlannedLine all[] = {
+      {"one kind", "2x8xh100", config("sd2_base_256") + "'duration=2 d' model.gradient_checkpointing=true",
+       "slurm/variants/single_kind.sbatch", ""},
       {"names that contain each other", "4x8xa10 + 4x8xa10g",
        config("sd2_base_256") + "batch.micro=2 encode.batch_size=8", "slurm/phase1_256.sbatch", "a10"},
       {"one name, two sizes", "2x8xa100-80g + 2x8xa100-40g", config("sd2_base_256"), "slurm/phase1_256.sbatch", "80GB"},
       {"three kinds", "4x8xa100-80g + 40x1xa10g + 2x4xl4", config("sd2_base_256"), "slurm/phase1_256.sbatch", "a100"},
-      {"roles by hand", "4x8xa100-80g + 40x1xa10g + 2x4xl4",
-       config("sd2_base_256") +
-           "roles.producer_gpu=a10g roles.trainer_gpu=null batch.micro=8 data.stripes=64 batch.global=2560",
-       "", ""},
-      {"phase 2, one kind", "2x8xh100", config("sd2_base_512") + "batch.micro=16", "slurm/phase2_512.sbatch", ""},
-      {"phase 2, two kinds", "4x8xa100-80g + 48x1xa10g", config("sd2_base_512"), "slurm/phase2_512.sbatch", "a100"}};
-  const std::set<std::string> planned_again = {"two files", "two kinds", "roles by hand"};
-  for (const auto& [name, nodes, settings, script, trainer] : cases) {
-    SCOPED_TRACE(name);
-    const auto arguments = "--nodes '" + nodes + "' " + settings;
-    const auto planned = plan(arguments);
-    const std::string line = planned["start"];
-    EXPECT_NE(line.find(script), std::string::npos) << line;
-    auto started = slurm.run(line);
-    auto wanted = Json::parse(shell(millrace + " plan --print-config=json " + arguments).output);
-    EXPECT_EQ(started["roles"]["trainer_gpu"].is_string() ? started["roles"]["trainer_gpu"] : Json(""), trainer)
-        << line;
-    // The plan goes without these.
-    wanted.erase("plan");
-    wanted["model"]["pipeline"] = "PIPELINE";
-    wanted["roles"]["trainer_gpu"] = started["roles"]["trainer_gpu"];
-    EXPECT_EQ(started, wanted) << line;
-    if (!planned_again.contains(name)) continue;
-    // Planned from what was started, it is the same plan.
-    std::ofstream(workshop() / "started.json") << started;
-    const auto again =
-        plan("--nodes '" + nodes + "' 'model.pipeline=Stable Diffusion 2' --config " + at("started.json"));
-    EXPECT_EQ(again["roles"], planned["roles"]) << line;
-  }
+      {"phase 2, one kind", "2x8xh100", config("sd2_base_512") + "batch.micro=16", "slurm/phase2_512.sbatch", ""}};
+  for (const auto& line : all) expect_starts_what_was_planned(line);
 }
 
 TEST(Plan, TheLineOfACpuClusterRuns) {
@@ -359,27 +369,36 @@ TEST(Plan, MemoryFollowsTheSettings) {
   EXPECT_LT(memory("parallel.strategy=full_shard"), base - 3);
 }
 
+// The run's own peak, behind saves and validations.
+void expect_memory_of_a_run(const std::string& run, int ranks, const std::string& setting) {
+  if (!fs::exists(at("large")))
+    expect_success(shapes + " make --out " + at("large") + " --count 256 --per-archive 64 --side 128");
+  expect_success(mpirun(ranks) + millrace + " train run.dir=" + at(run) +
+                 " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("large") + " " + setting +
+                 " 'duration=4 steps' 'log.every=2 steps' 'optim.warmup=0 steps' 'checkpoint.every=2 steps'");
+  const double measured = lines(workshop() / run / "metrics.jsonl").back()["memory_gib"];
+  const double planned = plan(fmt::format("--nodes 1x{}xcpu model.pipeline=", ranks) + at("tiny") + " " + setting +
+                              rates("any", 60, 30))["roles"][0]["memory_gib"];
+  EXPECT_NEAR(planned, measured, 0.1 * measured) << setting;
+}
+
 TEST(Plan, MemoryIsWhatRunsTake) {
-  ASSERT_EQ(shell(shapes + " make --out " + at("large") + " --count 256 --per-archive 64 --side 128").exit_code, 0);
-  const std::string settings[] = {
+  expect_memory_of_a_run(
+      "memory-1", 2,
       "transform.resolution=64 batch.micro=16 batch.global=32 encode.batch_size=16 'validation.every=2 steps' "
       "data.validation.path=" +
-          at("shapes"),
-      "transform.resolution=128 batch.micro=8 batch.global=16 encode.batch_size=8 parallel.strategy=ddp",
+          at("shapes"));
+  expect_memory_of_a_run(
+      "memory-2", 2,
+      "transform.resolution=128 batch.micro=8 batch.global=16 encode.batch_size=8 parallel.strategy=ddp");
+}
+
+// The most expensive of them; what checkpointing saves is also measured by the tests of the state's memory.
+TEST(PlanMinutes, MemoryIsWhatRunsTakeThatComputeAgain) {
+  expect_memory_of_a_run(
+      "memory-3", 3,
       "transform.resolution=128 batch.micro=12 batch.global=48 encode.batch_size=4 model.gradient_checkpointing=true "
-      "roles.producers=1"};
-  int number = 0;
-  for (const auto& setting : settings) {
-    const auto run = fmt::format("memory-{}", ++number);
-    const int ranks = number == 3 ? 3 : 2;
-    expect_success(mpirun(ranks) + millrace + " train run.dir=" + at(run) +
-                   " run.device=cpu model.pipeline=" + at("tiny") + " data.train.path=" + at("large") + " " + setting +
-                   " 'duration=4 steps' 'log.every=2 steps' 'optim.warmup=0 steps' 'checkpoint.every=2 steps'");
-    const double measured = lines(workshop() / run / "metrics.jsonl").back()["memory_gib"];
-    const double planned = plan(fmt::format("--nodes 1x{}xcpu model.pipeline=", ranks) + at("tiny") + " " + setting +
-                                rates("any", 60, 30))["roles"][0]["memory_gib"];
-    EXPECT_NEAR(planned, measured, 0.1 * measured) << setting;
-  }
+      "roles.producers=1");
 }
 
 }  // namespace

@@ -30,9 +30,11 @@ void expect_harmless(const std::string& html) {
     EXPECT_THAT(html, Not(HasSubstr(forbidden)));
   const std::regex handler(R"(\son\w+\s*=)", std::regex::icase);
   const std::regex source(R"re(\s(src|srcset|href|xlink:href|action|data|poster|background)\s*=\s*"(?!data:image/))re");
+  std::set<std::string> seen;  // most tags are there many times, and std::regex is slow
   for (auto begin = html.find('<'); begin != html.npos; begin = html.find('<', begin + 1)) {
     // Paths and pictures are too long for std::regex, and hold no attributes.
     const auto tag = html.substr(begin, std::min<std::size_t>(html.find('>', begin) - begin, 400));
+    if (!seen.insert(tag).second) continue;
     EXPECT_FALSE(std::regex_search(tag, handler)) << tag;
     EXPECT_FALSE(std::regex_search(tag, source)) << tag;
   }
@@ -87,16 +89,16 @@ TEST(Report, OfAFinishedRun) {
   std::ofstream(workshop() / "plain.yaml") << "optim: {lr: 1e-3, weight_decay: 0.02}\nbatch: {micro: 4}\n";
   expect_success(
       train("finished", "--config " + (workshop() / "plain.yaml").string() +
-                            " 'duration=6 steps' samples.prompts=" + (workshop() / "prompts.jsonl").string() +
-                            " samples.count=1 samples.steps=2 'samples.every=3 steps'"
+                            " 'duration=4 steps' samples.prompts=" + (workshop() / "prompts.jsonl").string() +
+                            " samples.count=1 samples.steps=2 'samples.every=2 steps'"
                             " data.validation.path=" +
-                            (workshop() / "shapes").string() + " validation.batches=2 'validation.every=3 steps'"));
+                            (workshop() / "shapes").string() + " validation.batches=2 'validation.every=2 steps'"));
   expect_success(millrace + " evaluate run.device=cpu --run " + (workshop() / "finished").string() +
                  " 'evaluate.metrics=[]'");
   const auto pages = report_of("finished");
   for (const auto& page : {pages.html, pages.markdown}) {
     EXPECT_TRUE(std::regex_search(page, std::regex("[0-9.]+k? img/s")));
-    for (const char* text : {"6 of 6 steps", "millrace export --run", "finished, step 6", "Evaluation", "plain.yaml",
+    for (const char* text : {"4 of 4 steps", "millrace export --run", "finished, step 4", "Evaluation", "plain.yaml",
                              "This run trains on CPUs.", "This run is not compared: it trains at 32 pixels", "MosaicML",
                              "1 x ", "(trainer and producer)", "started in"})
       EXPECT_THAT(page, HasSubstr(text));
@@ -105,7 +107,7 @@ TEST(Report, OfAFinishedRun) {
   EXPECT_THAT(pages.html, HasSubstr("src=\"data:image/jpeg;base64,"));
   EXPECT_THAT(pages.html, HasSubstr("Loss by timestep"));
   EXPECT_THAT(pages.markdown, HasSubstr("| `batch.micro` | 2 | 4 |"));  // the command line wins
-  EXPECT_TRUE(std::regex_search(pages.markdown, std::regex("\\| 6 \\| ema \\| [0-9.]+ \\| A \\|")));
+  EXPECT_TRUE(std::regex_search(pages.markdown, std::regex("\\| 4 \\| ema \\| [0-9.]+ \\| A \\|")));
   const auto today = shell("date -u +%F").output.substr(0, 10);
   EXPECT_TRUE(std::regex_search(pages.markdown, std::regex("\\| " + today + " [0-9:]{8} \\| info.* started in")));
   expect_reasons("finished", pages);
@@ -126,7 +128,7 @@ TEST(Report, OfAKilledRunThatGoesOnElsewhere) {
   const std::string often = "'checkpoint.every=2 steps' ";
   const auto dir = workshop() / "killed";
   const auto outcome =
-      shell(signal_once(train("killed", often + "'duration=4000 steps'"), "KILL", dir / "STATE", "step-00000004"));
+      shell(signal_once(train("killed", often + "'duration=4000 steps'"), "KILL", dir / "STATE", "step-00000002"));
   ASSERT_EQ(outcome.exit_code, 128 + 9) << outcome.output;
   const auto killed = report_of("killed");
   for (const auto& page : {killed.html, killed.markdown}) {
@@ -136,7 +138,7 @@ TEST(Report, OfAKilledRunThatGoesOnElsewhere) {
   }
   EXPECT_EQ(count_of(killed.markdown, " started in "), 1);
   const auto last = lines(dir / "metrics.jsonl").back()["step"].get<int>();
-  expect_success(mpirun(3) + train("killed", often + fmt::format("roles.producers=1 'duration={} steps'", last + 2)));
+  expect_success(mpirun(3) + train("killed", often + fmt::format("roles.producers=1 'duration={} steps'", last + 1)));
   const auto resumed = report_of("killed").markdown;
   EXPECT_EQ(count_of(resumed, " started in "), 2);
   EXPECT_THAT(resumed, HasSubstr("2 x "));
@@ -145,14 +147,14 @@ TEST(Report, OfAKilledRunThatGoesOnElsewhere) {
 
 // The first update throws the weights out of all proportion.
 TEST(Report, OfStepsThatAreNotFinite) {
-  expect_success(train("nan", "'duration=6 steps' guard.max_skips=9 optim.lr=1e30"));
+  expect_success(train("nan", "'duration=4 steps' guard.max_skips=9 optim.lr=1e30"));
   const auto pages = report_of("nan");
   for (const auto& page : {pages.html, pages.markdown}) {
     EXPECT_THAT(page, HasSubstr("not a number since step 2"));
     EXPECT_THAT(page, HasSubstr("is not finite"));
-    EXPECT_THAT(page, HasSubstr("(5 times, the last at "));
+    EXPECT_THAT(page, HasSubstr("(3 times, the last at "));
   }
-  EXPECT_TRUE(std::regex_search(pages.markdown, std::regex("updates left out \\| 5 \\|")));
+  EXPECT_TRUE(std::regex_search(pages.markdown, std::regex("updates left out \\| 3 \\|")));
 }
 
 // Its name, its settings, and, in warnings of steps that are not finite, the ids of its samples are all markup.
@@ -177,8 +179,8 @@ TEST(Report, OfARunThatIsFullOfMarkup) {
 }
 
 TEST(Report, OfTwoRunsSideBySide) {
-  expect_success(train("left", "'duration=3 steps'"));
-  expect_success(train("right", "'duration=4 steps' optim.lr=3e-4"));
+  expect_success(train("left", "'duration=1 steps'"));
+  expect_success(train("right", "'duration=2 steps' optim.lr=3e-4"));
   const auto both = (workshop() / "left").string() + " " + (workshop() / "right").string();
   const auto refused = shell(millrace + " report " + both);
   EXPECT_EQ(refused.exit_code, 2);
@@ -188,7 +190,7 @@ TEST(Report, OfTwoRunsSideBySide) {
   expect_harmless(html);
   EXPECT_THAT(markdown, HasSubstr("|  | left | right |"));
   EXPECT_THAT(markdown, HasSubstr("| `optim.lr` | 0.001 | 0.0003 |"));
-  EXPECT_THAT(markdown, HasSubstr("| step | 3 of 3 steps | 4 of 4 steps |"));
+  EXPECT_THAT(markdown, HasSubstr("| step | 1 of 1 steps | 2 of 2 steps |"));
   EXPECT_THAT(markdown, Not(HasSubstr("batch.global")));  // the same in both
   EXPECT_FALSE(fs::exists(workshop() / "left/report.html"));
 }
@@ -211,12 +213,11 @@ double seconds_of_children() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-// The contract: at most 30 s and 6 MB for the run of the paper.
-TEST(Report, OfALongRunIsQuickAndSmall) {
-  const auto dir = workshop() / "long";
+void expect_quick_and_small(const std::string& run, int steps, double most_seconds) {
+  const auto dir = workshop() / run;
   fs::create_directories(dir / "log");
   std::ofstream metrics(dir / "metrics.jsonl"), log(dir / "log/rank-00000.log");
-  for (int step = 1; step <= 550'000; ++step) {
+  for (int step = 1; step <= steps; ++step) {
     metrics << fmt::format(
         "{{\"step\":{0},\"samples\":{1},\"loss\":{2:.6f},\"grad_norm\":{3:.4f},\"lr\":0.0001,\"images_per_second\":{4},"
         "\"step_ms\":1050.5,\"data_wait_ms\":{5},\"encode_images_per_second\":9000.5,\"queue_fill\":0.5,"
@@ -236,13 +237,23 @@ TEST(Report, OfALongRunIsQuickAndSmall) {
   metrics.close();
   log.close();
   const double before = seconds_of_children();
-  const auto pages = report_of("long");
+  const auto pages = report_of(run);
   const double seconds = seconds_of_children() - before;
-  EXPECT_LT(seconds, 30);
+  EXPECT_LT(seconds, most_seconds);
   EXPECT_LT(pages.html.size() + pages.markdown.size(), 6'000'000u);
-  EXPECT_THAT(pages.markdown, HasSubstr("(55000 times, the last at 2026-11-23 20:15:00)"));
-  RecordProperty("seconds", fmt::format("{:.1f}", seconds));
-  RecordProperty("bytes", std::to_string(pages.html.size()));
+  EXPECT_THAT(pages.markdown, HasSubstr(fmt::format("({} times, the last at 2026-11-23 20:15:00)", steps / 10)));
+  testing::Test::RecordProperty("seconds", fmt::format("{:.1f}", seconds));
+  testing::Test::RecordProperty("bytes", std::to_string(pages.html.size()));
+}
+
+// The contract: at most 30 s and 6 MB for the run of the paper.
+TEST(ReportMinutes, OfTheLongestRunIsQuickAndSmall) {
+  expect_quick_and_small("longest", 550'000, 30);
+}
+
+// A fifth of it: the time in proportion, and a second to start.
+TEST(Report, OfALongRunIsQuickAndSmall) {
+  expect_quick_and_small("long", 110'000, 9);
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST(Rollback, AStopInTheMiddleOfBadStepsOfAnotherRunGoesBackThere) {
 // Odd numbers of trainers and micro-batches, everything that a life holds in a shape of its own.
 TEST(Rollback, OfShardedBfloat16WithStratifiedTimestepsAndValidation) {
   const std::string settings =
-      "'duration=12 steps' roles.producers=1 parallel.strategy=full_shard model.dtype=bfloat16 "
+      "'duration=9 steps' roles.producers=1 parallel.strategy=full_shard model.dtype=bfloat16 "
       "objective.timesteps=stratified batch.micro=1 data.validation.path=" +
       (workshop() / "shapes/00003.tar").string() + " 'validation.every=5 steps' validation.batches=1 ";
   expect_success(mpirun(4) + with_nans(train("sharded-skipping", settings), 6, 8));

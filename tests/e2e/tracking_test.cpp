@@ -21,13 +21,14 @@ using Points = std::map<std::string, std::vector<std::pair<std::int64_t, float>>
 const std::string& tracked() {
   static const std::string run = [] {
     const auto train_to = [](int step) {
-      expect_success(mpirun(3) +
-                     train("tracked", "roles.producers=1 'duration=" + std::to_string(step) +
-                                          " steps' 'checkpoint.every=6 steps' 'log.every=2 steps' "
-                                          "'validation.every=3 steps' validation.batches=1 objective.snr_gamma=5 "
-                                          "data.validation.path=" +
-                                          (workshop() / "shapes/00003.tar").string() +
-                                          " log.prometheus=" + (workshop() / "tracked.prom").string()));
+      expect_success(
+          mpirun(3) +
+          train("tracked", "roles.producers=1 batch.global=4 data.stripes=4 'duration=" + std::to_string(step) +
+                               " steps' 'checkpoint.every=6 steps' 'log.every=2 steps' "
+                               "'validation.every=3 steps' validation.batches=1 objective.snr_gamma=5 "
+                               "data.validation.path=" +
+                               (workshop() / "shapes/00003.tar").string() +
+                               " log.prometheus=" + (workshop() / "tracked.prom").string()));
     };
     train_to(3);
     fs::remove_all(workshop() / "tracked/checkpoints");
@@ -209,7 +210,7 @@ TEST(Tracking, PrometheusGetsTheLastLine) {
 }
 
 TEST(Tracking, AFileForPrometheusThatCannotBeWrittenEndsNoRun) {
-  const auto outcome = shell(train("unwatched", "'duration=3 steps' 'checkpoint.every=null' log.prometheus=" +
+  const auto outcome = shell(train("unwatched", "'duration=2 steps' 'checkpoint.every=null' log.prometheus=" +
                                                     (workshop() / "missing/run.prom").string()));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   expect_mentions(outcome, "training goes on without it");

@@ -20,6 +20,26 @@ const std::string& one_rank() {
   return run;
 }
 
+// Its raw weights after so many steps, of which it has kept 4, 8 and 12.
+const Weights& one_rank_at(int step) {
+  static std::map<int, Weights> read;
+  const auto [found, is_new] = read.try_emplace(step);
+  if (is_new) {
+    const auto out = workshop() / ("one-at-step-" + std::to_string(step));
+    expect_success(millrace + " export --checkpoint " + checkpoint(one_rank(), step).string() + " --out " +
+                   out.string() + " weights=raw");
+    found->second = read_weights(out / "unet/diffusion_pytorch_model.safetensors");
+  }
+  return found->second;
+}
+
+// The ids of its first steps.
+std::vector<nlohmann::json> first_ids(std::size_t steps) {
+  auto ids = lines(workshop() / one_rank() / "ids.jsonl");
+  ids.resize(steps);
+  return ids;
+}
+
 TEST(Train, WritesWhatAUserLooksFor) {
   const auto run = workshop() / one_rank();
   for (const char* file :
@@ -48,30 +68,43 @@ TEST(Train, EverySampleOncePerVisit) {
   EXPECT_EQ(seen.size(), 96u);
 }
 
-// A whole visit on one layout, its first steps on the others.
+// The first steps of a visit; validated runs and resumed ones take the whole of it.
 TEST(Train, SameIdsAndWeightsOnAnyRanks) {
-  expect_success(mpirun(4) + train("two-plus-two", "'duration=12 steps' roles.producers=2"));
-  EXPECT_EQ(read(workshop() / "two-plus-two/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
-  EXPECT_LT(relative_difference(read_weights(weights_of(one_rank())), read_weights(weights_of("two-plus-two"))), 1e-4);
+  const auto split = shell(mpirun(4) + train("two-plus-two", "'duration=4 steps' roles.producers=2"));
+  ASSERT_EQ(split.exit_code, 0) << split.output;
+  for (const char* figure : {"  trainers  ", " img/s, ", "  producers  ", "  balance  "})
+    expect_mentions(split, figure);
 
-  expect_success(mpirun(3) + train("one-plus-two", "'duration=4 steps' roles.producers=1"));
-  expect_success(mpirun(2) + train("both-do-both", "'duration=4 steps'"));
   expect_success(mpirun(3) + train("ddp", "'duration=4 steps' roles.producers=1 parallel.strategy=ddp"));
   const std::string hybrid = "'duration=4 steps' roles.producers=1 parallel.strategy=hybrid parallel.shard_size=2";
   expect_success(mpirun(5) + train("hybrid", hybrid));
   const std::string full = "'duration=4 steps' roles.producers=1 parallel.strategy=full_shard parallel.bucket_mb=0.02";
   expect_success(mpirun(4) + train("full", full));
   expect_success(mpirun(3) + train("full-again", full + " model.gradient_checkpointing=true"));
-  const auto at_step_4 = workshop() / "one-at-step-4";
-  expect_success(millrace + " export --checkpoint " + checkpoint(one_rank(), 4).string() + " --out " +
-                 at_step_4.string() + " weights=raw");
-  const auto reference = read_weights(at_step_4 / "unet/diffusion_pytorch_model.safetensors");
-  auto ids = lines(workshop() / one_rank() / "ids.jsonl");
-  ids.resize(4);
-  for (const std::string run : {"one-plus-two", "both-do-both", "ddp", "hybrid", "full", "full-again"}) {
-    EXPECT_EQ(lines(workshop() / run / "ids.jsonl"), ids) << run;
-    EXPECT_LT(relative_difference(reference, read_weights(weights_of(run))), 1e-4) << run;
+  for (const std::string run : {"two-plus-two", "ddp", "hybrid", "full", "full-again"}) {
+    EXPECT_EQ(lines(workshop() / run / "ids.jsonl"), first_ids(4)) << run;
+    EXPECT_LT(relative_difference(one_rank_at(4), read_weights(weights_of(run))), 1e-4) << run;
   }
+}
+
+// Phase 2: what phase 1 exported goes on at another size, here without learning anything.
+TEST(Train, GoesOnAtTwiceTheSide) {
+  const auto first = workshop() / "phase-1", second = workshop() / "phase-2";
+  expect_success(millrace + " export --run " + (workshop() / one_rank()).string() + " --out " + first.string() +
+                 " weights=raw");
+  expect_success(mpirun(3) + train("twice-the-side",
+                                   "'duration=1 steps' roles.producers=1 transform.resolution=64 optim.lr=0 "
+                                   "model.unet.init=pretrained model.pipeline=" +
+                                       first.string()));
+  expect_success(millrace + " export --run " + (workshop() / "twice-the-side").string() + " --out " + second.string() +
+                 " weights=raw");
+  const auto weights = [](const fs::path& at) { return read_weights(at / "unet/diffusion_pytorch_model.safetensors"); };
+  EXPECT_EQ(largest_difference(weights(first), weights(second)), 0.0);
+  const auto latent_side = [](const fs::path& at) {
+    return nlohmann::json::parse(read(at / "unet/config.json"))["sample_size"].get<int>();
+  };
+  EXPECT_EQ(latent_side(first), 8);
+  EXPECT_EQ(latent_side(second), 16);
 }
 
 std::map<int, double> validation_losses(const std::string& run) {
@@ -97,29 +130,30 @@ const std::string& validated() {
 
 // All of a trainer's share, here; a run goes on with another one, and the choice is the same after a restart.
 TEST(Train, ChoosesItsMicroBatch) {
-  const auto start = mpirun(2) + train("auto", "'duration=4 steps' batch.micro=auto");
+  const auto start = mpirun(2) + train("auto", "'duration=2 steps' batch.micro=auto");
   const auto outcome = shell(start);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   expect_mentions(outcome, "8 = 4 x 2 trainers x 1 accumulated; batch.micro=auto");
-  expect_success(mpirun(2) + train("four", "'duration=4 steps' batch.micro=4"));
+  expect_success(mpirun(2) + train("four", "'duration=2 steps' batch.micro=4"));
   EXPECT_EQ(largest_difference(read_weights(weights_of("auto")), read_weights(weights_of("four"))), 0.0);
   EXPECT_NE(read(workshop() / "auto/config.yaml").find("micro: auto"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(read(workshop() / "auto/environment.json"))["micro_batch"], 4);
-  expect_success(mpirun(2) + train("auto", "'duration=6 steps' batch.micro=1"));
-  const auto again = shell(mpirun(3) + train("auto", "'duration=8 steps' batch.micro=auto roles.producers=1"));
+  expect_success(mpirun(2) + train("auto", "'duration=3 steps' batch.micro=1"));
+  const auto again = shell(mpirun(3) + train("auto", "'duration=4 steps' batch.micro=auto roles.producers=1"));
   ASSERT_EQ(again.exit_code, 0) << again.output;
   expect_mentions(again, "8 = 4 x 2 trainers x 1 accumulated; batch.micro=auto");
-  EXPECT_EQ(lines(workshop() / "auto/ids.jsonl").size(), 8u);
+  EXPECT_EQ(lines(workshop() / "auto/ids.jsonl").size(), 4u);
 }
 
 TEST(Train, ValidationChangesNothing) {
   EXPECT_EQ(read(workshop() / validated() / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
-  EXPECT_EQ(largest_difference(read_weights(weights_of(validated())), read_weights(weights_of(one_rank()))), 0.0);
+  EXPECT_EQ(largest_difference(read_weights(weights_of(validated())), one_rank_at(12)), 0.0);
   const auto losses = validation_losses(validated());
   ASSERT_EQ(losses.size(), 3u);
   EXPECT_LT(losses.at(12), losses.at(4));
 }
 
+// So is the training of a whole visit.
 TEST(Train, ValidationIsTheSameOnAnyRanks) {
   expect_success(mpirun(3) + train("validated-apart", validation() + "roles.producers=1 'log.every=5 steps'"));
   expect_success(mpirun(2) +
@@ -130,34 +164,38 @@ TEST(Train, ValidationIsTheSameOnAnyRanks) {
     ASSERT_EQ(losses.size(), reference.size()) << run;
     for (const auto& [step, loss] : reference)
       EXPECT_NEAR(losses.at(step), loss, 1e-4 * loss) << run << " step " << step;
+    EXPECT_EQ(read(workshop() / run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl")) << run;
+    EXPECT_LT(relative_difference(one_rank_at(12), read_weights(weights_of(run))), 1e-4) << run;
   }
 }
 
 TEST(Train, ValidationAsksTheSameEachTime) {
-  expect_success(train("frozen", validation() + "optim.lr=0 ema.enabled=false run.seed=7"));
+  expect_success(
+      train("frozen",
+            validation() + "'duration=3 steps' 'validation.every=1 steps' optim.lr=0 ema.enabled=false run.seed=7"));
   const auto losses = validation_losses("frozen");
   ASSERT_EQ(losses.size(), 3u);
-  EXPECT_EQ(losses.at(4), losses.at(12));
-  EXPECT_EQ(lines(workshop() / "frozen/metrics.jsonl")[3]["validation_weights"], "raw");
+  EXPECT_EQ(losses.at(1), losses.at(3));
+  EXPECT_EQ(lines(workshop() / "frozen/metrics.jsonl")[0]["validation_weights"], "raw");
 }
 
 TEST(Train, KilledAndResumedIsBitEqual) {
   // Killed in step 7, long after the checkpoint of step 4 and before that of step 8.
   const auto run = workshop() / "killed";
   const auto killed = shell("env 'MILLRACE_INJECT=kill@0:7:*' " + std::string(MILLRACE_INJECT_BINARY) +
-                            train("killed", "'duration=12 steps'").substr(millrace.size()));
+                            train("killed", "'duration=8 steps'").substr(millrace.size()));
   ASSERT_NE(killed.exit_code, 0) << killed.output;
   ASSERT_FALSE(fs::exists(run / "DONE"));
-  expect_success(train("killed", "'duration=12 steps'"));
-  EXPECT_EQ(read(run / "ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
-  EXPECT_EQ(largest_difference(read_weights(weights_of("killed")), read_weights(weights_of(one_rank()))), 0.0);
+  expect_success(train("killed", "'duration=8 steps'"));
+  EXPECT_EQ(lines(run / "ids.jsonl"), first_ids(8));
+  EXPECT_EQ(largest_difference(read_weights(weights_of("killed")), one_rank_at(8)), 0.0);
 }
 
 TEST(Train, ResumesOnOtherRanks) {
   expect_success(train("moved", "'duration=4 steps'"));
   expect_success(mpirun(4) + train("moved", "'duration=12 steps' roles.producers=2"));
   EXPECT_EQ(read(workshop() / "moved/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
-  EXPECT_LT(relative_difference(read_weights(weights_of("moved")), read_weights(weights_of(one_rank()))), 1e-4);
+  EXPECT_LT(relative_difference(read_weights(weights_of("moved")), one_rank_at(12)), 1e-4);
 }
 
 TEST(Train, ASignalSavesAndAsksToBeRequeued) {
@@ -169,17 +207,18 @@ TEST(Train, ASignalSavesAndAsksToBeRequeued) {
 }
 
 TEST(Train, FallsBackToAnOlderCheckpoint) {
-  expect_success(train("damaged", "'duration=8 steps'"));
-  const auto file = workshop() / "damaged/checkpoints/step-00000008/shard-00000-of-00001.safetensors";
+  const std::string often = "'checkpoint.every=1 steps' ";
+  expect_success(train("damaged", often + "'duration=2 steps'"));
+  const auto file = workshop() / "damaged/checkpoints/step-00000002/shard-00000-of-00001.safetensors";
   fs::resize_file(file, fs::file_size(file) - 1);
-  const auto outcome = shell(train("damaged", "'duration=12 steps'"));
+  const auto outcome = shell(train("damaged", often + "'duration=3 steps'"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
-  EXPECT_NE(outcome.output.find("step-00000008"), std::string::npos) << outcome.output;
-  EXPECT_EQ(read(workshop() / "damaged/ids.jsonl"), read(workshop() / one_rank() / "ids.jsonl"));
+  EXPECT_NE(outcome.output.find("step-00000002"), std::string::npos) << outcome.output;
+  EXPECT_EQ(lines(workshop() / "damaged/ids.jsonl"), first_ids(3));
 
   for (const auto& entry : fs::directory_iterator(workshop() / "damaged/checkpoints"))
     fs::remove(entry.path() / "MANIFEST.json");
-  EXPECT_EQ(shell(train("damaged", "'duration=16 steps'")).exit_code, 74);
+  EXPECT_EQ(shell(train("damaged", often + "'duration=4 steps'")).exit_code, 74);
 }
 
 // With the settings that download names. Three of eight addresses are dead, which is more than data.max_bad_share.
