@@ -1,6 +1,7 @@
 #include "app_config.h"
 
 #include "millrace/core/hash.h"
+#include "millrace/io/net/urls.h"
 #include "sections.h"
 
 namespace millrace {
@@ -14,9 +15,9 @@ LoopConfig loop_of(const Config& c, int micro_batch, const Sections&... of_losse
           c.record,  c.guard,    hash128(settings).hex()};
 }
 
-// Of what is written. `s3://BUCKET/run` would become a folder of that name, here.
+// Of what is written.
 void check_folder(const char* key, const std::string& path, config::Report& report) {
-  if (path.find("://") != path.npos)
+  if (is_url(path))
     report.problem(key, fmt::format("{} is an address; it must be a folder that all hosts of the run see", path));
 }
 

@@ -9,6 +9,7 @@
 #include "millrace/config/closest.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
+#include "millrace/io/net/urls.h"
 
 namespace millrace {
 namespace po = boost::program_options;
@@ -164,8 +165,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, const 
   take_options(take_overrides(arguments, options, takes_paths, line), options, line);
   if (line.print_config && line.print_config != "yaml" && line.print_config != "json")
     fail(Exit::usage, "--print-config={}: yaml or json", *line.print_config);
-  // `s3://BUCKET/folder` would become a folder of that name, here.
-  if (const auto out = line.find("out"); out && out->find("://") != out->npos)
+  if (const auto out = line.find("out"); out && is_url(*out))
     throw Error(Exit::usage, fmt::format("--out {}: an address; it must be a folder or file here", *out),
                 "write it here and send it on, by 'aws s3 sync' for example");
   if (!takes_paths && !line.paths.empty())

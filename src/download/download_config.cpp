@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/io/net/urls.h"
+
 namespace millrace {
 
 void DownloadConfig::Columns::describe(config::Section& s) {
@@ -51,7 +53,7 @@ void DownloadFile::describe(config::Section& s) {
 }
 
 void DownloadConfig::check(config::Report& report) const {
-  if (out.value.find("://") != out.value.npos)  // it would become a folder of that name, here
+  if (is_url(out.value))
     report.problem("download.out", fmt::format("{} is an address; it must be a folder that all hosts see", out.value));
   if (timeout.unit != Duration::Unit::seconds || timeout.count <= 0)
     report.problem("download.timeout", "must be a time above 0, as in \"30 s\"");

@@ -96,11 +96,8 @@ class Producer {
     constexpr double limit_seconds = 10;
     const Stopwatch watch;
     const auto too_long = [&] { return watch.seconds() > limit_seconds; };
-    for (const auto stripe : plan_.stripes) {
-      while (true) {
-        auto delta = stream_.take_ledger_delta(stripe, ledger_bytes / 2);
-        delta.append(outgoing_[stripe].non_finite.take(ledger_bytes / 2));
-        if (delta.empty()) break;
+    for (auto& [stripe, outgoing] : outgoing_) {
+      for (auto delta = take_delta(outgoing); !delta.empty(); delta = take_delta(outgoing)) {
         const auto bytes =
             pack_parcel({stripe, make_empty_batch(0, {.moments = {0, 0, 0}, .text = {0}}), delta.to_bytes(), report()});
         if (!sender_.send(plan_.trainer_of.at(stripe), bytes, too_long)) return;
@@ -148,10 +145,16 @@ class Producer {
     return select_rows(all, {rows.begin(), rows.begin() + samples});
   }
 
-  void send_parcel(OutgoingStripe& outgoing, EncodedBatch batch) {
+  // What is new of a stripe's rows, as much as a parcel takes.
+  LedgerDelta take_delta(OutgoingStripe& outgoing) {
     auto delta = stream_.take_ledger_delta(outgoing.stripe, ledger_bytes / 2);
-    encoder_.reject(fresh_rejections(delta, data_.stripes));
     delta.append(outgoing.non_finite.take(ledger_bytes / 2));
+    return delta;
+  }
+
+  void send_parcel(OutgoingStripe& outgoing, EncodedBatch batch) {
+    const auto delta = take_delta(outgoing);
+    encoder_.reject(fresh_rejections(delta, data_.stripes));
     const auto bytes = pack_parcel({outgoing.stripe, std::move(batch), delta.to_bytes(), report()});
     const int trainer = plan_.trainer_of.at(outgoing.stripe);
     sender_.send(trainer, bytes, [&] {

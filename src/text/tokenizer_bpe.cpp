@@ -1,10 +1,10 @@
 #include "tokenizer_bpe.h"
 
-#include <algorithm>
 #include <queue>
 
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
+#include "millrace/core/text.h"
 #include "millrace/io/json.h"
 
 namespace millrace {
@@ -106,8 +106,7 @@ void BytePairs::learn_merges(std::string_view text, const std::filesystem::path&
   std::int32_t rank = 0;
   std::string merged;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const std::string_view line = take_until(text, '\n');
     if (line.empty() || line.starts_with("#version")) continue;
     const std::size_t space = line.find(' ');
     if (space == line.npos) fail(Exit::io, "{}: line '{}' is not a pair of tokens", file.string(), line);

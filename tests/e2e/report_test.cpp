@@ -251,7 +251,7 @@ TEST(ReportMinutes, OfTheLongestRunIsQuickAndSmall) {
   expect_quick_and_small("longest", 550'000, 30);
 }
 
-// A fifth of it: the time in proportion, and a second to start.
+// A fifth of it: the time in proportion, and some seconds to start, which with sanitizers it takes.
 TEST(Report, OfALongRunIsQuickAndSmall) {
   expect_quick_and_small("long", 110'000, 9);
 }

@@ -223,6 +223,10 @@ std::string local_path(std::string_view url) {
   return url == "-" || has_scheme(url) ? std::string() : std::string(url);
 }
 
+bool is_url(std::string_view path) {
+  return path.find("://") != path.npos;
+}
+
 bool is_pipe(std::string_view url) {
   return url.starts_with("pipe:");
 }

@@ -28,6 +28,8 @@ std::vector<std::string> expand_braces(std::string_view pattern);
 
 // The path behind a plain path or a `file:` URL; empty for everything else (pipe:, http:, s3:, -).
 std::string local_path(std::string_view url);
+// "s3://...", or of any other scheme: where a folder is wanted it would become one of that name, here.
+bool is_url(std::string_view path);
 bool is_pipe(std::string_view url);
 bool is_http(std::string_view url);  // https too
 bool is_s3(std::string_view url);
