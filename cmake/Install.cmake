@@ -31,7 +31,9 @@ set(programs millrace)
 if(TARGET millrace_shapes)
   list(APPEND programs millrace_shapes)  # the quickstart's data
 endif()
-set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+# From the start as when they are installed: CMake makes room for a longer path by colons, and each of them says "look in the
+# working folder".
+set_target_properties(${programs} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON
   INSTALL_RPATH "${beside};${wheel_folders};${CMAKE_INSTALL_RPATH}")
 install(TARGETS ${programs} OPTIONAL)  # millrace_shapes is not of every list of targets
 

@@ -102,6 +102,14 @@ answers() {
     'command -v "$0" > /dev/null && test -d "$1" || { echo "it has no $0, or no $1"; exit 1; }' "$MILLRACE" "$PWD" &> "$scratch/answer.$1"
 }
 
+# answer_together NODE...: those that say their name in one step on all of them. Beside a dead node or one that hangs, the others do.
+# shellcheck disable=SC2016  # expanded where it runs
+answer_together() {
+  local IFS=,
+  timeout -k 5 60 "${small_step[@]}" --nodes=$# --ntasks=$# --nodelist="$*" sh -c \
+    'if command -v "$0" > /dev/null && test -d "$1"; then echo "$SLURMD_NODENAME"; fi' "$MILLRACE" "$PWD" 2> /dev/null
+}
+
 # silent NODE...: those on which a step does not start within a minute. Slurm itself notices a dead node only after SlurmdTimeout,
 # minutes later. 64 at a time: a controller that has to start hundreds at once takes longer than that.
 silent() {
@@ -113,20 +121,27 @@ silent() {
   done
 }
 
-# Twice, for the same reason; and a signal to the job's steps may have ended the first.
+# silent_nodes NODE...: of `nodes`, where those given are still the job's: no step starts beside others. First all by one step: a job has
+# 40,000 (MaxStepCount), which a step for each of a thousand nodes would use up in 40 restarts. Who does not answer there is asked alone,
+# twice, for the same reason as above; and a signal to the job's steps may have ended the first.
 silent_nodes() {
-  local once
-  once=(`silent "${nodes[@]}"`)
+  local answered once
+  answered=`answer_together "$@"`
+  once=(`printf '%s\n' "${nodes[@]}" | grep -vxF "$answered"`)
+  once=(`silent "${once[@]}"`)
   silent "${once[@]}"
 }
 
 # NODE for each rank that ended with 76; the ranks' order is that of `placed`.
 suspect_nodes() {
-  local file rank host
-  fault_files | while read -r file; do
-    if [[ `json_value "$file" exit` != 76 ]]; then continue; fi
-    host=`json_value "$file" host` rank=`json_value "$file" rank`
-    if [[ -n ${tasks_on[$host]:-} ]]; then echo "$host"; else echo "${placed[rank]}"; fi
+  local code rank host
+  faults | while read -r code rank host; do
+    if [[ $code != 76 ]]; then continue; fi
+    if [[ -n $host && -n ${tasks_on[$host]:-} ]]; then
+      echo "$host"
+    elif ((rank < ${#placed[@]})); then
+      echo "${placed[rank]}"
+    fi
   done | sort -u
 }
 
@@ -135,27 +150,34 @@ suspect_nodes() {
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() dead drained="" suspects still quiet
+  local node left=() there=() suspects still quiet
+  local -A here dead drained
   if ! still=`patiently nodes_of_job`; then
     say "Slurm's controller does not answer: nothing is known of the nodes"
     return
   fi
-  quiet=(`silent_nodes`)
+  for node in `echo "$still" | cut -d' ' -f1`; do here[$node]=1; done
+  for node in "${nodes[@]}"; do
+    if [[ -n ${here[$node]:-} ]]; then there+=("$node"); fi
+  done
+  quiet=(`silent_nodes "${there[@]}"`)
   if ((${#quiet[@]} == ${#nodes[@]})); then
     say "no step starts on any node: nothing is known of the nodes: `tail -n 1 "$scratch/answer.${nodes[0]}" 2> /dev/null`"
     quiet=()
   fi
-  dead=`nodes_in_state 'down|fail'; printf '%s\n' "${quiet[@]}"`  # a * means that an answer came late: they are asked
+  for node in `nodes_in_state 'down|fail'` "${quiet[@]}"; do dead[$node]=1; done  # a * means that an answer came late: they are asked
   # A node that is drained may go on as it is, unless its settings fit no more: then it may be for a GPU that was lost.
-  if [[ $what == person ]]; then drained=`nodes_in_state drain`; fi
+  if [[ $what == person ]]; then
+    for node in `nodes_in_state drain`; do drained[$node]=1; done
+  fi
   # Where several nodes are named, some of them only waited for the culprit, and nothing is known.
   suspects=(`suspect_nodes`)
   if ((${#suspects[@]} > 1)); then suspects=(); fi
   for node in "${nodes[@]}"; do
-    if echo "$dead" | grep -xF "$node" > /dev/null || ! echo "$still" | cut -d' ' -f1 | grep -xF "$node" > /dev/null; then
+    if [[ -n ${dead[$node]:-} || -z ${here[$node]:-} ]]; then
       say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
       reduced=1 node_died=1
-    elif echo "$drained" | grep -xF "$node" > /dev/null; then
+    elif [[ -n ${drained[$node]:-} ]]; then
       say "going on without node $node, which Slurm has drained"
       reduced=1
     elif [[ $node == "${suspects[*]}" ]]; then

@@ -80,7 +80,7 @@ keep_telling() {
 
 # `wait` that signals interrupt, but do not end; returns what the process did.
 await() {
-  local code=1 got
+  local code=127 got
   while :; do
     interrupted=0
     wait "$1"
@@ -123,11 +123,17 @@ wrote_state() { [[ -n $run_dir && `state_stamp` != "$stamp_before" ]]; }
 # Those of this launch. Older ones may be a living run's, which refuses it; the program removes them once the folder is its own.
 fault_files() { { echo "$faults_before"; echo "$faults_before"; fault_stamps; } | sort | uniq -u | cut -d' ' -f3- | sort; }
 
-# exit_codes CODE: the launcher's, and what the ranks have written down: where they abort, srun says 137.
+# EXIT RANK HOST of each: src/comm/fault.cpp writes the rank first, the exit last of these. Few processes for all of them: an outage
+# leaves a file of every rank. The rank must be a number: bash computes what stands in brackets, and runs commands that it finds there.
+faults() {
+  fault_files | xargs -r -d '\n' grep -ahsoE '"((rank|exit)": *(0|[1-9][0-9]*)|host": *"[^"]*")' | tr -d '":' |
+    awk '$1 == "rank" { rank = $2; host = "" } $1 == "host" { host = $2 } $1 == "exit" { if (rank != "") print $2, rank, host; rank = "" }'
+}
+
+# exit_codes CODE: the launcher's, and what the ranks have written down, each once: where they abort, srun says 137.
 exit_codes() {
-  local file
   echo "$1"
-  fault_files | while read -r file; do json_value "$file" exit; done
+  faults | awk '!seen[$1]++ { print $1 }'
   if wrote_state; then json_value "$run_dir/STATE" exit; fi
 }
 
@@ -266,14 +272,21 @@ tell_how_to_go_on() {
   if [[ -n `resume_again "$1"` ]]; then say "hint: go on with checkpoint.resume=auto in place of $resume_key"; fi
 }
 
-# For people: the code, and what the ranks that left have said.
+# For people: the code, and what the ranks that left have said, ten of them.
 describe_end() {
-  local file
+  local file count=0
   know_progress
   say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, $reached reached"
-  fault_files | while read -r file; do
-    say "  rank `json_value "$file" rank` on `json_value "$file" host`, `json_value "$file" phase`: `json_value "$file" reason`"
-  done
+  {
+    fault_files | xargs -r -d '\n' grep -sL '"exit": *74\b'  # as a rule the others end with 74 because these do
+    fault_files | xargs -r -d '\n' grep -sl '"exit": *74\b'
+  } | {
+    while read -r file; do
+      if ((++count > 10)); then continue; fi
+      say "  rank `json_value "$file" rank` on `json_value "$file" host`, `json_value "$file" phase`: `json_value "$file" reason`"
+    done
+    if ((count > 10)); then say "  and $((count - 10)) more ranks: $run_dir/fault"; fi
+  }
 }
 
 # What was tried since the newest checkpoint. Restarts after failures and requeues are kept in a file beside the results, because a

@@ -5,8 +5,8 @@
 # Settings: MILLRACE (the binary), MILLRACE_COMMAND (in place of COMMAND: preflight), MILLRACE_MAX_FAILURES and MILLRACE_MAX_REQUEUES
 # (3 restarts, 10 requeues in a row without progress), MILLRACE_MIN_NODES (half of the job's; fewer good nodes: back to the queue),
 # MILLRACE_RESTART_DELAY (10 s), MILLRACE_STORAGE_PAUSES ("30 120 480" s: the same after 74, growing; then back to the queue),
-# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix),
-# MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
+# MILLRACE_STORAGE_TIMEOUT (600 s until a run folder that does not answer sends the job back), MILLRACE_MPI (pmix; empty: what the
+# site has set), MILLRACE_SRUN (more options of srun), MILLRACE_WATCH (30 s, NOTE [A dead batch host]).
 # shellcheck disable=SC2034  # for outcome.sh
 supervisor=requeue
 here=`dirname "${BASH_SOURCE[0]}"`  # NOTE [Backquotes]
@@ -176,7 +176,7 @@ write_hosts() {
 # One launch on `nodes`; its code is in `code`.
 # shellcheck disable=SC2016  # expanded where it runs
 launch() {
-  local node i number gpus=0 options prefix=("${own_numbers[@]}")
+  local node i number gpus=0 options mpi=${MILLRACE_MPI-pmix} started prefix=("${own_numbers[@]}")
   placed=()
   for node in "${nodes[@]}"; do
     for ((i = 0; i < ${tasks_on[$node]:-0}; ++i)); do placed+=("$node"); done
@@ -184,7 +184,7 @@ launch() {
   done
   # With --mem=0 a rank may use all that the job has on its node, which differs where nodes do.
   # A step that does not get what it asks for within --immediate seconds is tried again, without the nodes that hold it up.
-  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --immediate=600 --mem=0 --mpi="${MILLRACE_MPI:-pmix}")
+  options=(--job-name=ranks --kill-on-bad-exit=1 --wait=0 --immediate=600 --mem=0 ${mpi:+--mpi="$mpi"})
   if [[ -n ${SLURM_HET_SIZE:-} ]]; then
     # Every component as its own directives say.
     options+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
@@ -220,12 +220,20 @@ launch() {
   runs_once "$@" || start_clock
   # setsid: where processes are tracked by group, a TERM to this script would reach srun too, which then kills all tasks.
   # sh: where the program is not there, a rank ends with 127. Slurm itself would say ENOENT, which is 2, the code of wrong settings.
+  started=$SECONDS
   "${prefix[@]}" setsid srun "${options[@]}" sh -c 'exec "$0" "$@"' "$MILLRACE" "$@" &
   step_pid=$!
   tell_ranks  # where the signal came just before
   await "$step_pid"
   code=$?
-  step_pid=""
+  step_pid="" lasted=$((SECONDS - started))
+}
+
+# Where the first launch ends within a minute, by a code that is none of the program's, before a rank has written anything.
+hint_at_mpi() {
+  case $code in 0 | 2 | 70 | 7[4-8] | 126 | 127) return ;; esac
+  if ((lasted >= 60)) || has_worked || [[ -n `fault_files` ]]; then return; fi
+  say "hint: if MPI did not start: srun --mpi=list tells what to set MILLRACE_MPI to ('${MILLRACE_MPI-pmix}' now; empty: what the site has set)"
 }
 
 # NOTE [A dead batch host] When the node dies on which this script runs, a job with --no-kill stays RUNNING on the others with
@@ -434,6 +442,7 @@ follow_verdict() {
   if [[ $what == storage ]]; then
     if storage_stays_away; then wait_for_storage; fi
   elif [[ $what == restart ]]; then
+    hint_at_mpi
     may_restart || exit 1
   fi
   end_leaked_steps
@@ -501,7 +510,10 @@ supervise() {
     if [[ -n $told ]]; then requeue_job "$told came before the start"; fi
     again=(`resume_again "$SLURM_JOB_ID"`)
     launch "$@" "${again[@]}"
-    if runs_once "$@"; then die "$code" "$1 ended with code $code: what only tries something is started once"; fi
+    if runs_once "$@"; then
+      hint_at_mpi
+      die "$code" "$1 ended with code $code: what only tries something is started once"
+    fi
     judge "$code"
     describe_end "$code"
     follow_verdict

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Scores of pictures, by numpy, scipy, Pillow and transformers.
 
-Writes tests/golden/evaluate/: pictures, two feature networks as TorchScript, a CLIPModel folder, and expected.json with
-features, FID, KID and CLIP scores.
+Writes tests/golden/evaluate/: pictures, two feature networks as TorchScript and three that write or read files, a
+CLIPModel folder, and expected.json with features, FID, KID and CLIP scores.
 """
 import json
 import shutil
 import warnings
 from pathlib import Path
+from typing import Tuple
 
 import numpy
 import scipy.linalg
@@ -76,6 +77,40 @@ class Plain(torch.nn.Module):
 
     def forward(self, x):
         return torch.nn.functional.adaptive_avg_pool2d(self.conv(x / 255), (2, 1))  # (B, 5, 2, 1)
+
+
+class Saves(torch.nn.Module):
+    """Writes a file when it is asked."""
+
+    def forward(self, x):
+        torch.ops.aten.save(x, "written")
+        return x.mean((2, 3))
+
+
+class SavesWhenLoaded(torch.nn.Module):
+    """Is not even asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = 0
+
+    @torch.jit.export
+    def __getstate__(self) -> Tuple[int, bool]:
+        return self.state, self.training
+
+    @torch.jit.export
+    def __setstate__(self, state: Tuple[int, bool]):
+        self.state = state[0]
+        self.training = state[1]
+        torch.ops.aten.save([state[0]], "written")
+
+    def forward(self, x):
+        return x.mean((2, 3))
+
+
+class Reads(torch.nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3)) + torch.ops.aten.from_file("read", False, 1)
 
 
 def read(path):
@@ -149,6 +184,8 @@ def main():
     inception, plain = Inception().eval(), Plain().eval()
     torch.jit.script(inception).save(OUT / "inception.pt")
     torch.jit.script(plain).save(OUT / "plain.pt")
+    for name, network in ("saves", Saves()), ("saves_when_loaded", SavesWhenLoaded()), ("reads", Reads()):
+        torch.jit.script(network.eval()).save(OUT / f"{name}.pt")
     pixels = [read(path) for path in sorted((OUT / "images").glob("*.png"))]
     clean = torch.from_numpy(numpy.stack([resize_clean(p) for p in pixels]))
     expected = {"captions": CAPTIONS, "distances": distances(),

@@ -90,7 +90,7 @@ RunLease open_folder(const Session& session, const PreprocessPlan& plan) {
   auto lease = claim_run_folder(world, dir);
   on_root(world, [&] {
     fault::remove_earlier(dir);
-    write_file_atomically(dir / run_file::config, config::dump_yaml(plan.config));
+    write_file_atomically(dir / run_file::config, config::dump_yaml_for_others(plan.config));
     write_state(plan, "running", {});
   });
   open_log(session, dir, "", session.is_root());
@@ -203,8 +203,10 @@ int fill_cache(const Session& session, const PreprocessPlan& plan, EncodePipelin
 int preprocess(const Session& session, const PreprocessPlan& plan, RunWatch& watch) {
   const auto& group = session.world.group();
   std::optional<EncodePipeline> pipeline;
+  const auto encoders = load_encoders(group, plan.config, plan.pipeline, plan.encoding, session.device);
   on_all(group, [&] {
-    pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, session.world.rank());
+    pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, session.world.rank(),
+                     encoders);
   });
   if (told_to_stop(group)) return stopped_before_start(session);
   const auto lease = open_folder(session, plan);

@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, std::string>> describe_environment() {
       {"LibTorch", TORCH_VERSION},
       {"CUDA", cuda_versions()},
       {"MPI", mpi_version()},
-      {"launched", World::launched() ? "by mpirun or srun" : "alone"},
+      {"launched", World::launched() ? "by a launcher of MPI" : "alone"},
       {"GPUs", describe_gpus()},
   };
 }

@@ -1,6 +1,7 @@
 #include "mpi_requests.h"
 
 #include <atomic>
+#include <vector>
 
 #include "millrace/core/error.h"
 #include "wait_for_others.h"
@@ -10,9 +11,23 @@ namespace {
 
 std::atomic<bool> given_up = false;
 
+// What is behind MPI_ERR_IN_STATUS; any other code as it is.
+int code_of_first_failure(int code, std::span<const MPI_Status> statuses) {
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  if (kind != MPI_ERR_IN_STATUS) return code;
+  for (const auto& status : statuses)
+    if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) return status.MPI_ERROR;
+  return code;
+}
+
 bool all_done(std::span<MPI_Request> requests) {
   int done = 0;
-  call_mpi([&] { return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE); });
+  std::vector<MPI_Status> statuses(requests.size());
+  call_mpi([&] {
+    const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, statuses.data());
+    return code_of_first_failure(code, statuses);
+  });
   return done != 0;
 }
 

@@ -13,6 +13,7 @@
 
 #include "beat_socket.h"
 #include "hang_judge.h"
+#include "millrace/core/leave.h"
 #include "millrace/core/log.h"
 #include "millrace/core/phase.h"
 #include "millrace/core/stacks.h"
@@ -29,6 +30,9 @@ constexpr double alive_seconds = 3;   // who was heard of since then can write t
 constexpr double pause_seconds = 5;   // this thread looks at least every quarter of a second
 constexpr double judge_seconds = 0.25;
 constexpr double first_sign_seconds = 60;  // of every rank, unless the network drops its datagrams
+constexpr double own_end_seconds = 45;     // for who found the hang to write why, and for the launcher to end all
+
+enum Leaves : std::int32_t { stays = 0, leaves_in_order = 1, ends_run = 2 };
 
 // Of this process: its threads and its watchdog talk of it. The numbers are those of a Beat.
 std::atomic<bool> watched{false};
@@ -59,7 +63,7 @@ std::string describe(const Sign& sign) {
 }
 
 Sign to_sign(const Beat& beat) {
-  return {beat.phase, beat.awaited, beat.leaves != 0, beat.step, beat.unchanged_seconds, beat.slow_step_seconds};
+  return {beat.phase, beat.awaited, beat.leaves != stays, beat.step, beat.unchanged_seconds, beat.slow_step_seconds};
 }
 
 }  // namespace
@@ -84,7 +88,7 @@ struct Watchdog::Impl {
   SlowStep slow_step;
   Beat own;
   Stopwatch clock, unchanged, since_stacks, since_judged;
-  bool has_looked_for_mute = false;
+  bool has_looked_for_mute = false, was_told_to_end = false;
   int stacks_begun = 0;  // the last time that this rank has begun to write them
   std::uint64_t seen_moves = 0;
   std::jthread thread;
@@ -121,7 +125,7 @@ struct Watchdog::Impl {
       } else if (suspect && (stacks_everywhere >= its_stacks || since_suspect.seconds() > stacks_seconds)) {
         const auto now = to_suspect(judge->judge(suspect->rank, clock.seconds()));
         if (now) {
-          tell_that_this_rank_leaves();
+          tell_that_this_rank(ends_run);
           on_hang(*now);
           return;
         }
@@ -130,7 +134,7 @@ struct Watchdog::Impl {
         suspect.reset();
       }
     }
-    tell_that_this_rank_leaves();
+    tell_that_this_rank(leaves_in_order);
   }
 
   // By a thread of its own: the log's file system may be away.
@@ -150,8 +154,8 @@ struct Watchdog::Impl {
     }).detach();
   }
 
-  void tell_that_this_rank_leaves() {
-    own.leaves = 1;
+  void tell_that_this_rank(Leaves how) {
+    own.leaves = how;
     for (int i = 0; i < 3; ++i) {  // one may get lost
       if (root) socket.send(own, *root);
       tell_peers();
@@ -223,7 +227,7 @@ struct Watchdog::Impl {
 
   void hear(const Beat& beat, const BeatAddress& from) {
     const double now = clock.seconds();
-    peers[beat.rank] = {from, now, beat.leaves != 0, beat.has_stacks};
+    peers[beat.rank] = {from, now, beat.leaves != stays, beat.has_stacks};
     judge->hear(beat.rank, to_sign(beat), now);
     raise_to(stacks_wanted, beat.wants_stacks);
     if (rank == 0) {
@@ -231,6 +235,14 @@ struct Watchdog::Impl {
     } else {
       raise_to(stacks_everywhere, beat.has_stacks);
     }
+    if (beat.leaves == ends_run && !std::exchange(was_told_to_end, true)) leave_after(beat.rank);
+  }
+
+  // Some launchers end no rank because another has ended (srun without -K).
+  void leave_after(int other) const {
+    leave_within(own_end_seconds, Exit::suspect_node,
+                 fmt::format("rank {} on {} has ended the run, in which a rank hangs; its log says which", other,
+                             hosts[static_cast<std::size_t>(other)]));
   }
 
   std::optional<Suspect> to_suspect(const std::optional<Standstill>& found) const {

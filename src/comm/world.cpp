@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "millrace/comm/launch_rank.h"
 #include "millrace/core/log.h"
 #include "millrace/core/open_files.h"
 #include "millrace/core/process_name.h"
@@ -19,14 +20,14 @@ constexpr double default_limit_seconds = 1800;
 
 int rank_in_world = 0;
 
-bool is_set(const char* name) {
-  return std::getenv(name) != nullptr;
+bool is_open_mpi() {
+  return mpi_version().starts_with("Open MPI");
 }
 
-// srun without a PMI plugin starts tasks that cannot find each other: each would train a model of its own.
-void refuse_srun_without_pmi() {
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  if (!is_set("SLURM_PROCID") || !tasks || std::atoi(tasks) < 2) return;
+// srun without a plug-in for Open MPI starts tasks that cannot find each other: each would train a model of its own.
+void refuse_srun_without_plugin() {
+  const int tasks = launched_processes();
+  if (tasks < 2) return;
   throw Error(Exit::usage, fmt::format("srun started {} tasks without a way to find each other", tasks),
               "use srun --mpi=pmix, or start the run with mpirun");
 }
@@ -43,14 +44,6 @@ void allow_sockets(int processes) {
   allow_open_files(for_each_process * static_cast<std::size_t>(std::max(processes, 0)));
 }
 
-// How many processes the launcher has started, as it says itself; 0: it does not. Open MPI's own word comes first: what
-// mpirun starts under Slurm inherits that of its daemon's step.
-int launched_processes() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
-    if (const char* text = std::getenv(name)) return std::atoi(text);
-  return 0;
-}
-
 // Another MPI's launcher leaves each process a world of its own: each would do all of the work, into the same folder.
 void refuse_alone_among_many(int launched) {
   int size = 1;
@@ -59,14 +52,16 @@ void refuse_alone_among_many(int launched) {
   throw Error(
       Exit::usage,
       fmt::format("one of {} processes, but it cannot find the others: their launcher is of another MPI", launched),
-      fmt::format("this program speaks {}: start it with its mpirun, or with srun --mpi=pmix; in a container bind "
-                  "$PMIX_SERVER_TMPDIR",
-                  mpi_version()));
+      fmt::format(
+          "this program speaks {}: start it with its launcher, or with srun --mpi=PLUGIN (srun --mpi=list): pmix "
+          "for Open MPI, pmi2 for MPICH, Intel MPI and MVAPICH, cray_shasta for Cray MPICH; in a container bind "
+          "$PMIX_SERVER_TMPDIR",
+          mpi_version()));
 }
 
 Group join_world() {
   if (!World::launched()) {
-    refuse_srun_without_pmi();
+    refuse_srun_without_plugin();
     return Group();
   }
   prefer_shared_memory();
@@ -75,10 +70,12 @@ Group join_world() {
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided));
   if (provided < MPI_THREAD_SERIALIZED) {
+    MPI_Finalize();
     throw Error(Exit::usage, "this MPI cannot be called from different threads one at a time",
                 "use an MPI library with MPI_THREAD_SERIALIZED");
   }
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  // Since MPI 4, errors of requests and other calls without a communicator go to that of the process alone.
+  for (const MPI_Comm comm : {MPI_COMM_WORLD, MPI_COMM_SELF}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   refuse_alone_among_many(launched);
   return Group(MpiGroup(MPI_COMM_WORLD, std::make_shared<double>(default_limit_seconds)).duplicate());
 }
@@ -112,7 +109,8 @@ World::~World() {
 }
 
 bool World::launched() {
-  return is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK") || is_set("PMI_RANK");
+  // Other libraries also find each other by what srun itself says (PMI-1).
+  return is_launched_for_mpi() || (!is_open_mpi() && launched_processes() > 1);
 }
 
 void World::abort(Exit exit) const {
@@ -129,8 +127,11 @@ std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
   if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "unknown";
-  const std::string whole(text, static_cast<std::size_t>(length));
-  return whole.substr(0, whole.find(','));
+  // Some write pages: "MPICH Version:\t4.0.2\nMPICH Release date: ...".
+  std::string version(text, static_cast<std::size_t>(length));
+  version.resize(std::min(version.find_first_of(",\n"), version.size()));
+  std::ranges::replace(version, '\t', ' ');
+  return version;
 }
 
 }  // namespace millrace

@@ -19,6 +19,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t most_copied_mib = 16;
+
+std::size_t count_text(const Node& node) {
+  std::size_t bytes = node.name.size() + node.text.size();
+  for (const Node& child : node.children) bytes += count_text(child);
+  return bytes;
+}
+
 // Builds the tree from the parser's events: the document API of yaml-cpp keeps only one of two equal keys, and says
 // nothing.
 class TreeBuilder final : public YAML::EventHandler {
@@ -46,7 +54,7 @@ class TreeBuilder final : public YAML::EventHandler {
       problems_.push_back({origin(mark), "an alias inside its own anchor"});
       return add(at(mark, Node()), YAML::NullAnchor);
     }
-    nodes_ += count_nodes(known->second);
+    count_copy(known->second);
     add(known->second, YAML::NullAnchor);
   }
 
@@ -88,6 +96,14 @@ class TreeBuilder final : public YAML::EventHandler {
     return node;
   }
 
+  // An anchor keeps a copy, and each alias is one.
+  void count_copy(const Node& node) {
+    nodes_ += count_nodes(node);
+    copied_bytes_ += count_text(node);
+    if (copied_bytes_ > most_copied_mib << 20)
+      throw Problem{node.origin, fmt::format("anchors and aliases make more than {} MiB of text", most_copied_mib)};
+  }
+
   void close() {
     Open done = std::move(open_.back());
     open_.pop_back();
@@ -97,7 +113,10 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void add(Node node, YAML::anchor_t anchor) {
     if (++nodes_ > max_nodes) throw Problem{node.origin, fmt::format("more than {} values", max_nodes)};
-    if (anchor != YAML::NullAnchor) anchors_[anchor] = node;
+    if (anchor != YAML::NullAnchor) {
+      count_copy(node);
+      anchors_[anchor] = node;
+    }
     if (open_.empty()) {
       root_ = std::move(node);
     } else if (open_.back().node.kind == Node::Kind::list) {
@@ -155,7 +174,7 @@ class TreeBuilder final : public YAML::EventHandler {
   Node root_;
   std::vector<Open> open_;
   std::map<YAML::anchor_t, Node> anchors_;
-  std::size_t nodes_ = 0;
+  std::size_t nodes_ = 0, copied_bytes_ = 0;
 };
 
 bool is_any_of(std::string_view text, std::initializer_list<std::string_view> words) {

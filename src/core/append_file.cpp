@@ -1,6 +1,5 @@
 #include "millrace/core/append_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,10 +13,7 @@ namespace millrace {
 
 constexpr std::size_t max_waiting = 64 << 20;  // bytes
 
-AppendFile::AppendFile(std::filesystem::path path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
-  if (fd_ < 0) fail_errno("cannot open", path_);
-}
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)), fd_(open_to_append(path_)) {}
 
 AppendFile::~AppendFile() {
   flush();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "millrace/core/files.h"
+#include "millrace/core/secrets.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
@@ -112,6 +113,9 @@ constexpr std::pair<int, const char*> errno_names[] = {{EACCES, "EACCES"},
                                                        {EUCLEAN, "EUCLEAN"}};
 
 }  // namespace
+
+Error::Error(Exit exit, const std::string& message, const std::string& hint)
+    : std::runtime_error(without_secrets(message)), exit_(exit), hint_(without_secrets(hint)) {}
 
 void fail_errno(const char* what, const fs::path& path) {
   const int code = errno;

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/storage_error.h"
 
 namespace millrace {
 
@@ -58,9 +60,13 @@ void for_each_piece(const fs::path& path, Use use) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temp_(path_.string() + ".tmp-" + process_name()) {
-  fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_errno("cannot create", path_);
+// What lies there already, a link that somebody has planted too, is left alone, and another name taken.
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  for (std::random_device random; fd_ < 0;) {
+    temp_ = fmt::format("{}.tmp-{}-{:08x}", path_.string(), process_name(), random());
+    fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot create", path_);
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -104,6 +110,19 @@ std::string read_file(const fs::path& path) {
   std::string content;
   for_each_piece(path, [&](const char* data, std::size_t bytes) { content.append(data, bytes); });
   return content;
+}
+
+int open_to_append(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd >= 0) return fd;
+  const int code = errno;
+  if (std::error_code error; code == ELOOP && fs::is_symlink(path, error))
+    throw AccessError(path.string(), errno_name(code),
+                      fmt::format("{} is a symbolic link to {}, which is not written to", path.string(),
+                                  fs::read_symlink(path, error).string()),
+                      "remove the link; where files are to lie elsewhere, make the folder a link");
+  errno = code;
+  fail_errno("cannot open", path);
 }
 
 void fsync_directory(const fs::path& path) {

@@ -1,6 +1,5 @@
 #include "millrace/core/log.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "millrace/core/clock.h"
 #include "millrace/core/files.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/secrets.h"
 #include "millrace/core/visible.h"
 
 namespace millrace::log {
@@ -84,10 +84,7 @@ class ConsoleBackend : public sinks::basic_formatted_sink_backend<char, sinks::s
 // streams writes nothing more once a write has failed.)
 class FileBackend : public sinks::basic_formatted_sink_backend<char, sinks::synchronized_feeding> {
  public:
-  explicit FileBackend(const std::string& path)
-      : fd_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail_errno("cannot open log file", path);
-  }
+  explicit FileBackend(const std::string& path) : fd_(open_to_append(path)) {}
   ~FileBackend() { ::close(fd_); }
   FileBackend(const FileBackend&) = delete;
   FileBackend& operator=(const FileBackend&) = delete;
@@ -139,14 +136,14 @@ std::string time_of_day() {
 }
 
 // `TIME level role/rank step N text`
-auto make_formatter(const Options& options, std::string (*time)()) {
-  return [who = who_prefix(options), time](const logging::record_view& record, logging::formatting_ostream& out) {
+auto make_formatter(const Options& options, std::string (*time)(), std::string (*show)(std::string_view)) {
+  return [who = who_prefix(options), time, show](const logging::record_view& record, logging::formatting_ostream& out) {
     const auto level = logging::extract<Level>("Severity", record);
     const auto text = logging::extract<std::string>("Message", record);
     const std::int64_t step = phase::step;
     out << fmt::format("{} {}{}", time(), name_of(*level), who);
     if (step > 0) out << fmt::format(" step {}", step);
-    out << ' ' << visible(*text);
+    out << ' ' << show(without_secrets(*text));
   };
 }
 
@@ -154,7 +151,7 @@ boost::shared_ptr<sinks::sink> console_sink;
 
 void add_console(const Options& options) {
   auto sink = boost::make_shared<sinks::synchronous_sink<ConsoleBackend>>();
-  sink->set_formatter(make_formatter(options, time_of_day));
+  sink->set_formatter(make_formatter(options, time_of_day, visible));
   // The details are in the files; a person watching wants to see what matters.
   sink->set_filter([](const logging::attribute_value_set& values) {
     return *logging::extract<Level>("Severity", values) != Level::debug;
@@ -165,7 +162,8 @@ void add_console(const Options& options) {
 
 void add_file(const Options& options) {
   auto sink = boost::make_shared<sinks::synchronous_sink<FileBackend>>(boost::make_shared<FileBackend>(options.file));
-  sink->set_formatter(make_formatter(options, utc_now));
+  // Each record is a line there, so that nobody's file name passes for a record of its own.
+  sink->set_formatter(make_formatter(options, utc_now, visible_line));
   logging::core::get()->add_sink(sink);
 }
 

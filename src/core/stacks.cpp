@@ -186,7 +186,8 @@ void write_all(std::string text, int fd) {
 void write_file(const Target& to) {
   const auto text = fmt::format("{}, process {}, {} step {}, Unix time {:.0f}\n\n{}", to.title, ::getpid(),
                                 phase::current.load(), phase::step.load(), unix_seconds(), describe_threads());
-  const int fd = ::open(to.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A link of that name may lead to a file of somebody else.
+  const int fd = ::open(to.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return;
   write_all(text, fd);
   ::close(fd);

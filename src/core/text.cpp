@@ -9,11 +9,6 @@ namespace {
 
 constexpr std::string_view white_space = " \t\n\v\f\r";
 
-struct Character {
-  std::size_t bytes;
-  bool complete;
-};
-
 std::size_t length_by_first_byte(unsigned char first) {
   if (first < 0x80) return 1;
   if (first < 0xC2) return 0;  // a following byte, or ASCII spelt with two bytes
@@ -22,8 +17,10 @@ std::size_t length_by_first_byte(unsigned char first) {
   return first < 0xF5 ? 4 : 0;
 }
 
-// The character that `text` begins with, or the longest beginning of one. The second byte decides about what is spelt
-// too long, about surrogates and about numbers above U+10FFFF (Unicode, table 3-7).
+}  // namespace
+
+// The second byte decides about what is spelt too long, about surrogates and about numbers above U+10FFFF (Unicode,
+// table 3-7).
 Character first_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = length_by_first_byte(byte(0));
@@ -37,8 +34,6 @@ Character first_character(std::string_view text) {
   }
   return {bytes, bytes == length};
 }
-
-}  // namespace
 
 std::string_view trim(std::string_view text) {
   const std::size_t first = text.find_first_not_of(white_space);

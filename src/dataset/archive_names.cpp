@@ -52,7 +52,9 @@ std::string naming_path(const std::string& path, std::size_t number) {
   const std::string name = without_suffix(location).value_or(location);
   const std::size_t scheme = name.find("://");
   const std::size_t start = name.find_first_not_of('/', scheme == name.npos ? 0 : scheme + 3);
-  return start == name.npos ? name : name.substr(start);
+  if (start == name.npos) return name;
+  const std::size_t host = scheme == name.npos ? name.npos : name.substr(0, name.find('/', start)).rfind('@');
+  return name.substr(host == name.npos || host < start ? start : host + 1);  // without user and password
 }
 
 // The last `components` components of a path.
@@ -85,11 +87,11 @@ void refuse_equal_names(const std::vector<std::string>& paths, const std::vector
     const auto [other, is_new] = path_of.try_emplace(full[i], &paths[i]);
     if (is_new) continue;
     if (*other->second == paths[i])
-      throw Error(Exit::usage, fmt::format("{}.path holds {} more than once", section, visible(paths[i])),
+      throw Error(Exit::usage, fmt::format("{}.path holds {} more than once", section, visible_line(paths[i])),
                   "ids of samples must be unique; list every archive once");
     throw Error(Exit::usage,
                 fmt::format("{}.path holds two archives of one name, {}: {} and {}", section, full[i],
-                            visible(*other->second), visible(paths[i])),
+                            visible_line(*other->second), visible_line(paths[i])),
                 "ids of samples begin with it, without suffix and query, and must be unique: rename one");
   }
 }
@@ -102,7 +104,7 @@ std::vector<std::string> archive_names(const std::vector<std::string>& paths, co
     full.push_back(naming_path(paths[i], i));
     // Names stand in checkpoints, ids and records, which are JSON.
     if (valid_utf8(full.back()) != full.back())
-      throw Error(Exit::usage, fmt::format("{}.path: the name of {} is not UTF-8", section, visible(paths[i])),
+      throw Error(Exit::usage, fmt::format("{}.path: the name of {} is not UTF-8", section, visible_line(paths[i])),
                   "rename it");
   }
   refuse_equal_names(paths, full, section);

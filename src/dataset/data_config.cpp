@@ -125,7 +125,7 @@ void DataConfig::describe(config::Section& s) {
         "sequences of samples that a run is made of, constant over restarts; a divisor of batch.global")
       .at_least(1);
   s.key("index", index,
-        "where the index of a tar is kept, so that resuming and splits need no pass over its headers: beside = "
+        "where the index of a tar that is read in splits is kept, so that its headers are passed over once: beside = "
         ".NAME.millrace-index in the archive's folder where that can be written, never, or a folder");
   s.key("retry_for", retry_for,
         "how long a read is tried again that fails because storage or network do, before the run ends; 0 s = not");

@@ -55,7 +55,7 @@ class FilterParser {
     do {
       condition.terms.push_back(term());
     } while (take_word("and"));
-    if (!at_end()) wrong("an `and` or the end is expected at '{}'", visible(rest_));
+    if (!at_end()) wrong("an `and` or the end is expected at '{}'", visible_line(rest_));
     return condition;
   }
 
@@ -100,7 +100,7 @@ class FilterParser {
     if (rest_.empty()) wrong("a value is missing at the end");
     if (rest_.front() == '"' || rest_.front() == '\'') return quoted(rest_.front());
     const std::string_view word = bare_word();
-    if (word.empty()) wrong("a value is expected at '{}'", visible(rest_));
+    if (word.empty()) wrong("a value is expected at '{}'", visible_line(rest_));
     if (word == "true" || word == "false") return word == "true";
     if (const std::optional<double> number = to_number(word)) return *number;
     return std::string(word);
@@ -165,7 +165,7 @@ class FilterParser {
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
     throw Error(
         Exit::usage,
-        fmt::format("{}.filters.{}: '{}': {}", section_, visible(field_), visible(text_),
+        fmt::format("{}.filters.{}: '{}': {}", section_, visible_line(field_), visible_line(text_),
                     fmt::format(format, std::forward<Args>(args)...)),
         "examples: \"<=0.5\", \">=512 and <2048\", \"in [en, de]\", \"0.5..1\", \"!= 'UNLIKELY'\"; text of other "
         "characters than letters, digits and _ . : / + - stands in quotes");
@@ -180,9 +180,9 @@ namespace {
 std::string shorten(std::string_view utf8) {
   constexpr std::int32_t longest = 40;
   std::int32_t end = longest;
-  if (utf8.size() <= longest) return visible(utf8);
+  if (utf8.size() <= longest) return visible_line(utf8);
   U8_SET_CP_START(reinterpret_cast<const std::uint8_t*>(utf8.data()), 0, end);
-  return visible(utf8.substr(0, static_cast<std::size_t>(end))) + "...";
+  return visible_line(utf8.substr(0, static_cast<std::size_t>(end))) + "...";
 }
 
 }  // namespace
@@ -271,7 +271,8 @@ Filter::Verdict Filter::judge(std::string_view text) const {
 }
 
 std::string Filter::describe(std::size_t condition) const {
-  return fmt::format("{} '{}'", visible(conditions_[condition].field), visible(conditions_[condition].expression));
+  return fmt::format("{} '{}'", visible_line(conditions_[condition].field),
+                     visible_line(conditions_[condition].expression));
 }
 
 Filter::Look Filter::look_at(std::string_view text) const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <memory>
 #include <span>
@@ -20,6 +22,26 @@ namespace {
 
 bool is_address(std::string_view uri) {
   return uri.starts_with("http://") || uri.starts_with("https://") || uri.starts_with("s3://");
+}
+
+// BUCKET/KEY, as Arrow takes it: asked for anything else, it fails as where the store is away. A bucket becomes a part
+// of a host's name.
+bool names_an_object(std::string_view address) {
+  const auto path = address.substr(std::string_view("s3://").size());
+  const auto bucket = path.substr(0, path.find('/'));
+  const auto is_of_a_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_'; };
+  return !bucket.empty() && bucket.size() < path.size() && std::ranges::all_of(bucket, is_of_a_name) &&
+         !path.ends_with('/') && path.find("//") == path.npos;
+}
+
+// Whether a store has answered that it does not give this object: by 3xx or 4xx, in Arrow's words. 400 is also what an
+// old token gets, which is renewed.
+bool is_final(std::string_view why) {
+  constexpr std::string_view answered = "(HTTP status ";
+  const auto at = why.rfind(answered);
+  if (at == why.npos) return false;
+  const auto status = why.substr(at + answered.size(), 3);
+  return (status.starts_with('3') || status.starts_with('4')) && status != "400" && status != "408" && status != "429";
 }
 
 LoadFailure missing(const std::string& uri, const std::string& why) {
@@ -45,6 +67,7 @@ std::variant<std::string, LoadFailure> load_file(const std::string& path, std::u
 }
 
 std::variant<std::string, LoadFailure> load_address(const std::string& address, std::uint64_t max_bytes) {
+  if (is_s3(address) && !names_an_object(address)) return missing(address, "names no object in a bucket");
   const auto stream = open_stream(address, {.retries = 2, .time_limit = std::chrono::seconds(60)});
   std::string bytes;
   std::vector<std::byte> buffer(64 << 10);
@@ -75,8 +98,9 @@ std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::u
   if (!is_address(uri) && error.why() != "EACCES" && error.why() != "EPERM") throw;
   return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const StorageError& error) {
-  // A list of the web names hosts that are gone for good, each of which would end the run.
-  if (is_http(uri)) return LoadFailure{RejectReason::missing_image, error.what()};
+  // A list of the web names hosts that are gone for good, and objects that are not for us: each would end the run.
+  if (is_http(uri) || (is_s3(uri) && is_final(error.why())))
+    return LoadFailure{RejectReason::missing_image, error.what()};
   throw;
 } catch (const Error& error) {
   return LoadFailure{RejectReason::missing_image, error.what()};

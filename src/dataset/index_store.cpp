@@ -102,6 +102,12 @@ std::optional<std::string> IndexStore::file_of(const std::string& path) const {
   return (fs::path(folder_) / fmt::format("{}.{:016x}.millrace-index", name, digest)).string();
 }
 
+std::optional<TarIndex> IndexStore::try_index_of(const std::string& path) const {
+  const std::optional<std::string> file = file_of(path);
+  const std::optional<Stamp> stamp = stamp_of(path);
+  return file && stamp ? try_load(*file, *stamp) : std::nullopt;
+}
+
 TarIndex IndexStore::index_of(const std::string& path) const {
   const std::optional<std::string> file = file_of(path);
   const std::optional<Stamp> stamp = stamp_of(path);

@@ -1,7 +1,11 @@
 #include "millrace/dataset/manifest.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <span>
+#include <system_error>
 
 #include "archive_names.h"
 #include "millrace/core/files.h"
@@ -36,14 +40,11 @@ Archive describe_archive(const std::string& path, const std::string& name) {
   Archive archive{.path = path, .name = name, .rows = {}, .limit = {}};
   archive.seekable = is_table(path);
   const std::string file = local_path(path);
-  std::error_code error;
   if (file.empty()) return archive;
-  const bool regular = fs::is_regular_file(file, error);
-  check_storage(error, file);
-  if (!regular) return archive;
-  archive.bytes = fs::file_size(file, error);
-  check_storage(error, file);
-  if (error) throw Error(Exit::io, fmt::format("{}: {}", file, error.message()));
+  struct stat status {};  // kind and size by one request to a file server
+  if (::stat(file.c_str(), &status) != 0) check_storage({errno, std::system_category()}, file);
+  if (!S_ISREG(status.st_mode)) return archive;
+  archive.bytes = static_cast<std::uint64_t>(status.st_size);
   if (!archive.seekable) archive.seekable = is_plain_tar(file);
   return archive;
 }

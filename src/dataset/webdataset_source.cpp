@@ -101,7 +101,7 @@ std::string list_fields(const TarSample& sample) {
   constexpr std::size_t most = 8;
   std::vector<std::string> fields;
   for (const auto& [field, bytes] : sample.fields)
-    if (fields.size() < most) fields.push_back(visible(field));
+    if (fields.size() < most) fields.push_back(visible_line(field));
   if (sample.fields.size() > most) fields.emplace_back("...");
   return fmt::format("{}", fmt::join(fields, ", "));
 }
@@ -234,10 +234,10 @@ class TarBytes final : public ByteStream {
 // One split of a plain file, or what is left of it: goes to each sample by the index.
 class IndexedReader final : public SplitReader {
  public:
-  IndexedReader(const Archive& archive, const TarIndex& index, const Split& split, std::uint64_t first_row,
-                const TarRules& rules)
+  IndexedReader(const Archive& archive, std::shared_ptr<const TarIndex> index, const Split& split,
+                std::uint64_t first_row, const TarRules& rules)
       : archive_(archive),
-        index_(index),
+        index_(std::move(index)),
         rules_(rules),
         file_(local_path(archive.path)),
         next_(split.index + first_row * split.count),
@@ -246,15 +246,15 @@ class IndexedReader final : public SplitReader {
   std::optional<RawRow> next() override {
     const std::uint64_t position = std::exchange(next_, next_ + stride_);
     if (archive_.limit && position >= *archive_.limit) return std::nullopt;
-    if (position < index_.samples.size()) return sample_at(position);
+    if (position < index_->samples.size()) return sample_at(position);
     // A broken archive is one row behind its readable samples, in the split whose turn it is.
-    if (position > index_.samples.size() || !index_.broken) return std::nullopt;
-    return broken_archive(archive_, *index_.broken);
+    if (position > index_->samples.size() || !index_->broken) return std::nullopt;
+    return broken_archive(archive_, *index_->broken);
   }
 
  private:
   RawRow sample_at(std::uint64_t position) {
-    const auto [begin, end] = index_.samples[position];
+    const auto [begin, end] = index_->samples[position];
     if (end - begin > max_sample_bytes) {
       SampleRef ref = name_archive(archive_);
       ref.offset = begin;
@@ -273,14 +273,14 @@ class IndexedReader final : public SplitReader {
         TarReader(std::make_unique<TarBytes>(std::move(bytes)), archive_.path, wanted_fields(rules_)).next();
     if (!sample)
       fail(Exit::io, "{}: no sample at byte {}; was the file changed while it is in use?", archive_.path, begin);
-    const auto repeated = index_.repeated.find(position);
-    SampleRef ref = name_row(archive_, sample->key, repeated == index_.repeated.end() ? 1 : repeated->second);
+    const auto repeated = index_->repeated.find(position);
+    SampleRef ref = name_row(archive_, sample->key, repeated == index_->repeated.end() ? 1 : repeated->second);
     ref.offset = begin;
     return to_row(std::move(*sample), std::move(ref), rules_);
   }
 
   const Archive& archive_;
-  const TarIndex& index_;
+  const std::shared_ptr<const TarIndex> index_;
   const TarRules rules_;
   const InputFile file_;
   std::uint64_t next_;  // position in the archive of the split's next sample
@@ -298,30 +298,53 @@ WebDatasetSource::WebDatasetSource(const Manifest& manifest, const SourceConfig&
 
 std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uint64_t first_row) const {
   const Archive& archive = manifest_.archives.at(split.archive);
-  const bool whole = split.count == 1 && first_row == 0;
-  if (archive.seekable && !whole) {
-    const TarIndex& index = index_of(split.archive);
-    if (index.plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
+  if (archive.seekable) {
+    const auto index = split.count > 1 ? index_of(split.archive) : index_of_whole(split.archive, first_row);
+    if (index && index->plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
   }
   auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split.count);
   reader->pass_over(split.index + first_row * split.count);
   return reader;
 }
 
-const TarIndex& WebDatasetSource::index_of(std::uint32_t archive) const {
+std::shared_ptr<const TarIndex> WebDatasetSource::index_of_whole(std::uint32_t archive, std::uint64_t first_row) const {
+  std::unique_lock lock(mutex_);
+  const bool is_opened_again = !opened_.insert(archive).second;
+  lock.unlock();
+  if (first_row == 0) return nullptr;
+  if (is_opened_again) return index_of(archive);
+  auto index = store_.try_index_of(local_path(manifest_.archives[archive].path));
+  return index ? std::make_shared<const TarIndex>(*std::move(index)) : nullptr;
+}
+
+std::shared_ptr<const TarIndex> WebDatasetSource::index_of(std::uint32_t archive) const {
   std::unique_lock lock(mutex_);
   Indexed& indexed = indices_[archive];
   lock.unlock();
   const std::lock_guard making(indexed.mutex);  // one that fails is made anew by the next who needs it
-  if (indexed.index) return *indexed.index;
-  const std::string& path = manifest_.archives[archive].path;
-  indexed.index = store_.index_of(local_path(path));
-  if (!indexed.index->plain)
-    log::warning(
-        "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "
-        ".tar.gz, or unpack it",
-        path);
-  return *indexed.index;
+  std::shared_ptr<const TarIndex> index = indexed.index.lock();
+  if (!index) {
+    const std::string& path = manifest_.archives[archive].path;
+    indexed.index = index = std::make_shared<const TarIndex>(store_.index_of(local_path(path)));
+    if (!index->plain && !std::exchange(indexed.warned, true))
+      log::warning(
+          "{} is compressed, whatever its name says: each of its splits unpacks it from its beginning; name it "
+          ".tar.gz, or unpack it",
+          path);
+  }
+  lock.lock();
+  keep_for_later(index);
+  return index;
+}
+
+// Where no index can be kept on disk, getting one again costs a pass over the archive: those of small archives stay.
+void WebDatasetSource::keep_for_later(const std::shared_ptr<const TarIndex>& index) const {
+  constexpr std::size_t most_samples = 1 << 24;  // 256 MiB
+  std::erase(kept_, index);
+  kept_.push_back(index);
+  std::size_t samples = 0;
+  for (const auto& kept : kept_) samples += kept->samples.size();
+  for (; samples > most_samples; kept_.pop_front()) samples -= kept_.front()->samples.size();
 }
 
 }  // namespace millrace

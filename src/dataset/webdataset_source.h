@@ -1,7 +1,10 @@
 #pragma once
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,18 +41,27 @@ class WebDatasetSource final : public SampleSource {
   std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override;
 
  private:
-  const TarIndex& index_of(std::uint32_t archive) const;
+  // For splits, read or made, and shared by all who read them. One that nobody reads is let go when others need its
+  // room: all of a large data set are gigabytes.
+  std::shared_ptr<const TarIndex> index_of(std::uint32_t archive) const;
+  void keep_for_later(const std::shared_ptr<const TarIndex>& index) const;
+  // For an archive that is read whole; null = rows are passed over. Made only after a fault of the storage has closed
+  // it once: then each fault would read from the archive's beginning.
+  std::shared_ptr<const TarIndex> index_of_whole(std::uint32_t archive, std::uint64_t first_row) const;
 
   struct Indexed {
     std::mutex mutex;
-    std::optional<TarIndex> index;
+    std::weak_ptr<const TarIndex> index;
+    bool warned = false;  // that the archive is compressed
   };
   const Manifest& manifest_;
   const std::optional<ClassPrompts> prompts_;
   const TarRules rules_;
   const IndexStore store_;
   mutable std::mutex mutex_;
+  mutable std::set<std::uint32_t> opened_;  // archives that are read whole
   mutable std::map<std::uint32_t, Indexed> indices_;
+  mutable std::deque<std::shared_ptr<const TarIndex>> kept_;  // the newest last
 };
 
 }  // namespace millrace

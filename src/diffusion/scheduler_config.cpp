@@ -2,14 +2,16 @@
 
 #include <array>
 #include <limits>
-#include <regex>
 
 #include "millrace/core/error.h"
+#include "millrace/io/json.h"
 
 namespace millrace {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t most_timesteps = 1'000'000;
 
 template <class Enum>
 struct Name {
@@ -152,7 +154,7 @@ void refuse_unsupported(const Reader& read, SchedulerClass c) {
 
 // The noise that training adds, by the defaults that most classes share.
 void read_noise(const Reader& read, SchedulerConfig& config) {
-  config.num_train_timesteps = read.get("num_train_timesteps", config.num_train_timesteps);
+  const auto timesteps = read.get<std::int64_t>("num_train_timesteps", config.num_train_timesteps);
   config.beta_start = read.get("beta_start", config.beta_start);
   config.beta_end = read.get("beta_end", config.beta_end);
   config.beta_schedule = read.choose("beta_schedule", beta_schedule_names, config.beta_schedule);
@@ -161,7 +163,10 @@ void read_noise(const Reader& read, SchedulerConfig& config) {
   if (config.scheduler_class != SchedulerClass::pndm)
     config.rescale_betas_zero_snr = read.get("rescale_betas_zero_snr", false);
   const auto name = config.class_name();
-  if (config.num_train_timesteps < 2) fail(Exit::io, "{}: num_train_timesteps must be at least 2", name);
+  if (timesteps < 2 || timesteps > most_timesteps)
+    fail(Exit::io, "{}: num_train_timesteps = {}: expected a whole number from 2 to {}", name, timesteps,
+         most_timesteps);
+  config.num_train_timesteps = static_cast<int>(timesteps);
   if (!config.trained_betas.empty() && config.trained_betas.size() != std::size_t(config.num_train_timesteps))
     fail(Exit::io, "{}: trained_betas has {} values for {} timesteps", name, config.trained_betas.size(),
          config.num_train_timesteps);
@@ -250,13 +255,13 @@ SchedulerConfig SchedulerConfig::from_json(const nlohmann::ordered_json& json) {
 }
 
 SchedulerConfig SchedulerConfig::from_text(std::string_view text, std::string_view where) {
-  // Python writes the default of lambda_min_clipped as -Infinity, which is no JSON; absent means the same.
-  static const std::regex infinite_clip(R"("lambda_min_clipped"\s*:\s*-Infinity)");
-  const std::string cleaned = std::regex_replace(std::string(text), infinite_clip, R"("lambda_min_clipped": null)");
+  Json json = parse_python_json(text, where);
+  // Python writes the default of lambda_min_clipped as -Infinity, read as the lowest number; absent means the same.
+  if (const auto clip = json.find("lambda_min_clipped");
+      clip != json.end() && *clip == std::numeric_limits<double>::lowest())
+    *clip = nullptr;
   try {
-    return from_json(Json::parse(cleaned));
-  } catch (const nlohmann::json::parse_error& error) {
-    fail(Exit::io, "{}: {}", where, error.what());
+    return from_json(json);
   } catch (const Error& error) {
     throw Error(error.exit(), fmt::format("{}: {}", where, error.what()), error.hint());
   }

@@ -1,8 +1,10 @@
 #include "millrace/evaluate/feature_network.h"
 
+#include <torch/csrc/jit/runtime/operator.h>
 #include <torch/script.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "millrace/core/error.h"
@@ -12,6 +14,27 @@ namespace millrace {
 namespace {
 
 constexpr int side = 299;  // of Inception-v3's input
+
+// NOTE [A network is a program]: TorchScript may call LibTorch's operators that write and read files, and some of it
+// runs while it is loaded (__setstate__), so that looking at its graphs would come too late. Without these operators
+// LibTorch refuses such code before any of it runs. Nothing else of this program is TorchScript.
+constexpr std::array file_operators = {"aten::save", "aten::from_file"};
+
+void take_away_file_operators() {
+  for (const char* name : file_operators) {
+    const auto known = torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name));
+    for (const auto& one : known) torch::jit::deregisterOperator(one->schema());
+  }
+}
+
+// What LibTorch's compiler says of the network's code.
+[[noreturn]] void refuse_code(const std::filesystem::path& file, const std::string& error) {
+  for (const char* name : file_operators)
+    if (error.find(fmt::format("Unknown builtin op: {}.", name)) != error.npos)
+      throw Error(Exit::io, fmt::format("evaluate.features: {} writes or reads files, by {}", file.string(), name),
+                  "no network of features needs that: where is it from?");
+  fail(Exit::io, "evaluate.features: {}: {}", file.string(), error);
+}
 
 // f32 (B, 3, 299, 299) in 0..255.
 torch::Tensor clean_pixels(std::span<const Image> images) {
@@ -89,6 +112,7 @@ FeatureNetwork& FeatureNetwork::operator=(FeatureNetwork&&) noexcept = default;
 
 FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureResize resize, torch::Device device) {
   if (!std::filesystem::is_regular_file(file)) fail(Exit::io, "evaluate.features: {}: no such file", file.string());
+  take_away_file_operators();
   auto impl = std::make_unique<Impl>(Impl{file, {}, resize, device, false});
   try {
     impl->module = torch::jit::load(file.string(), device);
@@ -96,6 +120,8 @@ FeatureNetwork FeatureNetwork::load(const std::filesystem::path& file, FeatureRe
     throw;
   } catch (const c10::AcceleratorError&) {
     throw;
+  } catch (const torch::jit::ErrorReport& error) {
+    refuse_code(file, error.what());
   } catch (const c10::Error&) {
     throw Error(
         Exit::io, fmt::format("evaluate.features: {} is no TorchScript file", file.string()),

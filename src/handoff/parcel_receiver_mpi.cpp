@@ -49,6 +49,7 @@ struct ProducerPeer {
   bool idle() { return closed && !control_is_new && control_send.done(); }
 
   void stop() {
+    if (closed) return;  // BYE is the last word: nobody receives another
     control.stop = true;
     control_is_new = true;
     tell();

@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -15,14 +16,19 @@
 namespace millrace {
 namespace {
 
-// One member's bytes. Error(io).
-std::string read_member(archive* a, const std::string& where) {
-  std::string bytes;
+// Of headers of numbers; a longer one describes records.
+constexpr std::size_t longest_header = 4096;
+// Of all arrays of a file together, inflated. Zeros shrink to a thousandth, numbers hardly: of a large file more is
+// taken.
+constexpr std::uint64_t most_bytes = 1 << 30, most_times = 8;
+
+// Reads on until `bytes` are `size`, or the member ends. Error(io).
+void read_up_to(archive* a, std::size_t size, std::string& bytes, const std::string& where) {
   char buffer[64 << 10];
-  for (;;) {
-    const auto count = archive_read_data(a, buffer, sizeof buffer);
+  while (bytes.size() < size) {
+    const auto count = archive_read_data(a, buffer, std::min(sizeof buffer, size - bytes.size()));
     if (count < 0) fail(Exit::io, "{}: {}", where, archive_error_string(a));
-    if (count == 0) return bytes;
+    if (count == 0) return;
     bytes.append(buffer, static_cast<std::size_t>(count));
   }
 }
@@ -43,9 +49,8 @@ std::optional<Header> read_header(const std::string& npy, const std::string& whe
   const std::size_t width = npy[6] == 1 ? 2 : 4;
   std::size_t length = 0;
   for (std::size_t i = 0; i < width; ++i) length |= std::size_t{static_cast<unsigned char>(npy[8 + i])} << (8 * i);
+  if (length > longest_header) return std::nullopt;
   if (npy.size() < 8 + width + length) return damaged();
-  constexpr std::size_t longest = 4096;  // of numbers; a longer one describes records
-  if (length > longest) return std::nullopt;
   const auto text = npy.substr(8 + width, length);
   std::smatch type, order, shape;
   if (!std::regex_search(text, type, std::regex("'descr': '([^']*)'")) ||
@@ -90,13 +95,19 @@ std::size_t fortran_place(std::size_t index, const std::vector<std::int64_t>& sh
   return place;
 }
 
-std::optional<NpzArray> parse_npy(const std::string& npy, const std::string& where) {
+// The header first, then what it tells of and no more. `left`: how many bytes the file's arrays may still have.
+std::optional<NpzArray> read_array(archive* a, std::uint64_t& left, const std::string& where) {
+  std::string npy;
+  read_up_to(a, 12 + longest_header, npy, where);
   const auto header = read_header(npy, where);
   if (!header) return std::nullopt;
   const std::size_t count = header->count;
-  if ((npy.size() - header->bytes) / header->element_bytes != count)
-    fail(Exit::io, "{}: {} bytes where its shape needs {}", where, npy.size() - header->bytes,
-         count * header->element_bytes);
+  if (count > left / header->element_bytes)
+    fail(Exit::io, "{}: its shape tells of more than a file of this size may hold", where);
+  const std::size_t bytes = count * header->element_bytes;
+  left -= bytes;
+  read_up_to(a, header->bytes + bytes + 1, npy, where);  // one more shows whether it ends there
+  if (npy.size() != header->bytes + bytes) fail(Exit::io, "{}: not the {} bytes that its shape needs", where, bytes);
   NpzArray array{header->shape, std::vector<double>(count)};
   for (std::size_t i = 0; i < count; ++i) {
     const auto place = header->is_fortran ? fortran_place(i, header->shape) : i;
@@ -113,6 +124,7 @@ std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
   if (archive_read_open_filename(a.get(), file.c_str(), 64 << 10) != ARCHIVE_OK)
     fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
   std::map<std::string, NpzArray> arrays;
+  std::uint64_t left = std::max(most_bytes, most_times * std::filesystem::file_size(file));
   archive_entry* entry = nullptr;
   for (;;) {
     const int result = archive_read_next_header(a.get(), &entry);
@@ -124,7 +136,7 @@ std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
     const auto where = fmt::format("{}: {}", file.string(), name);
     if (!name.ends_with(".npy")) continue;
     name.resize(name.size() - 4);
-    if (auto array = parse_npy(read_member(a.get(), where), where)) arrays[name] = std::move(*array);
+    if (auto array = read_array(a.get(), left, where)) arrays[name] = std::move(*array);
   }
 }
 

@@ -1,7 +1,9 @@
 #include "millrace/latents/cached_source.h"
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "cached_archive.h"
 #include "millrace/core/error.h"
@@ -15,14 +17,17 @@ namespace {
 // One split, each row from where it is to be had.
 class CachedReader final : public SplitReader {
  public:
+  // Rows of the archive, where the run that has finished the cache tells them.
+  using FinishedEnd = std::function<std::optional<std::uint64_t>()>;
+
   CachedReader(std::shared_ptr<const CachedArchive> cached, const Archive& archive, const SampleSource* original,
-               const Split& split, std::uint64_t first_row, std::optional<std::uint64_t> end, CachedValues values)
+               const Split& split, std::uint64_t first_row, FinishedEnd finished_end, CachedValues values)
       : cached_(std::move(cached)),
         archive_(archive),
         original_(original),
         split_(split),
         next_(first_row),
-        end_(end),
+        finished_end_(std::move(finished_end)),
         values_(values) {}
 
   std::optional<RawRow> next() override {
@@ -34,11 +39,19 @@ class CachedReader final : public SplitReader {
       if (place.standing() == places.front().standing())
         if (auto known = try_take(place)) return known;
     if (!original_ && !places.empty()) return cached_->load(places.front(), opened_);  // says what is wrong with it
-    if (end_ && row >= *end_) return std::nullopt;
+    if (is_behind_end(row)) return std::nullopt;
     return read_original(number, row);
   }
 
  private:
+  // Of a row that is in no file. Who has read this archive alone is asked first: the other's word stands in one long
+  // file with those about all archives.
+  bool is_behind_end(std::uint64_t row) const {
+    if (const auto end = cached_->end(); end && (original_ || row >= *end)) return row >= *end;
+    const auto end = finished_end_();
+    return end && row >= *end;
+  }
+
   std::optional<RawRow> try_take(const CachedPlace& place) {
     if (place.rejected() && asks_again(place.reason())) return std::nullopt;
     if (place.rejected()) return Rejected{name_archive(archive_), place.reason(), {}, /*cached=*/true};
@@ -93,8 +106,8 @@ class CachedReader final : public SplitReader {
   const Archive& archive_;
   const SampleSource* const original_;
   const Split split_;
-  std::uint64_t next_;                      // row of the split
-  const std::optional<std::uint64_t> end_;  // rows of the archive, where the cache knows them
+  std::uint64_t next_;  // row of the split
+  const FinishedEnd finished_end_;
   const CachedValues values_;
   std::unique_ptr<SplitReader> reader_;  // of the original, from before the first row that was not cached
   std::uint64_t at_ = 0;                 // its next row
@@ -109,16 +122,13 @@ class CachedSource final : public SampleSource {
         manifest_(manifest),
         original_(std::move(original)),
         values_(values),
-        shape_(read_cache_description(cache).shape) {
-    if (const auto known = try_read_cache_manifest(cache))
-      for (const auto& entry : known->entries) ends_.emplace(entry.archive.name, entry);
-  }
+        shape_(read_cache_description(cache).shape) {}
 
   std::unique_ptr<SplitReader> open(const Split& split, std::uint64_t first_row) const override {
     const Archive& archive = manifest_.archives.at(split.archive);
-    auto rows = rows_of(split.archive);
-    const auto end = end_of(archive, *rows);
-    return std::make_unique<CachedReader>(std::move(rows), archive, original_.get(), split, first_row, end, values_);
+    const auto finished_end = [this, number = split.archive] { return finished_end_of(number); };
+    return std::make_unique<CachedReader>(rows_of(split.archive), archive, original_.get(), split, first_row,
+                                          finished_end, values_);
   }
 
  private:
@@ -132,15 +142,22 @@ class CachedSource final : public SampleSource {
     return rows;
   }
 
+  std::optional<std::uint64_t> finished_end_of(std::uint32_t number) const {
+    std::lock_guard lock(ends_mutex_);
+    if (!ends_) ends_ = read_ends();
+    return (*ends_)[number];
+  }
+
   // A run with another limit may have stopped earlier, a broken archive may be whole now, and one of another size may
-  // have more rows. Until a run has finished, and of those archives, only who has read one to its end knows.
-  std::optional<std::uint64_t> end_of(const Archive& archive, const CachedArchive& rows) const {
-    const auto found = ends_.find(archive.name);
-    if (found == ends_.end()) return rows.end();
-    const Archive& then = found->second.archive;
-    const bool all_known = then.limit == archive.limit && then.bytes == archive.bytes && !found->second.broken;
-    if (original_ && !all_known) return rows.end();
-    return found->second.total;
+  // have more rows: of these the original has to tell.
+  std::vector<std::optional<std::uint64_t>> read_ends() const {
+    std::vector<std::optional<std::uint64_t>> ends(manifest_.archives.size());
+    for_each_finished(cache_, manifest_, [&](std::size_t i, const CacheManifest::Entry& entry) {
+      const Archive &then = entry.archive, &now = manifest_.archives[i];
+      const bool all_known = then.limit == now.limit && then.bytes == now.bytes && !entry.broken;
+      if (!original_ || all_known) ends[i] = entry.total;
+    });
+    return ends;
   }
 
   const fs::path cache_;
@@ -148,7 +165,8 @@ class CachedSource final : public SampleSource {
   const std::unique_ptr<SampleSource> original_;
   const CachedValues values_;
   const EncodingShape shape_;
-  std::map<std::string, CacheManifest::Entry> ends_;
+  mutable std::mutex ends_mutex_;
+  mutable std::optional<std::vector<std::optional<std::uint64_t>>> ends_;  // once one was asked for
   mutable std::mutex mutex_;
   mutable std::map<std::uint32_t, std::weak_ptr<const CachedArchive>> archives_;
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -103,18 +102,18 @@ std::string cure_for_changed(const fs::path& cache, const std::vector<std::strin
 
 void check_archives(const fs::path& cache, const Manifest& manifest, StorageRetry::Seconds retry_for) {
   StorageRetry retry(retry_for);
-  std::map<std::string, std::uint64_t> finished;  // bytes by name
-  if (const auto known = retry.run([&] { return try_read_cache_manifest(cache); }))
-    for (const auto& entry : known->entries) finished.emplace(entry.archive.name, entry.archive.bytes);
   std::vector<std::uint64_t> encoded(manifest.archives.size());
+  retry.run([&] {
+    for_each_finished(cache, manifest, [&](std::size_t i, const CacheManifest::Entry& entry) {
+      if (entry.archive.bytes == manifest.archives[i].bytes) encoded[i] = entry.archive.bytes;
+    });
+  });
   std::atomic<bool> is_changed = false;
   parallel_for(encoded.size(), [&](std::size_t i) {
     if (stop::requested()) fail(Exit::requeue, "told to stop while the archives in {} were looked at", cache.string());
     const Archive& archive = manifest.archives[i];
-    if (archive.bytes == 0) return;
-    const auto found = finished.find(archive.name);
-    const bool is_known = found != finished.end() && found->second == archive.bytes;
-    encoded[i] = is_known ? archive.bytes : retry.run([&] { return encoded_bytes(cache, archive); });
+    if (archive.bytes == 0 || encoded[i] != 0) return;
+    encoded[i] = retry.run([&] { return encoded_bytes(cache, archive); });
     if (encoded[i] != 0 && encoded[i] != archive.bytes) is_changed = true;
   });
   if (is_changed) refuse_changed(cache, manifest, encoded);

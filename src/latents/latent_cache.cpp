@@ -7,12 +7,16 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <random>
+#include <string_view>
+#include <unordered_map>
 
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/hash.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/process_name.h"
+#include "millrace/core/secrets.h"
 #include "millrace/core/storage_error.h"
 #include "millrace/io/hdf5.h"
 #include "millrace/io/json.h"
@@ -85,7 +89,8 @@ static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const j
 
 // Returns its entry in CACHE.json.
 static json write_null_text(const fs::path& folder, const CacheDescription& description) {
-  const fs::path temporary = folder / fmt::format("{}.tmp-{}", null_text_name, process_name());
+  const fs::path temporary =
+      folder / fmt::format("{}.tmp-{}-{:08x}", null_text_name, process_name(), std::random_device()());
   Hdf5Writer file(temporary);
   file.create("text", DType::f16, {description.shape.text[1]});
   file.append("text", std::as_bytes(std::span(description.null_text)));
@@ -128,35 +133,68 @@ void write_cache_description(const fs::path& folder, const CacheDescription& des
   write_file_atomically(folder / description_name, format_json(document));
 }
 
-std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
+static CacheManifest::Entry entry_from_json(const json& a) {
+  CacheManifest::Entry entry;
+  entry.archive = {a.at("path"),
+                   a.at("name"),
+                   a.at("bytes"),
+                   a.at("seekable"),
+                   optional_from_json(a.at("rows")),
+                   optional_from_json(a.at("limit"))};
+  entry.total = a.at("total");
+  entry.broken = a.at("broken");
+  return entry;
+}
+
+// False where there is no MANIFEST.json. The parser forgets each archive once it is used: of 200,000 it would hold
+// 180 MB, and read_json, whose parser looks through all elements of a list behind each, would take a minute.
+static bool for_each_entry(const fs::path& folder, const std::function<void(CacheManifest::Entry)>& use) {
+  using Event = json::parse_event_t;
   const fs::path path = folder / manifest_name;
-  if (!is_file(path)) return std::nullopt;
-  try {
-    const json document = read_json(path);
-    check_format(document, path);
-    CacheManifest manifest;
-    for (const json& a : document.at("archives")) {
-      CacheManifest::Entry entry;
-      entry.archive = {a.at("path"),
-                       a.at("name"),
-                       a.at("bytes"),
-                       a.at("seekable"),
-                       optional_from_json(a.at("rows")),
-                       optional_from_json(a.at("limit"))};
-      entry.total = a.at("total");
-      entry.broken = a.at("broken");
-      manifest.entries.push_back(std::move(entry));
+  if (!is_file(path)) return false;
+  bool in_archives = false;
+  std::string wrong;  // with an archive; a later format, whose archives may be others, is told first
+  const auto use_archive = [&](int depth, Event event, json& parsed) {
+    if (event == Event::key && depth == 1) in_archives = parsed == "archives";
+    if (event != Event::object_end || depth != 2 || !in_archives) return true;
+    try {
+      use(entry_from_json(parsed));
+    } catch (const json::exception& error) {
+      if (wrong.empty()) wrong = error.what();
     }
-    return manifest;
+    return false;
+  };
+  try {
+    const json document = json::parse(read_file(path), use_archive);
+    check_format(document, path);
+    for (const json& no_object : document.at("archives")) (void)entry_from_json(no_object);  // says what it is
   } catch (const json::exception& error) {
     fail(Exit::io, "{}: {}", path.string(), error.what());
   }
+  if (!wrong.empty()) fail(Exit::io, "{}: {}", path.string(), wrong);
+  return true;
+}
+
+std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
+  CacheManifest manifest;
+  const auto add = [&](CacheManifest::Entry entry) { manifest.entries.push_back(std::move(entry)); };
+  if (!for_each_entry(folder, add)) return std::nullopt;
+  return manifest;
+}
+
+void for_each_finished(const fs::path& folder, const Manifest& manifest,
+                       const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use) {
+  std::unordered_map<std::string_view, std::size_t> numbers;
+  for (std::size_t i = 0; i < manifest.archives.size(); ++i) numbers.emplace(manifest.archives[i].name, i);
+  for_each_entry(folder, [&](const CacheManifest::Entry& entry) {
+    if (const auto found = numbers.find(entry.archive.name); found != numbers.end()) use(found->second, entry);
+  });
 }
 
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest) {
   json archives = json::array();
   for (const auto& [a, total, broken] : manifest.entries) {
-    archives.push_back({{"path", a.path},
+    archives.push_back({{"path", without_secrets(a.path)},
                         {"name", a.name},
                         {"bytes", a.bytes},
                         {"seekable", a.seekable},

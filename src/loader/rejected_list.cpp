@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/secrets.h"
 
 namespace millrace {
 
@@ -20,6 +22,9 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr std::size_t max_text = 1000;  // what an archive says may be long
+constexpr std::size_t min_lines_of_archive = 20;
+constexpr const char* cut_note =
+    "from here on of each archive only the 1st, 10th, 100th... rejected row; ledger.json counts all";
 constexpr const char* suffix = ".jsonl";
 
 std::string clip(std::string_view text) {
@@ -30,22 +35,32 @@ std::string to_line(const ordered_json& object) {
   return dump_any(object) + "\n";
 }
 
-std::string describe(const Rejected& row, const Archive& archive) {
+ordered_json describe(const Rejected& row, const Archive& archive, const std::string& path) {
   const SampleRef& ref = row.ref;
   const auto id = std::string_view(ref.id);
   const bool has_key = id.starts_with(archive.name + "/");
-  return to_line({{"archive", archive.path},
-                  {"index", ref.row},
-                  {"key", has_key ? ordered_json(clip(id.substr(archive.name.size() + 1))) : ordered_json()},
-                  {"offset", ref.offset ? ordered_json(*ref.offset) : ordered_json()},
-                  {"reason", to_string(row.reason)},
-                  {"detail", clip(row.detail)}});
+  return {{"archive", path},
+          {"index", ref.row},
+          {"key", has_key ? ordered_json(clip(id.substr(archive.name.size() + 1))) : ordered_json()},
+          {"offset", ref.offset ? ordered_json(*ref.offset) : ordered_json()},
+          {"reason", to_string(row.reason)},
+          {"detail", clip(without_secrets(row.detail))}};
+}
+
+bool is_power_of_ten(std::uint64_t number) {
+  while (number % 10 == 0) number /= 10;
+  return number == 1;
 }
 
 }  // namespace
 
 RejectedList::RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t max_lines)
-    : folder_(folder), path_(folder / (rank_name(rank) + suffix)), manifest_(manifest), max_lines_(max_lines) {}
+    : folder_(folder),
+      path_(folder / (rank_name(rank) + suffix)),
+      manifest_(manifest),
+      max_lines_(max_lines),
+      max_lines_of_archive_(
+          std::max(min_lines_of_archive, max_lines / std::max<std::size_t>(1, manifest.archives.size()))) {}
 
 RejectedList::~RejectedList() {
   if (fd_ >= 0) ::close(fd_);
@@ -54,17 +69,23 @@ RejectedList::~RejectedList() {
 void RejectedList::add(const Rejected& row) {
   if (row.reason == RejectReason::filtered) return;
   std::lock_guard lock(mutex_);
-  if (closed_) return;
+  if (given_up_) return;
   try {
     if (fd_ < 0) open();
     const Archive& archive = manifest_.archives.at(row.ref.archive);
-    if (closed_ || !listed_.emplace(hash64(archive.path), row.ref.row).second) return;
-    append(describe(row, archive));
-    if (lines_ < max_lines_) return;
-    closed_ = true;
-    append(to_line({{"cut", true}, {"rows", lines_}, {"note", "no more rows are listed; ledger.json counts all"}}));
+    const std::string path = without_secrets(archive.path);
+    const std::uint64_t name = hash64(path);
+    if (listed_.contains({name, row.ref.row})) return;
+    if (lines_ == max_lines_) append(to_line({{"cut", true}, {"rows", lines_}, {"note", cut_note}}));
+    const std::uint64_t number = ++rejected_[name];
+    const bool has_room = lines_ < max_lines_ && number <= max_lines_of_archive_;
+    if (!has_room && !is_power_of_ten(number)) return;  // see NOTE [What a list leaves out]
+    ordered_json line = describe(row, archive, path);
+    if (!has_room) line["rejected"] = number;
+    listed_.emplace(name, row.ref.row);
+    append(to_line(line));
   } catch (const std::exception& error) {  // memory may run out
-    closed_ = true;
+    given_up_ = true;
     log::warning("{}; rejected rows are no longer listed, only counted", error.what());
   }
 }
@@ -73,8 +94,7 @@ void RejectedList::open() {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) fail(Exit::io, "cannot make {}: {}", folder_.string(), error.message());
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_errno("cannot create", path_);
+  fd_ = open_to_append(path_);
   if (!fs::is_regular_file(path_, error)) fail(Exit::io, "{} is no file", path_.string());
   const std::string content = read_file(path_);
   const std::size_t whole = content.rfind('\n') + 1;  // what stands behind it was left by a killed process
@@ -88,9 +108,11 @@ void RejectedList::read_listed(std::string_view content) {
     ++lines_;
     try {
       const auto row = ordered_json::parse(content.substr(0, end));
-      closed_ |= row.contains("cut");
-      if (row.contains("archive"))
-        listed_.emplace(hash64(row.at("archive").get<std::string>()), row.at("index").get<std::uint64_t>());
+      if (!row.contains("archive")) continue;
+      const std::uint64_t name = hash64(without_secrets(row.at("archive").get<std::string>()));
+      listed_.emplace(name, row.at("index").get<std::uint64_t>());
+      std::uint64_t& rejected = rejected_[name];
+      rejected = row.value("rejected", rejected + 1);
     } catch (const ordered_json::exception&) {
       // Whatever it is, it lists no row.
     }

@@ -26,7 +26,7 @@ CoderOptions read_coder(ConfigReader& reader) {
   coder.channels = reader.positives("block_out_channels", {64});
   check_block_types(reader, "down_block_types", "DownEncoderBlock2D", coder.channels.size());
   check_block_types(reader, "up_block_types", "UpDecoderBlock2D", coder.channels.size());
-  coder.layers_per_block = reader.positive("layers_per_block", 1);
+  coder.layers_per_block = reader.positive("layers_per_block", 1, most_layers);
   coder.groups = reader.positive("norm_num_groups", 32);
   for (const auto channels : coder.channels) {
     if (channels % coder.groups != 0) {

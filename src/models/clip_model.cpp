@@ -19,10 +19,10 @@ CLIPVisionConfig read_vision(const nlohmann::json& json, const std::string& file
   c.layer.hidden_act = reader.activation("hidden_act", "quick_gelu");
   c.layer.layer_norm_eps = reader.number("layer_norm_eps", 1e-5);
   c.layer.is_causal = false;
-  c.num_hidden_layers = reader.positive("num_hidden_layers", 12);
+  c.num_hidden_layers = reader.positive("num_hidden_layers", 12, most_layers);
   c.num_channels = reader.positive("num_channels", 3);
-  c.image_size = reader.positive("image_size", 224);
-  c.patch_size = reader.positive("patch_size", 32);
+  c.image_size = reader.positive("image_size", 224, most_side);
+  c.patch_size = reader.positive("patch_size", 32, most_kernel);
   if (c.layer.hidden_size % c.layer.num_attention_heads != 0)
     reader.fail_key("num_attention_heads", fmt::format("does not divide hidden_size = {}", c.layer.hidden_size));
   if (c.num_channels != 3) reader.fail_key("num_channels", "is not 3: pictures are RGB");
@@ -56,7 +56,7 @@ CLIPModelConfig CLIPModelConfig::from_json(const nlohmann::json& json, const std
   return {.text = CLIPTextConfig::of_clip_model(text, file + ": text_config"),
           .vision = read_vision(part_of(json, "vision_config", file), file + ": vision_config"),
           .projection_dim = reader.positive("projection_dim", 512),
-          .eos_token_id = text_reader.integer("eos_token_id", 49407)};
+          .eos_token_id = text_reader.integer("eos_token_id", 49407, most_tokens)};
 }
 
 CLIPModelImpl::CLIPModelImpl(const CLIPModelConfig& c)

@@ -8,10 +8,10 @@ namespace millrace {
 static CLIPTextConfig read_text_network(ConfigReader& reader, const nlohmann::json& json) {
   CLIPTextConfig c;
   c.source = json;
-  c.vocab_size = reader.positive("vocab_size", 49408);
+  c.vocab_size = reader.positive("vocab_size", 49408, most_tokens);
   c.hidden_size = reader.positive("hidden_size", 512);
   c.intermediate_size = reader.positive("intermediate_size", 2048);
-  c.num_hidden_layers = reader.positive("num_hidden_layers", 12);
+  c.num_hidden_layers = reader.positive("num_hidden_layers", 12, most_layers);
   c.num_attention_heads = reader.positive("num_attention_heads", 8);
   c.max_position_embeddings = reader.positive("max_position_embeddings", 77);
   c.hidden_act = reader.activation("hidden_act", "quick_gelu");

@@ -7,15 +7,13 @@
 
 namespace millrace {
 
-namespace {
-
 using nlohmann::json;
 
-bool is_positive(const json& value) {
-  return value.is_number_integer() && value.get<std::int64_t>() > 0;
+bool is_whole(const json& value, std::int64_t least, std::int64_t most) {
+  if (!value.is_number_integer()) return false;
+  const auto number = value.get<std::int64_t>();
+  return least <= number && number <= most;
 }
-
-}  // namespace
 
 ConfigReader::ConfigReader(const json& source, std::string file) : source_(source), file_(std::move(file)) {
   if (!source_.is_object()) fail(Exit::io, "{}: expected a JSON object", file_);
@@ -36,17 +34,17 @@ void ConfigReader::warn_key(std::string_view key, std::string_view what) const {
   log::warning("{}: {} = {}: {}", file_, key, source_.at(key).dump(), what);
 }
 
-std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback) {
+std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback, std::int64_t most) {
   const json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_number_integer() || value->get<std::int64_t>() < 0) fail_key(key, "expected a whole number");
+  if (!is_whole(*value, 0, most)) fail_key(key, fmt::format("expected a whole number from 0 to {}", most));
   return value->get<std::int64_t>();
 }
 
-std::int64_t ConfigReader::positive(std::string_view key, std::int64_t fallback) {
+std::int64_t ConfigReader::positive(std::string_view key, std::int64_t fallback, std::int64_t most) {
   const json* value = find(key);
   if (!value) return fallback;
-  if (!is_positive(*value)) fail_key(key, "expected a whole number above zero");
+  if (!is_whole(*value, 1, most)) fail_key(key, fmt::format("expected a whole number from 1 to {}", most));
   return value->get<std::int64_t>();
 }
 
@@ -77,11 +75,13 @@ nn::Activation ConfigReader::activation(std::string_view key, const std::string&
   return *parsed;
 }
 
-std::vector<std::int64_t> ConfigReader::positives(std::string_view key, std::vector<std::int64_t> fallback) {
+std::vector<std::int64_t> ConfigReader::positives(std::string_view key, std::vector<std::int64_t> fallback,
+                                                  std::int64_t most) {
   const json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_array() || value->empty() || !std::ranges::all_of(*value, is_positive)) {
-    fail_key(key, "expected a list of whole numbers above zero");
+  if (!value->is_array() || value->empty() || value->size() > most_levels ||
+      !std::ranges::all_of(*value, [&](const json& v) { return is_whole(v, 1, most); })) {
+    fail_key(key, fmt::format("expected a list of at most {} whole numbers from 1 to {}", most_levels, most));
   }
   return value->get<std::vector<std::int64_t>>();
 }
@@ -96,10 +96,10 @@ std::vector<std::string> ConfigReader::texts(std::string_view key, std::vector<s
 }
 
 std::vector<std::int64_t> ConfigReader::positive_per_level(std::string_view key, std::int64_t fallback,
-                                                           std::size_t levels) {
+                                                           std::size_t levels, std::int64_t most) {
   const json* value = find(key);
-  if (!value || !value->is_array()) return std::vector(levels, positive(key, fallback));
-  auto values = positives(key, {});
+  if (!value || !value->is_array()) return std::vector(levels, positive(key, fallback, most));
+  auto values = positives(key, {}, most);
   if (values.size() != levels) fail_key(key, fmt::format("expected {} values, one for each level", levels));
   return values;
 }

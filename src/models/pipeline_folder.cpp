@@ -92,11 +92,12 @@ fs::path find_single_file(const fs::path& path) {
   return first;
 }
 
+// The file's name is not in the command: it may be anybody's, and a shell would read it.
 std::string how_to_unpack(const fs::path& single_file) {
   return fmt::format(
-      "diffusers makes a folder of a single file: python -c \"from diffusers import StableDiffusionPipeline as P; "
-      "P.from_single_file('{}').save_pretrained('FOLDER')\"; for Stable Diffusion 2 from_single_file needs "
-      "config='NAME', a folder or repository of that version{}",
+      "diffusers makes a folder of a single file such as {}: python -c \"from diffusers import "
+      "StableDiffusionPipeline as P; P.from_single_file('FILE').save_pretrained('FOLDER')\"; for Stable Diffusion 2 "
+      "from_single_file needs config='NAME', a folder or repository of that version{}",
       single_file.string(),
       single_file.extension() == ".ckpt" ? "; of a .ckpt that it cannot load, take the .safetensors twin" : "");
 }
@@ -176,14 +177,19 @@ SchedulerConfig PipelineFolder::scheduler() const {
 }
 
 template <class Module, class Config>
+Module PipelineFolder::make(std::string_view name, torch::Device device, torch::Dtype dtype) const {
+  const json source = config(name);
+  Module module(Config::from_json(source, (component(name) / "config.json").string()));
+  nn::place(*module, device, dtype);
+  module->eval();
+  return module;
+}
+
+template <class Module, class Config>
 Module PipelineFolder::load(std::string_view name, std::string_view stem, std::string_view variant,
                             torch::Device device, torch::Dtype dtype) const {
-  const json source = config(name);
-  const fs::path& folder = component(name);
-  Module module(Config::from_json(source, (folder / "config.json").string()));
-  nn::place(*module, device, dtype);
-  load_weights(*module, folder, stem, variant);
-  module->eval();
+  auto module = make<Module, Config>(name, device, dtype);
+  load_weights(*module, component(name), stem, variant);
   return module;
 }
 
@@ -199,6 +205,14 @@ AutoencoderKL PipelineFolder::load_vae(torch::Device device, torch::Dtype dtype,
 CLIPTextModel PipelineFolder::load_text_encoder(torch::Device device, torch::Dtype dtype,
                                                 std::string_view variant) const {
   return load<CLIPTextModel, CLIPTextConfig>("text_encoder", transformers_stem, variant, device, dtype);
+}
+
+AutoencoderKL PipelineFolder::make_vae(torch::Device device, torch::Dtype dtype) const {
+  return make<AutoencoderKL, AutoencoderKLConfig>("vae", device, dtype);
+}
+
+CLIPTextModel PipelineFolder::make_text_encoder(torch::Device device, torch::Dtype dtype) const {
+  return make<CLIPTextModel, CLIPTextConfig>("text_encoder", device, dtype);
 }
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 
 #include "config_reader.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 using Json = nlohmann::json;
 using Levels = std::vector<std::vector<std::int64_t>>;
+
+constexpr std::int64_t most_transformer_layers = 10'000;  // of the down path, and of the up path
 
 // Which blocks have cross-attention. Files of the first diffusers versions write "UNetRes" in front of the names.
 std::vector<bool> read_block_types(ConfigReader& reader, std::string_view key, std::string_view plain,
@@ -40,11 +43,11 @@ UNet2DConditionConfig::Mid read_mid_type(ConfigReader& reader, const Json& json)
 // `value` is one number for all layers of a level, or a list with one for each.
 std::vector<std::int64_t> layers_of_level(ConfigReader& reader, std::string_view key, const Json& value,
                                           std::int64_t layers) {
-  if (value.is_number_integer() && value.get<std::int64_t>() > 0) {
-    return std::vector(static_cast<std::size_t>(layers), value.get<std::int64_t>());
-  }
-  if (!value.is_array() || value.size() < static_cast<std::size_t>(layers)) {
-    reader.fail_key(key, fmt::format("expected a number above zero, or {} of them, for each level", layers));
+  const auto is_number = [](const Json& v) { return is_whole(v, 1, most_layers); };
+  if (is_number(value)) return std::vector(static_cast<std::size_t>(layers), value.get<std::int64_t>());
+  if (!value.is_array() || value.size() < static_cast<std::size_t>(layers) || !std::ranges::all_of(value, is_number)) {
+    reader.fail_key(key,
+                    fmt::format("expected a number from 1 to {}, or {} of them, for each level", most_layers, layers));
   }
   return value.get<std::vector<std::int64_t>>();
 }
@@ -58,6 +61,10 @@ Levels read_transformer_layers(ConfigReader& reader, std::string_view key, const
   for (std::size_t level = 0; level < layers_per_block.size(); ++level) {
     result.push_back(layers_of_level(reader, key, value.is_array() ? value[level] : value, layers_per_block[level]));
   }
+  std::int64_t all = 0;
+  for (const auto& level : result) all = std::accumulate(level.begin(), level.end(), all);
+  if (all > most_transformer_layers)
+    reader.fail_key(key, fmt::format("more than {} layers in all", most_transformer_layers));
   return result;
 }
 
@@ -97,7 +104,7 @@ void read_levels(ConfigReader& reader, UNet2DConditionConfig& c) {
       reader.fail_key(key, fmt::format("expected {} names, as many as block_out_channels", c.levels()));
     }
   }
-  c.layers_per_block = reader.positive_per_level("layers_per_block", 2, c.levels());
+  c.layers_per_block = reader.positive_per_level("layers_per_block", 2, c.levels(), most_layers);
   c.heads = reader.positive_per_level("attention_head_dim", 8, c.levels());
   c.cross_attention_dim = reader.positive_per_level("cross_attention_dim", 1280, c.levels());
   c.only_cross_attention = reader.boolean_per_level("only_cross_attention", false, c.levels());
@@ -134,7 +141,7 @@ void read_resnets(ConfigReader& reader, UNet2DConditionConfig& c) {
     }
   }
   c.dropout = reader.number("dropout", 0);
-  c.downsample_padding = reader.integer("downsample_padding", 1);
+  c.downsample_padding = reader.integer("downsample_padding", 1, most_kernel);
   c.mid_block_scale_factor = reader.number("mid_block_scale_factor", 1);
   const std::string scale_shift = reader.text("resnet_time_scale_shift", "default");
   if (scale_shift != "default" && scale_shift != "scale_shift") {
@@ -156,8 +163,12 @@ bool has_size_of_old_files(ConfigReader& reader) {
 std::vector<std::int64_t> read_sample_size(ConfigReader& reader) {
   constexpr std::string_view key = "sample_size";
   constexpr std::int64_t usual = 64;
-  if (reader.find(key)->is_array()) return reader.positives(key, {});
-  const std::int64_t size = reader.positive(key, 1);
+  if (reader.find(key)->is_array()) {
+    auto sides = reader.positives(key, {}, most_side);
+    if (sides.size() != 2) reader.fail_key(key, "expected one number, or height and width");
+    return sides;
+  }
+  const std::int64_t size = reader.positive(key, 1, most_side);
   if (size >= usual || !has_size_of_old_files(reader)) return {size, size};
   static std::once_flag warned;
   std::call_once(warned, [&] {
@@ -169,8 +180,8 @@ std::vector<std::int64_t> read_sample_size(ConfigReader& reader) {
 void read_ends(ConfigReader& reader, UNet2DConditionConfig& c) {
   c.in_channels = reader.positive("in_channels", 4);
   c.out_channels = reader.positive("out_channels", 4);
-  c.conv_in_kernel = reader.positive("conv_in_kernel", 3);
-  c.conv_out_kernel = reader.positive("conv_out_kernel", 3);
+  c.conv_in_kernel = reader.positive("conv_in_kernel", 3, most_kernel);
+  c.conv_out_kernel = reader.positive("conv_out_kernel", 3, most_kernel);
   c.center_input_sample = reader.boolean("center_input_sample", false);
   if (reader.find("sample_size")) c.sample_size = read_sample_size(reader);
   c.flip_sin_to_cos = reader.boolean("flip_sin_to_cos", true);

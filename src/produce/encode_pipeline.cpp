@@ -23,12 +23,11 @@ std::optional<ClipTokenizer> load_tokenizer(const ProducerConfig& config, const 
 
 }  // namespace
 
-EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan& encoding, torch::Device device,
-                              torch::Dtype dtype) {
-  EncoderNetworks networks;
-  networks.vae = pipeline.load_vae(device, dtype);
-  if (!encoding.shape.has_tokens()) networks.text = pipeline.load_text_encoder(device, dtype);
-  return networks;
+EncoderNetworks load_encoders(const Group& ranks, const ProducerConfig& config, const PipelineFolder& pipeline,
+                              const EncodingPlan& encoding, torch::Device device) {
+  if (!encoding.encodes) return {};
+  const bool with_text = !encoding.shape.has_tokens();
+  return load_encoders(ranks, pipeline, with_text, device, parse_dtype(config.encode.dtype, device));
 }
 
 EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
@@ -47,8 +46,8 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
                .rejected = std::filesystem::path(config.run.dir.value) / run_file::rejected,
                .rank = rank}) {
   if (!encoding.encodes) return;
+  if (!networks_.vae) networks_ = load_encoders(Group(), config, pipeline, encoding, device_);
   const auto dtype = parse_dtype(config.encode.dtype, device_);
-  if (!networks_.vae) networks_ = load_encoders(pipeline, encoding, device_, dtype);
   encoder_.emplace(networks_.vae, networks_.text, device_, dtype, config.encode.batch_size);
 }
 

@@ -14,25 +14,29 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "millrace/io/json.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t longest_text = 2000;
+constexpr double end_of_dates = 253402300800;  // the year 10000, in seconds since 1970
 
 bool has_date(const Event& event) {
   return event.when.size() > 10 && event.when[4] == '-';
 }
 
 std::optional<Event> read_fault(const std::filesystem::path& file) try {
-  const auto fault = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto fault = parse_python_json(read_file(file), file.string());
   if (!fault.is_object()) return std::nullopt;
   const auto text = [&](const char* key) {
     const auto value = fault.find(key);
     return value == fault.end() ? std::string() : value->is_string() ? value->get<std::string>() : value->dump();
   };
-  const auto time = fault.value("time", nlohmann::json());
-  return Event{time.is_number() ? fmt::format("{:%F %T}", fmt::gmtime(time.get<std::time_t>())) : "",
+  const auto time = fault.find("time");
+  const double seconds = time != fault.end() && time->is_number() ? time->get<double>() : -1;
+  const bool is_date = 0 <= seconds && seconds < end_of_dates;
+  return Event{is_date ? fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(seconds))) : "",
                fmt::format("rank {} on {} left in {}, step {}: {}", text("rank"), text("host"), text("phase"),
                            text("step"), text("reason"))};
 } catch (const Error&) {  // a new start removes the file
@@ -109,7 +113,7 @@ void read_log(const std::filesystem::path& path, Take&& take) {
     const auto rest = std::string_view(line).substr(space + 1);
     const bool is_warning = rest.starts_with("warning ");
     if (!is_warning && !rest.starts_with("error ") && !is_a_start_or_a_step_back(rest)) continue;
-    Event event{for_people(line.substr(0, space)), std::string(rest)};
+    Event event{for_people(line.substr(0, space)), std::string(rest.substr(0, longest_text))};
     event.is_warning = is_warning && !is_a_start_or_a_step_back(rest);
     take(std::move(event));
   }

@@ -14,20 +14,23 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "millrace/io/json.h"
 #include "run_events.h"
 
 namespace millrace {
 namespace {
 
-nlohmann::json parsed(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+// Null where it is none.
+nlohmann::json object_of(const std::string& text) try {
+  auto json = parse_python_json(text, "");
+  return json.is_object() ? json : nlohmann::json(nullptr);
+} catch (const Error&) {
+  return nullptr;
 }
 
 // Null where the file is missing or broken, or goes meanwhile: a report is for runs in any state.
 nlohmann::json read_if_there(const fs::path& path) try {
-  if (!fs::is_regular_file(path)) return nullptr;
-  auto json = parsed(read_file(path));
-  return json.is_object() ? json : nlohmann::json(nullptr);
+  return fs::is_regular_file(path) ? object_of(read_file(path)) : nlohmann::json(nullptr);
 } catch (const Error&) {
   return nullptr;
 }
@@ -36,7 +39,19 @@ template <class Use>
 void for_each_object(const fs::path& path, Use&& use) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);)
-    if (const auto json = parsed(line); json.is_object()) use(json);
+    if (const auto json = object_of(line); !json.is_null()) use(json);
+}
+
+// A text of an object; `fallback` where it has none of that name, or another type there. Runs may be anybody's.
+std::string text_in(const nlohmann::json& json, const char* key, const std::string& fallback = "") {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : fallback;
+}
+
+// The same of its step; 0 where it has none.
+std::int64_t step_in(const nlohmann::json& json) {
+  const auto found = json.find("step");
+  return found != json.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
 std::optional<double> number_of(const nlohmann::json& value) {
@@ -63,7 +78,7 @@ void add_line(RunRecord& run, const nlohmann::json& line) {
   }
   if (const auto time = line.find("time"); time != line.end() && time->is_string()) {
     run.end = time->get<std::string>();
-    if (run.environment.is_object() && run.end > run.environment.value("time", "~"))
+    if (run.end > text_in(run.environment, "time", "~"))
       run.newest_start_step = std::min(run.newest_start_step.value_or(step), step);
     if (run.begin.empty()) run.begin = run.end;
   }
@@ -142,13 +157,13 @@ static std::string written_at(const fs::path& file) {
 
 // What was scored and painted beyond the place that the run has gone back to.
 static void leave_out_abandoned(RunRecord& run) {
-  auto last = run.state.is_object() ? run.state.value("step", std::int64_t{0}) : 0;
+  auto last = step_in(run.state);
   if (const auto& steps = run.series("loss").steps; !steps.empty()) last = std::max(last, steps.back());
   if (last == 0) return;
-  std::erase_if(run.evaluations, [&](const auto& line) { return line.value("step", std::int64_t{0}) > last; });
-  const auto state = run.state.is_object() ? run.state.value("state", "") : "";
+  std::erase_if(run.evaluations, [&](const auto& line) { return step_in(line) > last; });
+  const auto state = text_in(run.state, "state");
   // The newest line, and STATE, may be behind the newest picture, as long as that is of the newest start.
-  const auto start = run.environment.is_object() ? run.environment.value("time", "") : "";
+  const auto start = text_in(run.environment, "time");
   std::erase_if(run.pictures, [&](const auto& picture) {
     return picture.step > last && (state == "done" || written_at(picture.file) < start);
   });
@@ -170,7 +185,7 @@ RunRecord read_run(const fs::path& folder) {
     run.newest_start_step = steps.back() + 1;  // which has not got there
   for_each_object(folder / run_file::evaluations, [&](const auto& line) { run.evaluations.push_back(line); });
   // Lines stand as they were scored, often the newest checkpoint first.
-  std::ranges::stable_sort(run.evaluations, {}, [](const auto& line) { return line.value("step", std::int64_t{0}); });
+  std::ranges::stable_sort(run.evaluations, {}, step_in);
   if (has_settings) run.settings = config::flatten(read_file(folder / run_file::config));
   run.base = read_template(folder / run_file::base_config);
   run.state = read_if_there(folder / run_file::state);

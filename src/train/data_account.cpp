@@ -18,8 +18,10 @@ static std::int64_t whole_passes(const StripeCursors& cursors) {
 }
 
 DataAccount::DataAccount(const TrainerContext& context, const std::string& state, const StripeCursors& cursors)
-    : context_(context), judged_passes_(whole_passes(cursors)), ledger_(context.data) {
-  if (context_.trainers.rank() == 0 && !state.empty()) ledger_.load_state(state);
+    : context_(context), judged_passes_(whole_passes(cursors)) {
+  if (!context_.is_root()) return;
+  ledger_.emplace(context_.data);
+  if (!state.empty()) ledger_->load_state(state);
 }
 
 void DataAccount::add(const std::vector<SampleRef>& refs, const LedgerDelta& delta) {
@@ -38,7 +40,7 @@ void DataAccount::collect() {
   const auto parts = context_.trainers.gather_strings(std::exchange(delta_, {}).to_bytes());
   on_root(context_.trainers, [&] {
     for (const auto& part : parts)
-      if (!part.empty()) ledger_.merge(LedgerDelta::from_bytes(part));
+      if (!part.empty()) ledger_->merge(LedgerDelta::from_bytes(part));
   });
 }
 
@@ -47,7 +49,7 @@ void DataAccount::merge() {
   collect();
   on_root(context_.trainers, [&] {
     try {
-      check_bad_share(ledger_, context_.data, context_.max_bad_share, judged_passes_ > passes_before);
+      check_bad_share(*ledger_, context_.data, context_.max_bad_share, judged_passes_ > passes_before);
     } catch (const Error&) {
       write_report();
       throw;
@@ -58,7 +60,7 @@ void DataAccount::merge() {
 void DataAccount::write_report() const {
   if (context_.lease && !context_.lease->is_ours()) return;
   try {
-    write_file_atomically(std::filesystem::path(context_.config.run_dir) / run_file::ledger, ledger_.report_json());
+    write_file_atomically(std::filesystem::path(context_.config.run_dir) / run_file::ledger, ledger_->report_json());
   } catch (const Error& failed) {
     log::warning("ledger.json stays as it was: {}", failed.what());
   }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class DataAccount {
   // rows whenever the last stripe has ended a pass. Collective.
   void merge();
   // For a checkpoint. Rank 0.
-  std::string state() const { return ledger_.state_json(); }
+  std::string state() const { return ledger_->state_json(); }
   // RUN/ledger.json, for people: what a resume needs is in the checkpoint, so a full disk is no reason to stop. Rank 0.
   void write_report() const;
 
@@ -36,7 +37,7 @@ class DataAccount {
   const TrainerContext& context_;
   std::map<std::uint32_t, std::uint32_t> epochs_;  // of the last samples of this trainer's stripes
   std::int64_t judged_passes_;
-  Ledger ledger_;
+  std::optional<Ledger> ledger_;  // rank 0: of 200,000 archives it takes 67 MB
   LedgerDelta delta_;
 };
 

@@ -3,8 +3,12 @@
 #include "evaluate/scorer.h"
 
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <torch/utils.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -70,6 +74,50 @@ TEST(CheckpointWatch, ReadsAManifestAgainOnlyWhenItIsAnotherOne) {
   save(2, 2);
   EXPECT_EQ(watch.next(), unscored);
   EXPECT_EQ(read.at(2), 2) << "the run went back and took it anew";
+}
+
+// How often files in a folder were opened since it was made.
+class Opened {
+ public:
+  // With the closings, because equal events in a row count once.
+  explicit Opened(const fs::path& folder) { ::inotify_add_watch(queue_, folder.c_str(), IN_OPEN | IN_CLOSE_NOWRITE); }
+  ~Opened() { ::close(queue_); }
+  std::size_t count() const {
+    std::size_t opened = 0;
+    std::array<char, 4096> events;
+    for (ssize_t got; (got = ::read(queue_, events.data(), events.size())) > 0;)
+      for (ssize_t at = 0; at < got;) {
+        inotify_event event;
+        std::memcpy(&event, events.data() + at, sizeof event);
+        at += static_cast<ssize_t>(sizeof event + event.len);
+        if (event.mask & IN_OPEN) ++opened;
+      }
+    return opened;
+  }
+
+ private:
+  const int queue_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+};
+
+TEST(CheckpointWatch, OpensNoneOfThemUntilTheirFolderChanges) {
+  const test::TempDir run;
+  const auto folder = checkpoints_in(run.path());
+  const auto save = [&](std::int64_t step) {  // as a run does: under another name, and renamed
+    fs::create_directories(folder / "writing");
+    CheckpointManifest::write(folder / "writing", {}, {}, {});
+    fs::rename(folder / "writing", folder / step_name(step));
+    return folder / step_name(step);
+  };
+  const Opened opened(save(2));
+  CheckpointWatch watch(
+      alone(), run.path(), /*patience_seconds=*/1,
+      [](const CheckpointName& name, const CheckpointManifest&) { return name.step != 4; },
+      /*look_every_seconds=*/0.1);
+  EXPECT_EQ(test::error_of([&] { (void)watch.next(); }).exit(), Exit::usage) << "its patience ends";
+  // MANIFEST.json once, what tells it from another one with it and at two looks; not at the other eight.
+  EXPECT_LE(opened.count(), 4u);
+  const auto unscored = save(4);
+  EXPECT_EQ(watch.next(), unscored);
 }
 
 // 640 x 411 pixels among them: their sides are the reference's, not what was painted.

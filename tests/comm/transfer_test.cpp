@@ -54,7 +54,8 @@ TEST(Transfer, PendingReceiveCanBeGivenUp) {
   left_pending.start();
 }
 
-// The other rank has begun to send and stands still; a rank that leaves because of that must not wait for it.
+// The other rank has begun to send and stands still; a rank that leaves because of that must not wait for it. MPICH
+// fetches the message without its sender.
 TEST(Transfer, AReceiveWhoseSenderStandsStillCanBeLeft) {
   const auto group = test_world().group().duplicate();
   if (group.size() == 1) GTEST_SKIP() << "needs another rank";
@@ -72,11 +73,12 @@ TEST(Transfer, AReceiveWhoseSenderStandsStillCanBeLeft) {
     std::optional<Transfer> receive = group.receiver(1, 5, *memory, memory);
     const std::weak_ptr<const void> watched = std::exchange(memory, nullptr);
     receive->start();
-    for (Backoff begins; begins.seconds() < 0.2; begins.pause()) EXPECT_FALSE(receive->done());
+    bool is_fetched = false;
+    for (Backoff begins; begins.seconds() < 0.2; begins.pause()) is_fetched |= receive->done();
     const Backoff leaving;
     receive.reset();
     seconds = leaving.seconds();
-    EXPECT_FALSE(watched.expired()) << "the rest of the message may still come";
+    EXPECT_EQ(watched.expired(), is_fetched) << "the rest of the message may still come";
     std::ofstream(left) << "left";
   }
   group.barrier();

@@ -15,19 +15,5 @@ TEST(World, KnowsItsPlace) {
   EXPECT_FALSE(world.host().empty());
 }
 
-TEST(World, SrunWithoutPmiIsRefused) {
-  if (World::launched()) GTEST_SKIP() << "started by mpirun";
-  setenv("SLURM_PROCID", "1", 1);
-  setenv("SLURM_STEP_NUM_TASKS", "2", 1);
-  try {
-    World();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit(), Exit::usage);
-  }
-  unsetenv("SLURM_PROCID");
-  unsetenv("SLURM_STEP_NUM_TASKS");
-}
-
 }  // namespace
 }  // namespace millrace

@@ -186,6 +186,15 @@ TEST_F(ConfigErrors, GrowthOfAliasesIsBounded) {
   EXPECT_THAT(load({text}).problems(), testing::Contains(HasSubstr("more than 100000 values")));
 }
 
+TEST_F(ConfigErrors, GrowthOfAliasedTextIsBounded) {
+  std::string text = "generate:\n  a: &a " + std::string(100'000, 'x') + "\n";
+  for (int i = 0; i < 1000; ++i) text += fmt::format("  a{}: *a\n", i);
+  EXPECT_THAT(load({text}).problems(), testing::Contains(HasSubstr("more than 16 MiB of text")));
+  std::string nested = std::string(100'000, 'x');  // in anchors inside each other
+  for (int i = 0; i < 200; ++i) nested = fmt::format("&a{} [{}]", i, nested);
+  EXPECT_THAT(load({"generate: " + nested}).problems(), testing::Contains(HasSubstr("more than 16 MiB of text")));
+}
+
 TEST_F(ConfigErrors, GrowthOfReferencesIsBounded) {
   std::string text = "generate:\n  a0: xxxxxxxx\n";
   for (int i = 1; i < 40; ++i) text += fmt::format("  a{}: ${{.a{}}}${{.a{}}}\n", i, i - 1, i - 1);

@@ -4,6 +4,7 @@
 
 #include "core/file_size_limit.h"
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 
@@ -65,6 +66,30 @@ TEST(AppendFile, SyncTellsOnceOfWhatWasDropped) {
     EXPECT_FALSE(file.sync());
     EXPECT_TRUE(file.sync());
   }
+}
+
+TEST(AppendFile, ALinkIsNamedAndNotFollowed) {
+  const TempDir folder;
+  const auto theirs = folder.write("theirs", "a\n");
+  fs::create_symlink(theirs, folder / "lines");
+  fs::create_symlink(folder / "nowhere", folder / "made");
+  for (const char* name : {"lines", "made"}) {
+    const Error error = error_of([&] { AppendFile file(folder / name); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_THAT(error.what(), testing::HasSubstr(std::string(name) + " is a symbolic link to "));
+    EXPECT_THAT(error.hint(), testing::HasSubstr("remove the link"));
+  }
+  EXPECT_EQ(read_file(theirs), "a\n");
+  EXPECT_FALSE(fs::exists(folder / "nowhere"));
+}
+
+// A run's folder may be on another disk.
+TEST(AppendFile, TheFolderMayBeALink) {
+  const TempDir folder;
+  fs::create_directory(folder / "elsewhere");
+  fs::create_directory_symlink(folder / "elsewhere", folder / "run");
+  AppendFile(folder / "run/lines").add("a\n");
+  EXPECT_EQ(read_file(folder / "elsewhere/lines"), "a\n");
 }
 
 TEST(AppendFile, AFileThatCannotBeMadeIsNamed) {

@@ -1,9 +1,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <signal.h>
-#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+
+#include "core/file_size_limit.h"
 #include "core/temp_dir.h"
+#include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/process_name.h"
@@ -13,6 +17,7 @@
 namespace millrace {
 namespace {
 
+using test::FileSizeLimit;
 using test::TempDir;
 using testing::HasSubstr;
 
@@ -67,31 +72,72 @@ TEST(AtomicFile, ReplacesAnOlderFile) {
   EXPECT_EQ(read_file(dir / "a"), "");
 }
 
-// The temporary name leads to /dev/full, which answers every write with ENOSPC.
-TEST(AtomicFile, AFullDiskNamesTheFileAndTheCure) {
+TEST(AtomicFile, AWriteThatFailsNamesTheFileAndLeavesTheOldOne) {
   const TempDir dir;
   dir.write("a", "old");
-  fs::create_symlink("/dev/full", (dir / "a").string() + ".tmp-" + process_name());
-  const Error error = io_error_of([&] { write_file_atomically(dir / "a", "new"); });
+  const Error error = io_error_of([&] {
+    const FileSizeLimit limit(1000);
+    write_file_atomically(dir / "a", std::string(2000, 'x'));
+  });
   EXPECT_THAT(error.what(), HasSubstr((dir / "a").string()));
-  EXPECT_THAT(error.what(), HasSubstr("No space left"));
-  EXPECT_THAT(error.hint(), HasSubstr("free some space"));
+  EXPECT_THAT(error.hint(), HasSubstr("ulimit -f"));
   EXPECT_EQ(read_file(dir / "a"), "old");
   EXPECT_EQ(files_in(dir), 1u);
 }
 
-TEST(AtomicFile, AFileBeyondUlimitIsAnError) {
+// In a folder that others write to, too: the name of older versions could be known before.
+TEST(AtomicFile, NothingIsWrittenThroughALinkThatWaitsForIt) {
   const TempDir dir;
-  ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 1000;
-  ::setrlimit(RLIMIT_FSIZE, &small);
-  const Error error = io_error_of([&] { write_file_atomically(dir / "a", std::string(2000, 'x')); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_THAT(error.hint(), HasSubstr("ulimit -f"));
-  EXPECT_EQ(files_in(dir), 0u);
+  const auto theirs = dir.write("theirs", "precious");
+  fs::create_symlink(theirs, (dir / "a").string() + ".tmp-" + process_name());
+  write_file_atomically(dir / "a", "new");
+  EXPECT_EQ(read_file(theirs), "precious");
+  EXPECT_EQ(read_file(dir / "a"), "new");
+  EXPECT_FALSE(fs::is_symlink(dir / "a"));
+}
+
+TEST(AtomicFile, TwoOfOneNameDoNotMeet) {
+  const TempDir dir;
+  AtomicFile first(dir / "a"), second(dir / "a");
+  first.write("of the first");
+  second.write("2nd");
+  first.commit();
+  EXPECT_EQ(read_file(dir / "a"), "of the first");
+  second.commit();
+  EXPECT_EQ(read_file(dir / "a"), "2nd");
+  EXPECT_EQ(files_in(dir), 1u);
+}
+
+TEST(Abandoned, IsWhatAProcessWasWritingThatIsGone) {
+  const TempDir dir;
+  const AtomicFile living(dir / "a");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFile half(dir / "b");
+    half.write("half");
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  std::size_t abandoned = 0;
+  for (const auto& entry : fs::directory_iterator(dir.path())) {
+    EXPECT_EQ(is_abandoned(entry), entry.path().stem() == "b") << entry.path();
+    abandoned += is_abandoned(entry);
+  }
+  EXPECT_EQ(abandoned, 1u);
+  EXPECT_EQ(files_in(dir), 2u);
+}
+
+TEST(Abandoned, FilesOfOlderVersionsHaveNoNumberAtTheEnd) {
+  const TempDir dir;
+  const auto own = process_name(), gone = own.substr(0, own.find('-')) + "-4194999";  // beyond pid_max
+  for (const std::string number : {"", "-0123abcd"}) {
+    const auto is_left = [&](const std::string& process) {
+      return is_abandoned(fs::directory_entry(dir.write("a.json.tmp-" + process + number, "{")));
+    };
+    EXPECT_TRUE(is_left(gone)) << number;
+    EXPECT_FALSE(is_left(own)) << number;
+    EXPECT_FALSE(is_left("0123456789abcdef-4194999")) << "another machine's" << number;
+  }
 }
 
 TEST(AtomicFile, AMissingDirectoryIsNamed) {
@@ -128,6 +174,15 @@ TEST(RunFiles, HaveNamesThatSortByNumber) {
   EXPECT_EQ(step_name(2000), "step-00002000");
   EXPECT_EQ(step_name(123'456'789), "step-123456789");
   EXPECT_EQ(rank_name(12), "rank-00012");
+}
+
+TEST(Errno, AFullDiskNamesTheFileAndTheCure) {
+  const Error error = io_error_of([] {
+    errno = ENOSPC;
+    fail_errno("cannot write", "/d/a");
+  });
+  EXPECT_THAT(error.what(), HasSubstr("cannot write /d/a: No space left"));
+  EXPECT_THAT(error.hint(), HasSubstr("free some space"));
 }
 
 // Where a message may come from storage that is away, other code goes by these words.

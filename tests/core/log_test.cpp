@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <thread>
 
@@ -46,6 +47,27 @@ TEST_F(Log, WhatStrangersNamedCannotDriveATerminal) {
                "a\x1b[2J\r\b"
                "b\x7f/ö\t1");
   EXPECT_THAT(read_file(dir_ / "log"), testing::EndsWith(" warning a\\x1b[2J\\x0d\\x08b\\x7f/ö\t1: no image\n"));
+}
+
+// A file name with a line end, and behind that what looks like a line of ours.
+TEST_F(Log, NobodyElseBeginsALine) {
+  testing::internal::CaptureStderr();
+  log::init({.file = (dir_ / "log").string()});
+  log::warning("{}: no image", "a\n2026-11-24T20:13:23Z error trainer/0 forged\n   started in 3 s");
+  log::flush();
+  const std::string console = testing::internal::GetCapturedStderr(), file = read_file(dir_ / "log");
+  EXPECT_THAT(file, testing::EndsWith(
+                        " warning a\\n2026-11-24T20:13:23Z error trainer/0 forged\\n   started in 3 s: no image\n"));
+  EXPECT_EQ(std::count(file.begin(), file.end(), '\n'), 1);
+  EXPECT_THAT(console, testing::EndsWith(
+                           " warning a\n  2026-11-24T20:13:23Z error trainer/0 forged\n   started in 3 s: no image\n"));
+}
+
+TEST_F(Log, ALinkIsNotWrittenTo) {
+  const auto theirs = dir_.write("theirs", "precious");
+  std::filesystem::create_symlink(theirs, dir_ / "log");
+  EXPECT_THROW(log::init({.console = false, .file = (dir_ / "log").string()}), Error);
+  EXPECT_EQ(read_file(theirs), "precious");
 }
 
 TEST_F(Log, TheConsoleLeavesOutWhatOnlyTheFileNeeds) {

@@ -174,6 +174,13 @@ TEST(Stacks, TheFileTellsInWhichFunctionAThreadSpins) {
     if (read_file(folder / "stacks.txt") != text) break;
   }
   EXPECT_EQ(count(read_file(folder / "stacks.txt"), "spin_in_a_named_function"), 0u) << "of the second time";
+
+  const auto theirs = folder.write("theirs", "precious");
+  fs::remove(folder / "stacks.txt");
+  fs::create_symlink(theirs, folder / "stacks.txt");
+  while (stacks::written()) stacks::start_writing();  // the time before may not be quite over
+  for (const Stopwatch since; !stacks::written() && since.seconds() < 100;) std::this_thread::yield();
+  EXPECT_EQ(read_file(theirs), "precious");
 }
 #endif
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "index_store.h"
@@ -116,6 +117,51 @@ TEST(IndexStore, ServesLanesAndResumption) {
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(test::rows_of(*make_source(config, manifest, 64, "beside"), {0, 1, 2}, 2), expected);
   EXPECT_TRUE(fs::exists(folder.path(".a.tar.millrace-index")));
+}
+
+// From here on nobody gets past the first header, and an index that was kept cannot tell.
+void damage_first_header(const std::string& path) {
+  const auto time = fs::last_write_time(path);
+  std::string tar = read_file(path);
+  tar.replace(0, 512, 512, 'z');
+  std::ofstream(path, std::ios::binary) << tar;
+  fs::last_write_time(path, time);
+}
+
+// Passing over the rows before the first one reads less than an index takes, and leaves nothing in the folder.
+TEST(IndexStore, MakesNoneOfAnArchiveThatIsReadWhole) {
+  TempFolder folder;
+  write_samples(folder, 9);
+  SourceConfig config;
+  config.path = {folder.path("a.tar")};
+  const Manifest manifest = test::manifest_of(config);
+  const auto open = [&] { return make_source(config, manifest, 64, "beside"); };
+  const auto resumed = test::rows_of(*open(), {0, 0, 1}, 4);
+  EXPECT_EQ(resumed.size(), 5u);
+  EXPECT_FALSE(fs::exists(folder.path(".a.tar.millrace-index")));
+  const auto interrupted = open();
+  for (const std::uint64_t row : {0, 4}) EXPECT_FALSE(test::rows_of(*interrupted, {0, 0, 1}, row).empty());
+  ASSERT_TRUE(fs::exists(folder.path(".a.tar.millrace-index")))
+      << "another fault would read it from its beginning again";
+  fs::remove(folder.path(".a.tar.millrace-index"));
+  test::rows_of(*open(), {0, 0, 2});
+  ASSERT_TRUE(fs::exists(folder.path(".a.tar.millrace-index"))) << "splits need one";
+  damage_first_header(folder.path("a.tar"));
+  EXPECT_EQ(test::rows_of(*open(), {0, 0, 1}, 4), resumed) << "one that is there is used";
+}
+
+// A pass over the headers for each split would read the archive again and again.
+TEST(IndexStore, WithoutADiskOnePassServesAllSplits) {
+  TempFolder folder;
+  write_samples(folder, 9);
+  SourceConfig config;
+  config.path = {folder.path("a.tar")};
+  const Manifest manifest = test::manifest_of(config);
+  const auto source = make_source(config, manifest, 64, "never");
+  const auto second = test::rows_of(*source, {0, 1, 2});
+  EXPECT_EQ(second.size(), 4u);
+  damage_first_header(folder.path("a.tar"));
+  EXPECT_EQ(test::rows_of(*source, {0, 1, 2}), second);
 }
 
 }  // namespace

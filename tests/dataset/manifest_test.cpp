@@ -65,6 +65,7 @@ TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
   EXPECT_THAT(archive_names({"pipe:aws s3 cp s3://bucket/00012.tar -", "pipe:cat '/x/13.tar.gz' | gunzip",
                              "pipe:make-data --fast", "-"}),
               ElementsAre("00012", "13", "pipe-2", "pipe-3"));
+  EXPECT_THAT(archive_names({"https://alice:pass@word@a/0.tar", "https://bob@b/0.tar"}), ElementsAre("a/0", "b/0"));
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar"}), Error);
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar.gz"}), Error);
   EXPECT_THAT(archive_names({"/a/caf\u00e9.tar"}), ElementsAre("caf\u00e9"));

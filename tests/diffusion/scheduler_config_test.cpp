@@ -77,6 +77,28 @@ TEST(SchedulerConfig, ReadsPythonsInfinity) {
   const auto config = SchedulerConfig::from_text(text, "scheduler_config.json");
   EXPECT_EQ(config.scheduler_class, SchedulerClass::dpmsolver_multistep);
   EXPECT_FALSE(config.to_json().contains("lambda_min_clipped"));
+  EXPECT_EQ(error_of([&] { check_settings(config); }), "no error");
+}
+
+// Neither takes a stack as deep as the file is long.
+TEST(SchedulerConfig, ALongOrDeepFileIsNoCrash) {
+  const std::string begin = R"({"_class_name": "DDIMScheduler", "lambda_min_clipped")";
+  const auto spaced = SchedulerConfig::from_text(begin + std::string(1'000'000, ' ') + ": null}", "a.json");
+  EXPECT_EQ(spaced.scheduler_class, SchedulerClass::ddim);
+  const auto deep = begin + ": " + std::string(300'000, '[') + std::string(300'000, ']') + "}";
+  EXPECT_THAT(error_of([&] { SchedulerConfig::from_text(deep, "a.json"); }), HasSubstr("a.json: more than 64 levels"));
+}
+
+TEST(SchedulerConfig, TimestepsHaveBounds) {
+  const auto read = [](const char* timesteps) {
+    return SchedulerConfig::from_text(
+        std::string(R"({"_class_name": "DDIMScheduler", "num_train_timesteps": )") + timesteps + "}", "a.json");
+  };
+  EXPECT_EQ(read("1000000").num_train_timesteps, 1'000'000);
+  for (const char* timesteps : {"1", "1000001", "2000000000", "4294968296", "18446744073709551615"})
+    EXPECT_THAT(error_of([&] { read(timesteps); }),
+                testing::AllOf(HasSubstr("a.json: DDIMScheduler: num_train_timesteps"), HasSubstr("2 to 1000000")))
+        << timesteps;
 }
 
 TEST(SchedulerConfig, RefusesByName) {

@@ -89,6 +89,23 @@ TEST(FeatureNetwork, RefusesWhatItCannotUse) {
   EXPECT_NE(std::string(wrong.what()).find("statistics.npz"), std::string::npos) << wrong.what();
 }
 
+// TorchScript is a program.
+TEST(FeatureNetwork, CodeForFilesIsRefusedBeforeItRuns) {
+  const test::TempDir here;
+  const auto before = fs::current_path();
+  fs::current_path(here.path());
+  for (const auto& [file, name] :
+       {std::pair{"saves.pt", "aten::save"}, {"saves_when_loaded.pt", "aten::save"}, {"reads.pt", "aten::from_file"}}) {
+    const auto error = test::error_of([&] { FeatureNetwork::load(golden(file), FeatureResize::clean, torch::kCPU); });
+    EXPECT_EQ(error.exit(), Exit::io) << file;
+    EXPECT_NE(std::string(error.what()).find(std::string(file) + " writes or reads files, by " + name),
+              std::string::npos)
+        << error.what();
+  }
+  fs::current_path(before);
+  EXPECT_TRUE(fs::is_empty(here.path()));
+}
+
 TEST(Distances, AreScipysAndNumpys) {
   for (const auto& [name, set] : expected()["distances"].items()) {
     const auto a = table(set["a"]), b = table(set["b"]);

@@ -55,6 +55,21 @@ TEST(Npz, AShapeBeyondAllNumbersIsDamage) {
   }
 }
 
+// A few zeros in a .npz may stand for any number of them.
+TEST(Npz, NoMoreIsReadThanItsHeaderTells) {
+  const ScratchDirectory scratch;
+  const auto said_of = [&](const std::string& shape, std::size_t bytes) {
+    const Error error = error_of([&] { read_npz(write_npz(scratch, npy(shape, bytes))); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find("a.npz: odd.npy"), std::string::npos) << error.what();
+    return std::string(error.what());
+  };
+  for (const std::size_t bytes : {11, 13, 1 << 24})
+    EXPECT_NE(said_of("3,", bytes).find("not the 12 bytes that its shape needs"), std::string::npos) << bytes;
+  for (const char* shape : {"300000000,", "4611686018427387904,", "9223372036854775807,"})
+    EXPECT_NE(said_of(shape, 0).find("more than a file of this size may hold"), std::string::npos) << shape;
+}
+
 TEST(Npz, AHeaderLongerThanNumbersNeedIsLeftOut) {
   const ScratchDirectory scratch;
   EXPECT_EQ(read_npz(write_npz(scratch, npy("3,", 12, std::string(60000, ' ')))).size(), 1u);

@@ -251,6 +251,31 @@ TEST_F(LatentCache, ItsManifestKnowsAllRowsOfWhatLanesCanRead) {
   EXPECT_EQ(plan_stripes(2000, {2000}, manifest).stripes, 2000u);
 }
 
+TEST_F(LatentCache, ItsManifestIsReadArchiveByArchive) {
+  const auto refused = [&](const char* text) {
+    write_file_atomically(cache / "MANIFEST.json", text);
+    return refusal([&] { (void)try_read_cache_manifest(cache); });
+  };
+  EXPECT_THAT(refused(R"({"archives": [{"file": "a later one's"}], "format": 2})"), HasSubstr("of format 2"));
+  for (const char* archives : {"7", "[7]", R"([{"name": "a"}])", R"([[{"name": "a"}]])", R"({"a": {"name": "a"}})"})
+    EXPECT_THAT(refused(fmt::format(R"({{"archives": {}, "format": 1}})", archives).c_str()),
+                HasSubstr("MANIFEST.json: "));
+  EXPECT_THAT(refused(R"({"others": [{"name": "a"}], "format": 1})"), HasSubstr("archives"));
+
+  finish(cache, source);
+  auto document = nlohmann::json::parse(read_file(cache / "MANIFEST.json"));
+  document["others"] = {{{"name", "of a later program, no archive"}}};
+  write_file_atomically(cache / "MANIFEST.json", document.dump());
+  EXPECT_EQ(try_read_cache_manifest(cache)->entries.size(), 3u);
+  Manifest some = source.manifest();
+  some.archives.erase(some.archives.begin());
+  some.archives[1].name = "999";
+  for_each_finished(cache, some, [&](std::size_t number, const CacheManifest::Entry& entry) {
+    EXPECT_EQ(number, 0u);
+    EXPECT_EQ(entry.archive, some.archives[0]);
+  });
+}
+
 TEST_F(LatentCache, ALimitCountsRowsAsOnline) {
   finish(cache, source);
   const auto manifest = make_latent_manifest(cache, 20);
@@ -347,6 +372,28 @@ TEST_F(EndOfArchive, ThatWasReadSparesTheArchiveFromThenOn) {
   const auto report = inspect_latent_cache(cache);
   EXPECT_EQ(report["files"], 2);
   EXPECT_TRUE(report["problems"].empty()) << report["problems"];
+}
+
+// MANIFEST.json tells of all archives, 40 MB of 200,000, and every rank would read it.
+TEST_F(EndOfArchive, ThatIsKnownSparesTheManifest) {
+  for (std::uint32_t archive = 0; archive < 2; ++archive) store(cache, source, archive, range(0, 17));
+  EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 1);
+  write_file_atomically(cache / "MANIFEST.json", "{");
+  EXPECT_EQ(read_anew(source, 17, {0, 0, 1}), 0);
+  EXPECT_EQ(read_anew(source, 6, {0, 1, 3}, 0, CachedValues::keys_only), 0);
+  const auto complete = offline();
+  EXPECT_EQ(read(*complete, {0, 0, 1}).size(), 17u);
+  EXPECT_THAT(refusal([&] { (void)read(*complete, {1, 0, 1}); }), HasSubstr("MANIFEST.json")) << "nobody has seen it";
+  EXPECT_THAT(refusal([&] { (void)read_anew(source, 17, {1, 0, 1}); }), HasSubstr("MANIFEST.json"));
+}
+
+// preprocess found the archive broken; who trained on it when it was whole again has not added all of it.
+TEST_F(EndOfArchive, BehindRowsThatAreMissingIsNotTheEndOfACompleteCache) {
+  store(cache, source, 0, range(0, 5));
+  write_cache_manifest(cache, {{{source.manifest().archives[0], 5, /*broken=*/true}}});
+  write_file_atomically(end, R"({"rows": 17, "bytes": 0})");
+  EXPECT_EQ(read(*offline(), {0, 0, 1}).size(), 5u);
+  EXPECT_EQ(read(*mixed(), {0, 0, 1}).size(), 17u);
 }
 
 TEST_F(EndOfArchive, OfABrokenOneIsAskedForAgain) {

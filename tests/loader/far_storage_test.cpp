@@ -165,8 +165,24 @@ TEST_F(FarStorage, AnImageIsMissingWhereItIsRefused) {
     EXPECT_EQ(load(server->url() + "/b/a.jpg"), RejectReason::missing_image);
     EXPECT_EQ(load("s3://b/a.jpg"), RejectReason::missing_image);
   }
-  server->refuse("400 Bad Request");
-  EXPECT_THROW(load_image("s3://b/a.jpg", 1 << 20), StorageError);
+  for (const char* status : {"301 Moved Permanently", "405 Method Not Allowed", "410 Gone"}) {
+    server->refuse(status);
+    EXPECT_EQ(load("s3://b/a.jpg"), RejectReason::missing_image) << status;
+  }
+  for (const char* status : {"400 Bad Request", "501 Not Implemented"}) {
+    server->refuse(status);
+    EXPECT_THROW(load_image("s3://b/a.jpg", 1 << 20), StorageError) << status;
+  }
+}
+
+// None of them is asked for; of a store that is away they would end the run.
+TEST_F(FarStorage, AnImageIsMissingWhereItsAddressNamesNoObject) {
+  server->refuse("501 Not Implemented");
+  for (const char* address :
+       {"s3://", "s3:///a.jpg", "s3://b", "s3://b/", "s3://b/set/", "s3://b//a.jpg", "s3://b/set//a.jpg",
+        "s3://http:b/a.jpg", "s3://h@b/a.jpg", "s3://h#b/a.jpg", "s3://b b/a.jpg"})
+    EXPECT_EQ(std::get<LoadFailure>(load_image(address, 1 << 20)).reason, RejectReason::missing_image) << address;
+  EXPECT_EQ(server->asked(), 0);
 }
 
 }  // namespace

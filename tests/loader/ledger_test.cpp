@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "millrace/core/error.h"
+#include "millrace/core/json_text.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/ledger.h"
 
@@ -344,6 +345,110 @@ LedgerDelta same_rows(std::uint32_t split, int rows, std::optional<RejectReason>
   LedgerDelta delta;
   for (int row = 0; row < rows; ++row) delta.add(split, row, reason);
   return delta;
+}
+
+json counts_as_values(const RowCounts& counts) {
+  json rejected = json::object();
+  for (int i = 0; i < reason_count; ++i)
+    if (counts.rejected[i]) rejected[to_string(static_cast<RejectReason>(i))] = counts.rejected[i];
+  return {{"rows", counts.rows()}, {"accepted", counts.accepted}, {"rejected", rejected}};
+}
+
+json archives_as_values(const RowTally& tally, const DataPlan& plan, std::string Archive::*label) {
+  json archives = json::object();
+  for (std::size_t i = 0; i < tally.archives.size(); ++i)
+    if (tally.archives[i].rows()) archives[plan.manifest.archives[i].*label] = counts_as_values(tally.archives[i]);
+  return archives;
+}
+
+// Shows where long texts begin to differ.
+void expect_same(const std::string& text, const std::string& expected) {
+  const auto same = static_cast<std::size_t>(std::ranges::mismatch(text, expected).in1 - text.begin());
+  EXPECT_TRUE(text == expected) << "after " << same << " bytes: " << text.substr(same, 200) << "\nin place of "
+                                << expected.substr(same, 200);
+}
+
+// Both texts are appended piece by piece: every byte is to be as nlohmann writes it. Of fewer than half a million rows.
+void expect_texts_of_values(const Ledger& ledger, const DataPlan& plan, const json& seen, const json& non_finite) {
+  const json last = archives_as_values(ledger.recent(), plan, &Archive::name);
+  const json state = {{"archives", archives_as_values(ledger.distinct(), plan, &Archive::name)},
+                      {"recent", last},
+                      {"newest", last},
+                      {"seen", seen},
+                      {"non_finite", non_finite}};
+  expect_same(ledger.state_json(), dump_any(state));
+  json report = counts_as_values(ledger.total());
+  report["archives"] = archives_as_values(ledger.distinct(), plan, &Archive::path);
+  if (ledger.recent().total.rows() >= 10'000) report["recent"] = counts_as_values(ledger.recent().total);
+  expect_same(ledger.report_json(), dump_any(report, 1) + "\n");
+}
+
+TEST(Ledger, AnEmptyOneIsWrittenAsValuesAre) {
+  const DataPlan plan = plan_of_archives(3), none;
+  expect_texts_of_values(Ledger(plan), plan, json::object(), json::array());
+  expect_texts_of_values(Ledger(none), none, json::object(), json::array());
+}
+
+// Names are UTF-8; paths may be any bytes, and come in another order.
+TEST(Ledger, OddNamesAreWrittenAsValuesAre) {
+  const std::vector<std::string> words = {"plain",
+                                          "\"quoted\"",
+                                          "back\\slash",
+                                          "tab\tand\nline",
+                                          "a:0",
+                                          "\x01\x1F\x7F",
+                                          "caf\u00E9 \u2028\U0001F600",
+                                          "a",
+                                          "a-b",
+                                          "a/b",
+                                          "",
+                                          " ",
+                                          "{",
+                                          "\xC2\x80",
+                                          "z[1,2]",
+                                          "Z"};
+  const std::vector<std::string> bytes = {"caf\xE9", "\xF0\x9F", "\xC0\xAF", "\xED\xA0\x80", std::string("nul\0", 4)};
+  DataPlan plan;
+  json seen;
+  LedgerDelta delta;
+  for (std::uint32_t i = 0; i < words.size(); ++i) {
+    const auto path = fmt::format("/{}/{}{}", words.size() - i, bytes[i % bytes.size()], words[i]);
+    plan.manifest.archives.push_back({.path = path, .name = words[i], .rows = {}, .limit = {}});
+    const std::uint32_t count = i % 3 + 1;
+    for (std::uint32_t index = 0; index < count; ++index) plan.stripes.splits.push_back({i, index, count});
+    const auto split = static_cast<std::uint32_t>(plan.stripes.splits.size()) - 1;
+    delta.add(split, 0, std::nullopt);
+    delta.add(split, 1, static_cast<RejectReason>(i % reason_count));
+    delta.add(split, 3, static_cast<RejectReason>((i + 4) % reason_count));
+    seen[count == 1 ? words[i] : fmt::format("{}:{}/{}", words[i], count - 1, count)] = {{0, 2}, {3, 4}};
+  }
+  for (const std::uint64_t hash : {7ull, ~0ull, 1ull << 63}) delta.add_non_finite(0, hash);
+  Ledger ledger(plan);
+  ledger.merge(delta);
+  LedgerDelta again;
+  again.add(0, 0, RejectReason::archive_error);  // it was read before
+  ledger.merge(again);
+  for (int reason = 0; reason < reason_count; ++reason) EXPECT_GT(ledger.total().rejected[reason], 0u);
+  expect_texts_of_values(ledger, plan, seen, {7, 1ull << 63, ~0ull});
+
+  Ledger resumed(plan);
+  resumed.load_state(ledger.state_json());
+  EXPECT_EQ(resumed.state_json(), ledger.state_json());
+  EXPECT_EQ(resumed.report_json(), ledger.report_json());
+}
+
+TEST(Ledger, ManyArchivesAreWrittenAsValuesAre) {
+  const DataPlan plan = plan_of_archives(20'000);  // "10" comes before "2"
+  Ledger ledger(plan);
+  json seen;
+  for (std::uint32_t split = 0; split < 20'000; split += 1 + split % 3) {
+    const int rows = static_cast<int>(split % 5) + 1;
+    const auto reason = static_cast<RejectReason>(split % reason_count);
+    ledger.merge(same_rows(split, rows, split % 7 ? std::nullopt : std::optional(reason)));
+    seen[fmt::to_string(split)] = {{0, rows}};
+  }
+  ASSERT_GT(ledger.recent().total.rows(), 10'000u);
+  expect_texts_of_values(ledger, plan, seen, json::array());
 }
 
 TEST(BadShare, OfManySmallArchivesTheLastRowsAreJudgedToo) {

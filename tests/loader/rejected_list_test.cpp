@@ -6,6 +6,7 @@
 #include <atomic>
 #include <fstream>
 #include <future>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "dataset/fake_source.h"
@@ -118,16 +119,81 @@ TEST_F(RejectedListTest, IsBoundedAndSaysSo) {
     auto list = this->list(0, 3);
     for (std::uint64_t index = 0; index < 10; ++index) list.add(row(0, index));
   }
-  ASSERT_EQ(lines().size(), 4u);
+  ASSERT_EQ(lines().size(), 5u);
   EXPECT_EQ(lines()[2]["index"], 2);
   EXPECT_EQ(lines()[3]["cut"], true);
   EXPECT_EQ(lines()[3]["rows"], 3);
+  EXPECT_EQ(lines()[4]["index"], 9);
+  EXPECT_EQ(lines()[4]["rejected"], 10);
 
   Rejected long_story = row(1, 0);
   long_story.ref.id = "b/" + std::string(1 << 20, 'k');
   long_story.detail.assign(1 << 20, 'd');
   list(1).add(long_story);
   EXPECT_LT(fs::file_size(file(1)), 3000u);
+}
+
+// A list of a million rows is one archive.
+TEST_F(RejectedListTest, FewArchivesShareTheLines) {
+  auto list = this->list();
+  for (std::uint64_t index = 0; index < 90; ++index) list.add(row(0, index));
+  for (std::uint64_t index = 0; index < 30; ++index) list.add(row(1, index));
+  ASSERT_EQ(lines().size(), 80u);
+  EXPECT_EQ(lines()[49]["index"], 49);
+  EXPECT_EQ(lines()[50]["archive"], "/data/b.tar");
+  EXPECT_FALSE(lines()[79].contains("rejected"));
+}
+
+// Some bad rows everywhere fill a list in the first days; what rots later has to be found in it, too.
+TEST_F(RejectedListTest, EveryArchiveWithBadRowsIsNamedHoweverLateTheyCome) {
+  while (manifest.archives.size() < 1000) {
+    Archive archive;
+    archive.name = fmt::format("{}", manifest.archives.size());
+    archive.path = archive.name + ".tar";
+    manifest.archives.push_back(archive);
+  }
+  for (int life = 0; life < 2; ++life) {
+    auto list = this->list(0, 50);
+    for (std::uint32_t archive = 0; archive < 900; ++archive)
+      for (std::uint64_t index = 0; index < 30; ++index) list.add(row(archive, index));
+  }
+  std::map<std::string, std::uint64_t> told;
+  for (const json& line : lines())
+    if (line.contains("archive")) ++told[line["archive"]];
+  EXPECT_EQ(told.size(), 900u);
+  EXPECT_EQ(told["/data/a.tar"], 20u);
+  EXPECT_EQ(told["500.tar"], 2u) << "the 1st and the 10th";
+  const auto before = lines().size();
+  EXPECT_LT(before, 50u + 2 * 900u);
+
+  auto list = this->list(0, 50);
+  list.add(row(950, 3));
+  for (std::uint64_t index = 1000; index < 6000; ++index) list.add(row(0, index));
+  const auto more = lines();
+  ASSERT_EQ(more.size(), before + 3);
+  EXPECT_EQ(more[before]["archive"], "950.tar");
+  EXPECT_EQ(more[before]["index"], 3);
+  EXPECT_EQ(more[before]["rejected"], 1);
+  EXPECT_EQ(more[before + 1]["archive"], "/data/a.tar");
+  EXPECT_EQ(more[before + 1]["rejected"], 100);
+  EXPECT_EQ(more[before + 2]["rejected"], 1000);
+}
+
+// Older programs listed nothing behind that line.
+TEST_F(RejectedListTest, AListThatAnOlderProgramEndedGoesOn) {
+  fs::create_directories(rejected);
+  std::ofstream old(file(0));
+  for (int index : {0, 1, 2})
+    old << R"({"archive":"/data/a.tar","index":)" << index << R"(,"key":null,"offset":null,"reason":"too_large"})"
+        << "\n";
+  old << R"({"cut":true,"rows":3,"note":"no more rows are listed; ledger.json counts all"})"
+      << "\n";
+  old.close();
+  auto list = this->list(0, 3);
+  list.add(row(0, 3));
+  list.add(row(1, 0));
+  ASSERT_EQ(lines().size(), 5u);
+  EXPECT_EQ(lines()[4]["archive"], "/data/b.tar");
 }
 
 TEST_F(RejectedListTest, WhereNothingCanBeWrittenTheRunGoesOn) {

@@ -1,4 +1,5 @@
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
@@ -76,10 +77,24 @@ TEST(Clip, OfAWholeModelTheTextEncoderIsTaken) {
       << "of its own parts none may lack";
 }
 
+TEST(ClipConfig, OfPicturesHasBounds) {
+  Json config = Json::parse(read_file(test::data_dir() / "evaluate/clip/config.json"));
+  for (const char* key : {"num_hidden_layers", "image_size", "patch_size", "intermediate_size"}) {
+    Json wrong = config;
+    wrong["vision_config"][key] = 1'000'000;
+    const auto error = test::error_of([&] { CLIPModelConfig::from_json(wrong, "config.json"); });
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_NE(std::string(error.what()).find(std::string("config.json: vision_config: ") + key), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(ClipConfig, RefusesByKey) {
   const std::vector<Json> refused = {{{"num_attention_heads", 7}},   {{"hidden_act", "tanh"}},
                                      {{"use_attention_mask", true}}, {{"vocab_size", -1}},
-                                     {{"model_type", "t5"}},         {{"model_type", "clip_vision_model"}}};
+                                     {{"model_type", "t5"}},         {{"model_type", "clip_vision_model"}},
+                                     {{"vocab_size", 2'000'000}},    {{"num_hidden_layers", 1'000'000'000}},
+                                     {{"hidden_size", 800'000}},     {{"max_position_embeddings", 1'000'000'000}}};
   for (const Json& json : refused) {
     try {
       CLIPTextConfig::from_json(json);

@@ -231,6 +231,23 @@ TEST(UNetConfig, RefusesByFileAndKey) {
       {{"sample_size", "64"}},
       {{"transformer_layers_per_block", {1, 2}}},
       {{"reverse_transformer_layers_per_block", {{1}, {1}, {1}, {1}}}},
+      {{"transformer_layers_per_block", {{1, "one"}, {1, 1}, {1, 1}, {1, 1}}}},
+      {{"sample_size", {64}}},
+      // More than any network has.
+      {{"layers_per_block", 1'000'000'000'000}},
+      {{"layers_per_block", {2, 2, 2, 1001}}},
+      {{"layers_per_block", 18446744073709551615U}},
+      {{"transformer_layers_per_block", 50'000'000}},
+      {{"transformer_layers_per_block", {{1, 1001}, {1, 1}, {1, 1}, {1, 1}}}},
+      {{"transformer_layers_per_block", {1000, 1000, 1000, 1000}}, {"layers_per_block", 1000}},
+      {{"block_out_channels", {320, 640, 1280, 1'280'000}}},
+      {{"block_out_channels", std::vector<int>(17, 320)}},
+      {{"cross_attention_dim", 100'000}},
+      {{"attention_head_dim", 100'000}},
+      {{"in_channels", 100'000}},
+      {{"conv_in_kernel", 65}},
+      {{"downsample_padding", 65}},
+      {{"sample_size", 4097}},
   };
   for (const Json& json : refused) {
     try {
@@ -238,7 +255,7 @@ TEST(UNetConfig, RefusesByFileAndKey) {
       ADD_FAILURE() << json;
     } catch (const Error& error) {
       EXPECT_EQ(error.exit(), Exit::io);
-      EXPECT_THAT(error.what(), testing::StartsWith("folder/unet/config.json: " + json.begin().key()));
+      EXPECT_THAT(error.what(), testing::StartsWith("folder/unet/config.json: " + json.rbegin().key()));
     }
   }
 }

@@ -99,6 +99,9 @@ TEST(VaeConfig, RefusesByKey) {
                                      {{"norm_num_groups", 48}},
                                      {{"in_channels", 4}},
                                      {{"out_channels", 1}},
+                                     {{"layers_per_block", 1'000'000'000'000}},
+                                     {{"block_out_channels", {64'000'000}}},
+                                     {{"latent_channels", 100'000}},
                                      {{"scaling_factor", "large"}}};
   for (const Json& json : refused) {
     try {

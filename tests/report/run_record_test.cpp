@@ -108,6 +108,24 @@ TEST(RunRecord, BrokenFilesAreLeftOut) {
   EXPECT_TRUE(record.state.is_null());
 }
 
+// Whoever made the folder.
+TEST(RunRecord, FilesOfOtherShapesAreLeftOut) {
+  test::TempDir run;
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  run.write("metrics.jsonl", "{\"step\":1,\"loss\":1.0,\"time\":\"2026-01-01T00:00:00Z\"}\n{\"step\":" + deep + "}\n");
+  run.write("evaluation.jsonl", "{\"step\":1,\"fid\":" + deep + "}\n{\"step\":\"one\"}\n{\"step\":1,\"fid\":2}\n");
+  run.write("environment.json", R"({"ranks":{"a":1},"time":5})");
+  run.write("STATE", R"({"state":[],"step":"two"})");
+  std::filesystem::create_directories(run / "samples");
+  run.write("samples/" + step_name(7) + ".png", "");
+  const auto record = read_run(run.path());
+  EXPECT_THAT(record.series("loss").values, ElementsAre(1.0));
+  EXPECT_EQ(record.evaluations.size(), 2u);
+  EXPECT_EQ(record.pictures.size(), 1u) << "nobody knows when the run was started";
+  run.write("ledger.json", "{\"rejected\":" + deep + "}");
+  EXPECT_TRUE(read_run(run.path()).ledger.is_null());
+}
+
 std::vector<std::string> texts_of(const std::vector<Event>& events) {
   std::vector<std::string> texts;
   for (const auto& event : events) texts.push_back(event.when + " " + event.what);
@@ -153,6 +171,22 @@ TEST(Events, TheFirstTrainersLogIsReadToo) {
                                    "2026-11-23 20:00:02 warning producer/0 an archive is gone: 3",
                                    "2026-11-23 20:00:03 warning trainer/2 step 7 step 8: loss nan is not finite",
                                    "2026-11-23 20:00:06 error producer/0 all agree that it is over"));
+}
+
+// Whoever made the folder.
+TEST(Events, LongLinesAndStrangeFaultsAreNoCrash) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  for (const char* folder : {"log", "fault"}) std::filesystem::create_directories(run / folder);
+  run.write("environment.json", R"({"ranks":[{"rank":0,"role":"producer"},{"rank":1,"role":"trainer"}]})");
+  run.write("log/rank-00000.log", "2026-11-23T20:00:02Z error " + std::string(1'000'000, 'x') + "\n");
+  run.write("log/rank-00001.log", "2026-11-23T20:00:03Z error x " + std::string(1'000'000, 'x') + "\n");
+  run.write("fault/rank-00000.json", R"({"rank":0,"reason":"late","time":1e18})");
+  run.write("fault/rank-00001.json", "{\"rank\":1,\"reason\":" + std::string(500'000, '[') + "}");
+  const auto events = read_run(run.path()).events;
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].when, "");
+  EXPECT_THAT(events[0].what, testing::HasSubstr("late"));
 }
 
 // However many warnings there are.

@@ -4,8 +4,15 @@
 
 namespace millrace {
 
-// This process's rank as mpirun or srun has put it into the environment, which is known before MPI is; nothing for a
-// process that nobody launched.
+// What launchers put into the environment, which is known before MPI is.
+
+// This process's rank; nothing for a process that nobody launched.
 std::optional<std::string> launch_rank();
+
+// Whether a launcher started it from which an MPI library learns where the others are. srun is one only with a plug-in.
+bool is_launched_for_mpi();
+
+// How many processes were started together; 0: the launcher does not say.
+int launched_processes();
 
 }  // namespace millrace

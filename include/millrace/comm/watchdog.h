@@ -49,7 +49,8 @@ struct Suspect {
 // suspended job): all begin anew then.
 //
 // Whoever is suspected, all ranks that still can write the stacks of their threads before the run ends: rank 0 tells
-// them, and waits three seconds for them. NOTE [Stacks]. Who is no longer suspect by then is let go.
+// them, and waits three seconds for them. NOTE [Stacks]. Who is no longer suspect by then is let go. Otherwise the rank
+// that judged ends, which most launchers answer by ending all; where they do not, the others end 45 seconds later.
 class Watchdog {
  public:
   // `on_hang` is called once, after the stacks, from the thread, on rank 0, or on the others when rank 0 is the

@@ -8,8 +8,9 @@
 namespace millrace {
 
 // The process's place among all processes of the run; exactly one per process, made first in main and destroyed last.
-// Under mpirun or srun it brings MPI up (MPI_THREAD_SERIALIZED, errors returned, not fatal); alone it is a world of one
-// that never touches MPI. The destructor ends MPI orderly, or aborts all ranks when it runs while an exception unwinds.
+// Under mpirun, srun or another launcher it brings MPI up (MPI_THREAD_SERIALIZED, errors returned, not fatal); alone it
+// is a world of one that never touches MPI. The destructor ends MPI orderly, or aborts all ranks when it runs while an
+// exception unwinds.
 class World {
  public:
   World();
@@ -17,7 +18,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // True when the environment says that mpirun or srun started this process.
+  // True when the environment says that a launcher started this process for MPI.
   static bool launched();
 
   // All ranks; modules take `group().duplicate()`, so that their messages never meet.

@@ -267,6 +267,7 @@ concept Describable = requires(T value, Section section) {
 
 Report load(Section& schema, const Inputs& inputs);
 std::string dump_yaml(const Section& schema);
+std::string dump_yaml_for_others(const Section& schema);
 std::string print_yaml(const Section& schema, const Report& report);
 std::string print_json(const Section& schema);
 std::string help(const Section& schema, std::string_view section);
@@ -285,6 +286,12 @@ Report load(Root& root, const Inputs& inputs) {
 template <Describable Root>
 std::string dump_yaml(Root root) {
   return dump_yaml(Section::of(root));
+}
+
+// The same, each value without_secrets (core/secrets.h).
+template <Describable Root>
+std::string dump_yaml_for_others(Root root) {
+  return dump_yaml_for_others(Section::of(root));
 }
 
 // The same with `# origin` behind each value (--print-config).

@@ -22,8 +22,8 @@ enum class Exit : int {
 // A run that cannot continue. `what()` says what happened to which file or key; `hint` says what to do about it.
 class Error : public std::runtime_error {
  public:
-  Error(Exit exit, const std::string& message, std::string hint = {})
-      : std::runtime_error(message), exit_(exit), hint_(std::move(hint)) {}
+  // Both without_secrets (core/secrets.h): an error is printed, logged, and told to others.
+  Error(Exit exit, const std::string& message, const std::string& hint = {});
 
   Exit exit() const { return exit_; }
   const std::string& hint() const { return hint_; }

@@ -12,8 +12,8 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// Writes to `PATH.tmp-PROCESS` (process_name.h) and hashes while writing; `commit` publishes it under PATH; the
-// destructor removes what was not committed.
+// Writes to `PATH.tmp-PROCESS-RANDOM` (process_name.h; abandoned.h knows it by that name) and hashes while writing;
+// `commit` publishes it under PATH; the destructor removes what was not committed.
 class AtomicFile {
  public:
   explicit AtomicFile(fs::path path);
@@ -39,6 +39,9 @@ class AtomicFile {
 
 void write_file_atomically(const fs::path& path, std::string_view content);
 std::string read_file(const fs::path& path);  // Error(io) naming the path
+// For whole lines at the end of a file, which is made where there is none. A link of that name is not followed, since
+// it may lead to a file of somebody else: Error(io) names it.
+int open_to_append(const fs::path& path);
 void fsync_directory(const fs::path& path);
 // The same for a file that a library has written under a temporary name in the same directory: fsync, hash, rename.
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name);

@@ -12,8 +12,8 @@ namespace millrace {
 class AccessError : public Error {
  public:
   // `name`: what was read; `why`: ENOENT, or the words of a transfer.
-  AccessError(std::string name, std::string why, const std::string& message, std::string hint = {})
-      : Error(Exit::io, message, std::move(hint)), name_(std::move(name)), why_(std::move(why)) {}
+  AccessError(std::string name, std::string why, const std::string& message, const std::string& hint = {})
+      : Error(Exit::io, message, hint), name_(std::move(name)), why_(std::move(why)) {}
 
   const std::string& name() const { return name_; }
   const std::string& why() const { return why_; }

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,12 @@ std::string shell_word(const std::string& text);
 // Takes what stands before the first `mark` (or all) off the front of `text`, and the mark with it.
 std::string_view take_until(std::string_view& text, char mark);
 
+// The UTF-8 character that a text, which is not empty, begins with, or the longest beginning of one.
+struct Character {
+  std::size_t bytes;
+  bool complete;
+};
+Character first_character(std::string_view text);
 // The bytes as well-formed UTF-8. U+FFFD stands for each byte that begins no character, and for the whole of a
 // character that was cut short: what ICU and Python's errors="replace" do.
 std::string valid_utf8(std::string_view bytes);

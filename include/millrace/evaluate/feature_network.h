@@ -21,7 +21,8 @@ enum class FeatureResize { clean, legacy };
 // Any other one gets forward(x), x resized as with clean, f32 (B, 3, 299, 299) in 0..255.
 class FeatureNetwork {
  public:
-  // Error(io) naming the file that is no TorchScript; Error(usage) where it has no part for `legacy`.
+  // Error(io) naming the file that is no TorchScript, or one that writes or reads files; Error(usage) where it has no
+  // part for `legacy`.
   static FeatureNetwork load(const std::filesystem::path& file, FeatureResize resize, torch::Device device);
   ~FeatureNetwork();
   FeatureNetwork(FeatureNetwork&&) noexcept;

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -57,6 +58,10 @@ struct CacheManifest {
   std::vector<Entry> entries;  // sorted by name
 };
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
+// `use(number, entry)` of each archive of `manifest` that a finished run has read. One after the other: there may be
+// hundreds of thousands.
+void for_each_finished(const fs::path& folder, const Manifest& manifest,
+                       const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use);
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);
 
 // The manifest of `type=latents`: names, sizes and rows as online, so that the stripes come out the same. Error(io)

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -21,8 +22,12 @@ namespace millrace {
 // looked at: at 400 ranks they are a gigabyte, which every one of them would read at every start. So a row is
 // listed again where another rank reads it, after a resume or in a later pass.
 //
-// A file ends at `max_lines` with a line that says so; the counts of all rows are in ledger.json. A list that cannot
-// be written is given up with a warning. Safe to use from several threads.
+// NOTE [What a list leaves out]: of an archive the rows beyond its share of `max_lines`, or beyond 20 where archives
+// are many, but for the 100th, 1000th, 10000th: their lines tell how many they stand for. Behind `max_lines` in all,
+// and a line that says so, of each archive only the 1st, 10th, 100th... So a few lines an archive bound the file, and
+// every archive that has bad rows is named, however late it goes bad. The counts of all rows are in ledger.json.
+//
+// A list that cannot be written is given up with a warning. Safe to use from several threads.
 class RejectedList {
  public:
   // `manifest` must outlive it.
@@ -40,12 +45,13 @@ class RejectedList {
 
   const fs::path folder_, path_;
   const Manifest& manifest_;
-  const std::size_t max_lines_;
+  const std::size_t max_lines_, max_lines_of_archive_;
   std::mutex mutex_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> listed_;  // hash of the archive's path, row
+  std::map<std::uint64_t, std::uint64_t> rejected_;  // hash of the archive's path -> rows, those not listed, too
   std::size_t lines_ = 0;
-  bool closed_ = false;  // full, or given up
-  int fd_ = -1;          // opened with the first row
+  bool given_up_ = false;
+  int fd_ = -1;  // opened with the first row
 };
 
 }  // namespace millrace

@@ -35,6 +35,9 @@ class PipelineFolder {
   UNet2DConditionModel load_unet(torch::Device device, torch::Dtype dtype, std::string_view variant = "") const;
   AutoencoderKL load_vae(torch::Device device, torch::Dtype dtype, std::string_view variant = "") const;
   CLIPTextModel load_text_encoder(torch::Device device, torch::Dtype dtype, std::string_view variant = "") const;
+  // The same with weights that somebody else is going to write.
+  AutoencoderKL make_vae(torch::Device device, torch::Dtype dtype) const;
+  CLIPTextModel make_text_encoder(torch::Device device, torch::Dtype dtype) const;
 
   const std::filesystem::path& path() const { return path_; }
   // model_index.json; null for a bare component folder.
@@ -42,6 +45,8 @@ class PipelineFolder {
   const std::map<std::string, std::filesystem::path, std::less<>>& components() const { return components_; }
 
  private:
+  template <class Module, class Config>
+  Module make(std::string_view name, torch::Device device, torch::Dtype dtype) const;
   template <class Module, class Config>
   Module load(std::string_view name, std::string_view stem, std::string_view variant, torch::Device device,
               torch::Dtype dtype) const;

@@ -9,20 +9,16 @@
 #include "millrace/loader/sample_loader.h"
 #include "millrace/loader/stripe_stream.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/produce/encoder_networks.h"
 #include "millrace/produce/encoding_plan.h"
 #include "millrace/produce/producer.h"
 #include "millrace/produce/producer_config.h"
 
 namespace millrace {
 
-// The frozen networks, loaded once in a process: copies share the weights.
-struct EncoderNetworks {
-  AutoencoderKL vae{nullptr};
-  CLIPTextModel text{nullptr};  // null where trainers make the text embeddings
-};
-
-EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan& encoding, torch::Device device,
-                              torch::Dtype dtype);
+// Those of a configuration; empty where nothing is encoded. Collective over `ranks`, which all encode.
+EncoderNetworks load_encoders(const Group& ranks, const ProducerConfig& config, const PipelineFolder& pipeline,
+                              const EncodingPlan& encoding, torch::Device device);
 
 // From archives to encodings: loader, tokenizer, encoders and cache of one configuration. What producers of `train`,
 // the ranks of `preprocess` and the set of `data.validation` are made of. One object, since the parts refer to each
@@ -30,8 +26,8 @@ EncoderNetworks load_encoders(const PipelineFolder& pipeline, const EncodingPlan
 class EncodePipeline {
  public:
   // All references must outlive the pipeline, and the pipeline its streams and encoders. `rank`: whose rejected rows
-  // are listed in the run's folder. `networks`: of another pipeline of the same model.pipeline and device; loaded where
-  // there are none and something is encoded.
+  // are listed in the run's folder. `networks`: as load_encoders gives them; read by this
+  // rank alone where there are none and something is encoded.
   EncodePipeline(const ProducerConfig& config, const PipelineFolder& pipeline, const DataPlan& data,
                  const EncodingPlan& encoding, torch::Device device, int rank, EncoderNetworks networks = {});
   EncodePipeline(const EncodePipeline&) = delete;

@@ -12,8 +12,6 @@
 
 namespace millrace {
 
-constexpr double look_every_seconds = 5;
-
 std::string digest_of(const std::vector<CheckpointFile>& files) {
   std::string digests;
   for (const auto& file : files) digests += file.name + " " + file.digest + "\n";
@@ -21,11 +19,20 @@ std::string digest_of(const std::vector<CheckpointFile>& files) {
 }
 
 CheckpointWatch::CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds,
-                                 IsScored is_scored)
-    : session_(session), run_(std::move(run)), patience_seconds_(patience_seconds), is_scored_(std::move(is_scored)) {}
+                                 IsScored is_scored, double look_every_seconds)
+    : session_(session),
+      run_(std::move(run)),
+      patience_seconds_(patience_seconds),
+      look_every_seconds_(look_every_seconds),
+      is_scored_(std::move(is_scored)) {}
 
+// Checkpoints come, are taken anew and go by being renamed, which changes the time of their folder. Until it changes
+// none is opened: a hundred are kept, and looked at for weeks.
 std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() {
   auto names = list_checkpoints(run_);
+  std::error_code unknown;
+  const auto changed = fs::last_write_time(checkpoints_in(run_), unknown);  // behind the list, which may lack the last
+  if (!unknown && changed == judged_) return std::nullopt;
   std::ranges::sort(names, {}, &CheckpointName::step);
   for (const auto& name : names) {
     const auto& path = name.path;
@@ -39,6 +46,9 @@ std::optional<std::filesystem::path> CheckpointWatch::oldest_unscored() {
       if (fs::exists(path)) return path;  // whoever opens it says what is wrong
     }
   }
+  // Two changes may come so close together that they have one time; none is as old as the look before.
+  if (!unknown && changed == seen_) judged_ = changed;
+  seen_ = changed;
   return std::nullopt;
 }
 
@@ -92,7 +102,7 @@ std::optional<std::filesystem::path> CheckpointWatch::next() {
     answer = world.broadcast(answer);
     if (world.any(ends)) return std::nullopt;
     if (!answer.empty()) return answer;
-    sleep_unless_stopped(look_every_seconds);
+    sleep_unless_stopped(look_every_seconds_);
   }
 }
 

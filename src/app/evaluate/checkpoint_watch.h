@@ -21,7 +21,8 @@ class CheckpointWatch {
  public:
   // `is_scored` answers on rank 0.
   using IsScored = std::function<bool(const CheckpointName& checkpoint, const CheckpointManifest& manifest)>;
-  CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds, IsScored is_scored);
+  CheckpointWatch(const Session& session, std::filesystem::path run, double patience_seconds, IsScored is_scored,
+                  double look_every_seconds = 5);
 
   // The oldest one that is not scored, before the run's retention takes it; waits for it. Nothing once the run is done
   // and all are scored. Error(io) when none has come for so long, or, of a run that has failed, for a hundredth of
@@ -37,10 +38,12 @@ class CheckpointWatch {
 
   const Session& session_;
   const std::filesystem::path run_;
-  const double patience_seconds_;
+  const double patience_seconds_, look_every_seconds_;
   const IsScored is_scored_;
   std::set<std::filesystem::path> passed_;
   std::map<std::filesystem::path, std::string> scored_;  // and the digests of their manifests, which may be megabytes
+  // Times of the folder of checkpoints: as of the last look that found none unscored, and as of two such looks.
+  std::filesystem::file_time_type seen_ = std::filesystem::file_time_type::min(), judged_ = seen_;
   bool has_said_that_it_waits_ = false;
 };
 

@@ -22,7 +22,7 @@ void EvaluateConfig::describe(config::Section& section) {
   section.key("batch_size", batch_size, "pictures that are painted and scored together").at_least(1);
   section.key("features", features,
               "TorchScript network of FID and KID: StyleGAN's and clean-fid's Inception file, or any that takes f32 "
-              "(B, 3, 299, 299) in 0..255");
+              "(B, 3, 299, 299) in 0..255; it is a program, which runs: take it from those you trust");
   section.key("reference", reference,
               "what FID and KID compare with: a folder of images, .npz with mu and sigma (FID alone) or feats, or "
               ".safetensors with features");

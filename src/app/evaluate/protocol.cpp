@@ -6,6 +6,7 @@
 
 #include "evaluate/content_name.h"
 #include "millrace/core/error.h"
+#include "millrace/core/secrets.h"
 
 namespace millrace {
 
@@ -20,7 +21,7 @@ std::string sampler_class(const SchedulerConfig& scheduler, const GenerateConfig
 template <class Config>
 static void add_choices(Json& protocol, const char* name, const Config& section) {
   for (const auto& change : config::diff(config::dump_yaml(Config{}), section))
-    protocol[name][change.key] = change.after;
+    protocol[name][change.key] = without_secrets(change.after);
 }
 
 Json loss_protocol(const TrainConfig& trained, const SchedulerConfig& folder, const std::string& dtype) {

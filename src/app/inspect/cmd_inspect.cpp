@@ -8,6 +8,7 @@
 #include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/text.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/latents/latent_cache.h"
@@ -71,7 +72,7 @@ json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (stdfs::exists(checkpoints_in(path))) return inspect_run(path);
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),
-                fmt::format("millrace inspect {}/* inspects them", path.string()));
+                fmt::format("millrace inspect {}/* inspects them", shell_word(path.string())));
   return inspect_model(path);
 }
 

@@ -57,11 +57,11 @@ std::string cell(const json& value) {
   if (value.is_null()) return "-";
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
   if (value.is_number_integer()) return grouped(value.get<std::int64_t>());
-  if (value.is_string()) return visible(value.get<std::string>());
+  if (value.is_string()) return visible_line(value.get<std::string>());
   if (value.is_array()) return join(value);
   if (!value.is_object()) return dump_any(value);
   std::vector<std::string> words;
-  for (const auto& [name, entry] : value.items()) words.push_back(visible(name) + " " + cell(entry));
+  for (const auto& [name, entry] : value.items()) words.push_back(visible_line(name) + " " + cell(entry));
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -71,7 +71,7 @@ std::string cell(const std::string& key, const json& value) {
 
 std::string heading(std::string key) {
   std::ranges::replace(key, '_', ' ');
-  return visible(key == "bytes" ? "size" : key);
+  return visible_line(key == "bytes" ? "size" : key);
 }
 
 // What names a row comes first, then what a reader looks for; the rest as JSON has it.
@@ -107,7 +107,7 @@ std::string table(const json& rows, const std::vector<std::string>& names) {
   std::size_t index = 0;
   for (const auto& row : rows) {
     auto& line = lines.emplace_back();
-    if (!names.empty()) line.push_back(visible(names[index]));
+    if (!names.empty()) line.push_back(visible_line(names[index]));
     for (const auto& column : columns) line.push_back(row.contains(column) ? cell(column, row.at(column)) : "");
     ++index;
   }
@@ -140,7 +140,7 @@ std::string histogram(const json& ranges) {
 
 // `are_ours`: the names are the report's own; those of fields are typed as they stand.
 std::string name_and_value(const json& map, bool are_ours) {
-  const auto heading = [&](const std::string& name) { return are_ours ? millrace::heading(name) : visible(name); };
+  const auto heading = [&](const std::string& name) { return are_ours ? millrace::heading(name) : visible_line(name); };
   const auto cell = [&](const std::string& name, const json& value) {
     return are_ours ? millrace::cell(name, value) : millrace::cell(value);
   };
@@ -179,7 +179,7 @@ bool is_shape(const json& value) {
 }  // namespace
 
 std::string report_text(const std::string& path, const json& report) {
-  std::string text = fmt::format("{}: {}\n", visible(path), cell(report.value("kind", json("unknown"))));
+  std::string text = fmt::format("{}: {}\n", visible_line(path), cell(report.value("kind", json("unknown"))));
   std::string sections;
   for (const auto& [key, value] : report.items()) {
     if (key == "problems" || key == "kind" || (value.is_structured() && value.empty())) continue;

@@ -65,7 +65,8 @@ std::optional<Encoder> check_encoders(Checkup& checkup, const Session& session, 
   const auto loaded = checkup.demand("encoders", load_seconds, [&]() -> json {
     if (!takes_part) return {};
     const auto dtype = parse_dtype(c.encode.dtype, session.device);
-    const auto [vae, text] = load_encoders(plan.pipeline, plan.encoding, session.device, dtype);
+    const Group alone;  // each reads by itself: that all can is what is asked
+    const auto [vae, text] = load_encoders(alone, c, plan.pipeline, plan.encoding, session.device);
     encoder.emplace(vae, text, session.device, dtype, c.encode.batch_size);
     return {{"on_gpu", session.device.is_cuda()}};
   });

@@ -82,7 +82,7 @@ std::uint64_t check_step(Checkup& checkup, const Session& session, const TrainPl
     nn::place(*unet, session.device,
               parse_dtype(c.model.dtype, session.device),  // here, where nobody waits for a full GPU
               c.model.channels_last.value);
-    text_encoder = load_trainers_text_encoder(session, plan);
+    text_encoder = load_trainers_text_encoder(Group(), session, plan);
     return {{"checkpoint", checkpoint_bytes(*unet, c.ema.enabled)}};
   });
   std::optional<ShardedModel> model;

@@ -11,6 +11,7 @@
 #include "millrace/comm/fault.h"
 #include "millrace/core/json_text.h"
 #include "millrace/core/phase.h"
+#include "millrace/core/secrets.h"
 #include "millrace/core/stop.h"
 #include "millrace/core/visible.h"
 #include "output.h"
@@ -94,10 +95,10 @@ std::string join_first(const std::vector<std::string>& texts, const char* separa
 }
 
 void print_row(const char* check, const char* result, const std::string& detail) {
-  auto text = visible(detail);
+  auto text = without_secrets(detail);
   for (auto place = text.find('\n'); place != text.npos; place = text.find('\n', place + 1))
     text.replace(place, 1, "\n" + std::string(26, ' '));
-  say("  {:<13} {:<9} {}\n", check, result, text);
+  say("  {:<13} {:<9} {}\n", check, result, visible(text));
 }
 
 }  // namespace

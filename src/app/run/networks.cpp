@@ -48,10 +48,12 @@ static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan
   return weights_of(*unet);
 }
 
-std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan) {
+std::optional<TextEncoder> load_trainers_text_encoder(const Group& trainers, const Session& session,
+                                                      const TrainPlan& plan) {
   if (!plan.encoding.shape.has_tokens()) return std::nullopt;
   const auto dtype = parse_dtype(plan.config.encode.dtype, session.device);
-  return TextEncoder(plan.pipeline.load_text_encoder(session.device, dtype), session.device, dtype, plan.micro_batch);
+  return TextEncoder(load_text_encoder(trainers, plan.pipeline, session.device, dtype), session.device, dtype,
+                     plan.micro_batch);
 }
 
 torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
@@ -79,14 +81,19 @@ static torch::Tensor embed_texts_of_pictures(const Session& session, const Train
 LoadedNetworks::LoadedNetworks(const Session& session, const TrainPlan& plan) {
   const auto& world = session.world.group();
   const int rank = world.rank(), first_trainer = plan.roles.trainers.front();
+  // The ranks of a role load together, and fail together.
+  const bool produces = plan.roles.produces(rank), trains = plan.roles.trains(rank);
+  const auto producers = world.split(produces, rank), trainers = world.split(trains, rank);
+  EncoderNetworks encoders;
+  if (produces) encoders = load_encoders(producers, plan.config, plan.pipeline, plan.encoding, session.device);
+  if (trains) text_encoder = load_trainers_text_encoder(trainers, session, plan);
   on_all(world, [&] {
-    if (plan.roles.produces(rank))
-      encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank);
-    if (!plan.roles.trains(rank)) return;
+    if (produces)
+      encode_pipeline.emplace(plan.config, plan.pipeline, plan.data, plan.encoding, session.device, rank, encoders);
+    if (!trains) return;
     // A thousand trainers must not read one file when they get its weights from the first of them anyway.
     unet = make_unet_for_run(plan, rank == first_trainer);
     ema = load_ema_start(plan, rank == first_trainer);
-    text_encoder = load_trainers_text_encoder(session, plan);
     if (text_encoder) null_text = null_text_of(*text_encoder, plan);
     if (plan.pictures.empty() || rank != first_trainer) return;
     pictures_text = embed_texts_of_pictures(session, plan);

@@ -33,8 +33,9 @@ struct LoadedNetworks {
 
 // `with_weights`: else they are undefined, for a trainer that gets those of the first one.
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights);
-// What trainers make text embeddings with; nothing with encode.text_on=producer.
-std::optional<TextEncoder> load_trainers_text_encoder(const Session& session, const TrainPlan& plan);
+// What trainers make text embeddings with; nothing with encode.text_on=producer. Collective over `trainers`.
+std::optional<TextEncoder> load_trainers_text_encoder(const Group& trainers, const Session& session,
+                                                      const TrainPlan& plan);
 // Those of the empty caption, f16 (77, C) on the host.
 torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan);
 AutoencoderKL make_vae_for_run(const AutoencoderTrainConfig& config, const PipelineFolder& pipeline,

@@ -8,7 +8,7 @@
 namespace millrace {
 
 struct RunDescription {
-  std::string config;       // config.yaml
+  std::string config;       // config.yaml, without secrets
   std::string environment;  // environment.json
   std::string base;         // template.yaml; empty where no --config was given
 };
@@ -25,14 +25,15 @@ std::string template_of(const config::Inputs& inputs) {
   for (const auto& file : inputs.files) text += "# " + file.string() + "\n";
   Config config;
   config::load(config, {inputs.files, {}});  // what they lack, as run.dir, stays ???
-  return text + config::dump_yaml(config);
+  return text + config::dump_yaml_for_others(config);
 }
 
 // `role`: of this rank. Collective.
 template <class Config>
 RunDescription description_of(const Session& session, const Config& config, const config::Inputs& inputs,
                               const std::string& role, int micro_batch) {
-  return {config::dump_yaml(config), environment_of(session, role, micro_batch), template_of<Config>(inputs)};
+  return {config::dump_yaml_for_others(config), environment_of(session, role, micro_batch),
+          template_of<Config>(inputs)};
 }
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ static void remove_half_written_files(const std::filesystem::path& run_dir) {
   std::vector<std::filesystem::path> leftovers;
   for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
     const auto extension = entry.path().extension().string();
-    if (!extension.starts_with(".tmp-") || extension == ".tmp-" + process_name()) continue;
+    if (!extension.starts_with(".tmp-") || extension.starts_with(".tmp-" + process_name() + "-")) continue;
     if (is_the_owners(entry.path().stem()) || is_abandoned(entry)) leftovers.push_back(entry.path());
   }
   for (const auto& path : leftovers) std::filesystem::remove(path, error);

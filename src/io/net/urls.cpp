@@ -44,18 +44,26 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
-std::vector<std::string> files_in(const fs::path& directory) {
+struct Files {
   std::vector<std::string> names;
+  std::set<std::string> lead_nowhere;  // of these the links to nothing, which are missed if they are chosen
+};
+
+// The directory itself tells what most entries are; only links have to be looked at.
+Files files_in(const fs::path& directory) {
+  Files files;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-      const bool leads_nowhere = !entry.exists();  // a link, which is missed if it is chosen
-      if (entry.is_regular_file() || leads_nowhere) names.push_back(entry.path().filename().string());
+      const bool regular = entry.is_regular_file();
+      if (!regular && entry.exists()) continue;
+      files.names.push_back(entry.path().filename().string());
+      if (!regular) files.lead_nowhere.insert(files.names.back());
     }
   } catch (const fs::filesystem_error& error) {
     check_storage(error.code(), directory);
     throw;
   }
-  return names;
+  return files;
 }
 
 // What hints speak of: whatever cannot be looked at is not there for them.
@@ -182,36 +190,39 @@ bool has_scheme(std::string_view url) {
                      [](unsigned char c) { return std::isalnum(c) || c == '+'; });
 }
 
-void check_present(const std::vector<std::string>& urls) {
-  std::vector<char> is_missing(urls.size());
-  parallel_for(urls.size(), [&](std::size_t i) {
-    const std::string path = local_path(urls[i]);
-    is_missing[i] = !path.empty() && !fs::exists(status_of(path));
-  });
-  std::vector<std::string> missing;
-  for (std::size_t i = 0; i < urls.size(); ++i)
-    if (is_missing[i]) missing.push_back(local_path(urls[i]));
+void refuse_missing(std::vector<std::string> missing) {
   if (missing.empty()) return;
   constexpr std::size_t shown = 5;
   const auto more = missing.size() > shown ? fmt::format(" and {} more", missing.size() - shown) : "";
   missing.resize(std::min(missing.size(), shown));
   throw Error(Exit::io,
               fmt::format("missing {}: {}{}", missing.size() == 1 ? "file" : "files", fmt::join(missing, ", "), more),
-              "check the path and the range in braces; wildcards are not expanded, a folder is read whole");
+              "check the path and the range in braces; with leading zeros it makes names of one length, so names of 5 "
+              "and of 6 digits take two ranges, or their folder; wildcards are not expanded, a folder is read whole");
 }
 
-// `url` itself, or the archives in the directory it stands for.
-std::vector<std::string> archives_behind(const std::string& url, Archives archives) {
+struct Found {
+  std::vector<std::string> archives;
+  std::vector<std::string> missing;  // paths
+};
+
+// `url` itself, or the archives in the directory it stands for. A data set may have hundreds of thousands, and each
+// look at one is a request to a file server: so there is one for each name, and none for the files of a directory.
+Found look_behind(const std::string& url, Archives archives) {
+  Found found;
   const fs::path path = local_path(url);
-  std::vector<std::string> found;
-  if (!path.empty() && fs::is_directory(status_of(path))) {
-    for (const std::string& name : choose_archives(files_in(path), archives, url))
-      found.push_back((path / name).string());
-  } else if (is_s3(url) && url.ends_with('/')) {
-    for (const std::string& name : choose_archives(list_s3_folder(url), archives, url)) found.push_back(url + name);
-  } else {
-    found = {url};
+  if (path.empty()) {
+    if (!is_s3(url) || !url.ends_with('/')) return {{url}, {}};
+    for (const std::string& name : choose_archives(list_s3_folder(url), archives, url))
+      found.archives.push_back(url + name);
+    return found;
   }
+  const fs::file_status status = status_of(path);
+  if (!fs::exists(status)) return {{}, {path.string()}};
+  if (!fs::is_directory(status)) return {{url}, {}};
+  const Files files = files_in(path);
+  for (const std::string& name : choose_archives(files.names, archives, url))
+    (files.lead_nowhere.contains(name) ? found.missing : found.archives).push_back((path / name).string());
   return found;
 }
 
@@ -260,11 +271,14 @@ std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, A
     for (const std::string& part : split_at_double_colons(pattern))
       std::ranges::move(expand_braces(substitute_variables(part)), std::back_inserter(named));
   std::erase(named, "");
-  std::vector<std::vector<std::string>> found(named.size());
-  parallel_for(named.size(), [&](std::size_t i) { found[i] = archives_behind(named[i], archives); });
-  std::vector<std::string> urls;
-  for (auto& behind : found) std::ranges::move(behind, std::back_inserter(urls));
-  check_present(urls);
+  std::vector<Found> found(named.size());
+  parallel_for(named.size(), [&](std::size_t i) { found[i] = look_behind(named[i], archives); });
+  std::vector<std::string> urls, missing;
+  for (Found& behind : found) {
+    std::ranges::move(behind.archives, std::back_inserter(urls));
+    std::ranges::move(behind.missing, std::back_inserter(missing));
+  }
+  refuse_missing(std::move(missing));
   return urls;
 }
 

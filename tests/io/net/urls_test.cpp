@@ -37,6 +37,17 @@ TEST(Urls, CountsMissingFilesBeyondAFew) {
   EXPECT_EQ(std::string(error.what()).find("/005.tar"), std::string::npos) << error.what();
 }
 
+// A range with leading zeros makes names of one length, as it does for a shell.
+TEST(Urls, NamesOfTwoLengthsTakeTwoRangesOrTheirFolder) {
+  const ScratchDirectory scratch;
+  for (const char* name : {"98.tar", "99.tar", "100.tar"}) scratch.write(name, "x");
+  const Error error = error_of([&] { expand_urls({(scratch / "{098..100}.tar").string()}); });
+  EXPECT_NE(std::string(error.what()).find("/098.tar"), std::string::npos) << error.what();
+  EXPECT_NE(error.hint().find("two ranges, or their folder"), std::string::npos) << error.hint();
+  EXPECT_EQ(expand_urls({(scratch / "{98..99}.tar").string(), (scratch / "100.tar").string()}).size(), 3u);
+  EXPECT_EQ(expand_urls({scratch.path().string()}).size(), 3u);
+}
+
 // As a cache of the Hub has them, copied without what they point to.
 TEST(Urls, ALinkToNothingIsNoArchiveThatMayBeLeftOut) {
   const ScratchDirectory scratch;
@@ -48,6 +59,10 @@ TEST(Urls, ALinkToNothingIsNoArchiveThatMayBeLeftOut) {
   std::filesystem::remove(scratch / "1.tar");
   for (const char* other : {".0.tar", "notes.txt"}) std::filesystem::create_symlink(scratch / "gone", scratch / other);
   EXPECT_EQ(expand_urls({scratch.path().string()}).size(), 1);
+  std::filesystem::create_symlink(scratch / "0.tar", scratch / "2.tar");
+  std::filesystem::create_directory_symlink(scratch.path(), scratch / "3.tar");
+  EXPECT_EQ(expand_urls({scratch.path().string()}),
+            (std::vector<std::string>{(scratch / "0.tar").string(), (scratch / "2.tar").string()}));
 }
 
 TEST(Urls, NamesEveryMissingFile) {
