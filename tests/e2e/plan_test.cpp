@@ -106,9 +106,9 @@ TEST(Plan, ScalingTableWithItsOwnRates) {
     }
   const auto text = shell(millrace + " plan " + cluster + config("sd2_base_256") + "data.threads=4");
   expect_mentions(text, "4 threads read and transform, 192 in all");
-  expect_mentions(text, "51.6 GiB: 4 checkpoints of 12.9 GiB\n");
-  expect_mentions(shell(millrace + " plan " + cluster + config("sd2_base_256") + "'checkpoint.keep_every=50000 steps'"),
-                  "4 checkpoints of 12.9 GiB, and about 11 that checkpoint.keep_every keeps for good");
+  expect_mentions(text, "194 GiB: 4 checkpoints of 12.9 GiB, and about 11 that checkpoint.keep_every keeps for good");
+  expect_mentions(shell(millrace + " plan " + cluster + config("sd2_base_256") + "checkpoint.keep_every=null"),
+                  "51.6 GiB: 4 checkpoints of 12.9 GiB\n");
 }
 
 // The largest part of a trainer's share that 85 % of its GPU hold, by the plan's own numbers.
