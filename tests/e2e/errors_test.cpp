@@ -141,7 +141,8 @@ TEST(Errors, ARankThatNeverStartsIsNotWaitedForForEver) {
             train("never", "'duration=1 steps'"));
   EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("has waited 2 s for the other ranks to start"));
-  const auto wrong = shell("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MILLRACE_JOIN_SECONDS=soon " + train("never", ""));
+  const auto wrong =
+      shell("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MILLRACE_JOIN_SECONDS=soon " + train("never", ""));
   EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
   EXPECT_THAT(wrong.output, HasSubstr("MILLRACE_JOIN_SECONDS is no number of seconds above 0: soon"));
 }
