@@ -274,13 +274,13 @@ tell_how_to_go_on() {
 
 # For people: the code, and what the ranks that left have said, ten of them.
 describe_end() {
-  local file count=0
+  local file files option count=0
   know_progress
   say "ended with code $1, STATE says `json_value "$run_dir/STATE" state || true`, $reached reached"
-  {
-    fault_files | xargs -r -d '\n' grep -sL '"exit": *74\b'  # as a rule the others end with 74 because these do
-    fault_files | xargs -r -d '\n' grep -sl '"exit": *74\b'
-  } | {
+  files=`fault_files`
+  for option in -L -l; do  # as a rule those with 74 end because the others do
+    printf %s "$files" | xargs -r -d '\n' grep -s "$option" '"exit": *74\b'
+  done | {
     while read -r file; do
       if ((++count > 10)); then continue; fi
       say "  rank `json_value "$file" rank` on `json_value "$file" host`, `json_value "$file" phase`: `json_value "$file" reason`"

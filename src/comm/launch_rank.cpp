@@ -1,6 +1,8 @@
 #include "millrace/comm/launch_rank.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 namespace millrace {
 namespace {
@@ -8,41 +10,43 @@ namespace {
 struct Launcher {
   const char* rank;
   const char* processes;  // null: it does not say
+  bool is_for_mpi = true;
 };
 
 // The first that is set is the innermost: what mpirun starts in a step of Slurm inherits the variables of its daemon's.
-constexpr Launcher mpi_launchers[] = {
+constexpr Launcher launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},  // mpirun of Open MPI, jsrun
     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},    // mpirun_rsh of MVAPICH
     {"PMIX_RANK", nullptr},                            // srun --mpi=pmix, prun
     {"PMI_RANK", "PMI_SIZE"},  // Hydra of MPICH and Intel MPI, PALS, Flux, srun --mpi=pmi2 or cray_shasta
     {"PALS_RANKID", nullptr},  // srun --mpi=cray_shasta before Slurm 23.02
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", /*is_for_mpi=*/false},  // srun itself
 };
-constexpr Launcher slurm = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"};
+
+const Launcher* innermost_launcher() {
+  const auto found =
+      std::ranges::find_if(launchers, [](const Launcher& one) { return std::getenv(one.rank) != nullptr; });
+  return found == std::end(launchers) ? nullptr : found;
+}
 
 }  // namespace
 
 std::optional<std::string> launch_rank() {
-  for (const auto& launcher : mpi_launchers)
-    if (const char* rank = std::getenv(launcher.rank)) return rank;
-  if (const char* rank = std::getenv(slurm.rank)) return rank;
-  return std::nullopt;
+  const auto* const launcher = innermost_launcher();
+  return launcher ? std::optional<std::string>(std::getenv(launcher->rank)) : std::nullopt;
 }
 
 bool is_launched_for_mpi() {
-  for (const auto& launcher : mpi_launchers)
-    if (std::getenv(launcher.rank)) return true;
-  return false;
+  const auto* const launcher = innermost_launcher();
+  return launcher && launcher->is_for_mpi;
 }
 
 int launched_processes() {
-  const auto said_by = [](const Launcher& launcher) {
-    return std::getenv(launcher.rank) && launcher.processes ? std::getenv(launcher.processes) : nullptr;
-  };
-  for (const auto& launcher : mpi_launchers)
-    if (const char* processes = said_by(launcher)) return std::atoi(processes);
-  const char* const tasks = said_by(slurm);
-  return tasks ? std::atoi(tasks) : 0;
+  for (const auto& launcher : launchers) {
+    if (!std::getenv(launcher.rank) || !launcher.processes) continue;
+    if (const char* processes = std::getenv(launcher.processes)) return std::atoi(processes);
+  }
+  return 0;
 }
 
 }  // namespace millrace

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <random>
 #include <utility>
 
 #include "millrace/core/error.h"
@@ -62,8 +61,8 @@ void for_each_piece(const fs::path& path, Use use) {
 
 // What lies there already, a link that somebody has planted too, is left alone, and another name taken.
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
-  for (std::random_device random; fd_ < 0;) {
-    temp_ = fmt::format("{}.tmp-{}-{:08x}", path_.string(), process_name(), random());
+  while (fd_ < 0) {
+    temp_ = temporary_name(path_.string());
     fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno != EEXIST) fail_errno("cannot create", path_);
   }

@@ -57,6 +57,10 @@ std::string process_name() {
   return fmt::format("{}-{}", place(), ::getpid());
 }
 
+std::string temporary_name(const std::string& path) {
+  return fmt::format("{}.tmp-{}-{:08x}", path, process_name(), std::random_device()());
+}
+
 bool process_is_gone(std::string_view name) {
   const auto dash = name.find('-');
   if (dash == name.npos || name.substr(0, dash) != place()) return false;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <numeric>
-#include <random>
 #include <string_view>
 #include <unordered_map>
 
@@ -89,8 +88,7 @@ static std::vector<std::uint16_t> read_null_text(const fs::path& folder, const j
 
 // Returns its entry in CACHE.json.
 static json write_null_text(const fs::path& folder, const CacheDescription& description) {
-  const fs::path temporary =
-      folder / fmt::format("{}.tmp-{}-{:08x}", null_text_name, process_name(), std::random_device()());
+  const fs::path temporary = temporary_name((folder / null_text_name).string());
   Hdf5Writer file(temporary);
   file.create("text", DType::f16, {description.shape.text[1]});
   file.append("text", std::as_bytes(std::span(description.null_text)));

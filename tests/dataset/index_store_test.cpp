@@ -106,11 +106,16 @@ TEST(IndexStore, WhatCannotBeWrittenIsDoneWithout) {
   EXPECT_EQ(store.index_of(folder.path("a.tar")).samples.size(), 3u);
 }
 
+SourceConfig config_of(const TempFolder& folder) {
+  SourceConfig config;
+  config.path = {folder.path("a.tar")};
+  return config;
+}
+
 TEST(IndexStore, ServesLanesAndResumption) {
   TempFolder folder;
   write_samples(folder, 9);
-  SourceConfig config;
-  config.path = {folder.path("a.tar")};
+  const auto config = config_of(folder);
   const Manifest manifest = test::manifest_of(config);
   const auto expected = test::rows_of(*make_source(config, manifest, 64), {0, 1, 2}, 2);
   EXPECT_FALSE(fs::exists(folder.path(".a.tar.millrace-index"))) << "never is what a caller gets who says nothing";
@@ -132,8 +137,7 @@ void damage_first_header(const std::string& path) {
 TEST(IndexStore, MakesNoneOfAnArchiveThatIsReadWhole) {
   TempFolder folder;
   write_samples(folder, 9);
-  SourceConfig config;
-  config.path = {folder.path("a.tar")};
+  const auto config = config_of(folder);
   const Manifest manifest = test::manifest_of(config);
   const auto open = [&] { return make_source(config, manifest, 64, "beside"); };
   const auto resumed = test::rows_of(*open(), {0, 0, 1}, 4);
@@ -154,8 +158,7 @@ TEST(IndexStore, MakesNoneOfAnArchiveThatIsReadWhole) {
 TEST(IndexStore, WithoutADiskOnePassServesAllSplits) {
   TempFolder folder;
   write_samples(folder, 9);
-  SourceConfig config;
-  config.path = {folder.path("a.tar")};
+  const auto config = config_of(folder);
   const Manifest manifest = test::manifest_of(config);
   const auto source = make_source(config, manifest, 64, "never");
   const auto second = test::rows_of(*source, {0, 1, 2});

@@ -15,6 +15,10 @@ std::string boot_id();
 // for names of temporary files in folders that machines share.
 std::string process_name();
 
+// "PATH.tmp-PROCESS-RANDOM", of a file that is going to be renamed to PATH; core/abandoned.h knows it by that name.
+// Nobody can tell the number before, and plant a link there.
+std::string temporary_name(const std::string& path);
+
 // True when the process of that name ran on this machine (since it was started, in this container) and is gone; false
 // where that cannot be told.
 bool process_is_gone(std::string_view name);
