@@ -5,10 +5,11 @@
 # Leaves the subshell that start_from_phase1 is.
 refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
 
-# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: makes RUN_DIR/phase1, once; a requeue finds it there, and its file FROM says what it was made from. The scheduler's dependency is only a hint, so phase 1's DONE is judged here. Once phase 2
-# has checkpoints of its own, nothing of phase 1 matters to it any more: that may train on, or be gone.
+# start_from_phase1 PHASE1_DIR RUN_DIR PIPELINE: makes RUN_DIR/phase1, once; a requeue finds it there, and its file FROM says what it was
+# made from: DIGEST CHECKPOINT weights=ema, or weights=raw where the run kept no EMA. The scheduler's dependency is only a hint, so phase 1's
+# DONE is judged here. Once phase 2 has checkpoints of its own, nothing of phase 1 matters to it any more: that may train on, or be gone.
 start_from_phase1() (
-  local phase1=$1 run=$2 pipeline=$3 start=$2/phase1 checkpoint digest made entry
+  local phase1=$1 run=$2 pipeline=$3 start=$2/phase1 checkpoint digest weights made entry
   if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
   if [[ -e $start/FROM ]] && compgen -G "$run/checkpoints/step-*" > /dev/null; then
     say "phase 2 goes on from its own checkpoints; it began with $start, made from $(cut -d' ' -f2- "$start/FROM")"
@@ -26,19 +27,25 @@ start_from_phase1() (
   [[ -d $checkpoint ]] || refuse "$checkpoint, which $phase1/DONE names, is not there" "finish phase 1 again"
   [[ -n $digest && $(cat "$checkpoint/MANIFEST.xxh3") == "$digest"* ]] ||
     refuse "$checkpoint is not the one that $phase1/DONE names: its digest differs" "finish phase 1 again"
+  grep -qE '"ema/[^"]+": *\{' "$checkpoint/MANIFEST.json"
+  case $? in
+    0) weights=ema ;;
+    1) weights=raw ;;
+    *) refuse "$checkpoint cannot be exported" "see above" ;;
+  esac
   made=$start.tmp-${SLURM_JOB_ID:-0}  # another job may be at it
   rm -rf "$made"
   mkdir -p "$made"
-  # export verifies every digest of the checkpoint; the EMA weights where there are some.
-  "$MILLRACE" export --checkpoint "$checkpoint" --out "$made/export" || refuse "$checkpoint cannot be exported" "see above"
+  # export verifies every digest of the checkpoint.
+  "$MILLRACE" export --checkpoint "$checkpoint" weights="$weights" --out "$made/export" || refuse "$checkpoint cannot be exported" "see above"
   mv "$made"/export/{unet,scheduler,model_index.json} "$made/" || refuse "$made cannot be filled" "see above"
   rm -rf "$made/export"
   for entry in "$pipeline"/*; do
     if [[ $(basename "$entry") == FROM || -e $made/$(basename "$entry") ]]; then continue; fi  # FROM: of an earlier phase
     ln -s "$(realpath "$entry")" "$made/" || refuse "$made cannot be filled" "see above"
   done
-  { [[ -d $made/unet ]] && echo "$digest $checkpoint" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
+  { [[ -d $made/unet ]] && echo "$digest $checkpoint weights=$weights" > "$made/FROM" && sync -f "$made/FROM" && mv -T "$made" "$start"; } ||
     refuse "$start cannot be made" "see above"
   rm -rf "$start".tmp-*  # of jobs that were ended in the middle
-  say "U-Net and scheduler are those of $checkpoint, everything else is that of $pipeline"
+  say "U-Net (weights=$weights) and scheduler are those of $checkpoint, everything else is that of $pipeline"
 )

@@ -145,12 +145,49 @@ suspect_nodes() {
   done | sort -u
 }
 
+# Of this start of the job: NODE (REASON at TIME).
+left_out=()
+
+# on_nodes: for people, on how many of its nodes the job goes on, and without which; ten of these.
+on_nodes() {
+  local count=${#left_out[@]} all=$((${#nodes[@]} + ${#left_out[@]})) names
+  printf -v names '%s, ' "${left_out[@]:0:10}"
+  names=${names%, }
+  if ((count > 10)); then names+=", and $((count - 10)) more"; fi
+  if ((count > 0)); then
+    echo "on ${#nodes[@]} of $all nodes, without $names"
+  elif ((all == 1)); then
+    echo "on 1 node"
+  else
+    echo "on $all nodes"
+  fi
+}
+
+# leave_out NODE REASON [DETAIL]: notes one that drop_nodes takes out. The job's next start gets its nodes anew and knows nothing of it, so a
+# file tells which ones come again. Not without a run's folder: evaluate's is another job's, and `download.out` is read as data, lists included.
+leave_out() {
+  local now file=$run_dir/nodes.tsv often excluded
+  utc_now now
+  left_out+=("$1 ($2 at $now)") reduced=1
+  if [[ -z $run_dir ]]; then return; fi
+  { mkdir -p "$run_dir" && printf '%s\t%s\t%s\t%s\t%s\n' "$now" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$1" \
+    "$2${3:+: ${3//[[:cntrl:]]/ }}" >> "$file"; } 2> /dev/null || say "$file cannot be written: later starts do not know of node $1"
+  often=(`awk -F '\t' '$5 != "drained" && ++times[$4] == 2 { print $4 }' "$file" 2> /dev/null`)
+  if [[ " ${often[*]} " != *" $1 "* || $2 == drained ]]; then return; fi
+  say "hint: node $1 stands more than once in $file: tell the site"
+  excluded=`job_field ExcNodeList`
+  if [[ $excluded == '(null)' ]]; then excluded=""; fi
+  local IFS=,
+  excluded+=${excluded:+,}${often[*]}
+  say "hint: scontrol update JobId=$SLURM_JOB_ID ExcNodeList=$excluded keeps the job from it, once that is PENDING"  # a running job takes none
+}
+
 # Takes the nodes that are gone, broken or suspect out of `nodes`.
 # NOTE [Steps beside a dead node] Slurm (22.05) never frees what the step of a dead node held on the other nodes, so a new step
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() there=() suspects still quiet
+  local node left=() there=() suspects still quiet answer
   local -A here dead drained
   if ! still=`patiently nodes_of_job`; then
     say "Slurm's controller does not answer: nothing is known of the nodes"
@@ -175,14 +212,16 @@ drop_nodes() {
   if ((${#suspects[@]} > 1)); then suspects=(); fi
   for node in "${nodes[@]}"; do
     if [[ -n ${dead[$node]:-} || -z ${here[$node]:-} ]]; then
-      say "going on without node $node, which does not answer: `tail -n 1 "$scratch/answer.$node" 2> /dev/null`"
-      reduced=1 node_died=1
+      answer=`tail -n 1 "$scratch/answer.$node" 2> /dev/null`
+      say "going on without node $node, which does not answer: $answer"
+      leave_out "$node" "no answer" "$answer"
+      node_died=1
     elif [[ -n ${drained[$node]:-} ]]; then
       say "going on without node $node, which Slurm has drained"
-      reduced=1
+      leave_out "$node" drained
     elif [[ $node == "${suspects[*]}" ]]; then
       say "going on without node $node, which a rank that ended with 76 ran on"
-      reduced=1
+      leave_out "$node" 76
     else
       left+=("$node")
     fi

@@ -15,7 +15,15 @@ storage_pauses=(`echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}"`)
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
 
-say() { printf '[%s %(%H:%M:%S)T] %s\n' "${supervisor:-supervise}" -1 "$*"; }
+# utc_now NAME: into this variable, as the program's files have it.
+utc_now() { TZ=UTC0 printf -v "$1" '%(%FT%TZ)T' -1; }
+
+# As the program: a terminal shows the time of the day; a job's log grows for weeks.
+say() {
+  local time
+  if [[ -t 1 ]]; then printf -v time '%(%T)T' -1; else utc_now time; fi
+  printf '[%s %s] %s\n' "${supervisor:-supervise}" "$time" "$*"
+}
 
 # json_value FILE KEY: the first value of that name, without its quotes; nothing where there is none, or null. - reads what it is given.
 json_value() {

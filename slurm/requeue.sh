@@ -213,7 +213,7 @@ launch() {
   fi
   # shellcheck disable=SC2206  # words are meant
   options+=(${MILLRACE_SRUN:-})
-  say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it: srun ${options[*]}"
+  say "job $SLURM_JOB_ID, restart ${SLURM_RESTART_COUNT:-0} of it, `on_nodes`: srun ${options[*]}"
   export_end_time
   before_launch
   start_watch

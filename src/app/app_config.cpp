@@ -125,15 +125,14 @@ void AutoencoderTrainConfig::Model::describe(config::Section& section) {
   describe_dtype(section, dtype);
   describe_channels_last(section, channels_last);
   describe_fused_kernels(section, fused_kernels);
-  section.key("gradient_checkpointing", gradient_checkpointing, "of train alone: has no effect on a VAE");
-  section.ignore({"unet", "cuda_graphs"});
+  section.ignore({"unet", "gradient_checkpointing", "cuda_graphs"});
 }
 
 void AutoencoderTrainConfig::describe(config::Section& section) {
   section.section("run", run, "the run");
   section.section("model", model, "what is trained");
   section.section("autoencoder", autoencoder, "terms of the loss, and the scale of latents");
-  section.section("data", data, "where samples come from, and in which order").at("validation").later();
+  section.section("data", data, "where samples come from, and in which order");
   section.section("transform", transform, "from image files to pixels");
   section.section("batch", batch, "samples per step");
   section.key("duration", duration, "length of the run: steps, samples or time");
@@ -199,6 +198,7 @@ void check(const AutoencoderTrainConfig& c, config::Report& report) {
   check_common(c, report);
   if (c.data.train.type == SourceConfig::Type::latents)
     report.problem("data.train.type", "is latents: an autoencoder is trained on images");
+  if (c.data.validation) report.problem("data.validation", "is for train alone");
   c.autoencoder.check(report);
   if (c.guard.on_repeat == GuardConfig::OnRepeat::rollback)
     report.problem("guard.on_repeat", "rollback is for train alone");

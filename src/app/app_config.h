@@ -57,7 +57,6 @@ struct AutoencoderTrainConfig {
     ModelConfig::Init init = ModelConfig::Init::random;
     std::string dtype = "auto";
     config::Auto<bool> channels_last{}, fused_kernels{};
-    bool gradient_checkpointing = false;  // warned about
     void describe(config::Section& section);
   } model;
   AutoencoderConfig autoencoder;

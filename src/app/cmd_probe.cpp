@@ -25,7 +25,6 @@ struct ProbeConfig {
     void describe(config::Section& section) {
       DeviceConfig::describe(section);
       section.key("seed", seed, "of random crop and flip");
-      section.ignore({"dir", "deterministic"});
     }
   } run;
   PrecisionConfig model;
@@ -42,8 +41,7 @@ struct ProbeConfig {
 
   void describe(config::Section& section) {
     section.section("run", run, "where it runs");
-    section.section("model", model, "arithmetic")
-        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+    section.section("model", model, "arithmetic");
     section.section("data", data, "for --component transform");
     section.section("transform", transform, "for --component transform");
     describe_threads(section, threads);

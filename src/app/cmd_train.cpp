@@ -70,12 +70,10 @@ int run_roles(const Session& session, const TrainPlan& plan, const config::Input
 
   const auto& dir = c.run.dir.value;
   const int first_trainer = plan.roles.trainers.front(), first_producer = plan.roles.producers.front();
-  if (c.checkpoint.every)
-    on_all(world, [&] {
-      if (world.rank() == first_trainer)
-        check_disk_space(dir, plan_checkpoints(checkpoint_bytes(*networks.unet, c.ema.enabled), c.checkpoint,
-                                               c.duration, c.batch.global, plan.start.state.point()));
-    });
+  on_all(world, [&] {
+    if (world.rank() == first_trainer)
+      check_disk_space(c, checkpoint_bytes(*networks.unet, c.ema.enabled), plan.start.state.point());
+  });
   const auto role = role_name(plan.roles, world.rank());
   const auto lease = open_run_folder(world, dir, description_of(session, c, inputs, role, plan.micro_batch),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);

@@ -107,10 +107,6 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
             session.world.size(), session.threads, c.batch.global, plan.data.manifest.archives.size(), plan.stripes(),
             to_string(c.duration), plan.start.state.step);
   if (const auto shares = describe_shares(plan.routing); !shares.empty()) log::info("  of the ranks: {}", shares);
-  if (c.model.gradient_checkpointing)
-    log::warning(
-        "model.gradient_checkpointing has no effect on a VAE, whose activations are all kept: a smaller batch.micro "
-        "needs less memory");
   if (plan.scaling_factor)
     log::info("  scaling_factor: {}, which is not measured (autoencoder.scaling_factor={})", *plan.scaling_factor,
               c.autoencoder.scaling_factor);
@@ -210,17 +206,12 @@ int run_trainers(const Session& session, const AutoencoderPlan& plan, const conf
   if (told_to_stop(group)) return stopped_before_start(session);
   startup::done("networks");
   const fs::path dir = c.run.dir.value;
-  if (c.checkpoint.every)
-    on_root(group, [&] {
-      check_disk_space(dir, plan_checkpoints(checkpoint_bytes(*vae, c.ema.enabled), c.checkpoint, c.duration,
-                                             c.batch.global, plan.start.state.point()));
-    });
+  on_root(group, [&] { check_disk_space(c, checkpoint_bytes(*vae, c.ema.enabled), plan.start.state.point()); });
   const std::string role = "trainer";
   const auto lease = open_run_folder(group, dir, description_of(session, c, inputs, role, c.batch.micro),
                                      plan.data.manifest, plan.start, c.checkpoint.resume);
   open_log(session, dir, "", session.is_root());
   return run_in_folder(session, dir, lease, role, watch, [&] {
-    on_root(group, [&] { mark_older_export(dir); });
     if (session.is_root()) print_start(session, plan);
     return train(session, plan, vae, group, lease);
   });

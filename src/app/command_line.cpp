@@ -83,8 +83,7 @@ static void check_quoted(const std::vector<std::string>& arguments, std::size_t 
   if (is_same(i + 1) || (i > 1 && is_same(i - 2)))
     throw Error(Exit::usage, fmt::format("{}... is given several times in a row, and only the last would count", key),
                 hint);
-  if (launch_rank().value_or("0") == "0")
-    log::warning("{}... is given twice in a row, and the last one counts; {}", key, hint);
+  if (is_first_process()) log::warning("{}... is given twice in a row, and the last one counts; {}", key, hint);
 }
 
 [[noreturn]] static void refuse_option(const std::string& argument, const std::vector<OptionSpec>& options) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "millrace/comm/world.h"
+#include "millrace/core/files.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
 
@@ -36,6 +37,7 @@ std::vector<std::pair<std::string, std::string>> describe_environment() {
   return {
       {"millrace", MILLRACE_VERSION},
       {"build", fmt::format("{}, CUDA {}, {}", MILLRACE_BUILD_TYPE, built_with_cuda() ? "ON" : "OFF", __VERSION__)},
+      {"program", hash_file("/proc/self/exe").hex()},  // which build it was: the version alone does not tell
       {"system", first_line("/etc/os-release", "PRETTY_NAME=")},
       {"processor", fmt::format("{}, {} threads", device_name(torch::kCPU), std::thread::hardware_concurrency())},
       {"memory", first_line("/proc/meminfo", "MemTotal")},

@@ -38,11 +38,6 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
               "millrace --help lists the commands");
 }
 
-// A process that nobody launched is the first one, too.
-bool is_first_process() {
-  return launch_rank().value_or("0") == "0";
-}
-
 // The exit code of what exists to tell something.
 int told(int code = 0) {
   check_out();

@@ -2,20 +2,13 @@
 
 #include <fmt/ranges.h>
 
-#include <cstdio>
-
 #include "millrace/core/log.h"
 #include "millrace/core/visible.h"
 
 namespace millrace {
 
 void print_out(const std::string& text) {
-  write_out(text.ends_with('\n') ? text : text + '\n');
-}
-
-void write_out(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  say("{}{}", text, text.ends_with('\n') ? "" : "\n");
 }
 
 void check_out() {

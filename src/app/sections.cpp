@@ -26,11 +26,13 @@ void describe_hang_guard(config::Section& root, GuardConfig& guard) {
 
 void DeviceConfig::describe(config::Section& section) {
   section.key("device", device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+  section.ignore({"dir", "seed", "deterministic"});
 }
 
 void PrecisionConfig::describe(config::Section& section) {
   section.key("dtype", dtype, "auto = bfloat16 on CUDA, float32 on the CPU")
       .one_of({"auto", "float32", "bfloat16", "float16"});
+  section.ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
 }
 
 }  // namespace millrace

@@ -27,6 +27,19 @@ bool reached(const Duration& duration, const RunPoint& point) {
   return measure(point, duration.unit) >= duration.count;
 }
 
+std::optional<double> last_step(const Duration& duration, const RunPoint& now, std::int64_t global_batch) {
+  switch (duration.unit) {
+    case Duration::Unit::steps:
+      return std::ceil(duration.count);
+    case Duration::Unit::samples:
+      return static_cast<double>(now.step) +
+             std::ceil((duration.count - static_cast<double>(now.samples)) / static_cast<double>(global_batch));
+    case Duration::Unit::seconds:
+      break;
+  }
+  return std::nullopt;
+}
+
 double auto_save_interval(double cost_seconds, int trainers) {
   constexpr double seconds_between_faults = 50'000 * 3600.0;  // of one GPU with its share of a node
   const double young = std::sqrt(2 * cost_seconds * seconds_between_faults / trainers);

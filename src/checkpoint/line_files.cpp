@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -138,6 +139,18 @@ void cut_line_files(const fs::path& run_dir, std::int64_t step) {
     put_lines_back(file);
     goes_back ? put_lines_aside(file, step) : drop_lines_beyond(file, step);
   }
+}
+
+std::optional<std::int64_t> newest_line_step(const fs::path& path) {
+  if (!fs::exists(path)) return std::nullopt;
+  const InputFile file(path.string());
+  const auto end = end_of_lines(file, std::numeric_limits<std::int64_t>::max());
+  const auto begin = end > line_block ? end - line_block : 0;
+  const auto lines = read_block(file, begin, end - begin);
+  const auto newline = lines.size() < 2 ? lines.npos : lines.rfind('\n', lines.size() - 2);
+  const auto last = std::string_view(lines).substr(newline == lines.npos ? 0 : newline + 1);
+  const auto json = nlohmann::json::parse(last, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? std::optional(json.value("step", std::int64_t{0})) : std::nullopt;
 }
 
 void abandon_lines(const fs::path& run_dir) {

@@ -16,7 +16,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t piece_bytes = 4 << 20;  // whole floats
-constexpr std::uint64_t max_header_bytes = 100'000'000;
 
 // Where the data of a safetensors file begin, by the length it begins with; whether it is one is not known yet.
 std::uint64_t data_offset(const InputFile& file) {
@@ -25,7 +24,8 @@ std::uint64_t data_offset(const InputFile& file) {
   std::uint64_t header = 0;
   for (std::size_t i = 8; i-- > 0;) header = header << 8 | std::to_integer<std::uint64_t>(length[i]);
   const std::uint64_t size = file.size();
-  return size < 8 || header > std::min(size - 8, max_header_bytes) ? std::min<std::uint64_t>(size, 8) : 8 + header;
+  return size < 8 || header > std::min(size - 8, max_safetensors_header) ? std::min<std::uint64_t>(size, 8)
+                                                                         : 8 + header;
 }
 
 // Calls `use(offset, bytes)` for [begin, end) of the file, in pieces.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,9 +18,11 @@
 #include <thread>
 
 #include "millrace/comm/agree.h"
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
+#include "millrace/core/json_text.h"
 #include "millrace/core/log.h"
 #include "millrace/core/process_name.h"
 #include "millrace/core/run_files.h"
@@ -33,11 +36,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::string user_name() {
+  const char* name = std::getenv("USER");  // the system's list of users may be a server's that does not answer
+  return name && *name ? name : fmt::format("user {}", ::geteuid());
+}
+
 // What stands in LEASE.
 struct Owner {
   std::string nonce, process, host;
   long long job = 0, restart = 0, step = 0;  // of Slurm; 0 = none
   std::int64_t renewals = 0;                 // counts up while the owner lives
+  std::string user = {}, since = {};         // for people; earlier versions told neither
 
   static Owner self() {
     std::random_device random;
@@ -47,21 +56,31 @@ struct Owner {
             slurm::number("SLURM_JOB_ID").value_or(0),
             slurm::number("SLURM_RESTART_COUNT").value_or(0),
             slurm::number("SLURM_STEP_ID").value_or(0),
-            0};
+            0,
+            user_name(),
+            utc_now()};
   }
 
   // Always as long: a renewal is written over what it renews.
   std::string to_text() const {
-    auto text = Json{{"nonce", nonce},     {"process", process}, {"host", host},        {"job", job},
-                     {"restart", restart}, {"step", step},       {"renewals", renewals}}
-                    .dump(2);
+    auto text = dump_any(Json{{"nonce", nonce},
+                              {"process", process},
+                              {"host", host},
+                              {"user", user},
+                              {"since", since},
+                              {"job", job},
+                              {"restart", restart},
+                              {"step", step},
+                              {"renewals", renewals}},
+                         2);
     text.resize(std::max<std::size_t>(text.size(), 1023), ' ');
     return text + "\n";
   }
 
   std::string describe() const {
-    return job ? fmt::format("job {} (process {} on {})", job, process, host)
-               : fmt::format("process {} on {}", process, host);
+    const auto who = job ? fmt::format("job {} (process {} on {})", job, process, host)
+                         : fmt::format("process {} on {}", process, host);
+    return user.empty() ? who : fmt::format("{}, started by {} at {}", who, user, since);
   }
 
   // Slurm starts a job again only when its life before is over, as far as it knows.
@@ -81,8 +100,9 @@ std::optional<Owner> read_owner(const std::filesystem::path& file) {
   if (!exists) return std::nullopt;
   try {
     const auto json = Json::parse(read_file(file));
-    return Owner{json.at("nonce"),   json.at("process"), json.at("host"),    json.at("job"),
-                 json.at("restart"), json.at("step"),    json.at("renewals")};
+    return Owner{json.at("nonce"),    json.at("process"),     json.at("host"),
+                 json.at("job"),      json.at("restart"),     json.at("step"),
+                 json.at("renewals"), json.value("user", ""), json.value("since", "")};
   } catch (const StorageError&) {
     throw;
   } catch (const std::exception&) {

@@ -26,7 +26,7 @@ nlohmann::json RunState::to_json() const {
             {"skips_in_a_row", losses.skips_in_a_row},
             {"first_skip", losses.first_skip},
             {"of", losses.of}}},
-          {"used_up", millrace::to_json(used_up)},
+          {"used_up", used_up},
           {"cursors", places}};
 }
 
@@ -47,7 +47,7 @@ RunState RunState::from_json(const nlohmann::json& json) {
                     losses->value("first_skip", skips > 0 ? state.step + 1 - skips : 0),
                     losses->value("of", "")};
   }
-  if (const auto used_up = json.find("used_up"); used_up != json.end()) state.used_up = used_up_from_json(*used_up);
+  if (const auto used_up = json.find("used_up"); used_up != json.end()) used_up->get_to(state.used_up);
   for (const auto& [stripe, place] : json.at("cursors").items())
     state.cursors[static_cast<std::uint32_t>(std::stoul(stripe))] = {place.at(0), place.at(1), place.at(2),
                                                                      place.at(3)};
@@ -56,19 +56,6 @@ RunState RunState::from_json(const nlohmann::json& json) {
 
 bool RunState::is_used_up(std::int64_t step) const {
   return std::ranges::any_of(used_up, [&](const UsedUpSteps& steps) { return steps.contains(step); });
-}
-
-nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up) {
-  auto list = nlohmann::json::array();
-  for (const auto& [first, last, checkpoint] : used_up)
-    list.push_back({{"first", first}, {"last", last}, {"checkpoint", checkpoint}});
-  return list;
-}
-
-std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json) {
-  std::vector<UsedUpSteps> used_up;
-  for (const auto& steps : json) used_up.push_back({steps.at("first"), steps.at("last"), steps.at("checkpoint")});
-  return used_up;
 }
 
 namespace {

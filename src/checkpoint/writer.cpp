@@ -10,6 +10,7 @@
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
+#include "millrace/comm/world.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/json_text.h"
@@ -40,8 +41,10 @@ CheckpointFile finish(AtomicFile::Written written, const std::string& name) {
 
 // What a rank tells rank 0 when it has written nothing.
 std::string describe(const Error& error) {
-  return dump_any(
-      nlohmann::json{{"error", error.what()}, {"exit", static_cast<int>(error.exit())}, {"hint", error.hint()}});
+  return dump_any(nlohmann::json{{"error", error.what()},
+                                 {"exit", static_cast<int>(error.exit())},
+                                 {"hint", error.hint()},
+                                 {"rank", world_rank()}});
 }
 
 std::vector<std::string> kinds_of(const ShardedAdamW& optimizer) {
@@ -237,7 +240,6 @@ bool CheckpointWriter::commit() {
   has_published_ = true;
   step_before_ = std::exchange(last_step_, job->point.step);
   point_before_ = std::exchange(last_point_, job->point);
-  if (trainers_.rank() == 0) log::info("checkpoint {}", job->final_name.string());
 
   std::vector<CheckpointFile> own;
   for (const auto& file : nlohmann::json::parse(trainers_.broadcast(std::move(read_back))))
@@ -248,17 +250,21 @@ bool CheckpointWriter::commit() {
   return true;
 }
 
-// The files that all ranks have written, with their writers. Of several errors the gravest is thrown.
-static std::vector<std::pair<int, CheckpointFile>> files_of(const std::vector<std::string>& reports) {
+// The files that all ranks have written, with their writers. Of several errors the gravest is thrown. `hosts`: of the
+// ranks, where they are known.
+static std::vector<std::pair<int, CheckpointFile>> files_of(const std::vector<std::string>& reports,
+                                                            const std::vector<std::string>& hosts) {
   std::vector<std::pair<int, CheckpointFile>> files;
   std::optional<Error> error;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const auto report = nlohmann::json::parse(reports[rank]);
     if (report.is_array()) {
       for (const auto& file : report) files.emplace_back(static_cast<int>(rank), file.get<CheckpointFile>());
-    } else if (const Error other(report["exit"].get<Exit>(), report["error"], report["hint"]);
-               !error || other.exit() == Exit::numerics) {
-      error = other;
+    } else if (const auto exit = report["exit"].get<Exit>(); !error || exit == Exit::numerics) {
+      const auto host = hosts.empty() ? "" : fmt::format(" ({})", hosts[rank]);
+      error =
+          Error(exit, fmt::format("rank {}{}: {}", report["rank"].get<int>(), host, report["error"].get<std::string>()),
+                report["hint"]);
     }
   }
   if (error) throw Error(*error);
@@ -298,7 +304,7 @@ void CheckpointWriter::publish_under_its_name(const Job& job) {
 // Returns who reads which file back.
 std::string CheckpointWriter::publish(const Job& job, const std::vector<std::string>& reports) {
   try {
-    const auto written = files_of(reports);
+    const auto written = files_of(reports, options_.hosts);
     std::vector<CheckpointFile> files;
     for (const auto& [rank, file] : written) files.push_back(file);
     const auto manifest =

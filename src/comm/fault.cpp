@@ -50,10 +50,11 @@ void remove_earlier(const std::filesystem::path& run_dir) {
 
 void write_about(const Reporter& rank, const Error& error, const char* phase) {
   if (written.exchange(true)) return;
-  const nlohmann::ordered_json json = {{"rank", rank.rank},          {"host", rank.host},
-                                       {"role", rank.role},          {"phase", phase},
-                                       {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
-                                       {"reason", error.what()},     {"time", unix_seconds()}};
+  nlohmann::ordered_json json = {
+      {"rank", rank.rank},      {"host", rank.host},          {"role", rank.role},
+      {"phase", phase},         {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
+      {"reason", error.what()}, {"time", unix_seconds()},     {"at", utc_now()}};
+  if (!rank.gpu.empty()) json["gpu"] = rank.gpu;
   try {
     std::filesystem::create_directories(rank.run_dir / run_file::fault);
     write_file_atomically(file_of(rank), dump_any(json, 2) + "\n");

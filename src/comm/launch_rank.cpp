@@ -36,6 +36,10 @@ std::optional<std::string> launch_rank() {
   return launcher ? std::optional<std::string>(std::getenv(launcher->rank)) : std::nullopt;
 }
 
+bool is_first_process() {
+  return launch_rank().value_or("0") == "0";
+}
+
 bool is_launched_for_mpi() {
   const auto* const launcher = innermost_launcher();
   return launcher && launcher->is_for_mpi;

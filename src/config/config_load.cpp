@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "interpolation.h"
+#include "millrace/config/closest.h"
 #include "millrace/config/config.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
@@ -106,16 +107,9 @@ std::string last_step(const std::string& key) {
 // The key that was meant: a neighbour with nearly the same name, or the same name in another section; else empty.
 std::string closest_key(const Section& schema, const Section& section, const std::string& path,
                         const std::string& name) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
-  for (const Section::Entry& entry : section.entries()) {
-    const std::size_t distance = edit_distance(name, entry.name());
-    if (distance < best_distance && distance < name.size()) {
-      best = join(path, entry.name());
-      best_distance = distance;
-    }
-  }
-  if (!best.empty()) return best;
+  std::vector<std::string> neighbours;
+  for (const Section::Entry& entry : section.entries()) neighbours.push_back(entry.name());
+  if (const std::string best = closest(name, neighbours); !best.empty()) return join(path, best);
   std::vector<std::string> keys;
   collect_keys(schema, "", keys);
   const auto same =
@@ -187,8 +181,6 @@ class Reader {
       if (section.is_optional()) section.disengage();
     } else if (node.kind != Node::Kind::map) {
       report_.refuse(path, node.origin, fmt::format("expected a section with keys, got {}", node.show()));
-    } else if (section.is_optional() && section.is_later()) {
-      report_.refuse(path, node.origin, "is not available yet");
     } else {
       if (!section.is_engaged()) section.engage();
       read(section, node, path);

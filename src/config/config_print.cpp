@@ -43,23 +43,19 @@ void hide_secrets(Node& node) {
 }
 
 struct Row {
-  std::string key;
-  std::string_view later;  // not_yet or empty
-  std::string type, value, help;
+  std::string key, type, value, help;
 };
 
 void collect_rows(const Section& section, const std::string& path, std::vector<Row>& rows) {
   for (const Section::Entry& entry : section.entries()) {
     if (!entry.key) continue;
     const Key& key = *entry.key;
-    rows.push_back(
-        {join(path, key.name()), key.is_later() ? not_yet : "", key.type(), emit_flow(key.write()), key.help()});
+    rows.push_back({join(path, key.name()), key.type(), emit_flow(key.write()), key.help()});
   }
 }
 
 std::string purpose_of(const Section& section) {
-  return fmt::format("{}{}{}", section.help(), section.is_optional() ? " (null or a section)" : "",
-                     section.is_later() ? not_yet : "");
+  return section.help() + (section.is_optional() ? " (null or a section)" : "");
 }
 
 std::string help_of(const Section& section, const std::string& path) {
@@ -67,14 +63,14 @@ std::string help_of(const Section& section, const std::string& path) {
   collect_rows(section, path, rows);
   std::size_t key_width = 0, type_width = 0, value_width = 0;
   for (const Row& row : rows) {
-    key_width = std::max(key_width, row.key.size() + row.later.size());
+    key_width = std::max(key_width, row.key.size());
     type_width = std::max(type_width, row.type.size());
     value_width = std::max(value_width, row.value.size());
   }
   std::string text = path.empty() ? "" : fmt::format("{}: {}\n", path, purpose_of(section));
   for (const Row& row : rows) {
-    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {}\n", fmt::format("{}{}", row.key, row.later), key_width, row.value,
-                        value_width, row.type, type_width, row.help);
+    text += fmt::format("  {:<{}}  {:<{}}  {:<{}}  {}\n", row.key, key_width, row.value, value_width, row.type,
+                        type_width, row.help);
   }
   for (const Section::Entry& entry : section.entries()) {
     if (entry.section) text += fmt::format("\n{}", help_of(*entry.section, join(path, entry.name())));
@@ -117,7 +113,7 @@ std::string markdown_of(const Section& section, const std::string& path) {
   if (!path.empty()) text += fmt::format("## {}\n\n{}\n\n", path, purpose_of(section));
   if (!rows.empty()) text += "| key | default | type | meaning |\n|---|---|---|---|\n";
   for (const Row& row : rows) {
-    text += fmt::format("| `{}`{} | `{}` | {} | {} |\n", row.key, row.later, row.value, cell(row.type), cell(row.help));
+    text += fmt::format("| `{}` | `{}` | {} | {} |\n", row.key, row.value, cell(row.type), cell(row.help));
   }
   if (!rows.empty()) text += "\n";
   for (const Section::Entry& entry : section.entries()) {

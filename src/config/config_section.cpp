@@ -5,7 +5,6 @@
 
 #include "millrace/config/config.h"
 #include "millrace/core/error.h"
-#include "yaml.h"
 
 namespace millrace::config {
 
@@ -13,15 +12,6 @@ namespace {
 
 bool contains(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// Where a word of "ddp | shard_grad_op or auto" ends; npos when it is none of them.
-std::size_t end_of_word(const std::string& type, const std::string& word) {
-  for (std::size_t at = type.find(word); at != type.npos; at = type.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || type[at - 1] == ' ') && (end == type.size() || type[end] == ' ')) return end;
-  }
-  return type.npos;
 }
 
 // A text without letters, or a list of nothing but those.
@@ -60,32 +50,10 @@ Key& Key::required() {
   return *this;
 }
 
-Key& Key::later() {
-  default_ = field_->write();
-  return *this;
-}
-
-Key& Key::later(std::vector<std::string> words) {
-  later_words_ = std::move(words);
-  return *this;
-}
-
 std::string Key::type() const {
   std::string type = words_.empty() ? field_->type() : fmt::format("{}", fmt::join(words_, " | "));
-  for (const std::string& word : later_words_) {
-    const std::size_t end = end_of_word(type, word);
-    ensure(end != type.npos, fmt::format("key '{}' has no word '{}'", name_, word));
-    type.insert(end, not_yet);
-  }
   for (const Bound& bound : bounds_) type += (&bound == &bounds_.front() ? " " : ", ") + bound.text;
   return type;
-}
-
-void Key::check_built(const Node& node) const {
-  const Node value = field_->write();
-  const bool is_later_word = value.kind == Node::Kind::scalar && contains(later_words_, value.text);
-  const bool is_changed = default_ && emit_flow(value) != emit_flow(*default_);
-  if (is_later_word || is_changed) throw BadValue{fmt::format("{} is not available yet", node.show())};
 }
 
 void Key::check(const Node& node) const {
@@ -98,7 +66,6 @@ void Key::check(const Node& node) const {
   if (required_ && is_empty(value)) throw BadValue{fmt::format("must be set ({})", help_)};
   const bool is_word = value.kind == Node::Kind::scalar && value.text != "auto";
   if (is_word && !words_.empty() && !contains(words_, value.text)) expected(type(), node);
-  check_built(node);
 }
 
 void Key::read(const Node& node) {
@@ -113,14 +80,6 @@ Node Key::write() const {
 void Section::ignore(const std::vector<std::string>& names) {
   std::erase_if(entries_, [&](const Entry& entry) { return contains(names, entry.name()); });
   ignored_.insert(ignored_.end(), names.begin(), names.end());
-}
-
-void Section::later() {
-  later_ = true;
-  for (const Entry& entry : entries_) {
-    if (entry.key) entry.key->later();
-    if (entry.section) entry.section->later();
-  }
 }
 
 Section& Section::at(std::string_view name) {

@@ -13,7 +13,4 @@ Path split(std::string_view dotted);
 std::string join(const Path& path);
 std::string join(std::string_view section, std::string_view name);
 
-// Letters to insert, drop, change or swap until `a` is `b`.
-std::size_t edit_distance(std::string_view a, std::string_view b);
-
 }  // namespace millrace::config

@@ -130,6 +130,14 @@ void fsync_directory(const fs::path& path) {
   if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_errno("cannot sync directory", path);
 }
 
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return;
+  errno = error.value();
+  fail_errno("cannot make", path);
+}
+
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name) {
   const Descriptor file(temporary, O_RDONLY);
   if (::fsync(file.get()) != 0) fail_errno("cannot write", temporary);

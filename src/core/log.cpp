@@ -89,7 +89,9 @@ class FileBackend : public sinks::basic_formatted_sink_backend<char, sinks::sync
   FileBackend(const FileBackend&) = delete;
   FileBackend& operator=(const FileBackend&) = delete;
 
-  void consume(const logging::record_view&, const string_type& text) {
+  void consume(const logging::record_view&, const string_type& text) { add(text); }
+
+  void add(const std::string& text) {
     const auto gap = missing_ ? fmt::format("({} lines could not be written)\n", missing_) : "";
     missing_ = write((is_torn_ ? "\n" : "") + gap + text + "\n") ? 0 : missing_ + 1;
   }
@@ -130,20 +132,31 @@ std::string who_prefix(const Options& options) {
   return options.role.empty() ? "" : fmt::format(" {}/{}", options.role, options.rank);
 }
 
-// For somebody who watches, the clock on the wall; files are read weeks later, beside `time` of metrics.jsonl.
 std::string time_of_day() {
   return fmt::format("{:%H:%M:%S}", fmt::localtime(std::time(nullptr)));
 }
 
+struct Line {
+  std::string time;
+  Level level;
+  std::int64_t step;
+  std::string text;
+};
+
+Line line_of(const logging::record_view& record, std::string time) {
+  return {std::move(time), *logging::extract<Level>("Severity", record), phase::step,
+          *logging::extract<std::string>("Message", record)};
+}
+
 // `TIME level role/rank step N text`
+std::string format(const Line& line, const std::string& who, std::string (*show)(std::string_view)) {
+  const auto step = line.step > 0 ? fmt::format(" step {}", line.step) : "";
+  return fmt::format("{} {}{}{} {}", line.time, name_of(line.level), who, step, show(without_secrets(line.text)));
+}
+
 auto make_formatter(const Options& options, std::string (*time)(), std::string (*show)(std::string_view)) {
   return [who = who_prefix(options), time, show](const logging::record_view& record, logging::formatting_ostream& out) {
-    const auto level = logging::extract<Level>("Severity", record);
-    const auto text = logging::extract<std::string>("Message", record);
-    const std::int64_t step = phase::step;
-    out << fmt::format("{} {}{}", time(), name_of(*level), who);
-    if (step > 0) out << fmt::format(" step {}", step);
-    out << ' ' << show(without_secrets(*text));
+    out << format(line_of(record, time()), who, show);
   };
 }
 
@@ -151,7 +164,8 @@ boost::shared_ptr<sinks::sink> console_sink;
 
 void add_console(const Options& options) {
   auto sink = boost::make_shared<sinks::synchronous_sink<ConsoleBackend>>();
-  sink->set_formatter(make_formatter(options, time_of_day, visible));
+  // For somebody who watches, the clock on the wall; a job's output is read weeks later, as files are.
+  sink->set_formatter(make_formatter(options, on_terminal() ? time_of_day : utc_now, visible));
   // The details are in the files; a person watching wants to see what matters.
   sink->set_filter([](const logging::attribute_value_set& values) {
     return *logging::extract<Level>("Severity", values) != Level::debug;
@@ -160,26 +174,47 @@ void add_console(const Options& options) {
   console_sink = sink;
 }
 
+// What a start has chosen, found changed or passed over before there is a file.
+class EarlyLines : public sinks::basic_sink_backend<sinks::synchronized_feeding> {
+ public:
+  void consume(const logging::record_view& record) {
+    constexpr std::size_t most = 1000;
+    if (lines_.size() < most) lines_.push_back(line_of(record, utc_now()));
+  }
+
+  std::vector<Line> take() { return std::exchange(lines_, {}); }
+
+ private:
+  std::vector<Line> lines_;
+};
+
+const boost::shared_ptr<EarlyLines> early_lines = boost::make_shared<EarlyLines>();
+
 void add_file(const Options& options) {
-  auto sink = boost::make_shared<sinks::synchronous_sink<FileBackend>>(boost::make_shared<FileBackend>(options.file));
+  const auto file = boost::make_shared<FileBackend>(options.file);
   // Each record is a line there, so that nobody's file name passes for a record of its own.
+  for (const auto& line : early_lines->take()) file->add(format(line, who_prefix(options), visible_line));
+  auto sink = boost::make_shared<sinks::synchronous_sink<FileBackend>>(file);
   sink->set_formatter(make_formatter(options, utc_now, visible_line));
   logging::core::get()->add_sink(sink);
 }
 
-bool has_file = false;
+bool has_file = false, awaits_file = false;
 
 // Without a sink of our own Boost.Log would fall back to one that prints everything.
 void enable_with_sinks() {
-  logging::core::get()->set_logging_enabled(console_sink || has_file);
+  logging::core::get()->set_logging_enabled(console_sink || has_file || awaits_file);
 }
 
 void replace_sinks(const Options& options) {
+  has_file = !options.file.empty();
+  awaits_file = options.awaits_file;
   logging::core::get()->remove_all_sinks();
   console_sink.reset();
   if (options.console) add_console(options);
-  if (!options.file.empty()) add_file(options);
-  has_file = !options.file.empty();
+  if (has_file) add_file(options);
+  early_lines->take();
+  if (awaits_file) logging::core::get()->add_sink(boost::make_shared<sinks::synchronous_sink<EarlyLines>>(early_lines));
   enable_with_sinks();
 }
 

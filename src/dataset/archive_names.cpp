@@ -49,7 +49,7 @@ std::string naming_path(const std::string& path, std::size_t number) {
     return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
   const std::string file = local_path(path);
   const std::string location(file.empty() ? without_query(path) : std::string_view(file));
-  const std::string name = without_suffix(location).value_or(location);
+  std::string name = without_suffix(location).value_or(location);
   const std::size_t scheme = name.find("://");
   const std::size_t start = name.find_first_not_of('/', scheme == name.npos ? 0 : scheme + 3);
   if (start == name.npos) return name;

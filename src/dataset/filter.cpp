@@ -12,6 +12,7 @@
 
 #include "millrace/core/error.h"
 #include "millrace/core/json_text.h"
+#include "millrace/core/text.h"
 #include "millrace/core/visible.h"
 #include "millrace/dataset/row.h"
 #include "millrace/io/json.h"
@@ -35,12 +36,6 @@ std::size_t bare_character(std::string_view text) {
   return c != U_SENTINEL && may_stand_bare(c) ? next : 0;
 }
 
-bool is_utf8(std::string_view text) {
-  UChar32 c = 0;
-  for (std::size_t next = 0; next < text.size() && c >= 0;) U8_NEXT(text.data(), next, text.size(), c);
-  return c >= 0;
-}
-
 }  // namespace
 
 // One field's expression, read from left to right.
@@ -50,7 +45,7 @@ class FilterParser {
       : section_(section), field_(field), text_(text), rest_(text) {}
 
   Filter::Condition parse() {
-    if (!is_utf8(text_)) wrong("not valid UTF-8");
+    if (valid_utf8(text_) != text_) wrong("not valid UTF-8");
     Filter::Condition condition{std::string(field_), std::string(text_), {}};
     do {
       condition.terms.push_back(term());

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "millrace/core/text.h"
 #include "millrace/dataset/manifest.h"
 
 namespace millrace {
@@ -12,12 +13,6 @@ namespace {
 
 // Archive -> size, limit, as they stand in the listing.
 using Entries = std::map<std::string_view, std::pair<std::string_view, std::string_view>>;
-
-std::string_view take_until(std::string_view& text, char end) {
-  const std::string_view taken = text.substr(0, text.find(end));
-  text.remove_prefix(std::min(taken.size() + 1, text.size()));
-  return taken;
-}
 
 // Names may hold anything but a line end; size and limit stand behind the last two tabs.
 Entries parse(std::string_view listing) {

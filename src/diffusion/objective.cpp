@@ -28,7 +28,7 @@ torch::Tensor pinned_words(std::span<const RngKey> keys, Purpose purpose) {
   return words;
 }
 
-// Unit normals, one row per sample, made where they are needed: the same bits on the CPU and on a GPU.
+// What kernels::unit_normals makes on a GPU, to the bit.
 torch::Tensor normals_on_cpu(std::span<const RngKey> keys, Purpose purpose, at::IntArrayRef shape) {
   const torch::Tensor filled = torch::empty(shape);
   const std::size_t per_sample = filled.numel() / keys.size();
@@ -122,10 +122,25 @@ torch::Tensor over_image(const torch::Tensor& numbers) {
   return numbers.view({-1, 1, 1, 1});
 }
 
+// What the U-Net should answer.
+torch::Tensor target_of(Prediction prediction, const torch::Tensor& latents, const torch::Tensor& noise,
+                        const torch::Tensor& signal, const torch::Tensor& spread) {
+  switch (prediction) {
+    case Prediction::epsilon:
+      return noise;
+    case Prediction::v_prediction:
+      return signal * noise - spread * latents;
+  }
+  ensure(false, "every prediction has a target");
+  return {};
+}
+
 }  // namespace
 
 void ObjectiveConfig::describe(config::Section& section) {
-  section.key("prediction", prediction, {{"epsilon", Prediction::epsilon}, {"v_prediction", Prediction::v_prediction}},
+  section.key("prediction", prediction,
+              {{to_string(Prediction::epsilon), Prediction::epsilon},
+               {to_string(Prediction::v_prediction), Prediction::v_prediction}},
               "what the U-Net predicts: the noise or the velocity; wins over the pipeline's prediction_type");
   section.key("timesteps", timesteps, {{"uniform", Timesteps::uniform}, {"stratified", Timesteps::stratified}},
               "each sample's alone, or one in each of batch.global equal parts of the range");
@@ -203,8 +218,15 @@ torch::Tensor Posterior::sample(const torch::Tensor& unit_normals) const {
 
 double loss_weight(const NoiseSchedule& schedule, const ObjectiveConfig& objective, int timestep) {
   if (!objective.snr_gamma) return 1;
-  const double snr = schedule.snr(timestep);
-  return std::min(snr, *objective.snr_gamma) / (objective.prediction == Prediction::epsilon ? snr : snr + 1);
+  const double snr = schedule.snr(timestep), least = std::min(snr, *objective.snr_gamma);
+  switch (objective.prediction) {
+    case Prediction::epsilon:
+      return least / snr;
+    case Prediction::v_prediction:
+      return least / (snr + 1);
+  }
+  ensure(false, "every prediction has a weight");
+  return 0;
 }
 
 std::vector<std::int64_t> uniform_timesteps(std::span<const RngKey> keys, std::int64_t steps) {
@@ -261,8 +283,7 @@ StepInput make_step_input(const torch::Tensor& moments, const torch::Tensor& tex
   if (objective.input_perturbation > 0)
     added = added + objective.input_perturbation * numbers.normals(Purpose::input_perturbation, shape);
   input.noisy = signal * input.latents + spread * added;
-  input.target =
-      objective.prediction == Prediction::epsilon ? input.noise : signal * input.noise - spread * input.latents;
+  input.target = target_of(objective.prediction, input.latents, input.noise, signal, spread);
   return input;
 }
 

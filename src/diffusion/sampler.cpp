@@ -61,8 +61,14 @@ class Euler final : public Sampler {
   // x_0, in fp32 and in diffusers' order: at zero terminal SNR sigma starts at 4096, where one rounding more or less
   // shows in the fifth digit of the result.
   torch::Tensor predicted_sample(const torch::Tensor& output, float sigma, const torch::Tensor& sample) const {
-    if (config_.prediction == Prediction::epsilon) return sample - sigma * output;
-    return output * (-sigma / norm(sigma)) + sample / (sigma * sigma + 1);
+    switch (config_.prediction) {
+      case Prediction::epsilon:
+        return sample - sigma * output;
+      case Prediction::v_prediction:
+        return output * (-sigma / norm(sigma)) + sample / (sigma * sigma + 1);
+    }
+    ensure(false, "every prediction tells x_0");
+    return {};
   }
 
   std::vector<float> sigmas_;
@@ -70,14 +76,6 @@ class Euler final : public Sampler {
 };
 
 }  // namespace
-
-std::unique_ptr<Sampler> make_ddim(const SchedulerConfig& config, int steps) {
-  return std::make_unique<Ddim>(config, steps);
-}
-
-std::unique_ptr<Sampler> make_euler(const SchedulerConfig& config, int steps) {
-  return std::make_unique<Euler>(config, plan_sigmas(config, NoiseSchedule(config), steps));
-}
 
 std::optional<Error> find_refusal(const SchedulerConfig& config) {
   const bool is_known = config.scheduler_class != SchedulerClass::other;
@@ -101,11 +99,11 @@ std::unique_ptr<Sampler> make_sampler(const SchedulerConfig& config, int steps) 
         throw Error(
             Exit::usage, "DDIM with epsilon prediction divides by zero at zero terminal SNR",
             "set prediction_type to v_prediction in scheduler/scheduler_config.json if the model was trained so");
-      return make_ddim(config, steps);
+      return std::make_unique<Ddim>(config, steps);
     case SchedulerClass::pndm:
       return make_pndm(config, steps);
     case SchedulerClass::euler_discrete:
-      return make_euler(config, steps);
+      return std::make_unique<Euler>(config, plan_sigmas(config, NoiseSchedule(config), steps));
     case SchedulerClass::dpmsolver_multistep:
       return make_dpmpp_2m(config, steps);
     case SchedulerClass::unipc_multistep:

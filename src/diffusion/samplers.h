@@ -5,12 +5,10 @@
 #include "millrace/diffusion/sampler.h"
 #include "timesteps.h"
 
-// The five samplers, each in its own file, and the words they share.
+// The samplers with a file of their own, beside the two of sampler.cpp, and the words that all share.
 namespace millrace {
 
-std::unique_ptr<Sampler> make_ddim(const SchedulerConfig& config, int steps);
 std::unique_ptr<Sampler> make_pndm(const SchedulerConfig& config, int steps);
-std::unique_ptr<Sampler> make_euler(const SchedulerConfig& config, int steps);
 std::unique_ptr<Sampler> make_dpmpp_2m(const SchedulerConfig& config, int steps);
 std::unique_ptr<Sampler> make_unipc(const SchedulerConfig& config, int steps);
 
@@ -27,13 +25,27 @@ struct NoiseLevel {
 // x_0 out of the model's output for the sample x.
 inline torch::Tensor predicted_x0(Prediction prediction, const torch::Tensor& output, const torch::Tensor& x,
                                   double alpha, double sigma) {
-  return prediction == Prediction::epsilon ? (x - sigma * output) / alpha : alpha * x - sigma * output;
+  switch (prediction) {
+    case Prediction::epsilon:
+      return (x - sigma * output) / alpha;
+    case Prediction::v_prediction:
+      return alpha * x - sigma * output;
+  }
+  ensure(false, "every prediction tells x_0");
+  return {};
 }
 
 // The noise in x out of the model's output.
 inline torch::Tensor predicted_noise(Prediction prediction, const torch::Tensor& output, const torch::Tensor& x,
                                      double alpha, double sigma) {
-  return prediction == Prediction::epsilon ? output : alpha * output + sigma * x;
+  switch (prediction) {
+    case Prediction::epsilon:
+      return output;
+    case Prediction::v_prediction:
+      return alpha * output + sigma * x;
+  }
+  ensure(false, "every prediction tells the noise");
+  return {};
 }
 
 // Alpha-bar by timestep, beyond the last one as well.

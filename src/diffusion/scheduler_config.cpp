@@ -238,6 +238,18 @@ SchedulerClass class_of(const Json& json) {
   return SchedulerClass::other;
 }
 
+// That of Stable Diffusion's published folders.
+SchedulerClass published_class(Prediction prediction) {
+  switch (prediction) {
+    case Prediction::epsilon:
+      return SchedulerClass::pndm;
+    case Prediction::v_prediction:
+      return SchedulerClass::ddim;
+  }
+  ensure(false, "every prediction has a published folder");
+  return SchedulerClass::other;
+}
+
 }  // namespace
 
 const char* to_string(SchedulerClass scheduler_class) {
@@ -268,7 +280,7 @@ SchedulerConfig SchedulerConfig::from_text(std::string_view text, std::string_vi
 }
 
 SchedulerConfig SchedulerConfig::stable_diffusion(Prediction prediction) {
-  return from_json({{"_class_name", prediction == Prediction::epsilon ? "PNDMScheduler" : "DDIMScheduler"},
+  return from_json({{"_class_name", millrace::to_string(published_class(prediction))},
                     {"beta_end", 0.012},
                     {"beta_schedule", "scaled_linear"},
                     {"beta_start", 0.00085},
@@ -295,7 +307,7 @@ SchedulerConfig SchedulerConfig::with_keys(const nlohmann::ordered_json& keys) c
 
 nlohmann::json SchedulerConfig::to_json() const {
   const SchedulerClass c = scheduler_class;
-  nlohmann::json json = nlohmann::json::parse(given.dump());
+  nlohmann::json json(given);
   if (json.contains("lambda_min_clipped") && json["lambda_min_clipped"].is_null()) json.erase("lambda_min_clipped");
   if (c == SchedulerClass::other) {
     json["steps_offset"] = steps_offset;  // StableDiffusionPipeline warns of the default, 0

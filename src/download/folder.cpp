@@ -132,9 +132,7 @@ void check_folder(const DownloadConfig& config) {
 
 void open_folder(const DownloadConfig& config) {
   const fs::path out = config.out.value;
-  std::error_code error;
-  fs::create_directories(out, error);
-  if (error) fail(Exit::io, "cannot create {}: {}", out.string(), error.message());
+  make_directories(out);
   if (fs::exists(out / settings_name)) remove_leftovers(out);
   write_known_lists(out / lists_name, present_lists(config));
   write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));

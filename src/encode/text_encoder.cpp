@@ -6,9 +6,17 @@
 
 #include "millrace/core/error.h"
 #include "millrace/nn/device.h"
-#include "pad_rows.h"
 
 namespace millrace {
+
+// Repeats the last row until there are `rows`.
+static torch::Tensor pad_rows(const torch::Tensor& tensor, std::int64_t rows) {
+  const auto missing = rows - tensor.size(0);
+  if (missing == 0) return tensor;
+  auto sizes = tensor.sizes().vec();
+  sizes[0] = missing;
+  return torch::cat({tensor, tensor.slice(0, tensor.size(0) - 1).expand(sizes)});
+}
 
 TextEncoder::TextEncoder(CLIPTextModel network, torch::Device device, torch::Dtype dtype, int batch_size)
     : network_(std::move(network)), device_(device), batch_size_(batch_size) {
@@ -35,7 +43,7 @@ torch::Tensor TextEncoder::encode(const torch::Tensor& tokens) {
   return torch::cat(parts);
 }
 
-torch::Tensor TextEncoder::encode(std::span<const std::int32_t> tokens) {
+torch::Tensor TextEncoder::null_text(std::span<const std::int32_t> tokens) {
   const auto ids = torch::tensor(at::ArrayRef<std::int32_t>(tokens.data(), tokens.size()), torch::kInt32);
   check(ids, "the empty caption");
   return encode(ids.unsqueeze(0))[0].cpu();

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "millrace/comm/agree.h"
+#include "millrace/comm/backoff.h"
 #include "millrace/core/log.h"
 #include "millrace/handoff/parcel_receiver.h"
 #include "mpi_protocol.h"

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "decode_formats.h"
+#include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/text.h"
 #include "millrace/image/orientation.h"
 
@@ -141,6 +143,13 @@ std::optional<DecodeFailure> decode_image_into(Image& image, std::string_view by
 std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const ImageConfig& config) {
   Image image;
   if (auto failure = decode_image_into(image, bytes, config)) return std::move(*failure);
+  return image;
+}
+
+Image read_image(const fs::path& file) {
+  Image image;
+  if (const auto failure = decode_image_into(image, read_file(file)))
+    fail(Exit::io, "{}: {}", file.string(), failure->detail);
   return image;
 }
 

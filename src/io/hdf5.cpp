@@ -386,17 +386,6 @@ Hdf5Reader::~Hdf5Reader() = default;
 Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
 Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&&) noexcept = default;
 
-std::vector<std::string> Hdf5Reader::names() const {
-  const auto lock = library();
-  std::vector<std::string> names;
-  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* into) -> herr_t {
-    static_cast<std::vector<std::string>*>(into)->push_back(name);
-    return 0;
-  };
-  check(H5Literate(impl_->file, H5_INDEX_NAME, H5_ITER_INC, nullptr, add, &names), impl_->path, "cannot list");
-  return names;
-}
-
 Hdf5Shape Hdf5Reader::shape(const std::string& name) const {
   const auto lock = library();
   const auto& dataset = impl_->find(name);
@@ -448,23 +437,6 @@ std::vector<std::string> Hdf5Reader::read_text(const std::string& name, std::uin
   }
   check(result, path, "cannot read " + name);
   return texts;
-}
-
-std::string Hdf5Reader::attribute(const std::string& name) const {
-  const auto lock = library();
-  const auto& path = impl_->path;
-  const auto what = "attribute " + name;
-  const Handle id(H5Aopen(impl_->file, name.c_str(), H5P_DEFAULT), H5Aclose, path, "no " + what);
-  const Handle stored(H5Aget_type(id), H5Tclose, path, what);
-  const Handle space(H5Aget_space(id), H5Sclose, path, what);
-  if (!is_text(stored) || H5Sget_simple_extent_npoints(space) != 1)
-    fail(Exit::io, "{}: {} is not one text", path.string(), what);
-  const Handle type = make_text_type(path);
-  char* text = nullptr;
-  check(H5Aread(id, type, &text), path, "cannot read " + what);
-  std::string value = text ? text : "";
-  H5free_memory(text);
-  return value;
 }
 
 }  // namespace millrace

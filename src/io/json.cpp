@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-constexpr int max_depth = 64;
+constexpr std::size_t max_depth = 64;
 constexpr std::uint64_t max_file_bytes = 256 << 20;
 
 // The UTF-16 unit that `text` begins with as \\uXXXX; 0 when it begins otherwise.
@@ -47,38 +47,74 @@ std::pair<std::string_view, std::size_t> escape_at(std::string_view text) {
   return {text.substr(0, bytes), bytes};
 }
 
-// Of JSON, part of which repeats a key: Error(io) names the first.
-void refuse_repeated_key(std::string_view text, std::string_view where) {
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::set<std::string>> open_objects;  // the keys seen in each object that is still open
-  std::ignore = nlohmann::json::parse(text, [&](int, Event event, nlohmann::json& parsed) {
-    if (event == Event::object_start) open_objects.emplace_back();
-    if (event == Event::object_end) open_objects.pop_back();
-    if (event == Event::key && !open_objects.back().insert(parsed.get<std::string>()).second)
-      fail(Exit::io, "{}: the key '{}' occurs twice", where, parsed.get<std::string>());
+// Passes through JSON without building it: counts its keys, and refuses what is nested too deep. (The parser with a
+// callback does this too, but looks through all elements of a list behind each: quadratic.)
+class Survey : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  // `unique`: an object that repeats a key is refused too.
+  Survey(std::string_view where, bool unique) : where_(where), unique_(unique) {}
+
+  std::size_t keys() const { return keys_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  // The parser that builds it says what is wrong.
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+  bool key(string_t& name) override {
+    ++keys_;
+    if (unique_ && !seen_.back().insert(name).second) fail(Exit::io, "{}: the key '{}' occurs twice", where_, name);
     return true;
-  });
-  ensure(false, "a repeated key is repeated");
+  }
+
+ private:
+  bool open() {
+    seen_.emplace_back();
+    if (seen_.size() > max_depth) fail(Exit::io, "{}: more than {} levels of JSON", where_, max_depth);
+    return true;
+  }
+  bool close() {
+    seen_.pop_back();
+    return true;
+  }
+
+  std::string_view where_;
+  bool unique_;
+  std::size_t keys_ = 0;
+  std::vector<std::set<std::string>> seen_;  // of each object and list that is still open
+};
+
+std::size_t survey(std::string_view text, std::string_view where, bool unique = false) {
+  Survey survey(where, unique);
+  nlohmann::json::sax_parse(text, &survey);
+  return survey.keys();
+}
+
+std::size_t count_keys(const nlohmann::json& json) {
+  std::size_t keys = json.is_object() ? json.size() : 0;
+  if (json.is_structured())
+    for (const auto& value : json) keys += count_keys(value);
+  return keys;
 }
 
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, std::string_view where) {
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::size_t> open_objects;  // the keys seen in each object that is still open
-  const auto check = [&](int depth, Event event, nlohmann::json& parsed) {
-    if (depth > max_depth) fail(Exit::io, "{}: more than {} levels of JSON", where, max_depth);
-    if (event == Event::object_start) open_objects.push_back(0);
-    if (event == Event::key) ++open_objects.back();
-    if (event == Event::object_end) {
-      // A vocabulary has 50,000 keys: they are counted here, and looked at one by one only where some are missing.
-      if (open_objects.back() != parsed.size()) refuse_repeated_key(text, where);
-      open_objects.pop_back();
-    }
-    return true;
-  };
+  const std::size_t keys = survey(text, where);
   try {
-    return nlohmann::json::parse(text, check);
+    auto json = nlohmann::json::parse(text);
+    // A vocabulary has 50,000 keys: they are looked at one by one only where some are missing.
+    if (count_keys(json) != keys) survey(text, where, /*unique=*/true);
+    return json;
   } catch (const nlohmann::json::exception& error) {
     fail(Exit::io, "{} is not valid JSON: {}", where, error.what());
   }
@@ -112,14 +148,13 @@ std::string from_python_json(std::string_view text) {
 }
 
 nlohmann::json parse_python_json(std::string_view text, std::string_view where) {
-  const auto check = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > max_depth) fail(Exit::io, "{}: more than {} levels of JSON", where, max_depth);
-    return true;
-  };
-  nlohmann::json strict = nlohmann::json::parse(text, check, /*allow_exceptions=*/false);
+  survey(text, where);
+  nlohmann::json strict = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!strict.is_discarded()) return strict;
+  const std::string lenient = from_python_json(text);
+  survey(lenient, where);
   try {
-    return nlohmann::json::parse(from_python_json(text), check);
+    return nlohmann::json::parse(lenient);
   } catch (const nlohmann::json::exception& error) {
     fail(Exit::io, "{} is not valid JSON: {}", where, error.what());
   }

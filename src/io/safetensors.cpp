@@ -11,8 +11,6 @@ namespace millrace {
 
 namespace {
 
-constexpr std::uint64_t max_header_bytes = 100'000'000;
-
 [[noreturn]] void refuse(std::string_view where, const std::string& what) {
   throw Error(Exit::io, fmt::format("{}: not a valid safetensors file: {}", where, what),
               "the file is damaged or incomplete: copy or download it again");
@@ -136,7 +134,8 @@ std::uint64_t read_header_length(std::span<const std::byte> begin, std::uint64_t
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | std::to_integer<std::uint64_t>(begin[static_cast<std::size_t>(i)]);
-  if (length > max_header_bytes) refuse(where, fmt::format("a header of {} bytes; 100000000 are allowed", length));
+  if (length > max_safetensors_header)
+    refuse(where, fmt::format("a header of {} bytes; 100000000 are allowed", length));
   if (length > file_bytes - 8) refuse(where, fmt::format("a header of {} bytes in a file of {}", length, file_bytes));
   return length;
 }

@@ -119,9 +119,7 @@ CacheDescription read_cache_description(const fs::path& folder) {
 
 void write_cache_description(const fs::path& folder, const CacheDescription& description) {
   if (is_latent_cache(folder)) return;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(Exit::io, "cannot make {}: {}", folder.string(), error.message());
+  make_directories(folder);
   const auto& shape = description.shape;
   json document = {{"format", 1},
                    {"fingerprint", description.fingerprint},
@@ -144,49 +142,28 @@ static CacheManifest::Entry entry_from_json(const json& a) {
   return entry;
 }
 
-// False where there is no MANIFEST.json. The parser forgets each archive once it is used: of 200,000 it would hold
-// 180 MB, and read_json, whose parser looks through all elements of a list behind each, would take a minute.
-static bool for_each_entry(const fs::path& folder, const std::function<void(CacheManifest::Entry)>& use) {
-  using Event = json::parse_event_t;
+std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
   const fs::path path = folder / manifest_name;
-  if (!is_file(path)) return false;
-  bool in_archives = false;
-  std::string wrong;  // with an archive; a later format, whose archives may be others, is told first
-  const auto use_archive = [&](int depth, Event event, json& parsed) {
-    if (event == Event::key && depth == 1) in_archives = parsed == "archives";
-    if (event != Event::object_end || depth != 2 || !in_archives) return true;
-    try {
-      use(entry_from_json(parsed));
-    } catch (const json::exception& error) {
-      if (wrong.empty()) wrong = error.what();
-    }
-    return false;
-  };
+  if (!is_file(path)) return std::nullopt;
+  const json document = read_json(path);
   try {
-    const json document = json::parse(read_file(path), use_archive);
     check_format(document, path);
-    for (const json& no_object : document.at("archives")) (void)entry_from_json(no_object);  // says what it is
+    CacheManifest manifest;
+    for (const json& archive : document.at("archives")) manifest.entries.push_back(entry_from_json(archive));
+    return manifest;
   } catch (const json::exception& error) {
     fail(Exit::io, "{}: {}", path.string(), error.what());
   }
-  if (!wrong.empty()) fail(Exit::io, "{}: {}", path.string(), wrong);
-  return true;
-}
-
-std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
-  CacheManifest manifest;
-  const auto add = [&](CacheManifest::Entry entry) { manifest.entries.push_back(std::move(entry)); };
-  if (!for_each_entry(folder, add)) return std::nullopt;
-  return manifest;
 }
 
 void for_each_finished(const fs::path& folder, const Manifest& manifest,
                        const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use) {
+  const auto finished = try_read_cache_manifest(folder);
+  if (!finished) return;
   std::unordered_map<std::string_view, std::size_t> numbers;
   for (std::size_t i = 0; i < manifest.archives.size(); ++i) numbers.emplace(manifest.archives[i].name, i);
-  for_each_entry(folder, [&](const CacheManifest::Entry& entry) {
+  for (const auto& entry : finished->entries)
     if (const auto found = numbers.find(entry.archive.name); found != numbers.end()) use(found->second, entry);
-  });
 }
 
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest) {

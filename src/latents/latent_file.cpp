@@ -117,11 +117,8 @@ LatentFileWriter::~LatentFileWriter() {
 }
 
 void LatentFileWriter::start() {
-  for (const auto& folder : {folder_, temporary_}) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) fail(Exit::io, "cannot make {}: {}", folder.string(), error.message());
-  }
+  make_directories(folder_);
+  make_directories(temporary_);
   std::random_device random;  // one process writes several
   temporary_ /= fmt::format("{:08x}{:08x}-{}.h5", random(), random(), process_name());
   file_ = std::make_unique<Hdf5Writer>(temporary_);

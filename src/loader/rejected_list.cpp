@@ -47,12 +47,12 @@ ordered_json describe(const Rejected& row, const Archive& archive, const std::st
           {"detail", clip(without_secrets(row.detail))}};
 }
 
+}  // namespace
+
 bool is_power_of_ten(std::uint64_t number) {
-  while (number % 10 == 0) number /= 10;
+  while (number >= 10 && number % 10 == 0) number /= 10;
   return number == 1;
 }
-
-}  // namespace
 
 RejectedList::RejectedList(const fs::path& folder, int rank, const Manifest& manifest, std::size_t max_lines)
     : folder_(folder),

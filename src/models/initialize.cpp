@@ -21,9 +21,7 @@ namespace {
 constexpr std::int64_t chunk_numbers = 1 << 16;
 
 std::int64_t fan_in(const std::vector<std::int64_t>& weight_shape) {
-  std::int64_t product = 1;
-  for (std::size_t i = 1; i < weight_shape.size(); ++i) product *= weight_shape[i];
-  return product;
+  return c10::multiply_integers(at::IntArrayRef(weight_shape).slice(1));
 }
 
 // A bias belongs to the weight beside it.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "millrace/core/error.h"
+
 namespace millrace {
 namespace {
 
@@ -134,6 +136,17 @@ std::string text_section(const CLIPTextConfig& text) {
                      text.num_hidden_layers == 23 ? "penultimate" : "last");
 }
 
+const char* parameterization(Prediction prediction) {
+  switch (prediction) {
+    case Prediction::epsilon:
+      return "eps";
+    case Prediction::v_prediction:
+      return "v";
+  }
+  ensure(false, "every prediction has a name in latent-diffusion");
+  return "";
+}
+
 // The published numbers.
 const SchedulerConfig& stable_diffusion() {
   static const auto config = SchedulerConfig::stable_diffusion(Prediction::epsilon);
@@ -227,8 +240,8 @@ std::optional<std::string> find_ldm_config(const LdmModel& model) {
     scale_factor: {}
     use_ema: false
 )",
-                     scheduler.prediction == Prediction::epsilon ? "eps" : "v", scheduler.beta_start,
-                     scheduler.beta_end, scheduler.num_train_timesteps, unet.in_channels, vae.scaling_factor) +
+                     parameterization(scheduler.prediction), scheduler.beta_start, scheduler.beta_end,
+                     scheduler.num_train_timesteps, unet.in_channels, vae.scaling_factor) +
          *unet_section + *vae_section + text_section(text);
 }
 

@@ -24,17 +24,13 @@ constexpr std::array parts = {"unet", "vae", "text_encoder", "tokenizer", "sched
 constexpr std::span networks = std::span(parts).first<3>();
 constexpr const char* optional_components[] = {"feature_extractor", "image_encoder", "safety_checker"};
 
-std::string_view stem_of(std::string_view component) {
-  return component == "text_encoder" ? transformers_stem : diffusers_stem;
-}
-
 void write_component(const NewComponent& component, std::string_view name, const fs::path& folder) {
   json config = component.config;
   if (config.contains("_class_name")) config["_diffusers_version"] = diffusers_format_version;
   config.erase("_name_or_path");
   write_json(folder / "config.json", config);
   for (const auto& [variant, tensors] : component.weights) {
-    save_weights(tensors, folder, stem_of(name), variant, component.dtype);
+    save_weights(tensors, folder, weights_stem(name), variant, component.dtype);
   }
 }
 
@@ -94,7 +90,7 @@ void warn_of_missing_weights(const PipelineFolder& source, const PipelineExport&
   for (const char* name : networks) {
     if (pipeline.replacements.contains(name)) continue;
     try {
-      (void)open_weights(source.component(name), stem_of(name));
+      (void)open_weights(source.component(name), weights_stem(name));
     } catch (const Error& error) {
       log::warning("{}: diffusers will not load the exported folder without them", error.what());
     }

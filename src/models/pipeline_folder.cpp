@@ -186,25 +186,25 @@ Module PipelineFolder::make(std::string_view name, torch::Device device, torch::
 }
 
 template <class Module, class Config>
-Module PipelineFolder::load(std::string_view name, std::string_view stem, std::string_view variant,
-                            torch::Device device, torch::Dtype dtype) const {
+Module PipelineFolder::load(std::string_view name, std::string_view variant, torch::Device device,
+                            torch::Dtype dtype) const {
   auto module = make<Module, Config>(name, device, dtype);
-  load_weights(*module, component(name), stem, variant);
+  load_weights(*module, component(name), weights_stem(name), variant);
   return module;
 }
 
 UNet2DConditionModel PipelineFolder::load_unet(torch::Device device, torch::Dtype dtype,
                                                std::string_view variant) const {
-  return load<UNet2DConditionModel, UNet2DConditionConfig>("unet", diffusers_stem, variant, device, dtype);
+  return load<UNet2DConditionModel, UNet2DConditionConfig>("unet", variant, device, dtype);
 }
 
 AutoencoderKL PipelineFolder::load_vae(torch::Device device, torch::Dtype dtype, std::string_view variant) const {
-  return load<AutoencoderKL, AutoencoderKLConfig>("vae", diffusers_stem, variant, device, dtype);
+  return load<AutoencoderKL, AutoencoderKLConfig>("vae", variant, device, dtype);
 }
 
 CLIPTextModel PipelineFolder::load_text_encoder(torch::Device device, torch::Dtype dtype,
                                                 std::string_view variant) const {
-  return load<CLIPTextModel, CLIPTextConfig>("text_encoder", transformers_stem, variant, device, dtype);
+  return load<CLIPTextModel, CLIPTextConfig>("text_encoder", variant, device, dtype);
 }
 
 AutoencoderKL PipelineFolder::make_vae(torch::Device device, torch::Dtype dtype) const {

@@ -58,9 +58,7 @@ void describe_weights(const Weights& weights, json& out) {
   for (const std::string& name : weights.names()) {
     if (name.ends_with("position_ids")) continue;
     const TensorInfo& info = weights.info(name);
-    std::int64_t numbers = 1;
-    for (const std::int64_t side : info.shape) numbers *= side;
-    parameters += numbers;
+    parameters += c10::multiply_integers(info.shape);
     dtypes.insert(word(info.dtype));
     ++tensors;
   }
@@ -80,7 +78,7 @@ std::shared_ptr<torch::nn::Module> empty_module(const PipelineFolder& pipeline, 
 
 void inspect_network(const PipelineFolder& pipeline, const std::string& name, json& out, json& problems) {
   const fs::path& folder = pipeline.component(name);
-  const std::string_view stem = name == "text_encoder" ? transformers_stem : diffusers_stem;
+  const std::string_view stem = weights_stem(name);
   const auto variants = variants_in(out.at("files").get<std::vector<std::string>>(), stem);
   const std::string shown = variants.empty() || variants.contains("") ? "" : *variants.begin();
   describe_weights(open_weights(folder, stem, shown), out);

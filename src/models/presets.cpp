@@ -15,10 +15,11 @@ using nlohmann::json;
 
 // `make(config, seed)` gives the module, which is made only when there is a seed.
 template <class Make>
-void write_component(Make make, const json& config, std::optional<std::uint64_t> seed, const fs::path& folder,
-                     std::string_view stem) {
+void write_component(Make make, const json& config, std::optional<std::uint64_t> seed, const StagedFolder& staged,
+                     std::string_view name) {
+  const fs::path folder = staged.subfolder(name);
   write_json(folder / "config.json", config);
-  if (seed) save_weights(weights_of(*make(config, *seed)), folder, stem);
+  if (seed) save_weights(weights_of(*make(config, *seed)), folder, weights_stem(name));
 }
 
 }  // namespace
@@ -33,9 +34,9 @@ void init_pipeline(Preset preset, const fs::path& tokenizer_folder, const fs::pa
   const auto text_encoder = [&](const json& config, std::uint64_t s) {
     return make_text_encoder(config, s, configs.token_embedding_std);
   };
-  write_component(text_encoder, configs.text_encoder, seed, staged.subfolder("text_encoder"), transformers_stem);
-  write_component(make_vae, configs.vae, seed, staged.subfolder("vae"), diffusers_stem);
-  write_component(make_unet, configs.unet, seed, staged.subfolder("unet"), diffusers_stem);
+  write_component(text_encoder, configs.text_encoder, seed, staged, "text_encoder");
+  write_component(make_vae, configs.vae, seed, staged, "vae");
+  write_component(make_unet, configs.unet, seed, staged, "unet");
   staged.publish();
 }
 

@@ -26,12 +26,6 @@ void refuse_used(const fs::path& path) {
               "choose another folder, or remove this one");
 }
 
-void make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail(Exit::io, "cannot create the folder {}: {}", path.string(), error.message());
-}
-
 void copy_file_durably(const fs::path& source, const fs::path& target) {
   std::ifstream in(source, std::ios::binary);
   if (!in) fail_errno("cannot open", source);
@@ -71,7 +65,7 @@ bool is_second_copy(const std::string& name) {
 StagedFolder::StagedFolder(fs::path final_path) : final_(without_trailing_slash(std::move(final_path))) {
   refuse_used(final_);
   temporary_ = fmt::format("{}.tmp-{}", final_.string(), process_name());
-  make_folder(temporary_);
+  make_directories(temporary_);
 }
 
 StagedFolder::~StagedFolder() {
@@ -81,7 +75,7 @@ StagedFolder::~StagedFolder() {
 
 fs::path StagedFolder::subfolder(const fs::path& name) const {
   const fs::path path = temporary_ / name;
-  make_folder(path);
+  make_directories(path);
   return path;
 }
 
@@ -98,7 +92,7 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
 }
 
 void copy_folder(const fs::path& source, const fs::path& target) {
-  make_folder(target);
+  make_directories(target);
   const bool needs_no_copies = has_plain_weights(source);
   for (const auto& entry : fs::directory_iterator(source)) {
     const std::string name = entry.path().filename().string();

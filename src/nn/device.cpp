@@ -35,7 +35,7 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   if (word != "auto" && word != "cpu" && word != "cuda") {
     fail(Exit::usage, "run.device={}: expected auto, cpu or cuda", word);
   }
-  const int gpus = word == "cpu" ? 0 : gpu::count();
+  const int gpus = word == "cpu" ? 0 : gpu_count();
   if (gpus > 0) {
     compute_float32_exactly();
     at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
@@ -46,7 +46,7 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   }
   if (word == "cuda" || (word == "auto" && gpu::is_broken()))
     throw Error(gpu::has_fault() ? Exit::suspect_node : Exit::usage,
-                fmt::format("run.device={}: {}", word, gpu::why_none()), "use run.device=cpu");
+                fmt::format("run.device={}: {}", word, why_no_gpu()), "use run.device=cpu");
   return torch::kCPU;
 }
 
@@ -75,20 +75,8 @@ std::string dtype_name(torch::Dtype dtype) {
   }
 }
 
-std::string why_no_gpu() {
-  return gpu::why_none();
-}
-
-int gpu_count() {
-  return gpu::count();
-}
-
 bool built_with_cuda() {
   return at::Context::hasCUDART();
-}
-
-std::string cuda_versions() {
-  return gpu::versions();
 }
 
 // By the older setters, which LibTorch's own code still asks for matrix products, and by the newer ones, which nothing
@@ -122,14 +110,6 @@ void finish_own_work(torch::Device device) {
 
 void synchronize(torch::Device device) {
   if (device.is_cuda()) gpu::synchronize(device.index());
-}
-
-void* compute_stream(int device) {
-  return gpu::compute_stream(device);
-}
-
-void release_freed_pinned_memory() {
-  gpu::release_freed_pinned_memory();
 }
 
 void keep_freed_host_memory() {

@@ -12,9 +12,11 @@
 
 #include "device_gpu.h"
 #include "millrace/core/error.h"
+#include "millrace/nn/device.h"
+#include "millrace/nn/gpu_identity.h"
 #include "millrace/nn/pass_graph.h"
 
-namespace millrace::gpu {
+namespace millrace {
 
 namespace {
 
@@ -46,18 +48,13 @@ cudaError_t start_error() {
 
 }  // namespace
 
-int count() {
+int gpu_count() {
   return c10::cuda::device_count();
 }
-bool is_broken() {
-  return start_error() != cudaSuccess;
-}
-bool has_fault() {
-  return is_broken() && start_error() != cudaErrorInsufficientDriver;
-}
-std::string why_none() {
-  if (!is_broken()) return "no usable GPU or driver on this machine";
-  if (has_fault()) return fmt::format("CUDA does not start: {}", cudaGetErrorString(start_error()));
+
+std::string why_no_gpu() {
+  if (!gpu::is_broken()) return "no usable GPU or driver on this machine";
+  if (gpu::has_fault()) return fmt::format("CUDA does not start: {}", cudaGetErrorString(start_error()));
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
@@ -65,12 +62,40 @@ std::string why_none() {
                      cuda_version(runtime));
 }
 
-std::string versions() {
+std::string cuda_versions() {
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
   return fmt::format("{} (driver {}), cuDNN {}, NCCL {}", cuda_version(runtime), cuda_version(driver), cudnn_version(),
                      nccl_version());
+}
+
+void* compute_stream(int device) {
+  return at::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
+}
+
+void release_freed_pinned_memory() {
+  const NoRecording waits;
+  at::getHostAllocator(at::kCUDA)->empty_cache();
+}
+
+GpuIdentity gpu_identity(torch::Device device) {
+  const c10::cuda::CUDAGuard guard(device);
+  GpuIdentity found{.uuid = gpu::uuid(device.index())};
+  std::size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  found.free_bytes = free;
+  found.total_bytes = total;
+  return found;
+}
+
+namespace gpu {
+
+bool is_broken() {
+  return start_error() != cudaSuccess;
+}
+bool has_fault() {
+  return is_broken() && start_error() != cudaErrorInsufficientDriver;
 }
 
 void use(int index) {
@@ -102,15 +127,6 @@ void synchronize(int index) {
   c10::cuda::device_synchronize();
 }
 
-void* compute_stream(int index) {
-  return at::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)).stream();
-}
-
-void release_freed_pinned_memory() {
-  const NoRecording waits;
-  at::getHostAllocator(at::kCUDA)->empty_cache();
-}
-
 std::uint64_t peak_memory_bytes(int index) {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
@@ -131,14 +147,5 @@ std::string uuid(int index) {
   return text;
 }
 
-GpuIdentity identity(int index) {
-  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
-  GpuIdentity found{.uuid = uuid(index)};
-  std::size_t free = 0, total = 0;
-  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-  found.free_bytes = free;
-  found.total_bytes = total;
-  return found;
-}
-
-}  // namespace millrace::gpu
+}  // namespace gpu
+}  // namespace millrace

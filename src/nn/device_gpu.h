@@ -2,21 +2,15 @@
 #include <cstdint>
 #include <string>
 
-#include "millrace/nn/gpu_identity.h"
-
-// What device.cpp asks about GPUs. Two implementations, chosen by CMake: device_cuda.cpp and device_cpu_only.cpp.
+// What device.cpp asks about GPUs. Two implementations, chosen by CMake: device_cuda.cpp and device_cpu_only.cpp. What
+// other modules ask as well lies there too: gpu_identity, and of device.h what has no device or an index.
 namespace millrace::gpu {
 
-int count();
 // Whether there is a driver, and CUDA does not start: it is for an older CUDA, or the machine has a fault. Nothing else
 // may come of it than an error: GPUs that stand idle are an oversight.
 bool is_broken();
 // The same, by a fault of the machine's.
 bool has_fault();
-// Why `count` is 0, as the end of a sentence.
-std::string why_none();
-// Of CUDA, its driver, cuDNN and NCCL, as they are in this process.
-std::string versions();
 // Of the calling thread: the device that LibTorch asks when it chooses kernels. Error(usage) for a GPU older than all
 // that kernels are made for.
 void use(int index);
@@ -25,12 +19,9 @@ void use_own_stream(int index);
 // Waits for what the calling thread has started in its stream.
 void finish_own_stream(int index);
 void synchronize(int index);
-void* compute_stream(int index);
-void release_freed_pinned_memory();
 std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);
 // Of the device, without beginning to use it.
 std::string uuid(int index);
-GpuIdentity identity(int index);
 
 }  // namespace millrace::gpu

@@ -1,5 +1,7 @@
 #include "millrace/nn/gpu_watch.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -55,6 +57,19 @@ GpuUse GpuWatch::use() {
   const std::lock_guard lock(impl_->mutex);
   if (!impl_->use.is_known()) impl_->look();  // within the first second
   return impl_->use;
+}
+
+GpuState GpuWatch::state() {
+  if (!impl_) return {};
+  const std::lock_guard lock(impl_->mutex);
+  const auto& last = impl_->last;
+  return {last.clock_mhz.value_or(0), last.celsius.value_or(0), last.slowed_by.value_or(0)};
+}
+
+std::string GpuState::describe() const {
+  if (clock_mhz == 0 && celsius == 0) return "";
+  return fmt::format("{:.0f} MHz, {:.0f} C, throttle reasons {:#x}", clock_mhz, celsius,
+                     static_cast<unsigned long long>(slowed_by));
 }
 
 std::string gpu_uuid(torch::Device device) {

@@ -26,6 +26,9 @@ struct Library {
   Result (*memory)(void*, Memory*) = nullptr;
   Result (*energy)(void*, unsigned long long*) = nullptr;  // millijoules
   Result (*power)(void*, unsigned int*) = nullptr;         // milliwatts
+  Result (*clock)(void*, int, unsigned int*) = nullptr;    // MHz
+  Result (*temperature)(void*, int, unsigned int*) = nullptr;
+  Result (*throttle_reasons)(void*, unsigned long long*) = nullptr;
   bool is_usable = false;
 
   Library() {
@@ -40,6 +43,9 @@ struct Library {
     load(memory, "nvmlDeviceGetMemoryInfo");
     load(energy, "nvmlDeviceGetTotalEnergyConsumption");
     load(power, "nvmlDeviceGetPowerUsage");
+    load(clock, "nvmlDeviceGetClockInfo");
+    load(temperature, "nvmlDeviceGetTemperature");
+    load(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
     is_usable = init && handle_by_uuid && init() == 0;
   }
 };
@@ -55,6 +61,13 @@ std::optional<double> ask(Result (*function)(void*, T*), void* device, double un
   T value = 0;
   if (!function || function(device, &value) != 0) return std::nullopt;
   return static_cast<double>(value) * unit;
+}
+
+// The same of functions that are told which of several they are asked for.
+std::optional<double> ask_kind(Result (*function)(void*, int, unsigned int*), void* device, int kind) {
+  unsigned int value = 0;
+  if (!function || function(device, kind, &value) != 0) return std::nullopt;
+  return value;
 }
 
 }  // namespace
@@ -74,6 +87,9 @@ Reading read(void* device) {
     reading.memory_gib = static_cast<double>(memory.used) / gib;
   reading.joules = ask(library().energy, device, 1e-3);
   reading.watts = ask(library().power, device, 1e-3);
+  reading.clock_mhz = ask_kind(library().clock, device, /*NVML_CLOCK_SM*/ 1);
+  reading.celsius = ask_kind(library().temperature, device, /*NVML_TEMPERATURE_GPU*/ 0);
+  reading.slowed_by = ask(library().throttle_reasons, device, 1);
   return reading;
 }
 

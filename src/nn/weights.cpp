@@ -8,4 +8,10 @@ std::map<std::string, torch::Tensor> weights_of(const torch::nn::Module& module)
   return weights;
 }
 
+std::int64_t count_parameters(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const auto& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
 }  // namespace millrace

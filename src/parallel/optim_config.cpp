@@ -25,7 +25,36 @@ double sine_of_quarter_turns(double x) {
   return angle * series;
 }
 
+// Of optim.lr, at this share (0 to 1) of the way from the end of the warm-up to that of the run.
+double share_of_rate(Schedule schedule, double progress) {
+  switch (schedule) {
+    case Schedule::constant:
+      return 1;
+    case Schedule::linear:
+      return 1 - progress;
+    case Schedule::cosine: {
+      const double sine = sine_of_quarter_turns(1 - progress);  // sine^2 = (1 + cos(pi progress)) / 2
+      return sine * sine;
+    }
+  }
+  ensure(false, "every schedule has a rate");
+  return 0;
+}
+
 }  // namespace
+
+const char* to_string(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::constant:
+      return "constant";
+    case Schedule::linear:
+      return "linear";
+    case Schedule::cosine:
+      return "cosine";
+  }
+  ensure(false, "every schedule has a name");
+  return "";
+}
 
 void OptimConfig::describe(config::Section& section) {
   section.key("lr", lr, "learning rate after the warm-up").at_least(0);
@@ -34,7 +63,9 @@ void OptimConfig::describe(config::Section& section) {
   section.key("weight_decay", weight_decay, "decoupled decay of all parameters").at_least(0);
   section.key("clip", clip, "largest global gradient norm; null = off").above(0);
   section.key("schedule", schedule,
-              {{"constant", Schedule::constant}, {"linear", Schedule::linear}, {"cosine", Schedule::cosine}},
+              {{to_string(Schedule::constant), Schedule::constant},
+               {to_string(Schedule::linear), Schedule::linear},
+               {to_string(Schedule::cosine), Schedule::cosine}},
               "learning rate from the end of the warm-up to the end of the run; linear and cosine fall to 0");
   section.key("warmup", warmup,
               "the learning rate rises linearly this long, in a shorter run to its end; 0 steps = none");
@@ -50,21 +81,27 @@ void EmaConfig::describe(config::Section& section) {
 
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch) {
   if (config.betas.size() != 2) fail(Exit::usage, "optim.betas: needs two numbers, has {}", config.betas.size());
-  LrSchedule schedule{.schedule = config.schedule, .lr = config.lr};
+  const auto in_samples = [](const Duration& length) { return length.unit == Duration::Unit::samples; };
+  LrSchedule schedule{.schedule = config.schedule,
+                      .lr = config.lr,
+                      .global_batch = global_batch,
+                      .warmup_in_samples = in_samples(config.warmup),
+                      .total_in_samples = in_samples(duration)};
   schedule.warmup_steps = in_steps(config.warmup, global_batch, "optim.warmup");
   if (config.schedule != Schedule::constant)
     schedule.total_steps = std::ceil(in_steps(duration, global_batch, "duration"));
   return schedule;
 }
 
-double learning_rate(const LrSchedule& schedule, std::int64_t step) {
-  const double n = static_cast<double>(step), warmup = schedule.warmup_steps, total = schedule.total_steps;
-  if (n <= warmup) return schedule.lr * (n / warmup);
-  if (schedule.schedule == Schedule::constant) return schedule.lr;
-  const double progress = total > warmup ? std::min(1.0, (n - warmup) / (total - warmup)) : 1.0;
-  if (schedule.schedule == Schedule::linear) return schedule.lr * (1 - progress);
-  const double sine = sine_of_quarter_turns(1 - progress);  // sine^2 = (1 + cos(pi progress)) / 2
-  return schedule.lr * (sine * sine);
+double learning_rate(const LrSchedule& schedule, std::int64_t step, std::int64_t samples) {
+  const double warmup = schedule.warmup_steps, total = schedule.total_steps;
+  const double by_steps = static_cast<double>(step);
+  const double by_samples = static_cast<double>(samples) / static_cast<double>(schedule.global_batch);
+  const double warmed = schedule.warmup_in_samples ? by_samples : by_steps;
+  if (warmed <= warmup) return schedule.lr * (warmed / warmup);
+  const double n = schedule.total_in_samples ? by_samples : by_steps;
+  const double progress = total > warmup ? std::clamp((n - warmup) / (total - warmup), 0.0, 1.0) : 1.0;
+  return schedule.lr * share_of_rate(schedule.schedule, progress);
 }
 
 double ema_decay(const EmaConfig& config, std::int64_t update) {

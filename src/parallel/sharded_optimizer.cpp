@@ -100,11 +100,12 @@ void ShardedAdamW::start_from(std::map<std::string, torch::Tensor> originals) {
   if (has_ema()) copy_shards("ema", originals);
 }
 
-void ShardedAdamW::start_ema_from(std::map<std::string, torch::Tensor> weights) {
+void ShardedAdamW::start_ema_from(std::map<std::string, torch::Tensor> weights, std::optional<std::int64_t> updates) {
   ensure(has_ema(), "an EMA that is to start from weights of its own");
+  ema_updates_ = updates.value_or(many_ema_updates);
+  model_.trainers().broadcast(std::as_writable_bytes(std::span(&ema_updates_, 1)));
   take_from_rank_0(weights);
   copy_shards("ema", weights);
-  ema_updates_ = ema_updates_of_given_weights;
 }
 
 // Every rank has read a file of its own, and nothing says that these are equal. Puts the elements into storage order.

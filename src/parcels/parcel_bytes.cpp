@@ -166,12 +166,4 @@ void ParcelView::copy(std::int64_t first, std::int64_t count, EncodedBatch& batc
   copy_rows(text, first, count, batch.text, row);
 }
 
-ParcelContent unpack_parcel(std::span<const std::byte> bytes) {
-  const auto parcel = read_parcel(bytes);
-  const auto count = std::ssize(parcel.refs);
-  ParcelContent content{parcel.stripe, make_empty_batch(count, parcel.shape), parcel.ledger_delta, parcel.report};
-  if (count > 0) parcel.copy(0, count, content.batch, 0);
-  return content;
-}
-
 }  // namespace millrace

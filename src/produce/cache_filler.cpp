@@ -7,6 +7,7 @@
 #include "millrace/core/stop.h"
 #include "millrace/core/stopwatch.h"
 #include "millrace/dataset/storage_retry.h"
+#include "millrace/loader/rejected_list.h"
 
 namespace millrace {
 
@@ -78,7 +79,8 @@ void CacheFiller::collect() {
   for (std::size_t row = 0; row < finite.size(); ++row) {
     if (finite[row]) continue;
     const auto& ref = batch.refs[row];
-    log::warning("{}: its encoding is not finite; the sample will be left out", ref.id);
+    if (is_power_of_ten(++non_finite_))
+      log::warning("{}: its encoding is not finite; the sample will be left out ({} so far)", ref.id, non_finite_);
     rejected_.add({ref, RejectReason::non_finite, "its encoding is not finite"});
     delta_.add_non_finite(ref.archive, ref.hash);
   }

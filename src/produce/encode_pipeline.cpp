@@ -53,7 +53,7 @@ EncodePipeline::EncodePipeline(const ProducerConfig& config, const PipelineFolde
 
 torch::Tensor EncodePipeline::null_text() {
   if (encoding_.shape.has_tokens()) return {};
-  if (encoding_.encodes) return encoder_->text().encode(tokenizer_->encode(""));
+  if (encoding_.encodes) return encoder_->text().null_text(tokenizer_->encode(""));
   if (!encoding_.cache) return encode_null_text();
   const auto values = read_cache_description(*encoding_.cache).null_text;
   auto text = torch::empty(encoding_.shape.text, torch::kHalf);
@@ -67,7 +67,7 @@ torch::Tensor EncodePipeline::encode_null_text() const {
   const auto tokenizer = ClipTokenizer::load(pipeline_.component("tokenizer"), config_.tokenizer);
   const auto dtype = parse_dtype(config_.encode.dtype, device_);
   TextEncoder encoder(pipeline_.load_text_encoder(device_, dtype), device_, dtype, config_.encode.batch_size);
-  return encoder.encode(tokenizer.encode(""));
+  return encoder.null_text(tokenizer.encode(""));
 }
 
 std::unique_ptr<SampleSource> EncodePipeline::make_source_with_cache(CachedValues values) const {

@@ -13,6 +13,7 @@
 #include "millrace/core/stopwatch.h"
 #include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/loader/rejected_list.h"
 #include "millrace/parcels/parcel_bytes.h"
 
 namespace millrace {
@@ -85,7 +86,8 @@ class Producer {
 
   void tell_dropped(const std::vector<SampleRef>& dropped) {
     for (const auto& ref : dropped) {
-      log::warning("{}: its encoding is not finite; the sample is left out", ref.id);
+      if (is_power_of_ten(++non_finite_))  // each pass meets them again; ledger.json counts them once
+        log::warning("{}: its encoding is not finite; the sample is left out ({} so far)", ref.id, non_finite_);
       outgoing_[ref.stripe].non_finite.add_non_finite(ref.archive, ref.hash);
       if (plan_.rejected) plan_.rejected->add({ref, RejectReason::non_finite, "its encoding is not finite"});
     }
@@ -185,6 +187,7 @@ class Producer {
   double busy_seconds_ = 0;  // sending and waiting to send, but for the present batch
   Stopwatch since_taken_over_;
   bool signal_told_ = false;
+  std::uint64_t non_finite_ = 0;  // samples that were left out, at every visit
 };
 
 }  // namespace

@@ -47,9 +47,10 @@ void ModelConfig::Unet::describe(config::Section& section) {
       "fresh weights as PyTorch makes them; the same with blocks that add nothing at first (output layers all 0); "
       "or the weights of model.pipeline");
   section.key("config", config, "unet/config.json of another shape; null = that of model.pipeline");
-  section.key("ema_start", ema_start,
-              "pipeline, its unet/ or a weight file that the EMA starts from, then without ema.warmup; null = the "
-              "initial weights");
+  section.key(
+      "ema_start", ema_start,
+      "pipeline, its unet/ or a weight file that the EMA starts from, after as many updates as its config.json says, "
+      "else without ema.warmup; null = the initial weights");
 }
 
 void ModelConfig::describe(config::Section& section) {

@@ -1,46 +1,61 @@
 #include "run_events.h"
 
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <fstream>
-#include <optional>
-#include <regex>
+#include <functional>
+#include <initializer_list>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
+#include "millrace/core/clock.h"
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
+#include "millrace/core/text.h"
 #include "millrace/io/json.h"
+#include "run_table.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t longest_text = 2000;
+constexpr std::size_t most_kinds = 2000;       // of complaints, while logs are read
+constexpr std::size_t most_lines = 1 << 20;    // of which it is known who told them
 constexpr double end_of_dates = 253402300800;  // the year 10000, in seconds since 1970
 
-bool has_date(const Event& event) {
-  return event.when.size() > 10 && event.when[4] == '-';
+// Nothing for the times of the day that earlier versions wrote.
+std::string date_of(const std::string& when) {
+  return when.size() > 10 && when[4] == '-' ? when : std::string();
 }
 
-std::optional<Event> read_fault(const std::filesystem::path& file) try {
-  const auto fault = parse_python_json(read_file(file), file.string());
-  if (!fault.is_object()) return std::nullopt;
-  const auto text = [&](const char* key) {
-    const auto value = fault.find(key);
-    return value == fault.end() ? std::string() : value->is_string() ? value->get<std::string>() : value->dump();
-  };
-  const auto time = fault.find("time");
-  const double seconds = time != fault.end() && time->is_number() ? time->get<double>() : -1;
-  const bool is_date = 0 <= seconds && seconds < end_of_dates;
-  return Event{is_date ? fmt::format("{:%F %T}", fmt::gmtime(static_cast<std::time_t>(seconds))) : "",
-               fmt::format("rank {} on {} left in {}, step {}: {}", text("rank"), text("host"), text("phase"),
-                           text("step"), text("reason"))};
-} catch (const Error&) {  // a new start removes the file
-  return std::nullopt;
+// By name; none where there is no such folder.
+std::vector<fs::path> files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error, unknown;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_regular_file(unknown)) files.push_back(entry->path());
+  std::ranges::sort(files);
+  return files;
+}
+
+// Null where it is broken, or a new start removes it meanwhile.
+nlohmann::json read_fault(const fs::path& file) try {
+  return parse_python_json(read_file(file), file.string());
+} catch (const Error&) {
+  return nullptr;
+}
+
+Event event_of_fault(const nlohmann::json& fault) {
+  const auto time = time_of_fault(fault);
+  return {time ? for_people(utc_of(static_cast<std::time_t>(*time))) : "",
+          fmt::format("rank {} on {} left in {}, step {}: {}", text_of(fault, "rank"), text_of(fault, "host"),
+                      text_of(fault, "phase"), text_of(fault, "step"), text_of(fault, "reason"))};
 }
 
 // What a line complains of: its words without those that tell one case from another, which are numbers, paths and
@@ -58,109 +73,144 @@ std::string kind_of(const std::string& text) {
   return kind;
 }
 
-bool is_a_start_or_a_step_back(std::string_view words) {
-  return words.find(" started in ") != words.npos || words.find(" going back to ") != words.npos;
+bool is_a_start_stop_or_step_back(std::string_view words) {
+  return std::ranges::any_of(std::initializer_list{" started in ", " stopped by ", " going back to "},
+                             [&](const char* said) { return words.find(said) != words.npos; });
 }
 
-// Collects events line by line; complaints of one kind become one.
+// Collects events of any number of logs in little memory: complaints of one kind become one.
 class Events {
  public:
-  void add(Event event, bool may_repeat) {
+  void add(Event event, std::string kind = "") {
     event.what.resize(std::min(event.what.size(), longest_text));
-    if (may_repeat) {
-      const auto [found, is_new] = by_kind_.try_emplace(kind_of(event.what), events_.size());
-      if (!is_new) {
-        auto& first = events_[found->second];
-        ++first.count;
-        first.last = event.when;
-        first.what = std::move(event.what);
-        lines_[found->second] = line_++;
-        return;
-      }
-    }
-    events_.push_back(std::move(event));
-    lines_.push_back(line_++);
+    held_.push_back({std::move(event), std::move(kind), line_++});
+  }
+
+  void add_complaint(Event event) {
+    auto kind = kind_of(event.what);
+    const auto [found, is_new] = by_kind_.try_emplace(kind, held_.size());
+    if (!is_new) return repeat(held_[found->second], std::move(event));
+    add(std::move(event), std::move(kind));
+    if (by_kind_.size() <= most_kinds) return;
+    for (const bool warnings : {true, false}) keep_newest(warnings, most_kinds / 4);
   }
 
   // Without the kinds of warnings that came last a long time ago.
   std::vector<Event> take() {
-    std::vector<std::size_t> lines;
-    for (std::size_t i = 0; i < events_.size(); ++i)
-      if (events_[i].is_warning) lines.push_back(lines_[i]);
-    std::ranges::sort(lines, std::greater());
-    const std::size_t oldest = lines.size() > most_warnings ? lines[most_warnings - 1] : 0;
+    keep_newest(/*warnings=*/true, most_warnings);
     std::vector<Event> taken;
-    for (std::size_t i = 0; i < events_.size(); ++i)
-      if (!events_[i].is_warning || lines_[i] >= oldest) taken.push_back(std::move(events_[i]));
+    for (auto& held : held_) taken.push_back(std::move(held.event));
     return taken;
   }
 
  private:
-  std::vector<Event> events_;
-  std::vector<std::size_t> lines_;  // of each, that of the last time
+  struct Held {
+    Event event;
+    std::string kind;  // of complaints
+    std::size_t line;  // of the last time
+
+    auto last() const { return std::pair(date_of(event.count == 1 ? event.when : event.last), line); }
+  };
+
+  // Logs are read one behind the other: what comes later may have been before.
+  void repeat(Held& held, Event again) {
+    auto& event = held.event;
+    if (event.count++ == 1) event.last = event.when;
+    held.line = line_++;
+    if (date_of(again.when) >= date_of(event.last)) event.last = again.when;
+    if (date_of(again.when) >= date_of(event.when)) return;
+    event.when = std::move(again.when);
+    event.what = std::move(again.what);
+  }
+
+  // Of the warnings, or the errors, the kinds that came last.
+  void keep_newest(bool warnings, std::size_t most) {
+    const auto is_one = [&](const Held& held) { return !held.kind.empty() && held.event.is_warning == warnings; };
+    std::vector<std::pair<std::string, std::size_t>> times;
+    for (const auto& held : held_)
+      if (is_one(held)) times.push_back(held.last());
+    if (times.size() <= most) return;
+    std::ranges::sort(times, std::greater());
+    std::erase_if(held_, [&](const Held& held) { return is_one(held) && held.last() < times[most - 1]; });
+    by_kind_.clear();
+    for (std::size_t i = 0; i < held_.size(); ++i)
+      if (!held_[i].kind.empty()) by_kind_[held_[i].kind] = i;
+  }
+
+  std::vector<Held> held_;
   std::size_t line_ = 0;
   std::unordered_map<std::string, std::size_t> by_kind_;
 };
 
-// Calls `take` with the lines of starts, steps back, errors and warnings:
+// Minute and words of a line, without "error ROLE/RANK step N": of what all ranks agreed on the same in each log.
+std::string minute_and_words(const Event& event) {
+  std::string_view words = event.what;
+  for (int i = 0; i < 2; ++i) take_until(words, ' ');
+  if (words.starts_with("step "))
+    for (int i = 0; i < 2; ++i) take_until(words, ' ');
+  return event.when.substr(0, 16) + ' ' + std::string(words);
+}
+
+// Who told what first, of as many lines as memory may be spent on; of more than that each counts.
+class Tellers {
+ public:
+  // Whether no log before `log` has told it.
+  bool are_new(const Event& line, std::size_t log) {
+    const auto hash = std::hash<std::string>()(minute_and_words(line));
+    if (const auto found = first_.find(hash); found != first_.end()) return found->second == log;
+    if (first_.size() < most_lines) first_.emplace(hash, log);
+    return true;
+  }
+
+ private:
+  std::unordered_map<std::size_t, std::size_t> first_;
+};
+
+// Calls `take` with the lines of starts, stops, steps back, errors and warnings:
 // "2026-11-24T20:13:23Z warning trainer/0 step 7 ...".
 template <class Take>
-void read_log(const std::filesystem::path& path, Take&& take) {
+void read_log(const fs::path& path, Take&& take) {
   std::ifstream log(path);
   for (std::string line; std::getline(log, line);) {
     const auto space = line.find(' ');
     if (space == line.npos) continue;
     const auto rest = std::string_view(line).substr(space + 1);
-    const bool is_warning = rest.starts_with("warning ");
-    if (!is_warning && !rest.starts_with("error ") && !is_a_start_or_a_step_back(rest)) continue;
+    if (rest.starts_with("debug ")) continue;  // has names of samples, which may be any words
+    const bool is_warning = rest.starts_with("warning "), is_turn = is_a_start_stop_or_step_back(rest);
+    if (!is_warning && !rest.starts_with("error ") && !is_turn) continue;
     Event event{for_people(line.substr(0, space)), std::string(rest.substr(0, longest_text))};
-    event.is_warning = is_warning && !is_a_start_or_a_step_back(rest);
+    event.is_warning = is_warning && !is_turn;
     take(std::move(event));
   }
 }
 
-std::filesystem::path log_of(const RunRecord& run, std::int64_t rank) {
-  return run.folder / run_file::log / (rank_name(rank) + ".log");
-}
-
-// Who tells of the steps, by the newest start; nothing where that is rank 0.
-std::optional<std::filesystem::path> log_of_first_trainer(const RunRecord& run) {
-  const auto ranks = run.environment.is_object() ? run.environment.find("ranks") : run.environment.end();
-  if (ranks == run.environment.end() || !ranks->is_array()) return std::nullopt;
-  for (const auto& rank : *ranks) {
-    if (!rank.is_object() || !rank.contains("role") || !rank.contains("rank")) continue;
-    const auto &role = rank["role"], &number = rank["rank"];
-    if (!role.is_string() || !number.is_number_unsigned() || role == "producer") continue;
-    if (number > 0) return log_of(run, number.get<std::int64_t>());
-    break;
+// What several logs tell in the same minute with the same words is one event.
+void add_logs(Events& events, const fs::path& folder) {
+  Tellers tellers;
+  std::size_t log = 0;
+  for (const auto& file : files_in(folder)) {
+    const auto name = file.filename().string();
+    if (!name.starts_with("rank-") || !name.ends_with(".log")) continue;
+    read_log(file, [&](Event line) {
+      if (!tellers.are_new(line, log)) return;
+      is_a_start_stop_or_step_back(line.what) ? events.add(std::move(line)) : events.add_complaint(std::move(line));
+    });
+    ++log;
   }
-  return std::nullopt;
 }
 
-std::string date_of(const Event& event) {
-  return has_date(event) ? event.when : std::string();
-}
-
-// Minute and words of a line, without "error ROLE/RANK step N": of what all ranks agreed on the same in each log.
-std::string minute_and_words(const Event& event) {
-  static const std::regex prefix(R"(^\w+ \S+ (step \d+ )?)");
-  std::smatch match;
-  return event.when.substr(0, 16) + (std::regex_search(event.what, match, prefix) ? match.suffix().str() : event.what);
-}
-
-// By date, without what both tell.
-std::vector<Event> merge_logs(const std::filesystem::path& first, const std::filesystem::path& second) {
-  std::vector<Event> lines;
+// A start that was killed leaves in RUN/fault what its line of starts.jsonl has, and the one behind it has that again.
+void add_faults(Events& events, const RunRecord& run) {
+  constexpr std::size_t enough = 200;  // bytes: starts.jsonl has no long reasons in full
   std::set<std::string> told;
-  read_log(first, [&](Event line) {
-    told.insert(minute_and_words(line));
-    lines.push_back(std::move(line));
-  });
-  read_log(second, [&](Event line) {
-    if (!told.contains(minute_and_words(line))) lines.push_back(std::move(line));
-  });
-  std::ranges::stable_sort(lines, {}, date_of);
-  return lines;
+  const auto add = [&](const nlohmann::json& fault) {
+    if (!fault.is_object()) return;
+    auto event = event_of_fault(fault);
+    if (told.insert(event.when + event.what.substr(0, enough)).second) events.add(std::move(event));
+  };
+  for (const auto& start : run.starts)
+    for (const auto& fault : faults_before(start)) add(fault);
+  for (const auto& file : files_in(run.folder / run_file::fault)) add(read_fault(file));
 }
 
 }  // namespace
@@ -170,21 +220,25 @@ std::string for_people(const std::string& utc) {
   return utc.substr(0, 10) + " " + utc.substr(11, 8);
 }
 
+nlohmann::json faults_before(const nlohmann::json& start) {
+  const auto before = start.value("before", nlohmann::json());
+  auto faults = before.is_object() ? before.value("faults", nlohmann::json()) : nlohmann::json();
+  return faults.is_array() ? faults : nlohmann::json::array();
+}
+
+std::optional<double> time_of_fault(const nlohmann::json& fault) {
+  const auto time = fault.find("time");
+  if (time == fault.end() || !time->is_number()) return std::nullopt;
+  const auto seconds = time->get<double>();
+  return 0 <= seconds && seconds < end_of_dates ? std::optional(seconds) : std::nullopt;
+}
+
 std::vector<Event> read_events(const RunRecord& run) {
   Events events;
-  const auto add = [&](Event line) {
-    const bool may_repeat = !is_a_start_or_a_step_back(line.what);
-    events.add(std::move(line), may_repeat);
-  };
-  if (const auto trainers = log_of_first_trainer(run))
-    std::ranges::for_each(merge_logs(log_of(run, 0), *trainers), add);
-  else
-    read_log(log_of(run, 0), add);
-  if (const auto faults = run.folder / run_file::fault; std::filesystem::is_directory(faults))
-    for (const auto& entry : std::filesystem::directory_iterator(faults))
-      if (auto fault = read_fault(entry.path())) events.add(std::move(*fault), /*may_repeat=*/false);
+  add_logs(events, run.folder / run_file::log);
+  add_faults(events, run);
   auto all = events.take();
-  std::ranges::stable_sort(all, {}, date_of);
+  std::ranges::stable_sort(all, {}, [](const Event& event) { return date_of(event.when); });
   return all;
 }
 

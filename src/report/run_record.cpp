@@ -192,6 +192,7 @@ RunRecord read_run(const fs::path& folder) {
   run.ledger = read_if_there(folder / run_file::ledger);
   run.model = find_model(checkpoints_in(folder));
   run.pictures = find_pictures(folder / run_file::samples);
+  for_each_object(folder / run_file::starts, [&](const auto& line) { run.starts.push_back(line); });
   run.events = read_events(run);
   leave_out_abandoned(run);
   return run;

@@ -22,6 +22,18 @@ void RunTable::add(const std::string& name, const TellRun& tell) {
     table_.rows.push_back(std::move(row));
 }
 
+ReportTable without_empty_columns(const ReportTable& table) {
+  ReportTable result{{}, std::vector<std::vector<std::string>>(table.rows.size())};
+  for (std::size_t column = 0; column < table.header.size(); ++column) {
+    const auto says_nothing = [&](const auto& row) { return row[column].empty(); };
+    if (std::ranges::all_of(table.rows, says_nothing)) continue;
+    result.header.push_back(table.header[column]);
+    for (std::size_t i = 0; i < table.rows.size(); ++i)
+      result.rows[i].push_back(table.rows[i][column].empty() ? "–" : table.rows[i][column]);
+  }
+  return result;
+}
+
 std::string text_of(const nlohmann::json& json, const char* key) {
   if (!json.is_object()) return "";
   const auto found = json.find(key);

@@ -26,6 +26,9 @@ class RunTable {
   ReportTable table_;
 };
 
+// Without the columns that say nothing; gaps in the others are dashes.
+ReportTable without_empty_columns(const ReportTable& table);
+
 // What stands for cells. All are empty where there is nothing to tell.
 std::string text_of(const nlohmann::json& json, const char* key);
 std::string percent(double share);

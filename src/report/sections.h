@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 
 #include "run_table.h"
@@ -13,9 +14,16 @@ Section training_section(Runs runs);
 Section rejected_section(Runs runs);
 Section pictures_section(Runs runs);
 Section evaluation_section(Runs runs);
+// The lives of runs that were started more than once: how each ended, and what was other in the next.
+Section starts_section(Runs runs);
 Section events_section(Runs runs);
 Section environment_section(Runs runs);
 Section configuration_section(Runs runs);
+
+// A curve per run; its name only where there are several.
+Plot plot_of(Runs runs, const std::string& title, const std::string& unit,
+             const std::function<Series(const RunRecord&)>& series_of);
+Plot plot_of(Runs runs, const std::string& title, const std::string& unit, const std::string& field);
 
 // Whether the run, as it was started last, weights samples by objective.snr_gamma.
 bool weights_losses(const RunRecord& run);

@@ -145,19 +145,6 @@ class Protocols {
   bool has_none_ = false;  // lines of earlier versions
 };
 
-// Without the columns that say nothing; gaps in the others are dashes.
-ReportTable without_empty_columns(const ReportTable& table) {
-  ReportTable result{{}, std::vector<std::vector<std::string>>(table.rows.size())};
-  for (std::size_t column = 0; column < table.header.size(); ++column) {
-    const auto says_nothing = [&](const auto& row) { return row[column].empty(); };
-    if (std::ranges::all_of(table.rows, says_nothing)) continue;
-    result.header.push_back(table.header[column]);
-    for (std::size_t i = 0; i < table.rows.size(); ++i)
-      result.rows[i].push_back(table.rows[i][column].empty() ? "–" : table.rows[i][column]);
-  }
-  return result;
-}
-
 // By guidance scale, weights and protocol, of one number of evaluation.jsonl.
 std::map<std::string, Series> by_scale(const RunRecord& run, const char* key, Protocols& protocols) {
   std::map<std::string, Series> curves;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sections.h"
@@ -25,9 +26,44 @@ double rate_at(const PublishedRate& rate, int pixels) {
   return pixels == 256 ? rate.at_256 : rate.at_512;
 }
 
-std::string limit_of(const RunRecord& run) {
-  const double wait = waiting_share(run), idle = usual(run.series("producer_stages/send_wait"));
-  if (!std::isfinite(wait)) return "Too few steps to tell.";
+constexpr std::size_t handful = 5;  // of points
+
+Series of_newest_start(const RunRecord& run, const Series& all) {
+  Series newest;
+  for (std::size_t i = 0; i < all.steps.size(); ++i) {
+    if (all.steps[i] < run.newest_start_step.value_or(0)) continue;
+    newest.steps.push_back(all.steps[i]);
+    newest.values.push_back(all.values[i]);
+  }
+  return newest;
+}
+
+bool has_earlier_starts(const RunRecord& run) {
+  const auto& steps = run.series("step_ms").steps;
+  return !steps.empty() && run.newest_start_step.value_or(0) > steps.front();
+}
+
+// The newest start may have other ranks and settings than those before: it is judged alone once it has logged enough.
+bool tells_enough(const RunRecord& run) {
+  return of_newest_start(run, run.series("step_ms")).values.size() >= handful;
+}
+
+double usual_now(const RunRecord& run, const Series& series) {
+  return usual(has_earlier_starts(run) && tells_enough(run) ? of_newest_start(run, series) : series);
+}
+
+std::string basis_of(const RunRecord& run) {
+  if (!has_earlier_starts(run)) return "Here and below: the median of the second half of the run.";
+  if (tells_enough(run))
+    return fmt::format("Here and below: the median of the second half of the newest start, from step {} on.",
+                       *run.newest_start_step);
+  return fmt::format(
+      "Here and below: the median of the second half of the run, because the newest start, from step {} on, has logged "
+      "too little.",
+      *run.newest_start_step);
+}
+
+std::string limit_by(double wait, double idle) {
   if (wait > 0.05)
     return fmt::format(
         "The producers: trainers wait {} of their time for samples: more producers, more data.threads or "
@@ -37,15 +73,15 @@ std::string limit_of(const RunRecord& run) {
   return fmt::format("The trainers, who wait {} of their time for samples: producers keep up.", percent(wait));
 }
 
+std::string limit_of(const RunRecord& run) {
+  const double wait = usual_now(run, ratio(run.series("data_wait_ms"), run.series("step_ms"), 1));
+  if (!std::isfinite(wait)) return "Too few steps to tell.";
+  return limit_by(wait, usual_now(run, run.series("producer_stages/send_wait"))) + " " + basis_of(run);
+}
+
 double rate_of_one(const RunRecord& run) {
   const auto trainers = trainers_of(run);  // of the newest start, as these steps are
-  Series rates;
-  const auto& all = run.series("images_per_second");
-  for (std::size_t i = 0; i < all.steps.size(); ++i) {
-    if (all.steps[i] < run.newest_start_step.value_or(0)) continue;
-    rates.steps.push_back(all.steps[i]);
-    rates.values.push_back(all.values[i]);
-  }
+  const auto rates = of_newest_start(run, run.series("images_per_second"));
   return trainers.count > 0 ? usual(rates) / trainers.count : std::nan("");
 }
 
@@ -122,6 +158,13 @@ void add_comparison(Section& section, Runs runs) {
   section.blocks.emplace_back(Paragraph{note});
 }
 
+// Where nothing was ever above `bound` there is nothing to show.
+void add_if_above(Section& section, double bound, Plot plot) {
+  const auto is_above = [&](double value) { return value > bound; };
+  if (std::ranges::any_of(plot.curves, [&](const Curve& c) { return std::ranges::any_of(c.points.values, is_above); }))
+    section.blocks.emplace_back(std::move(plot));
+}
+
 }  // namespace
 
 Trainers trainers_of(const RunRecord& run) {
@@ -145,21 +188,24 @@ Section speed_section(Runs runs) {
   for (const auto& run : runs)
     section.blocks.emplace_back(Paragraph{(runs.size() > 1 ? run.name + ": " : "") + limit_of(run)});
   RunTable table(runs);
-  table.add("trained", [](const RunRecord& run) { return with_unit(usual(run.series("images_per_second")), "img/s"); });
+  table.add("trained",
+            [](const RunRecord& run) { return with_unit(usual_now(run, run.series("images_per_second")), "img/s"); });
   table.add("by one trainer", [](const RunRecord& run) {
     const auto rate = with_unit(rate_of_one(run), "img/s");
     return rate.empty() ? rate : fmt::format("{} ({} of them)", rate, trainers_of(run).count);
   });
-  table.add("a step", [](const RunRecord& run) { return with_unit(usual(run.series("step_ms")), "ms"); });
+  table.add("a step", [](const RunRecord& run) { return with_unit(usual_now(run, run.series("step_ms")), "ms"); });
   table.add("encoded", [](const RunRecord& run) {
-    const double rate = usual(run.series("encode_images_per_second"));
+    const double rate = usual_now(run, run.series("encode_images_per_second"));
     return rate > 0 ? with_unit(rate, "img/s while encoding") : std::string();
   });
   for (const char* stage : {"read", "decode", "transform", "tokenise", "encode", "encode_wait", "send", "send_wait"})
     table.add(fmt::format("producers: {}", stage), [stage](const RunRecord& run) {
-      return percent(usual(run.series(fmt::format("producer_stages/{}", stage))));
+      return percent(usual_now(run, run.series(fmt::format("producer_stages/{}", stage))));
     });
   if (!table.is_empty()) section.blocks.emplace_back(table.take());
+  add_if_above(section, 1.2, plot_of(runs, "Straggler", "slowest rank / median", "straggler"));
+  add_if_above(section, 0, plot_of(runs, "Skipped steps", "since the run began", "skipped"));
   if (std::ranges::any_of(runs, is_of_a_unet)) add_comparison(section, runs);
   return section;
 }

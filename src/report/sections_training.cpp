@@ -9,20 +9,6 @@
 namespace millrace {
 namespace {
 
-// A curve per run; its name only where there are several.
-Plot plot_of(Runs runs, const std::string& title, const std::string& unit,
-             const std::function<Series(const RunRecord&)>& series_of) {
-  Plot plot{title, unit, {}, /*from_zero=*/true};
-  for (const auto& run : runs)
-    if (auto series = series_of(run); !series.values.empty())
-      plot.curves.push_back({runs.size() == 1 ? "" : run.name, std::move(series)});
-  return plot;
-}
-
-Plot plot_of(Runs runs, const std::string& title, const std::string& unit, const std::string& field) {
-  return plot_of(runs, title, unit, [&](const RunRecord& run) { return run.series(field); });
-}
-
 Plot losses_of(const RunRecord& run) {
   Plot plot{"Loss", "faint: as logged; strong: smoothed", {}};
   plot.curves.push_back({"", run.series("loss"), /*is_faint=*/true});
@@ -47,6 +33,19 @@ Plot unweighted_losses_of(Runs runs) {
 }
 
 }  // namespace
+
+Plot plot_of(Runs runs, const std::string& title, const std::string& unit,
+             const std::function<Series(const RunRecord&)>& series_of) {
+  Plot plot{title, unit, {}, /*from_zero=*/true};
+  for (const auto& run : runs)
+    if (auto series = series_of(run); !series.values.empty())
+      plot.curves.push_back({runs.size() == 1 ? "" : run.name, std::move(series)});
+  return plot;
+}
+
+Plot plot_of(Runs runs, const std::string& title, const std::string& unit, const std::string& field) {
+  return plot_of(runs, title, unit, [&](const RunRecord& run) { return run.series(field); });
+}
 
 bool tells_unweighted_losses(const RunRecord& run) {
   return !run.series("validation_loss_unweighted").values.empty();

@@ -98,7 +98,7 @@ void write_clip_tokenizer_folder(const std::filesystem::path& bpe_gz, const std:
   const std::vector<std::string> merges = read_merges(bpe_gz);
   std::string merges_text = "#version: 0.2\n";
   for (const std::string& merge : merges) merges_text += merge + "\n";
-  std::filesystem::create_directories(out_folder);
+  make_directories(out_folder);
   write_file_atomically(out_folder / "vocab.json", vocabulary_json(list_tokens(merges)));
   write_file_atomically(out_folder / "merges.txt", merges_text);
   write_file_atomically(out_folder / "tokenizer_config.json", tokenizer_config().dump(2) + "\n");

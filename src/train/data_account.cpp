@@ -57,6 +57,14 @@ void DataAccount::merge() {
   });
 }
 
+void DataAccount::tell_rows(Metrics& metrics) const {
+  const RowCounts& counts = ledger_->total();
+  metrics.rows = counts.rows();
+  for (int reason = 0; reason < reason_count; ++reason)
+    if (const auto rows = counts.rejected[reason])
+      metrics.rejected[to_string(static_cast<RejectReason>(reason))] = rows;
+}
+
 void DataAccount::write_report() const {
   if (context_.lease && !context_.lease->is_ours()) return;
   try {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/loader/ledger.h"
+#include "millrace/train/metrics.h"
 #include "millrace/train/trainer_context.h"
 
 namespace millrace {
@@ -25,6 +26,8 @@ class DataAccount {
   // The same, and an error when too large a share of the data is bad (data.max_bad_share), by check_bad_share, of all
   // rows whenever the last stripe has ended a pass. Collective.
   void merge();
+  // What is known of the rows so far, for a line of metrics. Rank 0.
+  void tell_rows(Metrics& metrics) const;
   // For a checkpoint. Rank 0.
   std::string state() const { return ledger_->state_json(); }
   // RUN/ledger.json, for people: what a resume needs is in the checkpoint, so a full disk is no reason to stop. Rank 0.

@@ -1,5 +1,6 @@
 #include "interval_account.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <type_traits>
@@ -50,7 +51,8 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   context_.trainers.all_reduce_max(std::span(&memory, 1));
   const auto own = own_seconds();
   const auto slowest = find_slowest(own);
-  if (context_.is_root()) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_));
+  const auto gpus = gpu_states();
+  if (context_.is_root()) warn_of_stragglers("trains", context_.trainer_ranks, slow_.look(own, own_steps_), gpus);
 
   m.step = state.step;
   m.samples = state.samples;
@@ -66,6 +68,10 @@ Metrics IntervalAccount::take(const RunState& state, double lr) {
   m.validation = std::exchange(validation_, std::nullopt);
   m.memory_gib = memory;
   m.gpu = look_at_gpus();
+  for (const auto& gpu : gpus) {
+    if (gpu.clock_mhz > 0) m.gpu_clock_mhz = std::min(gpu.clock_mhz, m.gpu_clock_mhz.value_or(gpu.clock_mhz));
+    if (gpu.celsius > 0) m.gpu_temperature = std::max(gpu.celsius, m.gpu_temperature.value_or(0));
+  }
   m.elapsed_seconds = state.seconds;
 
   totals_.loss = m.loss;
@@ -97,6 +103,15 @@ const GpuUse& IntervalAccount::look_at_gpus() {
   context_.trainers.all_reduce_sum(std::span(reinterpret_cast<double*>(&since), sizeof since / sizeof(double)));
   if (since.is_known()) gpu_ = since;
   return gpu_;
+}
+
+// Of every trainer. Collective.
+std::vector<GpuState> IntervalAccount::gpu_states() {
+  std::vector<GpuState> all(static_cast<std::size_t>(context_.trainers.size()));
+  all[static_cast<std::size_t>(context_.trainers.rank())] = gpu_watch_.state();
+  constexpr std::size_t numbers = sizeof(GpuState) / sizeof(double);  // it is nothing else
+  context_.trainers.all_reduce_sum(std::span(reinterpret_cast<double*>(all.data()), numbers * all.size()));
+  return all;
 }
 
 // What every trainer took for a step of its own work, not a number before the second step; where some have more

@@ -53,6 +53,7 @@ class IntervalAccount {
 
   std::vector<double> own_seconds() const;
   const GpuUse& look_at_gpus();
+  std::vector<GpuState> gpu_states();
 
   const TrainerContext& context_;
   ProducerAccount producers_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "millrace/comm/agree.h"
 #include "millrace/comm/fault.h"
@@ -42,26 +43,33 @@ double end_of_job(bool is_root) {
 
 }  // namespace
 
-Leaving::Leaving(const TrainerContext& context)
-    : context_(context), job_end_(end_of_job(context.trainers.rank() == 0)) {}
+Leaving::Leaving(const TrainerContext& context, const LatePatience& patience)
+    : context_(context), patience_(patience), job_end_(end_of_job(context.is_root())) {}
 
 std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
   double waited = 0;
+  bool has_complained = false, is_told = false;  // of a producer, in this wait
   for (bool there = false;;) {
     const Stopwatch round;
     if (!there) there = next_batch(round_seconds, waited);
     ++phase::moves;
     waited += awake_seconds(round.seconds());
     const auto waited_us = static_cast<std::int64_t>(1e6 * waited);
-    std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us};
+    const auto late = there || has_complained ? std::nullopt : find_late_producer(waited);
+    if (late) has_complained = true;
+    std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us, late ? 1 : 0};
     context_.trainers.all_reduce_max(wishes);
-    const auto [wish, failed, waiting, longest_us] = wishes;
+    const auto [wish, failed, waiting, longest_us, any_late] = wishes;
     if (wish || failed) {
       reason_ = failed ? "an error while getting samples" : describe_wish(static_cast<int>(wish));
       return std::nullopt;
     }
-    if (!waiting) return SampleWait{waited, 1e-6 * static_cast<double>(longest_us)};
+    if (any_late && tell_of_late(late)) is_told = true;
+    if (waiting) continue;
+    const SampleWait wait{waited, 1e-6 * static_cast<double>(longest_us)};
+    if (is_told) log::info("they came after {:.0f} s", wait.longest);
+    return wait;
   }
 }
 
@@ -102,6 +110,30 @@ void Leaving::look_for_silence(double waited) {
                    "guard.hang_timeout sets the limit");
   collect_stacks(4);
   if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
+}
+
+std::optional<Overdue> Leaving::find_late_producer(double waited) const {
+  const double patience = is_first_ ? patience_.first : patience_.usual;
+  return waited < patience ? std::nullopt : context_.task.overdue(patience);
+}
+
+// Rank 0 says it, whose log people look at, and once for all trainers of a producer. True where something was said.
+// Collective.
+bool Leaving::tell_of_late(const std::optional<Overdue>& mine) {
+  const auto all = context_.trainers.gather_strings(mine ? nlohmann::json{mine->producer, mine->what}.dump() : "");
+  bool is_told = false;
+  for (const auto& text : all) {
+    if (text.empty()) continue;
+    const auto late = nlohmann::json::parse(text);
+    const auto producer = late[0].get<int>();
+    const auto [found, is_new] = told_of_.try_emplace(producer);
+    if (!is_new && found->second.seconds() < patience_.again) continue;
+    found->second = Stopwatch();
+    log::warning("no {} ({}) for {:.0f} s", late[1].get<std::string>(), context_.producer_ranks[producer].host,
+                 is_first_ ? patience_.first : patience_.usual);
+    is_told = true;
+  }
+  return is_told;
 }
 
 void Leaving::stop_producers() {

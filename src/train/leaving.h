@@ -1,8 +1,10 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 
 #include "longest.h"
+#include "millrace/core/stopwatch.h"
 #include "millrace/train/trainer_context.h"
 
 namespace millrace {
@@ -13,13 +15,20 @@ struct SampleWait {
   double longest = 0;  // of all trainers: so long the step was held up
 };
 
+// When the log names a producer whose samples do not come, long before guard.hang_timeout ends the run for it; seconds.
+struct LatePatience {
+  double usual = 30;
+  double first = 120;  // before the first step of a process, when it may still be loading
+  double again = 600;  // of the same producer
+};
+
 // NOTE [Leaving together] A step begins when every trainer has its batch, or not at all: the trainers look at each
 // other about once a second while one of them waits for samples. So a trainer that is told to stop, one whose producer
 // has died, and the end of the job's time take all others with them at a step's border, where the state is whole and
 // can be saved.
 class Leaving {
  public:
-  explicit Leaving(const TrainerContext& context);
+  explicit Leaving(const TrainerContext& context, const LatePatience& patience = {});
 
   // Waits for the batches of the next step. Nothing when all leave instead. `save_seconds`: what a save takes, which
   // must fit before the job's end. Collective.
@@ -44,12 +53,16 @@ class Leaving {
  private:
   bool next_batch(double seconds, double waited);
   void look_for_silence(double waited);
+  std::optional<Overdue> find_late_producer(double waited) const;
+  bool tell_of_late(const std::optional<Overdue>& mine);
   int wish_to_stop(double save_seconds) const;
 
   const TrainerContext& context_;
+  const LatePatience patience_;
   const double job_end_;  // Unix seconds
   Longest longest_step_{0.999}, longest_pictures_{0.8};
-  bool is_first_ = true;  // step of this process
+  bool is_first_ = true;              // step of this process
+  std::map<int, Stopwatch> told_of_;  // rank 0: since a producer was named
   std::string reason_;
   std::optional<Error> failure_;  // as this trainer has seen it; kept until the state is safe
 };

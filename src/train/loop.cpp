@@ -129,7 +129,7 @@ class Loop {
   std::unique_ptr<Progress> open_progress() const {
     if (!is_root()) return nullptr;
     const LoopConfig& config = context_.config;
-    const double total_steps = std::ceil(to_steps(config.duration, config.batch.global).value_or(0));
+    const double total_steps = last_step(config.duration, state_.point(), config.batch.global).value_or(0);
     return std::make_unique<Progress>(Progress::Options{config.run_dir, state_.step, config.log.tensorboard,
                                                         config.log.ids, total_steps, config.log.prometheus,
                                                         context_.lease});
@@ -147,7 +147,7 @@ class Loop {
       if (is_root()) log::info("stopped by {}", leaving_.reason());
       return false;
     }
-    lr_ = learning_rate(schedule_, number);
+    lr_ = learning_rate(schedule_, number, state_.samples + context_.config.batch.global);
     const bool is_passed_over = state_.is_used_up(number);
     const bool is_first = !is_passed_over && !std::exchange(has_trained_, true);
     if (is_first) set_wait_limit(context_, phase::slow_factor);
@@ -267,7 +267,7 @@ class Loop {
     }
     ++state_.skipped;
     const auto ids = batch_ids();  // collective
-    if (is_root()) log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
+    tell_samples(ids, /*is_end=*/verdict != StepGuard::Verdict::skip);
     const auto complaint = complaint_about(totals, ids);
     if (verdict == StepGuard::Verdict::stop)
       on_root(context_.trainers, [&] {
@@ -281,6 +281,20 @@ class Loop {
     if (goes_back) bad_ = UsedUpSteps{guard_.history().first_skip, state_.step + 1, 0};
     if (!is_root()) return;
     log::warning("{}; {}", complaint, goes_back ? "one too many in a row" : "the update is skipped");
+  }
+
+  // For the log's file. Of a batch of thousands that is much, and of a step that ends the run ids.jsonl has nothing.
+  void tell_samples(const std::vector<std::string>& ids, bool is_end) {
+    constexpr int most_in_full = 20;
+    constexpr std::size_t shown = 8;
+    if (!is_root()) return;
+    if (++told_samples_ <= most_in_full || is_end || ids.size() <= shown) {
+      log::debug("all samples of step {}: {}", state_.step + 1, fmt::join(ids, ", "));
+    } else {
+      log::debug("samples of step {}: {} ... ({}; {})", state_.step + 1,
+                 fmt::join(ids.begin(), ids.begin() + shown, ", "), ids.size(),
+                 context_.config.log.ids ? "ids.jsonl has them all" : "log.ids=true would keep them all");
+    }
   }
 
   std::string complaint_about(const StepTotals& totals, const std::vector<std::string>& ids) const {
@@ -367,6 +381,7 @@ class Loop {
     auto metrics = account_.take(state_, lr_);
     metrics.checkpoint = saves_.last_saved();
     if (!is_root()) return;
+    data_.tell_rows(metrics);
     progress_->metrics(metrics);
     if (context_.producer_ranks.empty()) return;
     if (const auto news = balance_.look(metrics)) log::info("balance: {}", *news);
@@ -398,6 +413,7 @@ class Loop {
   std::optional<UsedUpSteps> bad_;  // in a row, one too many; `checkpoint` is not known here
   bool is_save_owed_ = false;
   bool has_trained_ = false;  // a step in this process
+  int told_samples_ = 0;      // skipped steps of this process whose samples were told
   bool has_told_graph_ = false;
   std::unique_ptr<Progress> progress_;  // on rank 0
   Leaving leaving_;

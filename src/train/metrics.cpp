@@ -30,12 +30,16 @@ constexpr MetricField fields[] = {
     {"slowest_rank", "speed", "The rank of the slowest trainer."},
     {"producer_stages", "producers", "Share of the producers' time, 0 to 1, by what they did."},
     {"skipped", "train", "Steps whose update was left out, since the run began.", true},
+    {"rows", "data", "Rows of the data that were read since the run began, each counted once."},
+    {"rejected", "data", "Of these the rejected ones, by their reasons."},
     {"memory_gib", "speed", "Most memory that a trainer has used so far in GiB, of its GPU where it has one."},
     {"checkpoint_step", "train", "Step of the newest checkpoint, 0 before the first."},
     {"checkpoint_age_s", "train", "Seconds of training since then, or since the run began."},
     {"gpu_utilization", "gpu", "Share of the time in which kernels ran on a trainer's GPU, mean over these, 0 to 1."},
     {"gpu_memory_gib", "gpu", "Memory taken on a trainer's GPU by all processes in GiB, mean over these."},
     {"gpu_watts", "gpu", "Power that a trainer's GPU draws in watts, mean over these."},
+    {"gpu_clock_mhz", "gpu", "Lowest SM clock of a trainer's GPU at present, in MHz."},
+    {"gpu_temperature", "gpu", "Highest temperature of a trainer's GPU at present, in degrees Celsius."},
     {"encode_gpu_utilization", "gpu", "Share of the time in which kernels ran on a producer's GPU, 0 to 1."},
     {"encode_gpu_memory_gib", "gpu", "Memory taken on a producer's GPU by all processes in GiB."},
     {"encode_gpu_watts", "gpu", "Power that a producer's GPU draws in watts."},
@@ -97,11 +101,15 @@ nlohmann::ordered_json metrics_line(const Metrics& m) {
                {"slowest_rank", m.slowest_rank},
                {"producer_stages", stages_json(m.stages)},
                {"skipped", m.skipped},
+               {"rows", m.rows},
+               {"rejected", m.rejected},
                {"memory_gib", m.memory_gib}});
   if (m.checkpoint)
     line.update({{"checkpoint_step", m.checkpoint->step},
                  {"checkpoint_age_s", std::round(10 * m.checkpoint->age_seconds) / 10}});
   add_gpu(line, "", m.gpu);
+  if (m.gpu_clock_mhz) line["gpu_clock_mhz"] = *m.gpu_clock_mhz;
+  if (m.gpu_temperature) line["gpu_temperature"] = *m.gpu_temperature;
   add_gpu(line, "encode_", m.encode_gpu);
   if (m.validation) {
     line["validation_loss"] = finite_or_null(m.validation->exported.mean);

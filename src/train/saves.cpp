@@ -9,6 +9,7 @@
 #include "millrace/checkpoint/cadence.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/comm/agree.h"
+#include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/stopwatch.h"
 #include "pace.h"
@@ -138,13 +139,17 @@ Result Saves::go_on(Result (CheckpointWriter::*part)()) {
   const auto result = (writer_.*part)();
   cost_ += watch.seconds();
   const auto beside_ms = context_.trainers.largest(std::llround(1e3 * writer_.seconds_beside_training()));
-  longest_save_.raise(cost_ + 1e-3 * static_cast<double>(beside_ms));
+  took_ = cost_ + 1e-3 * static_cast<double>(beside_ms);
+  longest_save_.raise(took_);
   return result;
 }
 
 void Saves::commit() {
   has_failed_ = !go_on(&CheckpointWriter::commit);
-  if (!has_failed_) write_state();
+  if (has_failed_) return;
+  if (context_.is_root())
+    log::info("checkpoint {} (training stood {:.1f} s, written in {:.1f} s)", *newest(), cost_, took_);
+  write_state();
 }
 
 CheckpointWriter::Found Saves::settle() {

@@ -71,6 +71,7 @@ class Saves {
   double started_at_;  // the last save; seconds in training
   bool has_failed_ = false;
   double cost_ = 0;  // seconds that the last save has held up training
+  double took_ = 0;  // the same with what went on beside training
   double guessed_seconds_ = 0;
   Longest longest_save_{0.8};
 };

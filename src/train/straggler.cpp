@@ -51,12 +51,13 @@ std::vector<StragglerWatch::News> StragglerWatch::look(std::span<const double> s
 }
 
 void warn_of_stragglers(const char* works, const std::vector<RankOnHost>& ranks,
-                        const std::vector<StragglerWatch::News>& news) {
+                        const std::vector<StragglerWatch::News>& news, std::span<const GpuState> gpus) {
   for (const auto& [place, ratio, is_slow, steps] : news) {
     const auto& [rank, host] = ranks.at(place);
     if (is_slow) {
-      log::warning("rank {} on {} {} {:.2f} times as long as the median for the same work, for {} steps", rank, host,
-                   works, ratio, steps);
+      const auto gpu = gpus.empty() ? "" : gpus[place].describe();
+      log::warning("rank {} on {} {} {:.2f} times as long as the median for the same work, for {} steps{}", rank, host,
+                   works, ratio, steps, gpu.empty() ? "" : "; its GPU: " + gpu);
     } else {
       log::info("rank {} on {} {} no longer than others any more", rank, host, works);
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "millrace/comm/world.h"
+#include "millrace/nn/gpu_watch.h"
 
 namespace millrace {
 
@@ -41,8 +42,9 @@ class StragglerWatch {
   std::vector<Place> places_;
 };
 
-// Logs who has become slow or recovered; `works`: "trains", "encodes".
+// Logs who has become slow or recovered; `works`: "trains", "encodes". `gpus`: those of the ranks, where they are
+// known.
 void warn_of_stragglers(const char* works, const std::vector<RankOnHost>& ranks,
-                        const std::vector<StragglerWatch::News>& news);
+                        const std::vector<StragglerWatch::News>& news, std::span<const GpuState> gpus = {});
 
 }  // namespace millrace

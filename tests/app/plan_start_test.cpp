@@ -4,13 +4,16 @@
 #include <fstream>
 
 #include "core/temp_dir.h"
+#include "error_of.h"
 #include "millrace/models/presets.h"
 #include "millrace/train/balance.h"
 #include "plan/run_forecast.h"
 #include "plan/start_command.h"
 #include "run/disk_space.h"
+#include "run/resume.h"
 #include "run/routing.h"
 #include "run/start_table.h"
+#include "run/train_plan.h"
 
 // What a plan says, without running the command: tests/e2e/plan_test.cpp does that.
 namespace millrace {
@@ -36,7 +39,7 @@ TrainConfig open_config() {
 }
 
 // In a run of 2000 steps the default of 10000 never gets beyond a fifth of the rate.
-TEST(StartTable, ComplainsOfAWarmupThatIsLongerThanTheRun) {
+TEST(StartTable, ComplainsOfALongWarmup) {
   const OptimConfig usual;
   const auto complaint = complaint_about_warmup(usual, Duration::steps(2000), 64);
   ASSERT_TRUE(complaint);
@@ -44,10 +47,118 @@ TEST(StartTable, ComplainsOfAWarmupThatIsLongerThanTheRun) {
   EXPECT_THAT(complaint_about_warmup({.warmup = {5, Duration::Unit::samples}}, Duration::steps(2), 2).value(),
               testing::HasSubstr("80% of optim.lr"));
   EXPECT_TRUE(complaint_about_warmup(usual, {64 * 9999.0, Duration::Unit::samples}, 64));
-  EXPECT_FALSE(complaint_about_warmup(usual, {64 * 10000.0, Duration::Unit::samples}, 64));
-  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(10000), 64));
+  EXPECT_EQ(complaint_about_warmup(usual, Duration::steps(15000), 64), "optim.warmup is 10000 steps, 67% of the run");
+  EXPECT_EQ(complaint_about_warmup(usual, {64 * 10000.0, Duration::Unit::samples}, 64),
+            "optim.warmup is 10000 steps, 100% of the run");
+  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(40000), 64)) << "a quarter";
+  EXPECT_TRUE(complaint_about_warmup(usual, Duration::steps(39999), 64));
+  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(15000), 64, 10000)) << "it is over";
   EXPECT_FALSE(complaint_about_warmup({.warmup = Duration::steps(0)}, Duration::steps(1), 64));
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::seconds(1), 64)) << "nobody knows";
+}
+
+// 0.9999^550000 is nothing, 0.9999^10000 = 0.368.
+TEST(StartTable, ComplainsOfRandomWeightsThatTheEmaKeeps) {
+  TrainConfig config;
+  config.ema.warmup = false;
+  EXPECT_FALSE(complaint_about_ema(config));
+  config.duration = Duration::steps(10000);
+  EXPECT_EQ(complaint_about_ema(config),
+            "ema.warmup=false: at the end of the run 37% of the EMA are still the random initial weights");
+  config.duration = {10000.0 * config.batch.global, Duration::Unit::samples};
+  EXPECT_TRUE(complaint_about_ema(config));
+  config.duration = Duration::steps(46040);  // 0.010009
+  EXPECT_TRUE(complaint_about_ema(config));
+  config.duration = Duration::steps(46060);  // 0.009989
+  EXPECT_FALSE(complaint_about_ema(config));
+  config.duration = Duration::steps(10000);
+  for (const auto change :
+       {+[](TrainConfig& c) { c.ema.warmup = true; }, +[](TrainConfig& c) { c.ema.enabled = false; },
+        +[](TrainConfig& c) { c.model.unet.init = ModelConfig::Init::pretrained; },
+        +[](TrainConfig& c) { c.model.unet.ema_start = "folder"; },
+        +[](TrainConfig& c) { c.duration = Duration::seconds(1); }}) {
+    auto changed = config;
+    change(changed);
+    EXPECT_FALSE(complaint_about_ema(changed));
+  }
+}
+
+// 1 - 0.9 x 0.9 = 19 %.
+TEST(StartTable, ComplainsOfCaptionsThatAreDroppedTwice) {
+  EncodingPlan tables, cache, images;
+  tables.encodes = cache.encodes = false;
+  cache.cache = "cache";
+  EXPECT_EQ(complaint_about_captions(tables, {}),
+            "if captions were dropped when the Parquet latents were made, objective.caption_dropout=0.1 drops more of "
+            "them: where a tenth was, 19% are empty; 0 drops none");
+  EXPECT_FALSE(complaint_about_captions(tables, {.caption_dropout = 0}));
+  EXPECT_FALSE(complaint_about_captions(cache, {})) << "which holds every caption";
+  EXPECT_FALSE(complaint_about_captions(images, {}));
+}
+
+TEST(StartTable, SaysHowIsTrained) {
+  EXPECT_EQ(describe(OptimConfig{}), "AdamW lr 0.0001 wd 0.01, warm-up 10000 steps, clip 1");
+  EXPECT_EQ(describe(OptimConfig{.clip = {}, .warmup = Duration::steps(0)}), "AdamW lr 0.0001 wd 0.01");
+  EXPECT_EQ(describe(OptimConfig{.clip = 0.5, .schedule = Schedule::cosine, .warmup = {16, Duration::Unit::samples}}),
+            "AdamW lr 0.0001 wd 0.01, warm-up 16 samples, cosine, clip 0.5");
+  EXPECT_EQ(describe(EmaConfig{}), "0.9999 with warm-up");
+  EXPECT_EQ(describe(EmaConfig{.decay = 0.99, .warmup = false}), "0.99");
+  EXPECT_EQ(describe(EmaConfig{.enabled = false}), "off");
+  EXPECT_EQ(describe(ObjectiveConfig{}), "epsilon, caption drop 0.1");
+  EXPECT_EQ(describe(ObjectiveConfig{.prediction = Prediction::v_prediction,
+                                     .timesteps = ObjectiveConfig::Timesteps::stratified,
+                                     .snr_gamma = 5,
+                                     .noise_offset = 0.1,
+                                     .zero_terminal_snr = true,
+                                     .input_perturbation = 0.2}),
+            "v_prediction, stratified timesteps, zero terminal SNR, min-SNR 5, noise offset 0.1, input perturbation "
+            "0.2, caption drop 0.1");
+}
+
+// A cosine that was to end at step 10000, now half way to 20000: 1e-4 (1 + cos(pi / 2)) / 2.
+TEST(Resume, ComplainsOfALearningRateThatJumps) {
+  TrainConfig before;
+  before.optim.schedule = Schedule::cosine;
+  before.optim.warmup = Duration::steps(0);
+  before.duration = Duration::steps(10000);
+  auto now = before;
+  const RunPoint end = {.step = 10000, .samples = std::int64_t{10000} * before.batch.global};
+  EXPECT_FALSE(complaint_about_rate(before, now, end)) << "0 both times";
+  now.duration = Duration::steps(20000);
+  EXPECT_EQ(complaint_about_rate(before, now, end),
+            "the learning rate of step 10001 is 5e-05; by the settings of the checkpoint it would be 0");
+  EXPECT_EQ(complaint_about_rate(now, before, end),
+            "the learning rate of step 10001 is 0; by the settings of the checkpoint it would be 5e-05");
+
+  TrainConfig slower, faster;
+  faster.optim.lr = 1.09e-4;
+  EXPECT_FALSE(complaint_about_rate(slower, faster, end)) << "less than a tenth";
+  faster.optim.lr = 1.11e-4;
+  EXPECT_TRUE(complaint_about_rate(slower, faster, end));
+  // The decay at the end of a constant run: linear from where it is.
+  auto falling = slower;
+  falling.optim.schedule = Schedule::linear;
+  falling.optim.warmup = Duration::steps(10000);
+  falling.duration = Duration::steps(12000);
+  EXPECT_FALSE(complaint_about_rate(slower, falling, end));
+}
+
+// What diffusers' EMAModel.save_pretrained writes beside the weights.
+TEST(Resume, AnEmaTellsHowManyUpdatesItHasHad) {
+  const test::TempDir folder;
+  EXPECT_EQ(find_ema_updates(folder.path()), std::nullopt);
+  const auto of = [&](const std::string& text) {
+    const auto file = folder.write("config.json", text);
+    return find_ema_updates(file.parent_path());
+  };
+  EXPECT_EQ(of(R"({"_class_name": "UNet2DConditionModel"})"), std::nullopt);
+  EXPECT_EQ(of(R"({"decay": 0.9999, "optimization_step": 15000, "update_after_step": 0})"), 15000);
+  EXPECT_EQ(of(R"({"optimization_step": 0})"), 0);
+  for (const char* wrong : {"-1", "1.5", "\"15000\"", "null", "true", "18446744073709551615"}) {
+    const auto error = test::error_of([&] { of(fmt::format(R"({{"optimization_step": {}}})", wrong)); });
+    EXPECT_EQ(error.exit(), Exit::io) << wrong;
+    EXPECT_THAT(error.what(), testing::HasSubstr((folder.path() / "config.json").string())) << wrong;
+  }
 }
 
 // 512 stripes on 448 producers: 64 have two, and every step takes as much of each stripe.

@@ -64,6 +64,14 @@ TEST(Reached, AtTheDurationAndBeyond) {
 }
 
 // A fault every 50,000 hours of a GPU: sqrt(2 cost 1.8e8 s / trainers).
+// Also where earlier batches had other sizes.
+TEST(Reached, TheLastStepIsKnownBefore) {
+  EXPECT_EQ(last_step(Duration::steps(7), at_step(3), 8), 7);
+  EXPECT_EQ(last_step({20, Duration::Unit::samples}, at_step(0), 8), 3);
+  EXPECT_EQ(last_step({200, Duration::Unit::samples}, {.step = 25, .samples = 100}, 8), 38);
+  EXPECT_EQ(last_step(seconds_10, at_step(3), 8), std::nullopt);
+}
+
 TEST(AutoSaveInterval, IsYoungsWithinFiveAndTenMinutes) {
   EXPECT_DOUBLE_EQ(auto_save_interval(0, 32), 300);
   EXPECT_NEAR(auto_save_interval(0.5, 1024), 419.26, 0.01);

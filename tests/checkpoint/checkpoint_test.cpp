@@ -6,10 +6,12 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <regex>
 #include <thread>
 
+#include "core/file_size_limit.h"
 #include "core/temp_dir.h"
 #include "millrace/checkpoint/reader.h"
 #include "millrace/checkpoint/restore.h"
@@ -20,6 +22,7 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/storage_order.h"
 #include "mpi_devices.h"
+#include "train/own_log.h"
 #include "train/run_folder.h"
 
 namespace millrace {
@@ -725,6 +728,31 @@ TEST(CheckpointWriter, AFailedSaveIsAWarningAndTheNextOneWorks) {
   EXPECT_TRUE(at_last);
   EXPECT_EQ(writer.last_step(), 3);
   EXPECT_EQ(list_checkpoints(run.path()).size(), 1u);
+}
+
+// Of several ranks the second, whose file may not even hold its header.
+TEST(CheckpointWriter, TheWarningNamesTheRankThatCouldNotWrite) {
+  const auto& group = test_world().group();
+  const int failing = group.size() > 1 ? 1 : 0;
+  for (const bool knows_hosts : {true, false}) {
+    RunFolder run;
+    Training training(group, 1);
+    CheckpointWriter::Options options;
+    for (int rank = 0; knows_hosts && rank < group.size(); ++rank) options.hosts.push_back(fmt::format("n{}", rank));
+    CheckpointWriter writer(run.path(), group, {}, options);
+    const test::OwnLog log;
+    {
+      std::optional<test::FileSizeLimit> limit;
+      if (group.rank() == failing) limit.emplace(100);
+      writer.start(training.model, training.optimizer, state_at(1), {});
+      while (writer.busy()) std::this_thread::yield();
+    }
+    EXPECT_FALSE(writer.commit());
+    if (group.rank() != 0) continue;
+    const auto named = knows_hosts ? fmt::format("rank {0} (n{0}): ", failing) : fmt::format("rank {}: ", failing);
+    EXPECT_CONTAINS(log.text(), "no checkpoint at step 1: " + named + "cannot write ");
+    EXPECT_CONTAINS(log.text(), "earlier checkpoints stay");
+  }
 }
 
 }  // namespace

@@ -160,6 +160,21 @@ TEST(Files, LargeFilesAreReadWhole) {
   EXPECT_EQ(hash_file(dir / "a"), hash128(content));
 }
 
+TEST(Files, DirectoriesAreMadeWithThoseAboveThem) {
+  const TempDir dir;
+  for (int twice = 0; twice < 2; ++twice) make_directories(dir / "a/b");
+  EXPECT_TRUE(fs::is_directory(dir / "a/b"));
+}
+
+TEST(Files, ADirectoryThatCannotBeMadeIsNamedWithTheCure) {
+  const TempDir dir;
+  dir.write("a", "a file");
+  EXPECT_THROW(make_directories(dir / "a/b"), AccessError);
+  const Error error = io_error_of([&] { make_directories(dir / "a/b"); });
+  EXPECT_THAT(error.what(), HasSubstr("cannot make " + (dir / "a/b").string() + ": Not a directory"));
+  EXPECT_THAT(error.hint(), HasSubstr("a part of the path is a file"));
+}
+
 TEST(Files, ADirectoryIsPublishedUnderItsName) {
   const TempDir dir;
   fs::create_directory(dir / "step.tmp");

@@ -63,6 +63,19 @@ TEST_F(Log, NobodyElseBeginsALine) {
                            " warning a\n  2026-11-24T20:13:23Z error trainer/0 forged\n   started in 3 s: no image\n"));
 }
 
+TEST_F(Log, LinesFromBeforeTheFileStandAtItsBeginning) {
+  const auto path = (dir_ / "log").string();
+  log::init({.console = false, .awaits_file = true});
+  log::info("resuming");
+  log::debug("a detail");
+  log::init({.role = "trainer", .rank = 2, .console = false, .file = path});
+  log::info("started");
+  log::init({.role = "trainer", .rank = 2, .console = false, .file = path + ".2"});
+  EXPECT_THAT(read_file(path), MatchesRegex("[^\n]*Z info trainer/2 resuming\n[^\n]*Z debug trainer/2 a detail\n"
+                                            "[^\n]*Z info trainer/2 started\n"));
+  EXPECT_EQ(read_file(path + ".2"), "");
+}
+
 TEST_F(Log, ALinkIsNotWrittenTo) {
   const auto theirs = dir_.write("theirs", "precious");
   std::filesystem::create_symlink(theirs, dir_ / "log");
@@ -78,7 +91,7 @@ TEST_F(Log, TheConsoleLeavesOutWhatOnlyTheFileNeeds) {
   log::progress("never on a file");
   log::flush();
   const std::string console = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(console, MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2} error broken\n"));
+  EXPECT_THAT(console, MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z error broken\n"));
   EXPECT_THAT(console, Not(HasSubstr("detail")));
   EXPECT_THAT(read_file(dir_ / "log"), HasSubstr(" debug detail\n"));
   EXPECT_THAT(console, Not(HasSubstr("never")));

@@ -121,7 +121,7 @@ TEST(Convert, FromScratchWithAShapeOfItsOwn) {
   EXPECT_EQ(config["optim"]["schedule"], "cosine");
   EXPECT_EQ(config["optim"]["warmup"], "1 steps");
   EXPECT_EQ(config["ema"]["enabled"], false);
-  EXPECT_EQ(config["checkpoint"]["every"], "2 steps");
+  EXPECT_EQ(config["checkpoint"]["every"], "1 steps");  // of two passes each
   EXPECT_EQ(config["checkpoint"]["keep"], 1);
   expect_success(mpirun(2) + millrace + " train --config " + at("scratch.yaml") + " run.device=cpu");
   EXPECT_EQ(lines(workshop() / "logs/diffusion/mine/metrics.jsonl").back()["samples"], 24);
@@ -156,11 +156,33 @@ TEST(Convert, ZeroAndTextThatMeanOff) {
     const auto config = resolved("off");
     EXPECT_EQ(config["data"]["threads"], "auto");
     EXPECT_EQ(config["optim"]["clip"], nullptr);
-    EXPECT_EQ(config["checkpoint"]["keep_every"], "2 steps");
+    EXPECT_EQ(config["checkpoint"]["keep_every"], "1 steps");
   }
   expect_success(millrace + " train --dry-run --config " + at("off.yaml") + " run.device=cpu run.dir=" + at("off"));
   expect_refusal(convert("model: {max_grad_norm: [1]}\n", "norm"), "model.max_grad_norm");
   expect_refusal(convert("experiment: {save_only_most_recent: maybe}\n", "recent"), "experiment.save_only_most_recent");
+}
+
+// Theirs counts passes where ours counts steps, so its cosine ends after a quarter: at (1 + cos(pi / 4)) / 2 = 85 %.
+TEST(Convert, AccumulationMakesStepsOfPasses) {
+  const auto text = theirs("model:\n    pretrained: " + at("tiny") + "\n", shapes_dataset);
+  const auto with = [&](const std::string& accumulation, const std::string& save_every) {
+    return replaced(replaced(text, "accumulation: 2", "accumulation: " + accumulation), "every: 2",
+                    "every: " + save_every);
+  };
+  const auto outcome = convert(with("4", "1001"), "passes");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  expect_mentions(outcome, "lr_scheduler.scheduler: with gradient_accumulation 4 theirs ends at 85% of the rate");
+  expect_mentions(outcome, "experiment.save_every: 1001 counts passes");
+  const auto config = resolved("passes");
+  EXPECT_EQ(config["checkpoint"]["every"], "251 steps");
+  EXPECT_EQ(config["batch"]["global"], 8);
+  EXPECT_EQ(config["optim"]["warmup"], "1 steps");  // which theirs counts in steps, too
+  const auto alone = convert(with("1", "1001"), "passes");
+  EXPECT_EQ(alone.output.find("gradient_accumulation"), std::string::npos) << alone.output;
+  EXPECT_EQ(resolved("passes")["checkpoint"]["every"], "1001 steps");
+  const auto open = convert(with("???", "1001"), "open");
+  EXPECT_EQ(open.exit_code, 0) << open.output;
 }
 
 TEST(Convert, ClassesAndWhatMustBeSet) {

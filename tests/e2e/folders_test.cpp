@@ -184,11 +184,6 @@ TEST(Folders, AVaeAloneBecomesAVaeAlone) {
   expect_mentions(refused, "model.scaling_factor: ");
 }
 
-// Shell text: goes on when `condition` holds.
-std::string wait_until(const std::string& condition) {
-  return "for i in $(seq 6000); do [ " + condition + " ] && break; sleep 0.01; done; ";
-}
-
 int folders_before(const std::string& run, const std::string& with) {
   int found = 0;
   for (const auto& entry : fs::directory_iterator(at(run)))
@@ -235,18 +230,6 @@ TEST(Folders, WhatWasPutBesideATrainedVaeIsKept) {
   EXPECT_EQ(longer.exit_code, 0) << longer.output;
   expect_mentions(longer, "held files that are newer than what this run exported there: it is");
   EXPECT_EQ(folders_before("added", "unet/of-ours.txt"), 1);
-}
-
-// Their DONE, which alone tells of the export, goes with the first checkpoint.
-TEST(Folders, AVaeRunOfAVersionWithoutMarksGoesOnAndOn) {
-  expect_success(train_vae("older", "tiny", "'duration=1 steps'"));
-  fs::remove(at("older/pipeline.json"));
-  const auto longer = train_vae("older", "tiny", "'duration=1000000 steps'");
-  const auto stopped =
-      shell(longer + " & run=$!; " + wait_until("! -e " + at("older/DONE")) + "kill -TERM $run; wait $run");
-  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
-  EXPECT_FALSE(fs::exists(at("older/DONE")));
-  expect_success(longer + " --dry-run");
 }
 
 TEST(Folders, AVaeTrainsOnImagesWithoutCaptions) {

@@ -174,6 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "autoencoder.scaling_factor: expected auto, measure, keep or a number above 0, found none"},
         Mistake{"scaling_factor_of_nothing", vae_of("@/tiny", "autoencoder.scaling_factor=0"), 2,
                 "autoencoder.scaling_factor: expected auto"},
+        Mistake{"validation_of_an_autoencoder", vae_of("@/tiny", "data.validation.path=@/shapes"), 2,
+                "override: data.validation: is for train alone"},
         Mistake{"autoencoder_of_another_class",
                 in_copy("vae/config.json", "_class_name", "\\\"AutoencoderTiny\\\"") + base + "model.pipeline=@/copy\"",
                 74, "vae/config.json: _class_name = \"AutoencoderTiny\": this network is not built here"},
@@ -253,37 +255,6 @@ TEST(Report, WhoeverWaitsForOtherRanksNeedsATimeForIt) {
 TEST(Report, DoesNotFollowARefusedValueFurther) {
   EXPECT_EQ(findings(base + "batch.micro=0 data.train.type=tars data.train.path=[] optim.schedule=cosine duration=x"),
             (Findings{"override: batch.micro", "override: data.train.type", "override: duration"}));
-}
-
-// Settings that ask for each "(not yet)" behind a key or a word in a command's help.
-std::vector<std::string> later_settings(const std::string& command) {
-  static const std::regex row("  ([a-z_.]+)( \\(not yet\\))? +(.*)"), word("([a-z0-9_]+) \\(not yet\\)");
-  std::vector<std::string> settings;
-  std::istringstream help(shell(command + " --help").output);
-  for (std::string line; std::getline(help, line);) {
-    std::smatch match;
-    if (!std::regex_match(line, match, row)) continue;
-    const std::string key = match[1], rest = match[3];
-    if (match[2].matched) settings.push_back("'" + key + (rest.starts_with("1000 steps") ? "=7 steps'" : "=7'"));
-    for (std::sregex_iterator it(rest.begin(), rest.end(), word), end; it != end; ++it)
-      settings.push_back(key + "=" + (*it)[1].str());
-  }
-  return settings;
-}
-
-TEST(Help, WhatIsNotThereYetIsMarkedAndRefused) {
-  const std::string rest = " run.dir=x model.pipeline=x data.train.path=x encode.cache=x ";
-  std::size_t marked = 0;
-  for (const std::string command : {"train", "train-autoencoder", "preprocess", "bench"}) {
-    for (const auto& setting : later_settings(m + " " + command)) {
-      const auto line = "timeout 600 " + m + " " + command + (command == "bench" ? " step" : "") + rest + setting;
-      const auto outcome = shell(line);
-      EXPECT_EQ(outcome.exit_code, 2) << line;
-      EXPECT_NE(outcome.output.find(" is not available yet"), std::string::npos) << line << "\n" << outcome.output;
-      ++marked;
-    }
-  }
-  EXPECT_GE(marked, 9u);
 }
 
 TEST(Output, ThatIsNotWholeIsAnError) {

@@ -56,6 +56,9 @@ class CacheTest : public testing::Test {
     return {&*encoder, std::make_unique<CacheWriter>(folder, manifest, rows_per_file, max_open), CacheUse::beside,
             shape, cache_batch};
   }
+  static CheckedBatch encode(CachedEncoder& encoder, std::vector<TransformedSample> samples) {
+    return encoder.collect(encoder.start(std::move(samples)));
+  }
   std::size_t files(const char* archive) {
     std::error_code none;
     std::size_t count = 0;
@@ -81,20 +84,20 @@ TEST_F(CacheTest, CachedAndFreshSamplesKeepTheirPlaces) {
     samples.back().image = {};
   }
   CachedEncoder mixed(&*encoder, nullptr, CacheUse::beside, shape, cache_batch);
-  const auto batch = mixed.encode(samples).batch;
+  const auto batch = encode(mixed, samples).batch;
   EXPECT_TRUE(torch::equal(batch.moments, expected.moments));
   EXPECT_TRUE(torch::equal(batch.text, expected.text));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(batch.refs[i].row, static_cast<std::uint64_t>(i));
 
   CachedEncoder without(nullptr, nullptr, CacheUse::beside, shape, cache_batch);
-  EXPECT_TRUE(torch::equal(without.encode({samples[0], samples[2]}).batch.moments,
+  EXPECT_TRUE(torch::equal(encode(without, {samples[0], samples[2]}).batch.moments,
                            expected.moments.index({torch::indexing::Slice(0, 4, 2)})));
-  EXPECT_THROW(without.encode({sample(0, 1)}), Error);
+  EXPECT_THROW(encode(without, {sample(0, 1)}), Error);
 }
 
 TEST_F(CacheTest, WhatIsEncodedCanBeReadBackBitForBit) {
   auto encoder = writing(100);
-  const auto batch = encoder.encode({sample(0, 7), sample(1, 3), sample(0, 2), sample(2, 0)}).batch;
+  const auto batch = encode(encoder, {sample(0, 7), sample(1, 3), sample(0, 2), sample(2, 0)}).batch;
   EXPECT_EQ(files("a"), 0u) << "nothing counts before it is published";
   encoder.finish();
   const CachedArchive cached(folder, manifest.archives[0], shape);
@@ -117,7 +120,7 @@ TEST_F(CacheTest, TokensTakeTheWayOfTextEmbeddings) {
   write_cache_description(cache, {{{"made_with", "tiny"}}, with_tokens, {}});
   CachedEncoder writing(&without_text, std::make_unique<CacheWriter>(cache, manifest, 100, 8), CacheUse::beside,
                         with_tokens, cache_batch);
-  const auto batch = writing.encode({sample(0, 7), sample(0, 2), sample(0, 3)}).batch;
+  const auto batch = encode(writing, {sample(0, 7), sample(0, 2), sample(0, 3)}).batch;
   EXPECT_EQ(batch.text.sizes(), at::IntArrayRef({3, token_count}));
   writing.finish();
 
@@ -129,16 +132,16 @@ TEST_F(CacheTest, TokensTakeTheWayOfTextEmbeddings) {
   EXPECT_TRUE(known.encoding->text.empty());
   known.image = {};
   CachedEncoder mixed(&without_text, nullptr, CacheUse::beside, with_tokens, cache_batch);
-  const auto again = mixed.encode({known, sample(0, 2), sample(0, 3)}).batch;
+  const auto again = encode(mixed, {known, sample(0, 2), sample(0, 3)}).batch;
   EXPECT_TRUE(torch::equal(again.moments, batch.moments));
   EXPECT_TRUE(torch::equal(again.text, batch.text));
 }
 
 TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
   auto encoder = writing(2, 2);
-  encoder.encode({sample(0, 0), sample(1, 0), sample(0, 1), sample(0, 2)});
+  encode(encoder, {sample(0, 0), sample(1, 0), sample(0, 1), sample(0, 2)});
   EXPECT_EQ(files("a"), 1u) << "two rows make a file";
-  encoder.encode({sample(2, 0)});
+  encode(encoder, {sample(2, 0)});
   EXPECT_EQ(files("b"), 1u) << "the one that waited longest goes";
   EXPECT_EQ(files("a") + files("c"), 1u);
   encoder.finish();
@@ -148,12 +151,12 @@ TEST_F(CacheTest, FilesEndAtTheirSizeAndWhenManyArchivesAreOpen) {
 
 TEST_F(CacheTest, FilesOfArchivesThatAreBehindArePublished) {
   auto encoder = writing(100);
-  encoder.encode({sample(0, 0), sample(1, 0), sample(2, 0)});
+  encode(encoder, {sample(0, 0), sample(1, 0), sample(2, 0)});
   encoder.finish_all_but({1, 7});
   EXPECT_EQ(files("a"), 1u);
   EXPECT_EQ(files("b"), 0u);
   EXPECT_EQ(files("c"), 1u);
-  encoder.encode({sample(1, 1)});
+  encode(encoder, {sample(1, 1)});
   encoder.finish();
   EXPECT_EQ(files("b"), 1u) << "it stayed open";
 }
@@ -174,7 +177,7 @@ TEST_F(CacheTest, AsManyFilesMayBeOpenAsItTakes) {
 
 TEST_F(CacheTest, RejectedRowsAreRememberedUnlessTheyMayFareBetterAnotherTime) {
   auto encoder = writing(100);
-  encoder.encode({sample(0, 0)});
+  encode(encoder, {sample(0, 0)});
   encoder.reject({{0, 1, RejectReason::truncated_image},
                   {0, 2, RejectReason::filtered},
                   {0, 3, RejectReason::missing_image},
@@ -196,7 +199,7 @@ TEST_F(CacheTest, RowsOfSeveralVisitsAreKeptOnceAndFoundByTheNext) {
   const auto visit = [&](std::uint32_t number) {
     auto first = sample(0, 0), second = sample(0, 1);
     first.ref.epoch = second.ref.epoch = number;
-    encoder.encode({first, second});
+    encode(encoder, {first, second});
   };
   visit(0);
   EXPECT_EQ(files("a"), 0u);
@@ -210,9 +213,9 @@ TEST_F(CacheTest, RowsOfSeveralVisitsAreKeptOnceAndFoundByTheNext) {
 TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   std::ofstream(folder / "rows") << "in the way";
   auto encoder = writing(1);
-  const auto batch = encoder.encode({sample(0, 0)}).batch;
+  const auto batch = encode(encoder, {sample(0, 0)}).batch;
   EXPECT_EQ(batch.refs.size(), 1u);
-  EXPECT_EQ(encoder.encode({sample(0, 1)}).batch.refs.size(), 1u);
+  EXPECT_EQ(encode(encoder, {sample(0, 1)}).batch.refs.size(), 1u);
   encoder.finish();
 }
 

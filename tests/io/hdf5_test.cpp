@@ -27,6 +27,20 @@ std::vector<T> read_all(const Hdf5Reader& file, const std::string& name) {
   return values;
 }
 
+// As the C library finds it.
+std::string attribute_of(const fs::path& path, const char* name) {
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const hid_t attribute = H5Aopen(file, name, H5P_DEFAULT), type = H5Aget_type(attribute);
+  char* text = nullptr;
+  EXPECT_GE(H5Aread(attribute, type, &text), 0);
+  const std::string value = text ? text : "";
+  H5free_memory(text);
+  H5Tclose(type);
+  H5Aclose(attribute);
+  H5Fclose(file);
+  return value;
+}
+
 // f16 (n, 2, 3), i64 (n), text (n).
 void write_example(const fs::path& path, int rows) {
   Hdf5Writer file(path);
@@ -47,9 +61,8 @@ void write_example(const fs::path& path, int rows) {
 TEST(Hdf5, GivesBackWhatWasWrittenAnyRowsAtATime) {
   const ScratchDirectory scratch;
   write_example(scratch / "a.h5", 2500);  // several chunks
+  EXPECT_EQ(attribute_of(scratch / "a.h5", "about"), "größer\n{\"a\": 1}");
   const Hdf5Reader file(scratch / "a.h5");
-  EXPECT_THAT(file.names(), ElementsAre("half", "number", "word"));
-  EXPECT_EQ(file.attribute("about"), "größer\n{\"a\": 1}");
   EXPECT_THAT(file.shape("half").shape, ElementsAre(2500, 2, 3));
   EXPECT_EQ(file.expect("half", DType::f16, {2, 3}), 2500u);
   EXPECT_EQ(file.expect("word", std::nullopt), 2500u);
@@ -109,7 +122,6 @@ TEST(Hdf5, WhatIsNotThereOrOfAnotherKindIsNamed) {
   const Hdf5Reader file(scratch / "a.h5");
   std::vector<std::byte> row(12);
   EXPECT_THAT(error_of([&] { file.shape("image"); }).what(), HasSubstr("a.h5: no data set image"));
-  EXPECT_THAT(error_of([&] { file.attribute("age"); }).what(), HasSubstr("no attribute age"));
   EXPECT_THAT(error_of([&] { file.expect("half", DType::f16, {6}); }).what(), HasSubstr("half"));
   EXPECT_THAT(error_of([&] { file.expect("half", DType::f32, {2, 3}); }).what(), HasSubstr("F16"));
   EXPECT_THAT(error_of([&] { file.expect("word", DType::i64); }).what(), HasSubstr("text"));

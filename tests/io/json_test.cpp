@@ -22,6 +22,25 @@ TEST(Json, DeepNestingIsAnErrorNotACrash) {
   EXPECT_NO_THROW(parse_json(std::string(60, '[') + std::string(60, ']'), "shallow"));
 }
 
+TEST(Json, ARepeatedKeyIsNamedHoweverDeepItIs) {
+  const auto refusal = [](const char* text) {
+    return std::string(error_of([&] { parse_json(text, "a.json"); }).what());
+  };
+  EXPECT_EQ(refusal(R"([{"a":1},{"a":{"b":[],"c":{"b":2}}},[{"d":1,"e":2,"d":{}}]])"),
+            "a.json: the key 'd' occurs twice");
+  EXPECT_EQ(refusal(R"({"a":{"b":1},"a":{"b":1}})"), "a.json: the key 'a' occurs twice");
+  EXPECT_EQ(parse_python_json(R"([{"a":1,"a":NaN}])", "a.json")[0]["a"], nullptr);
+}
+
+// In a parser that looks at all elements of a list behind each this takes a minute.
+TEST(Json, ALongListTakesNoLongerPerElement) {
+  std::string text = "[";
+  for (int i = 0; i < 200'000; ++i) text += fmt::format(R"({{"name":"{}","rows":[{}]}},)", i, i);
+  text.back() = ']';
+  EXPECT_EQ(parse_json(text, "a.json").back().at("rows").at(0), 199'999);
+  EXPECT_EQ(parse_python_json(text, "a.json").size(), 200'000u);
+}
+
 TEST(Json, AFileThatHasToHoldAnObjectDoes) {
   const ScratchDirectory scratch;
   EXPECT_EQ(read_json_object(scratch.write("a.json", R"({"a": 1})"))["a"], 1);

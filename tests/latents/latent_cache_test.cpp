@@ -251,7 +251,7 @@ TEST_F(LatentCache, ItsManifestKnowsAllRowsOfWhatLanesCanRead) {
   EXPECT_EQ(plan_stripes(2000, {2000}, manifest).stripes, 2000u);
 }
 
-TEST_F(LatentCache, ItsManifestIsReadArchiveByArchive) {
+TEST_F(LatentCache, ADamagedManifestIsRefused) {
   const auto refused = [&](const char* text) {
     write_file_atomically(cache / "MANIFEST.json", text);
     return refusal([&] { (void)try_read_cache_manifest(cache); });

@@ -62,6 +62,12 @@ class RejectedListTest : public testing::Test {
   Manifest manifest;
 };
 
+TEST(PowerOfTen, IsOneWithNothingButNoughtsBehindIt) {
+  for (const std::uint64_t number : {1ull, 10ull, 100ull, 1000000ull}) EXPECT_TRUE(is_power_of_ten(number)) << number;
+  for (const std::uint64_t number : {0ull, 2ull, 11ull, 20ull, 110ull, 1001ull})
+    EXPECT_FALSE(is_power_of_ten(number)) << number;
+}
+
 TEST_F(RejectedListTest, ALineTellsWhereTheRowIsAndWhy) {
   Rejected bad = row(1, 7, RejectReason::truncated_image);
   bad.ref.id = "b/folder/x#2";

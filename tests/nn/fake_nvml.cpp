@@ -1,5 +1,5 @@
-// Stands in for libnvidia-ml.so.1: two GPUs. GPU-a is busy for 75 % of the time, has 20 GiB taken and counts energy,
-// 400 W of it; GPU-b knows its power alone, 250 W.
+// Stands in for libnvidia-ml.so.1: two GPUs. GPU-a is busy for 75 % of the time, has 20 GiB taken, counts energy, 400 W
+// of it, and is slowed down by its heat of 84 degrees to 1305 MHz; GPU-b knows its power alone, 250 W.
 #include <chrono>
 #include <cstring>
 
@@ -37,6 +37,22 @@ int nvmlDeviceGetTotalEnergyConsumption(const void* device, unsigned long long* 
 }
 int nvmlDeviceGetPowerUsage(const void* device, unsigned int* milliwatts) {
   *milliwatts = device == &gpu_a ? 1 : 250000;
+  return 0;
+}
+int nvmlDeviceGetClockInfo(const void* device, int clock, unsigned int* mhz) {
+  if (device != &gpu_a) return not_supported;
+  const unsigned int graphics_sm_memory_video[] = {1, 1305, 2, 3};
+  *mhz = graphics_sm_memory_video[clock];
+  return 0;
+}
+int nvmlDeviceGetTemperature(const void* device, int sensor, unsigned int* celsius) {
+  if (device != &gpu_a || sensor != 0) return not_supported;
+  *celsius = 84;
+  return 0;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(const void* device, unsigned long long* reasons) {
+  if (device != &gpu_a) return not_supported;
+  *reasons = 0x40;  // nvmlClocksThrottleReasonHwThermalSlowdown
   return 0;
 }
 }

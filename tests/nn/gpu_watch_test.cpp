@@ -38,8 +38,20 @@ TEST(GpuWatch, WhatAGpuDoesNotTellStaysUnknown) {
   EXPECT_NEAR(use.watts.value(), 250, 1e-9);
 }
 
+TEST(GpuWatch, TellsWhatSlowsAGpuDown) {
+  if (!has_fake_nvml()) GTEST_SKIP() << "ctest runs it with a library that stands in for NVML";
+  const auto state = GpuWatch("GPU-a").state();
+  EXPECT_EQ(state.clock_mhz, 1305);
+  EXPECT_EQ(state.celsius, 84);
+  EXPECT_EQ(state.describe(), "1305 MHz, 84 C, throttle reasons 0x40");
+  EXPECT_EQ(GpuWatch("GPU-b").state().describe(), "");
+}
+
 TEST(GpuWatch, NothingIsKnownOfOtherGpus) {
-  for (const char* uuid : {"", "GPU-of-another-host"}) EXPECT_EQ(watched(uuid).watts.seconds, 0) << uuid;
+  for (const char* uuid : {"", "GPU-of-another-host"}) {
+    EXPECT_EQ(watched(uuid).watts.seconds, 0) << uuid;
+    EXPECT_EQ(GpuWatch(uuid).state().describe(), "") << uuid;
+  }
 }
 
 TEST(GpuUse, MeansOfSeveralGpusAndTimesWeighBySeconds) {

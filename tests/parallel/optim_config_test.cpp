@@ -10,6 +10,13 @@
 namespace millrace {
 namespace {
 
+constexpr std::int64_t batch = 8;
+
+// Of a run whose batches all had that size.
+double rate(const LrSchedule& schedule, std::int64_t step) {
+  return learning_rate(schedule, step, step * batch);
+}
+
 OptimConfig config(Schedule schedule, Duration warmup) {
   OptimConfig config;
   config.lr = 0.1;
@@ -20,23 +27,23 @@ OptimConfig config(Schedule schedule, Duration warmup) {
 
 TEST(LearningRate, WarmsUpAndStays) {
   const auto schedule = plan_lr_schedule(config(Schedule::constant, Duration::steps(4)), Duration::seconds(60), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1), 0.025);
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 4), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate(schedule, 1000), 0.1);
+  EXPECT_DOUBLE_EQ(rate(schedule, 1), 0.025);
+  EXPECT_DOUBLE_EQ(rate(schedule, 4), 0.1);
+  EXPECT_DOUBLE_EQ(rate(schedule, 1000), 0.1);
   const auto at_once = plan_lr_schedule(config(Schedule::constant, Duration::steps(0)), Duration::steps(10), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(at_once, 1), 0.1);
+  EXPECT_DOUBLE_EQ(rate(at_once, 1), 0.1);
 }
 
 TEST(LearningRate, FallsToZeroAtTheEndOfTheRun) {
   const auto linear = plan_lr_schedule(config(Schedule::linear, Duration::steps(2)), Duration::steps(10), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 2), 0.1);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 4), 0.1 * 0.75);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 10), 0);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 11), 0);
+  EXPECT_DOUBLE_EQ(rate(linear, 2), 0.1);
+  EXPECT_DOUBLE_EQ(rate(linear, 4), 0.1 * 0.75);
+  EXPECT_DOUBLE_EQ(rate(linear, 10), 0);
+  EXPECT_DOUBLE_EQ(rate(linear, 11), 0);
   const auto cosine = plan_lr_schedule(config(Schedule::cosine, Duration::steps(2)), Duration::steps(10), 8);
-  EXPECT_DOUBLE_EQ(learning_rate(cosine, 6), 0.05);
-  EXPECT_NEAR(learning_rate(cosine, 4), 0.1 * 0.8535533905932737, 1e-15);  // (1 + cos(pi / 4)) / 2
-  EXPECT_NEAR(learning_rate(cosine, 10), 0, 1e-15);
+  EXPECT_DOUBLE_EQ(rate(cosine, 6), 0.05);
+  EXPECT_NEAR(rate(cosine, 4), 0.1 * 0.8535533905932737, 1e-15);  // (1 + cos(pi / 4)) / 2
+  EXPECT_NEAR(rate(cosine, 10), 0, 1e-15);
 }
 
 // All along the way: the formula with the C library's cosine, to a few of 53 bits.
@@ -44,16 +51,29 @@ TEST(LearningRate, CosineIsTheCosine) {
   const auto cosine = plan_lr_schedule(config(Schedule::cosine, Duration::steps(0)), Duration::steps(997), 8);
   for (int n = 1; n <= 1000; ++n) {
     const double expected = 0.1 * (1 + std::cos(std::numbers::pi * std::min(1.0, n / 997.0))) / 2;
-    EXPECT_NEAR(learning_rate(cosine, n), expected, 0.1 * 0x1p-50) << n;
+    EXPECT_NEAR(rate(cosine, n), expected, 0.1 * 0x1p-50) << n;
   }
-  EXPECT_EQ(learning_rate(cosine, 997), 0);
+  EXPECT_EQ(rate(cosine, 997), 0);
 }
 
 TEST(LearningRate, DurationsInSamplesAreTurnedIntoSteps) {
   const Duration samples{80, Duration::Unit::samples}, warmup{16, Duration::Unit::samples};
   const auto linear = plan_lr_schedule(config(Schedule::linear, warmup), samples, 8);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 1), 0.05);
-  EXPECT_DOUBLE_EQ(learning_rate(linear, 6), 0.05);
+  EXPECT_DOUBLE_EQ(rate(linear, 1), 0.05);
+  EXPECT_DOUBLE_EQ(rate(linear, 6), 0.05);
+}
+
+// 100 samples by batches of 4, then by batches of 8: the place on the curve stays where it was.
+TEST(LearningRate, AnotherBatchGoesOnWhereTheSamplesAre) {
+  const Duration samples{200, Duration::Unit::samples}, warmup{40, Duration::Unit::samples};
+  const auto linear = plan_lr_schedule(config(Schedule::linear, warmup), samples, 8);
+  EXPECT_DOUBLE_EQ(learning_rate(linear, 5, 20), 0.05);  // in the warm-up
+  EXPECT_DOUBLE_EQ(learning_rate(linear, 25, 104), 0.1 * 96 / 160);
+  EXPECT_DOUBLE_EQ(learning_rate(linear, 37, 200), 0);
+  // What is given in steps counts steps.
+  const auto by_steps = plan_lr_schedule(config(Schedule::linear, Duration::steps(10)), Duration::steps(50), 8);
+  EXPECT_DOUBLE_EQ(learning_rate(by_steps, 5, 20), 0.05);
+  EXPECT_DOUBLE_EQ(learning_rate(by_steps, 30, 140), 0.05);
 }
 
 TEST(LearningRate, AScheduleOverTimeIsAnErrorOfUse) {
@@ -74,6 +94,7 @@ TEST(Ema, DecayWarmsUp) {
   EXPECT_DOUBLE_EQ(ema_decay(warm, 2), 2.0 / 11);
   EXPECT_DOUBLE_EQ(ema_decay(warm, 10), 10.0 / 19);
   EXPECT_DOUBLE_EQ(ema_decay(warm, 1000), 0.9);
+  EXPECT_DOUBLE_EQ(ema_decay({}, 15001), 15001.0 / 15010) << "what goes on after 15,000 updates is not behind it";
   EXPECT_DOUBLE_EQ(ema_decay({.enabled = true, .decay = 0.9, .warmup = false}, 1), 0.9);
 }
 

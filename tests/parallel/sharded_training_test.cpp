@@ -273,6 +273,28 @@ TEST_P(ShardedTrainingOnDevice, MastersStartFromRank0sWeightsBeforeTheCast) {
     optimizer.start_ema_from(weights_of(*make_net(11 + test_world().rank())));
     expect_state_from(of_rank_0, model, optimizer, "weights");
     expect_state_from(weights_of(*make_net(11)), model, optimizer, "ema");
+    EXPECT_EQ(ema_decay({.decay = 0.9999}, optimizer.ema_updates() + 1), 0.9999) << "behind the warm-up";
+  }
+}
+
+// As diffusers' EMAModel goes on: by rank 0's count, whatever the others have.
+TEST(ShardedTraining, AnEmaGoesOnAfterItsUpdates) {
+  Training training;
+  const int rank = test_world().rank();
+  training.optimizer.start_ema_from(weights_of(*make_net(11)), rank == 1 ? std::nullopt : std::optional(5 + rank));
+  EXPECT_EQ(training.optimizer.ema_updates(), 5);
+  training.step(1);
+  EXPECT_EQ(training.optimizer.ema_updates(), 6);
+  // The sixth: (1 + 5) / (10 + 5) of the average are kept.
+  const auto start = weights_of(*make_net(11));
+  for (const auto& slice : slices_of_shard(training.model.layout(), training.model.shard())) {
+    const auto part = [&](const std::string& kind) {
+      const auto shard = training.optimizer.state().at(kind)[slice.bucket];
+      return shard.slice(0, slice.shard_offset, slice.shard_offset + slice.end - slice.begin);
+    };
+    auto before = start.at(slice.name);
+    if (slice.channels_last) before = before.permute({0, 2, 3, 1});
+    expect_close(part("ema"), 0.4 * before.reshape(-1).slice(0, slice.begin, slice.end) + 0.6 * part("weights"), 1e-6);
   }
 }
 

@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "millrace/core/error.h"
-#include "millrace/parcels/parcel_bytes.h"
+#include "unpack_parcel.h"
 
 namespace millrace {
 namespace {
+
+using test::unpack_parcel;
 
 ParcelContent small_parcel() {
   ParcelContent content;

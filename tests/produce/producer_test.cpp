@@ -10,15 +10,17 @@
 #include "dataset/temp_archives.h"
 #include "encoding_thread.h"
 #include "error_of.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
 #include "millrace/handoff/in_process_handoff.h"
 #include "millrace/loader/data_plan.h"
-#include "millrace/parcels/parcel_bytes.h"
 #include "millrace/produce/cache_filler.h"
 #include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
 #include "millrace/produce/producer.h"
 #include "millrace/text/tokenizer_folder.h"
 #include "millrace/train/stages.h"
+#include "parcels/unpack_parcel.h"
 #include "test_data.h"
 
 namespace millrace {
@@ -26,6 +28,7 @@ namespace {
 
 using test::FakeSource;
 using test::PlainStripe;
+using test::unpack_parcel;
 
 using IsBroken = std::function<bool(const std::string& id)>;
 
@@ -195,8 +198,10 @@ TEST(Producer, EndsWhenNothingIsFinite) {
   EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 30u);
 }
 
-// data.max_bad_share judges it.
+// data.max_bad_share judges it, and the log tells of the 1st, 10th, 100th and 1000th of its samples.
 TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
+  const test::TempFolder folder;
+  log::init({.console = false, .file = folder.path("log")});
   const FakeSource rows({test::Rows(30), test::Rows(1500)});
   const EncodedRows source(rows, [](const std::string& id) { return id.starts_with("001/"); });
   const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
@@ -217,6 +222,12 @@ TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
   }
   EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 1500u);
   ends.receiver->finish(20);
+  producer.join();
+  log::init({});
+  const auto text = read_file(folder.path("log"));
+  for (const char* said : {"(1 so far)", "(10 so far)", "(100 so far)", "(1000 so far)"})
+    EXPECT_NE(text.find(said), std::string::npos) << said << " in " << text;
+  EXPECT_EQ(text.find("(2 so far)"), std::string::npos) << text;
 }
 
 TEST(Producer, AFailedReaderEndsItWithItsErrorAndWhatItHasRead) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <regex>
 #include <tuple>
 
@@ -186,6 +187,158 @@ TEST(Report, SaysWhyARunIsNotBesidePublishedRates) {
   EXPECT_THAT(page_of(run), HasSubstr("This run is not compared: without environment.json"));
   run.settings.erase("objective.prediction");  // of train-autoencoder
   EXPECT_THAT(page_of(run), Not(HasSubstr("MosaicML")));
+}
+
+std::string markdown_of(const test::TempDir& folder) {
+  const auto run = read_run(folder.path());
+  return render_markdown(make_report(std::span(&run, 1)));
+}
+
+const std::string first_start =
+    R"({"time":"2026-11-29T00:00:00Z","job":123,"restart":null,"step":0,"checkpoint":null,"ranks":12,)"
+    R"("hosts":["n1","n2","n3"],"trainers":8,"producers":4,"changed":{},"before":null})"
+    "\n";
+const std::string second_start =
+    R"({"time":"2026-11-29T05:00:00Z","job":123,"restart":1,"step":4000,"ranks":1,"hosts":["n1"],"trainers":1,)"
+    R"("producers":0,"changed":{"optim.lr":["0.0001","0.0002"],"CUDA":["","12.8"]},"before":{"state":"requeue",)"
+    R"("step":4000,"reached":4012,"exit":76,"reason":"rank 7 is gone","time":"2026-11-29T04:30:00Z","faults":[]}})"
+    "\n";
+// 1795929600 is 05:20:00; checkpoints came more often than lines of metrics.jsonl.
+const std::string third_start =
+    R"({"time":"2026-11-29T05:50:00Z","job":124,"restart":0,"step":4000,"ranks":1,"hosts":["n1"],"trainers":1,)"
+    R"("producers":0,"changed":{},"before":{"state":"running","step":4020,"reached":4010,"exit":null,"reason":"",)"
+    R"("time":"2026-11-29T05:10:00Z","faults":[{"rank":1,"reason":"then this","time":1795929601},)"
+    R"({"rank":2,"reason":"first this","time":1795929600}]}})"
+    "\n";
+
+TEST(Report, SaysHowEachStartEndedAndWhatChanged) {
+  test::TempDir folder;
+  folder.write("starts.jsonl", first_start + second_start + third_start);
+  folder.write("metrics.jsonl", "{\"step\":4100,\"loss\":0.5,\"time\":\"2026-11-29T06:00:00Z\"}\n");
+  folder.write("STATE", R"({"state":"running","step":4050})");
+  const auto page = markdown_of(folder);
+  for (const char* text :
+       {"3 starts; 32 steps taken again; 0:59:59 between an end and the next start. An end of which there is no word",
+        "| began, UTC | ended | how | from step | reached | taken again | ranks | job | changed |\n",
+        "| 2026-11-29 00:00:00 | 2026-11-29 04:30:00 | requeue: rank 7 is gone | 0 | 4012 | 12 | 8 trainers, 4 "
+        "producers on 3 hosts | 123 | – |\n",
+        "| 2026-11-29 05:00:00 | 2026-11-29 05:20:01 | running: rank 2: first this | 4000 | 4020 | 20 | 1 trainer on 1 "
+        "host | 123, restart 1 | CUDA: none → 12.8; optim.lr: 0.0001 → 0.0002 |\n",
+        "| 2026-11-29 05:50:00 | – | running | 4000 | 4100 | – | 1 trainer on 1 host | 124 | – |\n"})
+    EXPECT_THAT(page, HasSubstr(text));
+  EXPECT_LT(page.find("## Starts"), page.find("## Events"));
+
+  folder.write("STATE", R"({"state":"failed","step":4050,"reason":"no room"})");
+  EXPECT_THAT(markdown_of(folder),
+              HasSubstr("| 2026-11-29 05:50:00 | 2026-11-29 06:00:00 | failed: no room | 4000 | 4100 |"));
+  folder.write("environment.json", R"({"time":"2026-11-29T07:00:00Z"})");
+  EXPECT_THAT(markdown_of(folder), HasSubstr("| failed: no room | 4000 | 4050 |")) << "the line is of a start before";
+}
+
+TEST(Report, OneStartIsToldByTheOtherSections) {
+  test::TempDir folder;
+  folder.write("config.yaml", "");
+  folder.write("starts.jsonl", first_start);
+  EXPECT_THAT(markdown_of(folder), Not(HasSubstr("## Starts")));
+  folder.write("starts.jsonl", second_start);  // it went on with a run of a version that wrote none
+  const auto page = markdown_of(folder);
+  EXPECT_THAT(page, HasSubstr("2 starts or more; 12 steps taken again; 0:30:00 between an end and the next start.\n"));
+  EXPECT_THAT(page, HasSubstr("| – | 2026-11-29 04:30:00 | requeue: rank 7 is gone | – | 4012 | 12 | – | – | – |\n"));
+}
+
+TEST(Report, OfManyStartsTheNewestHaveRows) {
+  test::TempDir folder;
+  folder.write("config.yaml", "");
+  std::string lines;
+  for (int i = 0; i < 250; ++i)
+    lines += fmt::format("{{\"time\":\"2026-11-29T00:00:00Z\",\"step\":{},\"before\":null}}\n", 1000 + i);
+  folder.write("starts.jsonl", lines);
+  const auto page = markdown_of(folder);
+  EXPECT_THAT(page, HasSubstr("250 starts; 0 steps taken again"));
+  EXPECT_THAT(page, HasSubstr("| 2026-11-29 00:00:00 | 1150 |\n"));
+  EXPECT_THAT(page, Not(HasSubstr("| 1149 |")));
+  EXPECT_THAT(page, HasSubstr("The newest 100 of them; "));
+}
+
+TEST(Report, OfSeveralRunsThoseThatWereStartedAgainHaveATable) {
+  test::TempDir first, second;
+  std::vector runs = {long_run(first, 5), long_run(second, 5)};
+  runs[0].name = "often", runs[1].name = "once";
+  runs[0].starts = {nlohmann::json::parse(first_start), nlohmann::json::parse(second_start)};
+  runs[1].starts = {nlohmann::json::parse(first_start)};
+  const auto page = render_markdown(make_report(runs));
+  EXPECT_THAT(page, HasSubstr("often: 2 starts; 12 steps taken again"));
+  EXPECT_THAT(page, Not(HasSubstr("once: 1 start")));
+}
+
+// Whoever made the folder.
+TEST(Report, StrangeStartsAreNoCrash) {
+  test::TempDir folder;
+  folder.write("config.yaml", "");
+  const std::string long_text(1'000'000, 'x'), markup = nlohmann::json(hostile.substr(0, hostile.find('\x01'))).dump();
+  folder.write(
+      "starts.jsonl",
+      "[1]\n\"text\"\nnull\n{}\n" +
+          fmt::format(
+              R"({{"time":7,"job":{{"a":[1]}},"restart":-1,"step":-5,"hosts":"n1","trainers":"8","before":[]}})"
+              "\n"
+              R"({{"time":{0},"job":{0},"step":1e300,"hosts":[[],{{}}],"trainers":18446744073709551615,)"
+              R"("changed":{{"a":1,"b":["x"],{0}:[null,{{"c":[1]}}],"{1}":["{1}",7]}},)"
+              R"("before":{{"state":["running"],"step":"4","reached":-7,"reason":7,"time":[],"faults":{{"a":1}}}}}})"
+              "\n"
+              R"({{"changed":[],"step":0,"before":{{"state":"running","reason":"{1}","time":"2026-11-29T04:34:50Z",)"
+              R"("reached":9223372036854775807,"faults":[1,null,[],{{"time":1e18}},{{"rank":{{}},"reason":{0}}}]}}}})"
+              "\n",
+              markup, long_text) +
+          "{\"time\":\"2026-11-29T0");
+  const auto run = read_run(folder.path());
+  EXPECT_EQ(run.starts.size(), 4u);
+  const auto page = page_of(run), markdown = render_markdown(make_report(std::span(&run, 1)));
+  expect_well_formed(page);
+  expect_harmless(page);
+  EXPECT_LT(page.size(), 100'000u);
+  EXPECT_THAT(markdown, Not(HasSubstr("<script")));
+  EXPECT_THAT(markdown, HasSubstr("4 starts or more; 9223372036854775807 steps taken again"));
+  EXPECT_THAT(markdown, HasSubstr("running: " + std::string(191, 'x') + "… |"));
+}
+
+// 50 % of a step in the start before, which had another number of producers.
+TEST(Report, WhatLimitsTheSpeedIsThatOfTheNewestStart) {
+  const auto page_with = [](int steps, const char* started) {
+    test::TempDir folder;
+    std::string lines;
+    for (int step = 1; step <= steps; ++step)
+      lines += fmt::format("{{\"step\":{},\"step_ms\":100,\"data_wait_ms\":{},\"time\":\"2026-11-{}T00:00:00Z\"}}\n",
+                           step, step <= 20 ? 50 : 1, step <= 20 ? 21 : 23);
+    folder.write("metrics.jsonl", lines);
+    folder.write("environment.json", fmt::format("{{\"time\":\"2026-11-{}T00:00:00Z\"}}", started));
+    return markdown_of(folder);
+  };
+  EXPECT_THAT(page_with(26, "22"), HasSubstr("The trainers, who wait 1.0 % of their time for samples: producers keep "
+                                             "up. Here and below: the median of the second half of the newest start, "
+                                             "from step 21 on.\n"));
+  const auto early = page_with(24, "22");
+  EXPECT_THAT(early, HasSubstr("The producers: trainers wait 50.0 % of their time"));
+  EXPECT_THAT(early, HasSubstr("the median of the second half of the run, because the newest start, from step 21 on, "
+                               "has logged too little.\n"));
+  EXPECT_THAT(page_with(26, "20"), HasSubstr("Here and below: the median of the second half of the run.\n"));
+}
+
+TEST(Report, StragglersAndSkippedStepsAreDrawnWhereThereWereAny) {
+  test::TempDir folder;
+  auto run = long_run(folder, 50);
+  const auto page = [&] { return render_markdown(make_report(std::span(&run, 1))); };
+  run.metrics["skipped"] = {{1, 2, 3}, {0, 0, 0}};
+  run.metrics["straggler"] = {{1, 2, 3}, {NAN, 1.2, 1}};
+  EXPECT_THAT(page(), Not(HasSubstr("Skipped steps")));
+  EXPECT_THAT(page(), Not(HasSubstr("Straggler")));
+  run.metrics["skipped"].values[2] = 4;
+  run.metrics["straggler"].values[1] = 1.25;
+  EXPECT_THAT(page(), HasSubstr("| Skipped steps, since the run began | first | lowest | highest | last |\n"
+                                "|---|---|---|---|---|\n|  | 0 | 0 | 4 | 4 |"));
+  EXPECT_THAT(page(), HasSubstr("| Straggler, slowest rank / median | first | lowest | highest | last |\n"
+                                "|---|---|---|---|---|\n|  | 1.25 | 1 | 1.25 | 1 |"));
+  expect_well_formed(page_of(run));
 }
 
 TEST(Report, SaysWhereARunRan) {

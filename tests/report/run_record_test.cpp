@@ -1,5 +1,6 @@
 #include "millrace/report/run_record.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -146,17 +147,14 @@ TEST(Events, ComplaintsThatDifferInNumbersAreOne) {
   EXPECT_EQ(events[1].when, "2026-11-23 20:00:01");
   EXPECT_EQ(events[1].last, "2026-11-24 20:00:03");
   EXPECT_EQ(events[1].count, 2);
-  EXPECT_THAT(events[1].what, testing::HasSubstr("step 100: loss 7.5"));
+  EXPECT_THAT(events[1].what, testing::HasSubstr("step 8: loss nan")) << "the words of that date";
   EXPECT_EQ(events[2].count, 1);
 }
 
-// Rank 0 may only produce: then the first trainer tells of the steps.
-TEST(Events, TheFirstTrainersLogIsReadToo) {
+TEST(Events, TheLogsOfAllRanksAreRead) {
   test::TempDir run;
   run.write("config.yaml", "");
-  std::filesystem::create_directories(run / "log");
-  run.write("environment.json", R"({"ranks":[{"rank":0,"role":"producer"},{"rank":1,"role":"producer"},)"
-                                R"({"rank":2,"role":"trainer"},{"rank":3,"role":"trainer"}]})");
+  std::filesystem::create_directories(run / "log/rank-00009.log");
   run.write("log/rank-00000.log",
             "2026-11-23T20:00:02Z warning producer/0 an archive is gone: 2\n"
             "2026-11-23T20:00:04Z warning producer/0 an archive is gone: 3\n"
@@ -165,12 +163,89 @@ TEST(Events, TheFirstTrainersLogIsReadToo) {
             "2026-11-23T20:00:01Z info trainer/2 started in 1.5 s\n"
             "2026-11-23T20:00:03Z warning trainer/2 step 7 step 8: loss nan is not finite\n"
             "2026-11-23T20:00:06Z error trainer/2 step 8 all agree that it is over\n");
-  run.write("log/rank-00003.log", "2026-11-23T20:00:05Z warning trainer/3 nobody asks for this\n");
+  run.write("log/rank-00003.log", "2026-11-23T20:00:05Z warning trainer/3 what no other rank knows\n");
+  run.write("log/stacks-rank-00003.txt", "2026-11-23T20:00:05Z warning is in a stack\n");
   EXPECT_THAT(texts_of(read_run(run.path()).events),
               testing::ElementsAre("2026-11-23 20:00:01 info trainer/2 started in 1.5 s",
-                                   "2026-11-23 20:00:02 warning producer/0 an archive is gone: 3",
+                                   "2026-11-23 20:00:02 warning producer/0 an archive is gone: 2",
                                    "2026-11-23 20:00:03 warning trainer/2 step 7 step 8: loss nan is not finite",
+                                   "2026-11-23 20:00:05 warning trainer/3 what no other rank knows",
                                    "2026-11-23 20:00:06 error producer/0 all agree that it is over"));
+}
+
+// Logs are read one behind the other.
+TEST(Events, AComplaintOfSeveralRanksHasItsFirstWordsAndItsLastDate) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  std::filesystem::create_directories(run / "log");
+  run.write("log/rank-00000.log", "2026-11-23T20:00:30Z warning trainer/0 host n1 is slow: 3\n");
+  run.write("log/rank-00001.log",
+            "2026-11-23T20:00:10Z warning trainer/1 host n2 is slow: 5\n"
+            "2026-11-23T20:10:00Z warning trainer/1 host n2 is slow: 6\n");
+  run.write("log/rank-00002.log", "2026-11-23T20:05:00Z warning trainer/2 host n3 is slow: 7\n");
+  const auto events = read_run(run.path()).events;
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].when, "2026-11-23 20:00:10");
+  EXPECT_EQ(events[0].what, "warning trainer/1 host n2 is slow: 5");
+  EXPECT_EQ(events[0].count, 4);
+  EXPECT_EQ(events[0].last, "2026-11-23 20:10:00");
+}
+
+TEST(Events, EachStopIsOne) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  std::filesystem::create_directories(run / "log");
+  run.write("log/rank-00000.log",
+            "2026-11-23T20:00:00Z info trainer/0 step 12 stopped by the job's time limit\n"
+            "2026-11-23T20:00:01Z debug trainer/0 step 12 all samples of step 12: a stopped by b, c started in d\n"
+            "2026-11-23T21:00:00Z info trainer/0 step 14 stopped by the job's time limit\n");
+  EXPECT_THAT(texts_of(read_run(run.path()).events),
+              testing::ElementsAre("2026-11-23 20:00:00 info trainer/0 step 12 stopped by the job's time limit",
+                                   "2026-11-23 21:00:00 info trainer/0 step 14 stopped by the job's time limit"));
+}
+
+// A start removes fault/, and what it has written down before may be there twice when it is killed between the two.
+TEST(Events, FaultsOfEarlierStartsAreKept) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  std::filesystem::create_directories(run / "fault");
+  const auto fault = [](int rank, int reason_bytes, const char* time) {
+    return fmt::format(R"({{"rank":{0},"host":"n{0}","phase":"training","step":9,"reason":"{1}","time":{2}}})", rank,
+                       std::string(reason_bytes, 'x'), time);
+  };
+  run.write("starts.jsonl", "{\"before\":null}\n{\"before\":{\"faults\":[" + fault(7, 4, "1793491200.5") +
+                                "]}}\n{\"before\":{\"faults\":[" + fault(3, 2000, "1793577600") + "]}}\n");
+  run.write("fault/rank-00003.json", fault(3, 5000, "1793577600"));
+  run.write("fault/rank-00004.json", fault(4, 2, "1793577601"));
+  const auto texts = texts_of(read_run(run.path()).events);
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[0], "2026-11-01 00:00:00 rank 7 on n7 left in training, step 9: xxxx");
+  EXPECT_THAT(texts[1], testing::StartsWith("2026-11-02 00:00:00 rank 3 on n3 left in training, step 9: xxxx"));
+  EXPECT_EQ(texts[2], "2026-11-02 00:00:01 rank 4 on n4 left in training, step 9: xx");
+}
+
+std::string letters(int number) {
+  std::string word;
+  for (; word.size() < 3; number /= 26) word += static_cast<char>('a' + number % 26);
+  return word;
+}
+
+TEST(Events, OfManyRanksWithManyComplaintsTheNewestAreKept) {
+  test::TempDir run;
+  run.write("config.yaml", "");
+  std::filesystem::create_directories(run / "log");
+  for (int rank = 0; rank < 40; ++rank) {
+    std::string log = fmt::format("2026-11-01T00:{:02}:00Z error trainer/{} all is lost on this rank\n", rank, rank);
+    for (int i = 0; i < 100; ++i)
+      log += fmt::format("2026-11-02T00:{:02}:00Z warning trainer/{} of {}\n", rank, rank, letters(100 * rank + i));
+    run.write("log/" + rank_name(rank) + ".log", log);
+  }
+  const auto events = read_run(run.path()).events;
+  ASSERT_EQ(events.size(), 61u);
+  EXPECT_EQ(events[0].what, "error trainer/0 all is lost on this rank");
+  EXPECT_EQ(events[0].count, 40);
+  EXPECT_EQ(events[1].what, "warning trainer/39 of " + letters(3940));
+  EXPECT_EQ(events[60].what, "warning trainer/39 of " + letters(3999));
 }
 
 // Whoever made the folder.
@@ -198,11 +273,7 @@ TEST(Events, StartsErrorsStepsBackAndFaultsAreKept) {
       "20:00:00 info trainer/0 started in 9 s\n2026-11-01T00:00:00Z info trainer/0 started in 1.5 s\n"
       "2026-11-01T00:00:01Z error trainer/0 step 3 all is lost\n"
       "2026-11-01T00:00:02Z warning trainer/0 step 3 going back to step 2\n";
-  for (int kind = 0; kind < 1000; ++kind) {
-    std::string word;
-    for (int n = kind; word.size() < 3; n /= 26) word += static_cast<char>('a' + n % 26);
-    log += "2026-11-02T00:00:01Z warning trainer/0 of " + word + "\n";
-  }
+  for (int kind = 0; kind < 1000; ++kind) log += "2026-11-02T00:00:01Z warning trainer/0 of " + letters(kind) + "\n";
   run.write("log/rank-00000.log", log + "2026-11-03T00:00:00Z info trainer/0 started in 1.6 s\n");
   run.write("fault/rank-00001.json",
             R"({"rank":1,"host":"n2","phase":"training","step":7,"reason":"gone","time":1793577600.5})");

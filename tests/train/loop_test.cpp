@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -19,6 +20,7 @@
 #include "millrace/loader/ledger.h"
 #include "millrace/train/loop.h"
 #include "mpi_world.h"
+#include "train/own_log.h"
 #include "train/run_folder.h"
 
 namespace millrace {
@@ -58,6 +60,7 @@ class Regression final : public Task {
     int fails_at = 0;                   // the last rank finds no batch for this step
     Exit failure = Exit::suspect_node;  // which is why
     std::uint32_t epoch = 0;            // of all samples
+    int per_stripe = global_batch / stripes;
   };
   Regression(SmallNet net, Script script, std::int64_t step)
       : net_(std::move(net)), script_(std::move(script)), step_(static_cast<int>(step)) {}
@@ -69,9 +72,9 @@ class Regression final : public Task {
     if (step_ + 1 == script_.late_at) std::this_thread::sleep_for(std::chrono::seconds(6));
     ++step_;
     torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
-    inputs_ = torch::randn({global_batch, 5});
-    targets_ = torch::randn({global_batch, 3});
-    const int own = stripes / test_world().size(), per_stripe = global_batch / stripes;
+    inputs_ = torch::randn({batch(), 5});
+    targets_ = torch::randn({batch(), 3});
+    const int own = stripes / test_world().size(), per_stripe = script_.per_stripe;
     refs_.clear();
     for (int stripe = own * test_world().rank(); stripe < own * (test_world().rank() + 1); ++stripe)
       for (int i = 0; i < per_stripe; ++i) {
@@ -96,10 +99,10 @@ class Regression final : public Task {
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override {
     if (test_world().rank() == script_.slow_rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto output = net_->out(inputs[0]);
-    auto loss = (output - inputs[1]).square().sum() / global_batch;
+    auto loss = (output - inputs[1]).square().sum() / batch();
     if (script_.spikes.contains(step_)) loss = 100 * loss;
     if (step_ == script_.damaged_at && test_world().rank() == 1) net_->out->bias.data()[0] += 1;
-    if (end_ < global_batch) return loss;
+    if (end_ < batch()) return loss;
     if (script_.broken.contains(step_)) loss = loss * NAN;
     if (script_.broken_grads.contains(step_)) loss = loss + (0 * output.sum()).sqrt();
     return loss;
@@ -113,6 +116,8 @@ class Regression final : public Task {
   int producer_signal() override { return step_ == script_.signal_at ? SIGUSR1 : 0; }
 
  private:
+  int batch() const { return stripes * script_.per_stripe; }
+
   SmallNet net_;
   Script script_;
   int step_;
@@ -235,10 +240,13 @@ TEST(Metrics, TellOfTheGpusWhatNvmlTells) {
     EXPECT_EQ(line.at("gpu_utilization"), 0.75);
     EXPECT_EQ(line.at("gpu_memory_gib"), 20);
     EXPECT_NEAR(line.at("gpu_watts").get<double>(), 400, 40);
+    EXPECT_EQ(line.at("gpu_clock_mhz"), 1305);
+    EXPECT_EQ(line.at("gpu_temperature"), 84);
     EXPECT_FALSE(line.contains("encode_gpu_watts"));
   }
   EXPECT_NE(read_file(watched.path() / "run.prom").find("\nmillrace_gpu_utilization{run="), std::string::npos);
-  EXPECT_FALSE(unwatched.lines("metrics.jsonl").front().contains("gpu_utilization"));
+  for (const char* field : {"gpu_utilization", "gpu_clock_mhz", "gpu_temperature"})
+    EXPECT_FALSE(unwatched.lines("metrics.jsonl").front().contains(field)) << field;
 }
 
 TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {
@@ -267,6 +275,35 @@ TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {
   const auto ids = skipping.lines("ids.jsonl");
   ASSERT_EQ(ids.size(), 5u);
   EXPECT_EQ(ids[2]["ids"][0], "stripe-0/4");
+}
+
+// The 23rd of these steps ends the run: ids.jsonl knows nothing of it.
+TEST(Guard, ALogThatIsFullOfSkippedStepsTellsSomeOfTheirSamples) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(30));
+  config.guard.max_skips = 22;
+  Regression::Script script;
+  for (int step = 1; step <= 30; ++step) {
+    script.batches.push_back(step);
+    script.broken.insert(step);
+  }
+  script.per_stripe = 4;  // of eight samples nothing would be left out
+  config.batch.global = 16;
+  const test::OwnLog log;
+  EXPECT_THROW(run(config, script), Error);
+  if (test_world().rank() != 0) return;
+  const auto text = log.text();
+  EXPECT_NE(text.find("all samples of step 20: stripe-0/76, stripe-0/77, "), std::string::npos) << text;
+  EXPECT_EQ(text.find("all samples of step 21: "), std::string::npos) << text;
+  EXPECT_NE(
+      text.find(" samples of step 22: stripe-0/84, stripe-0/85, stripe-0/86, stripe-0/87, stripe-1/84, stripe-1/85, "
+                "stripe-1/86, stripe-1/87 ... (16; ids.jsonl has them all)\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("all samples of step 23: stripe-0/88, "), std::string::npos) << text;
+  const auto ids = folder.lines("ids.jsonl");
+  ASSERT_EQ(ids.size(), 22u);
+  EXPECT_EQ(ids[21]["ids"].size(), 16u);
 }
 
 TEST(Straggler, MetricsNameTheTrainerThatTakesLongest) {
@@ -497,6 +534,20 @@ TEST(Saves, AreDueAtMultiplesOfSteps) {
   EXPECT_EQ(folder.checkpoints(), (Steps{4, 8, 10}));
 }
 
+TEST(Saves, AreLoggedWithWhatTheyTook) {
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(4));
+  config.checkpoint.every = each(Duration::steps(2));
+  const test::OwnLog log;
+  run(config, {{1, 2, 3, 4}});
+  const auto text = log.text();
+  for (const int step : {2, 4}) {
+    const std::regex line(fmt::format(R"( checkpoint {} \(training stood \d+\.\d s, written in \d+\.\d s\)\n)",
+                                      folder.checkpoint(step).string()));
+    EXPECT_EQ(std::regex_search(text, line), test_world().rank() == 0) << text;
+  }
+}
+
 TEST(Saves, AreDueWhenAMultipleOfSamplesIsPassed) {
   const RunFolder folder;
   auto config = quick(folder, {75, Duration::Unit::samples});
@@ -689,6 +740,11 @@ TEST(BadRows, ARestartIsNotTheEndOfThePassesBeforeIt) {
   const auto outcome = run(quick(folder, Duration::steps(2)), {.batches = {1, 2}, .epoch = 2},
                            {.max_bad_share = 0.2, .ledger = ledger.state_json(), .epoch = 2});
   EXPECT_EQ(outcome.result.state.step, 2);
+  test_world().group().barrier();
+  const auto lines = folder.lines("metrics.jsonl");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["rows"], 60);
+  EXPECT_EQ(lines[0]["rejected"].dump(), R"({"decode_error":30})");
 }
 
 // The last test: from here on this process has a file of faults, of which it writes one, and whatever throws out of a

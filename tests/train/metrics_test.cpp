@@ -20,9 +20,13 @@ Metrics measured_metrics() {
                   .samples = 64,
                   .loss = std::nan(""),
                   .lr = 1e-4,
+                  .rows = 70,
+                  .rejected = {{"decode_error", 3}, {"filtered", 2}},
                   .checkpoint = SavedPoint{1, 7200.04},
                   .gpu = gpu,
-                  .encode_gpu = gpu};
+                  .encode_gpu = gpu,
+                  .gpu_clock_mhz = 1305,
+                  .gpu_temperature = 84};
   metrics.loss_parts = {{"l1", 0.5}, {"mse", 0.25}, {"kl", 3}};
   metrics.validation =
       ValidationLosses{{0.25, {{0, 499, 0.5, 2}, {500, 999, std::nan("")}}, 1.5}, ValidationLoss{0.125, {}}};
@@ -55,6 +59,21 @@ TEST(MetricFields, TheCheckpointIsOfRunsThatSave) {
   EXPECT_EQ(metrics_line(metrics).at("checkpoint_age_s"), 7200);
   metrics.checkpoint.reset();
   EXPECT_FALSE(metrics_line(metrics).contains("checkpoint_age_s"));
+}
+
+TEST(MetricFields, TheReasonsAreThoseThatOccurred) {
+  const auto line = metrics_line(measured_metrics());
+  EXPECT_EQ(line.at("rows"), 70);
+  EXPECT_EQ(line.at("rejected").dump(), R"({"decode_error":3,"filtered":2})");
+  EXPECT_EQ(metrics_line({.step = 1}).at("rejected").dump(), "{}");
+}
+
+TEST(MetricFields, WhatGpusDoNotTellIsLeftOut) {
+  const auto line = metrics_line(measured_metrics()), unknown = metrics_line({.step = 1});
+  EXPECT_EQ(line.at("gpu_clock_mhz"), 1305);
+  EXPECT_EQ(line.at("gpu_temperature"), 84);
+  EXPECT_FALSE(unknown.contains("gpu_clock_mhz"));
+  EXPECT_FALSE(unknown.contains("gpu_temperature"));
 }
 
 // Every name in the rules is one that a run writes.

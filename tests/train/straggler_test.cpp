@@ -4,7 +4,10 @@
 
 #include <cmath>
 
+#include "core/temp_dir.h"
 #include "longest.h"
+#include "millrace/core/files.h"
+#include "millrace/core/log.h"
 
 namespace millrace {
 namespace {
@@ -87,6 +90,22 @@ TEST(StragglerWatch, AShortRecoveryBeginsTheCountAnew) {
   EXPECT_TRUE(watch.look(std::vector{1.0, 1.5}, 49).empty());
   EXPECT_TRUE(watch.look(std::vector{1.0, 1.0}, 1).empty());
   EXPECT_TRUE(watch.look(std::vector{1.0, 1.5}, 49).empty());
+}
+
+TEST(Straggler, TheWarningTellsOfItsGpuWhereThatIsKnown) {
+  const test::TempDir folder;
+  log::init({.console = false, .file = (folder / "log").string()});
+  const std::vector<RankOnHost> ranks{{2, "n1"}, {5, "n2"}};
+  const std::vector<StragglerWatch::News> news{{1, 1.5, true, 50}};
+  warn_of_stragglers("trains", ranks, news, std::vector<GpuState>{{1980, 60, 0}, {1305, 84, 0x40}});
+  warn_of_stragglers("encodes", ranks, news);
+  log::init({});
+  const auto text = read_file(folder / "log"), same = std::string("1.50 times as long as the median for the same work");
+  EXPECT_NE(
+      text.find("rank 5 on n2 trains " + same + ", for 50 steps; its GPU: 1305 MHz, 84 C, throttle reasons 0x40\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("rank 5 on n2 encodes " + same + ", for 50 steps\n"), std::string::npos) << text;
 }
 
 TEST(StragglerWatch, WhoIsUnknownForAWhileKeepsItsCount) {

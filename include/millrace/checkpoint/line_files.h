@@ -21,6 +21,9 @@ void cut_line_files(const std::filesystem::path& run_dir, std::int64_t step);
 // What was cut off is renamed as its checkpoints were, once none of them has its name any more. Error(io).
 void abandon_lines(const std::filesystem::path& run_dir);
 
+// The step of the last line that is whole; nothing where there is none, or no file.
+std::optional<std::int64_t> newest_line_step(const std::filesystem::path& file);
+
 // The step of a name such as metrics.jsonl.beyond-step-00003000; nothing for others.
 std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);
 

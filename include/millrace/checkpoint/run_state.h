@@ -30,6 +30,7 @@ struct UsedUpSteps {
   bool contains(std::int64_t step) const { return first <= step && step <= last; }
   bool operator==(const UsedUpSteps&) const = default;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(UsedUpSteps, first, last, checkpoint)
 
 // Everything about a run that is not a tensor: with the tensors of a checkpoint it is all that a restart needs.
 struct RunState {
@@ -51,8 +52,12 @@ struct RunState {
   bool is_used_up(std::int64_t step) const;
 };
 
-nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up);
-std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json);
+inline nlohmann::json to_json(const std::vector<UsedUpSteps>& used_up) {
+  return used_up;
+}
+inline std::vector<UsedUpSteps> used_up_from_json(const nlohmann::json& json) {
+  return json;
+}
 
 // For the way from trainers to rank 0.
 std::string to_bytes(const StripeCursors& cursors);

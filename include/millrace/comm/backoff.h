@@ -22,13 +22,12 @@ class Backoff {
     paused_ = now;
   }
   // Since construction.
-  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  double seconds() const { return watch_.seconds(); }
   // Of these, what counts against those that are waited for.
   double awake_seconds() const { return awake_seconds_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
+  Stopwatch watch_;
   double paused_ = 0, awake_seconds_ = 0;
 };
 

@@ -11,6 +11,7 @@ struct Reporter {
   std::filesystem::path run_dir;
   int rank = 0;
   std::string host, role;
+  std::string gpu = {};  // its UUID; empty on a CPU
 };
 // From now on faults of this process are written; called once, before other threads start that may have one.
 void report_to(Reporter where);

@@ -14,9 +14,9 @@ namespace millrace {
 class GroupBackend;  // MPI or solo
 
 // Some processes that talk to each other: a small handle, copied freely; the default one is a group of one. Collective
-// calls must come in the same order on every rank, from the one thread that calls MPI, and carry control data, not
-// tensors (those go through Collectives). A wait longer than `time_limit` throws Error(suspect_node) naming the call
-// and rank.
+// calls must come in the same order on every rank, from the one thread that calls MPI, and carry what lies in host
+// memory: decisions, texts, at a start the encoders' weights; what trainers exchange in a step goes through
+// Collectives. A wait longer than `time_limit` throws Error(suspect_node) naming the call and rank.
 class Group {
  public:
   Group();

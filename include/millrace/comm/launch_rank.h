@@ -9,6 +9,9 @@ namespace millrace {
 // This process's rank; nothing for a process that nobody launched.
 std::optional<std::string> launch_rank();
 
+// Also where nobody launched it.
+bool is_first_process();
+
 // Whether a launcher started it from which an MPI library learns where the others are. srun is one only with a plug-in.
 bool is_launched_for_mpi();
 

@@ -5,7 +5,9 @@
 
 namespace millrace::config {
 
-// "; did you mean 'train'?" for the name in `known` that is nearly `name`; empty when none is.
+// The name in `known` that is nearly `name`; empty when none is.
+std::string closest(std::string_view name, const std::vector<std::string>& known);
+// "; did you mean 'train'?", or empty.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace millrace::config

@@ -43,9 +43,6 @@ namespace millrace::config {
 
 class Section;
 
-// Behind keys, words and commands that are described but not built yet.
-inline constexpr std::string_view not_yet = " (not yet)";
-
 // A member behind its format, without its type.
 class Field {
  public:
@@ -101,15 +98,10 @@ class Key {
   Key& one_of(std::vector<std::string> words);
   // `???` until a list or text is not empty.
   Key& required();
-  // Documented, but not built yet: only the default is accepted, and help says "(not yet)".
-  Key& later();
-  // The same for some words of an enum.
-  Key& later(std::vector<std::string> words);
 
   const std::string& name() const { return name_; }
   const std::string& help() const { return help_; }
   const Field& field() const { return *field_; }
-  bool is_later() const { return default_.has_value(); }
   std::string type() const;  // with the bounds: "number >= 0"
   void read(const Node& node);
   Node write() const;
@@ -122,13 +114,11 @@ class Key {
   };
   Key& add(std::string sign, double bound, bool (*holds)(double, double));
   void check(const Node& node) const;
-  void check_built(const Node& node) const;
 
   std::string name_, help_;
   std::unique_ptr<Field> field_;
   std::vector<Bound> bounds_;
-  std::vector<std::string> words_, later_words_;
-  std::optional<Node> default_;  // of a key that is not built yet
+  std::vector<std::string> words_;
   bool required_ = false;
 };
 
@@ -184,8 +174,6 @@ class Section {
 
   // Keys that other commands read from the same file: accepted here and left alone. Described ones are taken back.
   void ignore(const std::vector<std::string>& names);
-  // None of its keys is built yet; an optional section has to stay null.
-  void later();
   // A key of earlier versions: refused with the name of the one that took its place and a word about that one.
   void renamed(std::string before, std::string now, std::string meaning);
 
@@ -207,7 +195,6 @@ class Section {
   const std::vector<Renamed>& renamed() const { return renamed_; }
   bool is_optional() const { return static_cast<bool>(engage_); }
   bool is_engaged() const { return !engaged_ || engaged_(); }
-  bool is_later() const { return later_; }
   void engage();     // an optional section gets a fresh value with its defaults
   void disengage();  // and becomes null
 
@@ -219,7 +206,6 @@ class Section {
   std::vector<Entry> entries_;
   std::vector<std::string> ignored_;
   std::vector<Renamed> renamed_;
-  bool later_ = false;
   std::function<bool()> engaged_;
   std::function<void(Section&)> engage_;
   std::function<void()> disengage_;
@@ -242,7 +228,6 @@ class Report {
   // The same for a value that could not be taken; its member holds the default.
   void refuse(const std::string& key, const std::string& origin, const std::string& text);
   void refuse(const std::string& key) { refused_.insert(key); }  // reported elsewhere
-  bool ok() const { return problems_.empty(); }
   const std::vector<std::string>& problems() const { return problems_; }
   // Error(usage) with one line per problem; nothing when all is well.
   void throw_if_problems() const;

@@ -43,6 +43,7 @@ std::string read_file(const fs::path& path);  // Error(io) naming the path
 // it may lead to a file of somebody else: Error(io) names it.
 int open_to_append(const fs::path& path);
 void fsync_directory(const fs::path& path);
+void make_directories(const fs::path& path);  // with all above it; those that are there already are fine
 // The same for a file that a library has written under a temporary name in the same directory: fsync, hash, rename.
 AtomicFile::Written publish_file(const fs::path& temporary, const fs::path& final_name);
 // Renames a finished temporary directory to its final name and makes both names durable.

@@ -6,7 +6,7 @@
 #include <string_view>
 
 // One small interface over Boost.Log. Every line: time, level, role/rank, step, text. The time is that of the day on
-// the console, and date and time in UTC in files.
+// a terminal, and date and time in UTC elsewhere.
 namespace millrace::log {
 
 enum class Level { debug, info, warning, error };
@@ -16,6 +16,8 @@ struct Options {
   int rank = 0;
   bool console = true;    // this rank prints to stderr (rank 0 of each role)
   std::string file = {};  // this rank's own log file; empty = none
+  // There will be a file: the first 1,000 lines from now on stand at its beginning.
+  bool awaits_file = false;
 };
 
 // Replaces the sinks. Before the first call everything goes to stderr.

@@ -17,6 +17,7 @@ inline constexpr const char* config = "config.yaml";            // the start; Te
 inline constexpr const char* environment = "environment.json";  // the start; report
 inline constexpr const char* base_config = "template.yaml";     // the start; report
 inline constexpr const char* archives = "archives.tsv";         // the start; a restart
+inline constexpr const char* starts = "starts.jsonl";           // the start, a line each; report
 inline constexpr const char* metrics = "metrics.jsonl";         // Progress; report. Cut by checkpoint/line_files.h
 inline constexpr const char* ids = "ids.jsonl";                 // Progress. Cut as well
 inline constexpr const char* ledger = "ledger.json";            // DataAccount, FillingProgress; report

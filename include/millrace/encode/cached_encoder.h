@@ -34,11 +34,9 @@ class CachedEncoder {
 
   virtual ~CachedEncoder() = default;
 
-  // At most batch_size() samples without encoding among them; the result has the order of the samples.
-  CheckedBatch encode(std::vector<TransformedSample> samples) { return collect(start(std::move(samples))); }
-
-  // The same in two parts, as Encoder has it. Batches are collected in the order in which they were started. Virtual
-  // for tests that decide when a batch is there, and how many images there were.
+  // In two parts, as Encoder has it: at most batch_size() samples without encoding among them, and a batch in the order
+  // of the samples. Batches are collected in the order in which they were started. Virtual for tests that decide when a
+  // batch is there, and how many images there were.
   virtual StartedEncoding start(std::vector<TransformedSample> samples);
   virtual bool is_done(const StartedEncoding& started) const { return started.encoded.work.is_done(); }
   virtual CheckedBatch collect(StartedEncoding started);

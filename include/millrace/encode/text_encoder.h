@@ -20,8 +20,8 @@ class TextEncoder {
   // Tokens of any number of captions, i32 or i64 (B, 77) on the host -> f16 (B, 77, C) on the device, without a graph.
   // `check` them first.
   torch::Tensor encode(const torch::Tensor& tokens);
-  // Of one caption: f16 (77, C), host.
-  torch::Tensor encode(std::span<const std::int32_t> tokens);
+  // Of the empty caption, which it checks: f16 (77, C), host.
+  torch::Tensor null_text(std::span<const std::int32_t> tokens);
 
  private:
   CLIPTextModel network_;

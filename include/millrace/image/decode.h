@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct DecodeFailure {
 // JPEG, PNG or WebP by magic bytes -> RGB as Pillow's convert("RGB") gives it (CMYK, gray, palette, 16 bit, alpha
 // included), with exif=apply after ImageOps.exif_transpose. Anything else, or a truncated file, is a DecodeFailure.
 std::variant<Image, DecodeFailure> decode_image(std::string_view bytes, const ImageConfig& config = {});
+
+// The same of a file, with exif=ignore. Error(io) naming it.
+Image read_image(const std::filesystem::path& file);
 
 // What is wanted of an image.
 struct WantedPixels {

@@ -60,7 +60,6 @@ class Hdf5Reader {
   Hdf5Reader(Hdf5Reader&&) noexcept;
   Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
 
-  std::vector<std::string> names() const;
   Hdf5Shape shape(const std::string& name) const;
   // Rows of data set `name`; Error(io) unless it is (rows, row_shape...) of `dtype` (none = text).
   std::uint64_t expect(const std::string& name, std::optional<DType> dtype,
@@ -68,7 +67,6 @@ class Hdf5Reader {
   // Rows [first, first + count) into `out`, which they must fill.
   void read(const std::string& name, std::uint64_t first, std::uint64_t count, std::span<std::byte> out) const;
   std::vector<std::string> read_text(const std::string& name, std::uint64_t first, std::uint64_t count) const;
-  std::string attribute(const std::string& name) const;
 
  private:
   struct Impl;

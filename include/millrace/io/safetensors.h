@@ -16,6 +16,8 @@
 // Reading safetensors files: 8 bytes of header length, a JSON header, the tensors' bytes without a gap.
 namespace millrace {
 
+inline constexpr std::uint64_t max_safetensors_header = 100'000'000;  // bytes, as other readers have it
+
 // Where one tensor lies; row-major, little-endian; shape () is one element.
 struct TensorInfo {
   std::string name;

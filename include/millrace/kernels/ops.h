@@ -21,11 +21,6 @@ std::pair<torch::Tensor, torch::Tensor> group_norm_silu_beside(const torch::Tens
                                                                const torch::Tensor& x_bias, const torch::Tensor& weight,
                                                                const torch::Tensor& bias, std::int64_t groups,
                                                                double eps, bool with_silu = true);
-inline torch::Tensor group_norm_silu(const torch::Tensor& x, const torch::Tensor& time, const torch::Tensor& weight,
-                                     const torch::Tensor& bias, std::int64_t groups, double eps,
-                                     bool with_silu = true) {
-  return group_norm_silu_beside(x, time, {}, weight, bias, groups, eps, with_silu).second;
-}
 
 // x + bias + residual in one pass: x (..., C), or of four dimensions (B, C, h, w) channels-last; bias (C); residual as
 // x or undefined.

@@ -58,8 +58,7 @@ struct CacheManifest {
   std::vector<Entry> entries;  // sorted by name
 };
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder);
-// `use(number, entry)` of each archive of `manifest` that a finished run has read. One after the other: there may be
-// hundreds of thousands.
+// `use(number, entry)` of each archive of `manifest` that a finished run has read.
 void for_each_finished(const fs::path& folder, const Manifest& manifest,
                        const std::function<void(std::size_t number, const CacheManifest::Entry& entry)>& use);
 void write_cache_manifest(const fs::path& folder, const CacheManifest& manifest);

@@ -1,7 +1,10 @@
 #pragma once
 #include <atomic>
+#include <bitset>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -12,7 +15,9 @@
 namespace millrace {
 
 // Notices filters that keep nothing, such as those on a field with another name in this data set, and can tell which of
-// them drops how much. Warns once: after the first 1,000 rows. Safe to use from several threads.
+// them drops how much. Warns once: after the first 1,000 rows. And once of filters that have become so: when of 10,000
+// rows one after another more than 90 % are dropped, and of those before at least twice as many were kept. Safe to use
+// from several threads.
 class FilterWatch {
  public:
   explicit FilterWatch(const Filter& filter) : filter_(filter), conditions_(filter.size()) {}
@@ -30,7 +35,9 @@ class FilterWatch {
     std::vector<std::string> seen;  // the first three different ones
   };
 
+  static void add(std::vector<Tally>& tallies, std::vector<std::optional<std::string>> missed);
   std::string describe_drops() const;
+  void look_back(Filter::Verdict verdict, std::string_view json);
 
   const Filter& filter_;
   std::atomic<bool> kept_ = false;  // a row, ever
@@ -39,6 +46,12 @@ class FilterWatch {
   std::uint64_t without_json_ = 0;
   std::vector<Tally> conditions_;
   std::string keys_;  // of the first row that has some
+
+  static constexpr std::size_t window = 10'000;
+  std::bitset<window> last_;                       // of the last rows, those that were dropped
+  std::uint64_t judged_ = 0, dropped_before_ = 0;  // rows; of those before the last ones
+  std::vector<Tally> lately_;                      // rows dropped since it was noticed that these are many
+  bool has_warned_ = false;
 };
 
 }  // namespace millrace

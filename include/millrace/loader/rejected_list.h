@@ -14,6 +14,9 @@
 
 namespace millrace {
 
+// 1, 10, 100...: of what may come a million times these are told.
+bool is_power_of_ten(std::uint64_t number);
+
 // FOLDER/rank-00003.jsonl: the rows that this process has rejected, one JSON object each, for those who repair archives
 // or look for the cause; filtered rows are not among them.
 //

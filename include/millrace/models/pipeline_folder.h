@@ -48,8 +48,7 @@ class PipelineFolder {
   template <class Module, class Config>
   Module make(std::string_view name, torch::Device device, torch::Dtype dtype) const;
   template <class Module, class Config>
-  Module load(std::string_view name, std::string_view stem, std::string_view variant, torch::Device device,
-              torch::Dtype dtype) const;
+  Module load(std::string_view name, std::string_view variant, torch::Device device, torch::Dtype dtype) const;
 
   std::filesystem::path path_;
   nlohmann::json index_;

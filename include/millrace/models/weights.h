@@ -15,6 +15,9 @@ namespace millrace {
 // How weight files are called: diffusers' parts (U-Net, VAE) and transformers' (text encoder).
 inline constexpr std::string_view diffusers_stem = "diffusion_pytorch_model";
 inline constexpr std::string_view transformers_stem = "model";
+constexpr std::string_view weights_stem(std::string_view component) {
+  return component == "text_encoder" ? transformers_stem : diffusers_stem;
+}
 
 // Above this many bytes of tensors the reference writers start another file.
 inline constexpr std::uint64_t default_shard_bytes = 10'000'000'000;

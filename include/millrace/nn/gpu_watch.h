@@ -8,6 +8,15 @@
 
 namespace millrace {
 
+// A GPU at a moment; 0 = not known.
+struct GpuState {
+  double clock_mhz = 0;  // of the SMs
+  double celsius = 0;
+  double slowed_by = 0;  // bits of NVML's nvmlClocksThrottleReasons
+
+  std::string describe() const;  // "1305 MHz, 84 C, throttle reasons 0x40"; empty where nothing is known
+};
+
 // Watches a GPU by NVML, once a second, in a thread of its own. Where there is no NVML, or it does not know the GPU,
 // nothing is watched and nothing is known.
 class GpuWatch {
@@ -16,7 +25,8 @@ class GpuWatch {
   explicit GpuWatch(const std::string& uuid);
   ~GpuWatch();
 
-  GpuUse use();  // since the start
+  GpuUse use();      // since the start
+  GpuState state();  // at the last look
 
  private:
   struct Impl;

@@ -9,6 +9,7 @@
 namespace millrace {
 
 enum class Schedule { constant, linear, cosine };
+const char* to_string(Schedule schedule);
 
 // Section `optim` of the configuration.
 struct OptimConfig {
@@ -32,19 +33,22 @@ struct EmaConfig {
   void describe(config::Section& section);
 };
 
-// The learning rate with all durations turned into steps.
+// The learning rate with all durations turned into steps of the present batch.
 struct LrSchedule {
   Schedule schedule = Schedule::constant;
   double lr = 0;
   double warmup_steps = 0;
   double total_steps = 0;  // unused by constant
+  // For what is given in samples, which a run may have trained by batches of other sizes before: see learning_rate.
+  std::int64_t global_batch = 1;
+  bool warmup_in_samples = false, total_in_samples = false;
 };
 
 // Error(usage) when a schedule that needs the number of steps is given a duration in time.
 LrSchedule plan_lr_schedule(const OptimConfig& config, const Duration& duration, std::int64_t global_batch);
 
-// Of step n = 1, 2, ...
-double learning_rate(const LrSchedule& schedule, std::int64_t step);
+// Of step n = 1, 2, ..., the last of whose samples is the run's `samples`-th.
+double learning_rate(const LrSchedule& schedule, std::int64_t step, std::int64_t samples);
 
 // Of EMA update n = 1, 2, ...: with warm-up diffusers' EMAModel rule.
 double ema_decay(const EmaConfig& config, std::int64_t update);

@@ -36,10 +36,10 @@ class ShardedAdamW {
   // name, contiguous memory on the host with nothing of the model's in it, which rank 0's overwrite on the other ranks;
   // lets go of them. Collective; Error(suspect_node) on all ranks when they do not arrive as they were.
   void start_from(std::map<std::string, torch::Tensor> originals);
-  // Starts the EMA from other weights than the model's, those of rank 0 likewise. They are an average already: it goes
-  // on as after `ema_updates_of_given_weights` updates, behind any warm-up.
-  static constexpr std::int64_t ema_updates_of_given_weights = std::int64_t{1} << 40;
-  void start_ema_from(std::map<std::string, torch::Tensor> weights);
+  // Starts the EMA from other weights than the model's, those of rank 0 likewise. They are an average already, of
+  // `updates` (rank 0's counts); where nobody knows it goes on as after `many_ema_updates`, behind any warm-up.
+  static constexpr std::int64_t many_ema_updates = std::int64_t{1} << 40;
+  void start_ema_from(std::map<std::string, torch::Tensor> weights, std::optional<std::int64_t> updates = {});
   // Puts the elements of a slice (flat_layout.h), float32, into host memory.
   using ReadSlice = std::function<void(const Slice& slice, std::span<float> elements)>;
   // Fills one kind of state. Of replicas each reads a part of their shard (equal_part), and they share it.

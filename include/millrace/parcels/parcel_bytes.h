@@ -40,7 +40,5 @@ struct ParcelView {
 
 // Checks every length against the bytes given; Error(io) when they do not fit. The view holds as long as the bytes do.
 ParcelView read_parcel(std::span<const std::byte> bytes);
-// The same in memory of its own.
-ParcelContent unpack_parcel(std::span<const std::byte> bytes);
 
 }  // namespace millrace

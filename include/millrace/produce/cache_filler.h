@@ -53,6 +53,7 @@ class CacheFiller {
   std::optional<StartedEncoding> running_;
   std::vector<RejectedRow> rejections_;  // that the cache is not told yet
   LedgerDelta delta_;
+  std::uint64_t non_finite_ = 0;  // samples whose encoding was not
 };
 
 }  // namespace millrace

@@ -14,11 +14,11 @@ struct Series {
   std::vector<double> values;
 };
 
-// A fault, a restart, a step back, or what rank 0 complained of; complaints that differ in numbers and names alone are
-// one event.
+// A fault, a start, a stop, a step back, or what a rank complained of; complaints that differ in numbers and names
+// alone are one event.
 struct Event {
   std::string when;  // date and time in UTC; the time of the day, as the log has it, of versions that wrote no dates
-  std::string what;  // in the words of the last time
+  std::string what;  // in the words of the first time
   int count = 1;
   std::string last = {};    // when it came again for the last time
   bool is_warning = false;  // of many of these some may be left out
@@ -49,6 +49,7 @@ struct RunRecord {
   std::optional<std::int64_t> newest_start_step;  // first line of the start that environment.json is of
   nlohmann::json model;                           // config.json of the network, of the newest checkpoint; or null
   std::vector<nlohmann::json> evaluations;        // lines of evaluation.jsonl
+  std::vector<nlohmann::json> starts;             // lines of starts.jsonl; none of versions that wrote no such file
   std::vector<SamplesPicture> pictures;           // samples/step-*.png, in the order of steps
   std::vector<Event> events;                      // in the order of their first time
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -31,9 +32,14 @@ struct Metrics {
   int slowest_rank = 0;                          // the former, in the world
   std::optional<ValidationLosses> validation{};  // where they were measured at this step
   StageShares stages{};                          // of the producers
+  // Rows of the data that were read since the run began, each counted once; of them the rejected ones, by their
+  // reasons.
+  std::uint64_t rows = 0;
+  std::map<std::string, std::uint64_t> rejected{};
   double memory_gib = 0;
   std::optional<SavedPoint> checkpoint{};  // nothing with checkpoint.every=null
   GpuUse gpu{}, encode_gpu{};  // of the trainers' and the producers' GPUs, means; nothing is known without NVML
+  std::optional<double> gpu_clock_mhz{}, gpu_temperature{};  // the lowest and the highest of the trainers' GPUs
   double elapsed_seconds = 0;
 
   // Of the trainers' time, what they wait for samples: 0..1.

@@ -41,7 +41,7 @@ int BenchConfig::micro_batch() const {
 void BenchConfig::describe(config::Section& section) {
   section.key("threads", threads, "of this process").at_least(1);
   section.section("bench", bench, "how long to measure");
-  section.section("run", run, "device").ignore({"dir", "seed", "deterministic"});
+  section.section("run", run, "device");
   section.section("model", model, "pipeline");
   section.section("data", data, "for transform and loader").ignore({"validation", "max_bad_share"});
   section.section("transform", transform, "resolution and policy");

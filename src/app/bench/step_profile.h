@@ -63,8 +63,6 @@ struct StepProfile {
   };
   std::vector<Kernel> kernels;  // on a GPU: by name and operation, what takes the longest first
   double synchronisations = 0;  // of one step: waits for the GPU; on the CPU: reads of a number out of a tensor
-
-  const Part& operator[](OpClass op_class) const { return classes[static_cast<std::size_t>(op_class)]; }
 };
 
 // The scope around the steps whose events are counted.

@@ -142,9 +142,8 @@ int run_evaluate(const CommandLine& line) {
 }  // namespace
 
 void EvaluateRoot::describe(config::Section& section) {
-  section.section("run", run, "where it runs").ignore({"dir", "seed", "deterministic"});
-  section.section("model", model, "arithmetic of the painting networks")
-      .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+  section.section("run", run, "where it runs");
+  section.section("model", model, "arithmetic of the painting networks");
   section.section("tokenizer", tokenizer, "from prompts to ids");
   section.section("generate", generate, "how pictures are painted")
       .ignore({"guidance_scale", "seed", "batch_size", "initial_latents", "save_latents"});

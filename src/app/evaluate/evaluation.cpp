@@ -14,6 +14,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
+#include "millrace/image/decode.h"
 #include "millrace/image/grid.h"
 #include "millrace/image/png.h"
 #include "millrace/models/tensors.h"

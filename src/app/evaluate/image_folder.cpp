@@ -7,7 +7,6 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/text.h"
-#include "millrace/image/decode.h"
 
 namespace millrace {
 
@@ -48,13 +47,6 @@ std::optional<fs::path> find_late_number(std::span<const fs::path> files) {
   const auto late = std::ranges::is_sorted_until(files, {}, digits);
   if (late == files.end()) return std::nullopt;
   return *late;
-}
-
-Image read_image(const fs::path& file) {
-  auto image = decode_image(read_file(file));
-  if (const auto* failure = std::get_if<DecodeFailure>(&image))
-    fail(Exit::io, "{}: {}", file.string(), failure->detail);
-  return std::get<Image>(std::move(image));
 }
 
 }  // namespace millrace

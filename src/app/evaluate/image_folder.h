@@ -4,8 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "millrace/image/image.h"
-
 namespace millrace {
 
 // The png, jpg, jpeg and webp files (any case) of a folder, in byte order of their names, without the grid of
@@ -15,8 +13,5 @@ std::vector<std::filesystem::path> list_images(const std::filesystem::path& fold
 // Names that are numbers, all of them, but in another order as such than as bytes (10.png before 2.png): the first that
 // comes too late, and nothing where there is none.
 std::optional<std::filesystem::path> find_late_number(std::span<const std::filesystem::path> files);
-
-// RGB as Pillow's convert("RGB") gives it. Error(io) naming the file.
-Image read_image(const std::filesystem::path& file);
 
 }  // namespace millrace

@@ -92,12 +92,24 @@ static void add_painting(Json& protocol, const EvaluateRoot& root, const Paintin
   add_choices(protocol, "tokenizer", painting.tokenizer);
 }
 
+static const char* to_string(Metric metric) {
+  switch (metric) {
+    case Metric::fid:
+      return "fid";
+    case Metric::kid:
+      return "kid";
+    case Metric::clip:
+      return "clip";
+  }
+  ensure(false, "every metric has a name");
+  return "";
+}
+
 Json protocol_of(const EvaluateRoot& root, const Json& contents, std::int64_t pictures, const ScoredModel& model) {
   const auto& evaluate = root.evaluate;
   Json protocol = {{"preset", to_string(evaluate.preset.value_or(EvaluateConfig::Preset::custom))}};
   protocol.update(contents);
-  for (const auto metric : evaluate.metrics)
-    protocol["metrics"].push_back(metric == Metric::fid ? "fid" : metric == Metric::kid ? "kid" : "clip");
+  for (const auto metric : evaluate.metrics) protocol["metrics"].push_back(to_string(metric));
   if (root.measures_pictures()) {
     protocol["count"] = pictures;
     protocol["seed"] = evaluate.seed;  // of KID's subsets, too

@@ -6,6 +6,7 @@
 #include "evaluate/image_folder.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/image/decode.h"
 #include "millrace/image/resize_image.h"
 #include "run/picture_units.h"
 

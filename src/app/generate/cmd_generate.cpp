@@ -37,9 +37,8 @@ struct GenerateRoot {
   config::Auto<int> threads{};
 
   void describe(config::Section& section) {
-    section.section("run", run, "where it runs").ignore({"dir", "seed", "deterministic"});
-    section.section("model", model, "arithmetic")
-        .ignore({"pipeline", "unet", "gradient_checkpointing", "channels_last", "fused_kernels", "cuda_graphs"});
+    section.section("run", run, "where it runs");
+    section.section("model", model, "arithmetic");
     section.section("tokenizer", tokenizer, "from prompts to ids");
     section.section("generate", generate, "how images are made");
     describe_hang_guard(section, guard);
@@ -201,10 +200,7 @@ class Generation {
     std::vector<Image> images;
     std::vector<std::string> prompts;
     for (const auto& picture : pictures.first(std::min(pictures.size(), grid_pictures))) {
-      auto decoded = decode_image(read_file(picture.file));
-      if (const auto* failure = std::get_if<DecodeFailure>(&decoded))
-        fail(Exit::io, "{}: {}", picture.file.string(), failure->detail);
-      images.push_back(std::move(std::get<Image>(decoded)));
+      images.push_back(read_image(picture.file));
       prompts.push_back(picture.request.prompt);
     }
     write_png(out_ / "grid.png", make_grid(images, prompts));

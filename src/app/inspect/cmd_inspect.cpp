@@ -65,11 +65,17 @@ json inspect_model(const stdfs::path& path) {
   }
 }
 
+// Also one that somebody has copied without its checkpoints.
+bool is_run(const stdfs::path& path) {
+  return stdfs::exists(checkpoints_in(path)) ||
+         (stdfs::exists(path / run_file::config) && stdfs::exists(path / run_file::state));
+}
+
 json inspect_folder(const stdfs::path& path, const InspectOptions& options) {
   if (is_latent_cache(path)) return inspect_cache(path, options);
   if (options.grid) fail(Exit::usage, "--grid: {} holds no images", path.string());
   if (stdfs::exists(path / run_file::manifest)) return inspect_checkpoint(path);
-  if (stdfs::exists(checkpoints_in(path))) return inspect_run(path);
+  if (is_run(path)) return inspect_run(path);
   if (!stdfs::exists(path / "model_index.json") && holds_archives(path))
     throw Error(Exit::usage, fmt::format("{} is a folder of archives", path.string()),
                 fmt::format("millrace inspect {}/* inspects them", shell_word(path.string())));

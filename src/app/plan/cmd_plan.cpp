@@ -94,18 +94,6 @@ nlohmann::ordered_json to_json(const RunForecast& forecast, const std::vector<st
   return json;
 }
 
-const char* describe(PlannedRole::Source source) {
-  switch (source) {
-    case PlannedRole::Source::measured:
-      return "plan.rates";
-    case PlannedRole::Source::published:
-      return "published by others";
-    case PlannedRole::Source::peak:
-      break;
-  }
-  return "a share of its peak rate";
-}
-
 // Wrapped, so that a shell still reads it as one line.
 std::string wrapped(const std::vector<std::string>& words) {
   constexpr std::size_t width = 108;
@@ -163,7 +151,7 @@ void print(const RunForecast& forecast, const std::vector<NodeGroup>& cluster, c
       continue;
     }
     row("", fmt::format("{} {} on {}: {:.4g} img/s ({:.4g} each, {})", role.ranks, to_string(role.kind), role.gpu->name,
-                        role.images_per_second, role.images_per_second / role.ranks, describe(role.source)));
+                        role.images_per_second, role.images_per_second / role.ranks, word_of(role.source)));
     row("", fmt::format("  batch {}, {:.1f}{} GiB each{}{}", role.batch, role.memory_gib,
                         role.gpu->is_cpu() ? "" : fmt::format(" of {:.0f}", role.gpu->memory_gib),
                         role.fitting_batch > role.batch && config.batch.micro.value

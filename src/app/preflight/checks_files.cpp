@@ -132,10 +132,7 @@ void check_space(Checkup& checkup, const TrainConfig& config, std::uint64_t chec
   const int keep = config.checkpoint.keep;
   const auto answers = checkup.ask("space", file_seconds, [&]() -> json {
     const auto there = list_checkpoints(run_dir);
-    const RunPoint start{.step = there.empty() ? 0 : there.front().step};
-    if (config.checkpoint.every)
-      check_disk_space(
-          run_dir, plan_checkpoints(checkpoint_bytes, config.checkpoint, config.duration, config.batch.global, start));
+    check_disk_space(config, checkpoint_bytes, {.step = there.empty() ? 0 : there.front().step});
     const auto space = fs::space(checkpoint_disk(run_dir));
     return {{"free", space.available}, {"disk", format_bytes(space.capacity)}};
   });

@@ -79,7 +79,7 @@ Row judge_messages(const Checkup& checkup, const Answers& answers, const Roles& 
 }  // namespace
 
 void check_clocks(Checkup& checkup) {
-  constexpr double limit_seconds = 2;  // leases, signals before a job's end and dates of files bear no more
+  constexpr double limit_seconds = 2;  // signals before a job's end and dates of files bear no more
   if (checkup.hosts().size() == 1) return checkup.skip("clocks", "one rank");
   const auto answers = checkup.demand("clocks", talk_seconds, [&] { return compare_clocks(checkup); });
   checkup.conclude([&] {

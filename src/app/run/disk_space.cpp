@@ -9,13 +9,12 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
+#include "millrace/nn/weights.h"
 
 namespace millrace {
 
 std::uint64_t checkpoint_bytes(const torch::nn::Module& model, bool ema) {
-  std::int64_t elements = 0;
-  for (const auto& parameter : model.parameters()) elements += parameter.numel();
-  return checkpoint_bytes(elements, ema);
+  return checkpoint_bytes(count_parameters(model), ema);
 }
 
 std::uint64_t checkpoint_bytes(std::int64_t elements, bool ema) {

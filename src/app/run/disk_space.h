@@ -34,4 +34,11 @@ std::filesystem::path checkpoint_disk(const std::filesystem::path& run_dir);
 // `keep` of them and the one that is being written, or for those that are kept for good.
 void check_disk_space(const std::filesystem::path& run_dir, const CheckpointSpace& space);
 
+// The same for a run of this configuration, with checkpoints of so many bytes; nothing where it writes none.
+template <class Config>
+void check_disk_space(const Config& c, std::uint64_t bytes, const RunPoint& start) {
+  if (c.checkpoint.every)
+    check_disk_space(c.run.dir.value, plan_checkpoints(bytes, c.checkpoint, c.duration, c.batch.global, start));
+}
+
 }  // namespace millrace

@@ -33,19 +33,17 @@ UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights)
   return unet;
 }
 
-// Empty where model.unet.ema_start is null; `with_weights` as above.
-static std::map<std::string, torch::Tensor> load_ema_start(const TrainPlan& plan, bool with_weights) {
+// Nothing where model.unet.ema_start is null; `with_weights` as above.
+static std::optional<EmaStart> load_ema_start(const TrainPlan& plan, bool with_weights) {
   const auto& path = plan.config.model.unet.ema_start;
-  if (!path || plan.start.checkpoint) return {};
+  if (!path || plan.start.checkpoint) return std::nullopt;
   const fs::path where = *path;
   UNet2DConditionModel unet(plan.unet_config());
-  if (!with_weights) return weights_of(*unet);
-  if (where.extension() == ".safetensors") {
-    load_weights(*unet, where.parent_path(), where.stem().string());
-  } else {
-    load_weights(*unet, PipelineFolder::open(where).component("unet"), diffusers_stem);
-  }
-  return weights_of(*unet);
+  if (!with_weights) return EmaStart{weights_of(*unet), {}};
+  const bool is_file = where.extension() == ".safetensors";
+  const auto folder = is_file ? where.parent_path() : PipelineFolder::open(where).component("unet");
+  load_weights(*unet, folder, is_file ? where.stem().string() : diffusers_stem);
+  return EmaStart{weights_of(*unet), find_ema_updates(folder)};
 }
 
 std::optional<TextEncoder> load_trainers_text_encoder(const Group& trainers, const Session& session,
@@ -58,7 +56,7 @@ std::optional<TextEncoder> load_trainers_text_encoder(const Group& trainers, con
 
 torch::Tensor null_text_of(TextEncoder& encoder, const TrainPlan& plan) {
   const auto tokenizer = ClipTokenizer::load(plan.pipeline.component("tokenizer"), plan.config.tokenizer);
-  return encoder.encode(tokenizer.encode(""));
+  return encoder.null_text(tokenizer.encode(""));
 }
 
 // Of the pictures: N prompts, or 2 N with the negative ones first.

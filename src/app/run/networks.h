@@ -1,6 +1,7 @@
 #pragma once
 #include <torch/types.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,6 +18,12 @@
 // checkpoint replaces are neither made nor read.
 namespace millrace {
 
+// Weights by name that are an average already, of so many updates as far as that is known.
+struct EmaStart {
+  std::map<std::string, torch::Tensor> weights;
+  std::optional<std::int64_t> updates;
+};
+
 // What a rank of `train` has loaded for its roles.
 struct LoadedNetworks {
   // Errors reach all ranks: Error(io) names what is missing or broken. Collective.
@@ -24,7 +31,7 @@ struct LoadedNetworks {
 
   std::optional<EncodePipeline> encode_pipeline;  // of a producer
   UNet2DConditionModel unet{nullptr};             // of a trainer, as the next
-  std::map<std::string, torch::Tensor> ema;       // what its EMA starts from, by name, unless that is the U-Net
+  std::optional<EmaStart> ema;                    // what its EMA starts from, unless that is the U-Net
   std::optional<TextEncoder> text_encoder;        // where trainers make text embeddings
   torch::Tensor null_text;                        // which it has made of the empty caption, f16 (77, C) on the host
   torch::Tensor pictures_text;                    // of the pictures' prompts on trainers, as PicturePainter takes them

@@ -114,6 +114,20 @@ static std::vector<std::string> model_changes(nlohmann::json before, nlohmann::j
   return fingerprint_differences(under_name(before), under_name(after));
 }
 
+static double rate_of_next_step(const TrainConfig& c, const RunPoint& point) {
+  const auto schedule = plan_lr_schedule(c.optim, c.duration, c.batch.global);
+  return learning_rate(schedule, point.step + 1, point.samples + c.batch.global);
+}
+
+std::optional<std::string> complaint_about_rate(const TrainConfig& before, const TrainConfig& now,
+                                                const RunPoint& point) {
+  constexpr double tolerable = 1.1;
+  const double usual = rate_of_next_step(before, point), rate = rate_of_next_step(now, point);
+  if (std::max(usual, rate) <= tolerable * std::min(usual, rate)) return std::nullopt;
+  return fmt::format("the learning rate of step {} is {:.3g}; by the settings of the checkpoint it would be {:.3g}",
+                     point.step + 1, rate, usual);
+}
+
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes) {
   std::vector<std::string> refused;
@@ -138,13 +152,15 @@ void check_resume(const CheckpointReader& checkpoint, const std::vector<config::
     refused.push_back(std::move(change));
   for (auto& change : encoder_changes(encoders_of(checkpoint), value_of(identity, "encoders")))
     refused.push_back(std::move(change));
-  if (refused.empty()) return;
-  if (!allow_changes)
+  if (!refused.empty() && !allow_changes)
     throw Error(
         Exit::usage,
         fmt::format("{} was written by another setup:\n  {}", checkpoint.path().string(), fmt::join(refused, "\n  ")),
         "set these back, choose another run.dir, or say checkpoint.allow_changes=true");
   for (const auto& text : refused) log::warning("continuing although this changed: {}", text);
+  const auto rates = complaint_about_rate(readable_config(checkpoint.manifest()), readable_config(identity),
+                                          checkpoint.state().point());
+  if (rates) log::warning("{}", *rates);
 }
 
 Places places_kept(const CheckpointReader& checkpoint, const nlohmann::json& identity) {

@@ -29,9 +29,15 @@ nlohmann::json run_identity(const std::string& kind, const std::string& config_y
 std::optional<CheckpointReader> find_start(const Group& world, const std::filesystem::path& run_dir,
                                            const std::string& resume, const std::vector<int>& trainers);
 
+// Of a learning rate that jumps: with the step after this point by more than a tenth away from what the settings
+// `before` would give.
+std::optional<std::string> complaint_about_rate(const TrainConfig& before, const TrainConfig& now,
+                                                const RunPoint& point);
+
 // The differences between the run that wrote a checkpoint and this one: all are logged; what a restart must keep (seed,
-// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. What
-// changed in the data is told from the archives.tsv of the run that the checkpoint belongs to.
+// batch.global, data, transform, tokenizer, model shape) is an Error(usage) unless allowed. Files may have moved. A
+// learning rate that jumps is a warning. What changed in the data is told from the archives.tsv of the run that the
+// checkpoint belongs to.
 void check_resume(const CheckpointReader& checkpoint, const std::vector<config::Change>& changes,
                   const nlohmann::json& identity, const Manifest& archives, bool allow_changes);
 

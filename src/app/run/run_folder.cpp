@@ -18,6 +18,7 @@
 #include "millrace/core/run_files.h"
 #include "millrace/core/units.h"
 #include "millrace/train/state_file.h"
+#include "run/run_history.h"
 
 namespace millrace {
 
@@ -83,6 +84,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     make_folder(checkpoints_in(run_dir));
     if (resume == "auto") refuse_newer_checkpoint(run_dir, start.state.step);
     remove_half_written_files(run_dir);
+    add_start(run_dir, description, start);
     fault::remove_earlier(run_dir);
     write_file_atomically(run_dir / run_file::config, description.config);
     write_file_atomically(run_dir / run_file::environment, description.environment);

@@ -9,6 +9,7 @@
 #include "millrace/models/encoder_cost.h"
 #include "millrace/models/unet_cost.h"
 #include "millrace/nn/device.h"
+#include "millrace/nn/weights.h"
 #include "run/training_pass.h"
 
 namespace millrace {
@@ -22,13 +23,6 @@ constexpr double gpu_overhead_bytes = 1.5 * gib;
 // less or more on another processor, as oneDNN and MKL choose their code by it: this is the middle of what was seen.
 constexpr double cpu_overhead_bytes = 136 << 20, cpu_save_bytes = 24 << 20;
 constexpr double cpu_waste = 1.2;
-
-template <class Module>
-std::int64_t parameters_of(const Module& network) {
-  std::int64_t count = 0;
-  for (const auto& parameter : network->parameters()) count += parameter.numel();
-  return count;
-}
 
 std::vector<ParameterSpec> shapes_of(const UNet2DConditionModel& unet) {
   std::vector<ParameterSpec> parameters;
@@ -50,10 +44,10 @@ RunMemory::RunMemory(const TrainConfig& config, const RunShapes& shapes, Encodin
       encode_dtype_(parse_dtype(config.encode.dtype, device_)) {
   if (!shapes.vae.is_null()) {
     vae_ = AutoencoderKLConfig::from_json(shapes.vae);
-    vae_parameters_ = parameters_of(AutoencoderKL(*vae_));
+    vae_parameters_ = count_parameters(*AutoencoderKL(*vae_));
   }
   if (!shapes.text_encoder.is_null())
-    text_parameters_ = parameters_of(CLIPTextModel(CLIPTextConfig::from_json(shapes.text_encoder)));
+    text_parameters_ = count_parameters(*CLIPTextModel(CLIPTextConfig::from_json(shapes.text_encoder)));
 }
 
 std::int64_t RunMemory::unet_elements() const {

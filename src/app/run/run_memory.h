@@ -40,11 +40,8 @@ class RunMemory {
   // Numbers that the U-Net has.
   std::int64_t unet_elements() const;
 
-  // The share of a device's memory that the plan of it may fill: it knows tensors, not how allocators and cuDNN's
-  // workspaces cut memory up, and on a CPU the node has other uses for it.
-  double usable_share() const { return on_gpus() ? 0.85 : 0.5; }
-  // The largest micro-batch with which a trainer stays within that share of `total_bytes`. Error(usage) where not even
-  // one image does.
+  // The largest micro-batch with which a trainer stays within the usable share of `total_bytes`. Error(usage) where not
+  // even one image does.
   int fitting_micro_batch(double total_bytes, const ShardPlan& shards, bool encodes) const;
 
  private:
@@ -56,6 +53,9 @@ class RunMemory {
   double validation(const ShardPlan& shards) const;
   StateMemory state_of(const ShardPlan& shards) const;
   bool on_gpus() const { return device_.is_cuda(); }
+  // Of a device's memory: what the plan of it may fill, which knows tensors, not how allocators and cuDNN's workspaces
+  // cut memory up; on a CPU the node has other uses for it.
+  double usable_share() const { return on_gpus() ? 0.85 : 0.5; }
 
   const TrainConfig& config_;
   const EncodingShape encoding_;

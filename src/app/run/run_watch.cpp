@@ -5,6 +5,7 @@
 #include "millrace/core/leave.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/stacks.h"
+#include "millrace/nn/gpu_watch.h"
 #include "millrace/train/state_file.h"
 
 namespace millrace {
@@ -50,7 +51,7 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
 int run_in_folder(const Session& session, const std::filesystem::path& run_dir, const RunLease& lease,
                   const std::string& role, RunWatch& watch, const std::function<int()>& part) {
   const auto& world = session.world;
-  fault::report_to({run_dir, world.rank(), world.host(), role});
+  fault::report_to({run_dir, world.rank(), world.host(), role, gpu_uuid(session.device)});
   stacks::write_to(run_dir / run_file::log / ("stacks-" + rank_name(world.rank()) + ".txt"),
                    fmt::format("rank {} on {}", world.rank(), world.host()));
   const RunWatch::InFolder open(watch, run_dir, lease);

@@ -33,7 +33,7 @@ void refuse_other_settings(const World& world, const std::vector<config::Change>
 
 Session start_session(World& world, const std::string& device, const GuardConfig& guard,
                       const config::Auto<int>& wanted_threads) {
-  log::init({"", world.rank(), world.rank() == 0, ""});
+  log::init({.rank = world.rank(), .console = world.rank() == 0, .awaits_file = true});
   world.group().set_time_limit(phase::slow_factor * guard.hang_seconds() + watchdog_lead_seconds);
   const int threads = count_threads(world, wanted_threads);
   use_threads(threads);

@@ -40,12 +40,36 @@ void print_start_row(const char* name, const std::string& text) {
 }
 
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
-                                                  std::int64_t global_batch) {
+                                                  std::int64_t global_batch, std::int64_t step) {
+  constexpr double tolerable = 0.25;
   const double steps = std::ceil(to_steps(duration, global_batch).value_or(0));
   const double warmup = to_steps(optim.warmup, global_batch).value_or(0);
-  if (steps == 0 || warmup <= steps) return std::nullopt;
+  if (steps == 0 || warmup <= tolerable * steps || warmup <= static_cast<double>(step)) return std::nullopt;
+  if (warmup <= steps)
+    return fmt::format("optim.warmup is {}, {:.0f}% of the run", to_string(optim.warmup), 100 * warmup / steps);
   return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
                      to_string(optim.warmup), 100 * steps / warmup);
+}
+
+std::optional<std::string> complaint_about_ema(const TrainConfig& config) {
+  constexpr double tolerable = 0.01;
+  const auto& unet = config.model.unet;
+  const bool starts_random = unet.init != ModelConfig::Init::pretrained && !unet.ema_start;
+  const auto steps = to_steps(config.duration, config.batch.global);
+  if (!config.ema.enabled || config.ema.warmup || !starts_random || !steps) return std::nullopt;
+  const double left = std::pow(config.ema.decay, std::ceil(*steps));
+  if (left <= tolerable) return std::nullopt;
+  return fmt::format("ema.warmup=false: at the end of the run {:.0f}% of the EMA are still the random initial weights",
+                     100 * left);
+}
+
+std::optional<std::string> complaint_about_captions(const EncodingPlan& encoding, const ObjectiveConfig& objective) {
+  constexpr double usual = 0.1;  // in MosaicML's precompute_latents.py
+  if (!encoding.reads_tables() || objective.caption_dropout == 0) return std::nullopt;
+  return fmt::format(
+      "if captions were dropped when the Parquet latents were made, objective.caption_dropout={} drops more of them: "
+      "where a tenth was, {:.0f}% are empty; 0 drops none",
+      objective.caption_dropout, 100 * (1 - (1 - usual) * (1 - objective.caption_dropout)));
 }
 
 // Near the number of stripes, one trainer less can double the time of a step.
@@ -84,11 +108,26 @@ static std::optional<std::string> complaint_about_sums(const ParallelConfig& con
       plan.replicas > 1 && plan.shards > 1 ? "float32 does not" : "parallel.strategy=hybrid adds in two stages");
 }
 
-static std::string describe(const ObjectiveConfig& objective) {
+std::string describe(const OptimConfig& optim) {
+  auto text = fmt::format("AdamW lr {} wd {}", optim.lr, optim.weight_decay);
+  if (optim.warmup.count > 0) text += ", warm-up " + to_string(optim.warmup);
+  if (optim.schedule != Schedule::constant) text += fmt::format(", {}", to_string(optim.schedule));
+  if (optim.clip) text += fmt::format(", clip {}", *optim.clip);
+  return text;
+}
+
+std::string describe(const EmaConfig& ema) {
+  if (!ema.enabled) return "off";
+  return fmt::format("{}{}", ema.decay, ema.warmup ? " with warm-up" : "");
+}
+
+std::string describe(const ObjectiveConfig& objective) {
   std::string text = to_string(objective.prediction);
+  if (objective.timesteps == ObjectiveConfig::Timesteps::stratified) text += ", stratified timesteps";
   if (objective.zero_terminal_snr) text += ", zero terminal SNR";
   if (objective.snr_gamma) text += fmt::format(", min-SNR {}", *objective.snr_gamma);
   if (objective.noise_offset > 0) text += fmt::format(", noise offset {}", objective.noise_offset);
+  if (objective.input_perturbation > 0) text += fmt::format(", input perturbation {}", objective.input_perturbation);
   return text + fmt::format(", caption drop {}", objective.caption_dropout);
 }
 
@@ -122,15 +161,16 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
                                          format_bytes(plan.parcel_bytes)));
   print_start_row("objective", describe(c.objective));
   print_start_row("optimizer",
-                  fmt::format("AdamW lr {} wd {}, {}, EMA {}", c.optim.lr, c.optim.weight_decay,
-                              to_string(c.parallel.strategy), c.ema.enabled ? fmt::to_string(c.ema.decay) : "off"));
+                  fmt::format("{}, {}, EMA {}", describe(c.optim), to_string(c.parallel.strategy), describe(c.ema)));
   if (plan.validation) print_start_row("validation", describe(*plan.validation, c.validation));
   if (plan.sampling) print_start_row("samples", describe_pictures(plan));
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
-  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global))
+  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.step))
     log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_ema(c)) log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_captions(plan.encoding, c.objective)) log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_producers(
           plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global))

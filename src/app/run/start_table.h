@@ -16,9 +16,22 @@ namespace millrace {
 // A line of such a table.
 void print_start_row(const char* name, const std::string& text);
 
-// Of a warm-up that is longer than the run. A run that is as long as a time may end in it, too: nobody knows.
+// "AdamW lr 0.0001 wd 0.01, warm-up 10000 steps, cosine, clip 1"; "0.9999 with warm-up"; "epsilon, caption drop 0.1".
+// What is off or constant has no word.
+std::string describe(const OptimConfig& optim);
+std::string describe(const EmaConfig& ema);
+std::string describe(const ObjectiveConfig& objective);
+
+// Of a warm-up that is longer than the run, or takes more than a quarter of it; of none that is over by `step`. A run
+// that is as long as a time may end in it, too: nobody knows.
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
-                                                  std::int64_t global_batch);
+                                                  std::int64_t global_batch, std::int64_t step = 0);
+
+// Of an EMA that still holds more than a hundredth of random initial weights when the run ends.
+std::optional<std::string> complaint_about_ema(const TrainConfig& config);
+
+// Of captions that are dropped where they may have been dropped already: nothing tells of Parquet files.
+std::optional<std::string> complaint_about_captions(const EncodingPlan& encoding, const ObjectiveConfig& objective);
 
 // Of trainers with one stripe more than others, for whom all wait.
 std::optional<std::string> complaint_about_shares(const Routing& routing);

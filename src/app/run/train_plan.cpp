@@ -13,6 +13,7 @@
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
+#include "millrace/parallel/sharded_optimizer.h"
 #include "run/broadcast_plan.h"
 #include "run/encoders.h"
 #include "run/micro_batch.h"
@@ -133,6 +134,18 @@ static std::int64_t own_memory(const Session& session) {
   const auto names = world.all_gather_strings(own.name);
   const auto sharing = static_cast<std::uint64_t>(std::ranges::count(names, own.name));
   return static_cast<std::int64_t>(std::min<std::uint64_t>(own.bytes, std::uint64_t{1} << 50) / sharing);
+}
+
+std::optional<std::int64_t> find_ema_updates(const fs::path& folder) {
+  const auto file = folder / "config.json";
+  if (!fs::exists(file)) return std::nullopt;
+  const auto config = read_json_object(file);
+  const auto updates = config.find("optimization_step");
+  if (updates == config.end()) return std::nullopt;
+  if (!updates->is_number_unsigned() || updates->get<std::uint64_t>() > ShardedAdamW::many_ema_updates)
+    fail(Exit::io, "{}: optimization_step is {}, not how many updates the average has had", file.string(),
+         updates->dump());
+  return updates->get<std::int64_t>();
 }
 
 bool trainers_encode(const TrainPlan& plan) {

@@ -70,7 +70,8 @@ void Trainer::build(const Start& start) {
                     ShardedTraining::Options{plan_.shards, c.parallel, c.optim, c.ema, session_.device, dtype_,
                                              c.model.channels_last.value},
                     trainers_, start.checkpoint);
-  if (!ema_start_.empty()) training_->optimizer.start_ema_from(std::exchange(ema_start_, {}));
+  if (auto ema = std::exchange(ema_start_, {}))
+    training_->optimizer.start_ema_from(std::move(ema->weights), ema->updates);
   if (plan_.validation) validation_ = make_validation();
   if (trainers_.rank() == 0) log_planned_memory(plan_, training_->model, session_.device);
 }

@@ -45,7 +45,7 @@ class Trainer {
   const NoiseSchedule schedule_;
   const torch::Dtype dtype_;
   UNet2DConditionModel unet_;
-  std::map<std::string, torch::Tensor> ema_start_;
+  std::optional<EmaStart> ema_start_;
   std::optional<TextEncoder> text_encoder_;
   torch::Tensor null_text_;
   std::vector<EncodedBatch> validation_batches_;

@@ -30,11 +30,9 @@ std::string digest_of_export(const fs::path& folder) {
   return {};
 }
 
-// Also of versions that left no mark: their DONE came behind the folder.
 bool is_own_export(const fs::path& run_dir) {
   const auto mark = mark_of_export(run_dir);
-  if (!fs::exists(mark)) return fs::exists(run_dir / run_file::done);
-  return read_json_object(mark).value("vae", "") == digest_of_export(export_of(run_dir));
+  return fs::exists(mark) && read_json_object(mark).value("vae", "") == digest_of_export(export_of(run_dir));
 }
 
 // Somebody has put or changed something there since; also where that cannot be told.
@@ -74,14 +72,6 @@ fs::path export_of(const fs::path& run_dir) {
 
 bool holds_the_end(const fs::path& run_dir) {
   return fs::exists(run_dir / run_file::done) && fs::exists(export_of(run_dir));
-}
-
-void mark_older_export(const fs::path& run_dir) {
-  const auto out = export_of(run_dir), mark = mark_of_export(run_dir), done = run_dir / run_file::done;
-  if (fs::exists(mark) || !fs::exists(done) || !fs::exists(out)) return;
-  const auto when = fs::last_write_time(done);
-  write_file_atomically(mark, format_json({{"vae", digest_of_export(out)}}));
-  fs::last_write_time(mark, when);
 }
 
 void check_export_folder(const fs::path& run_dir, const fs::path& pipeline) {

@@ -14,9 +14,6 @@ bool holds_the_end(const std::filesystem::path& run_dir);
 // What the run begins with, and what it did not write, must not be in the way of what it will write: Error(usage).
 void check_export_folder(const std::filesystem::path& run_dir, const std::filesystem::path& pipeline);
 
-// DONE, which tells of the export where a version before left no mark, goes with the next checkpoint.
-void mark_older_export(const std::filesystem::path& run_dir);
-
 // Weights for other tools; under the lease. What was there before stays until all of the new folder is, and what is not
 // an export of this run, or has got something since, stays for good.
 void export_vae(const CheckpointReader& checkpoint, const std::filesystem::path& run_dir);

@@ -113,12 +113,11 @@ std::string what_is_there(const std::string& directory, const std::set<std::stri
 // beside NAME.
 std::vector<std::string> choose_archives(const std::vector<std::string>& names, Archives archives,
                                          const std::string& directory) {
-  std::set<std::string> tars, tables, lists, stems;
+  std::set<std::string> tars, tables, lists;
   for (const std::string& name : names) {
     if (name.starts_with('.')) continue;
     if (ends_with_any(name, tar_suffixes)) {
       tars.insert(name);
-      stems.insert(stem_of(name));
     } else if (name.ends_with(".parquet")) {
       tables.insert(name);
     } else if (is_list(name)) {
@@ -128,12 +127,7 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
   std::set<std::string> chosen;
   if (archives == Archives::list) chosen = lists;
   if (archives == Archives::parquet) chosen = tables;
-  if (archives == Archives::tar || archives == Archives::any) chosen = tars;
-  if (archives == Archives::any) {
-    for (const std::string& table : tables) {
-      if (!stems.contains(stem_of(table))) chosen.insert(table);
-    }
-  }
+  if (archives == Archives::tar) chosen = tars;
   if (archives == Archives::one_kind) chosen = !tars.empty() ? tars : !lists.empty() ? lists : tables;
   if (chosen.empty()) {
     const char* const expected = archives == Archives::list      ? "expected *.csv, *.tsv or *.jsonl, plain or .gz"

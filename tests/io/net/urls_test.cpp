@@ -11,20 +11,21 @@ TEST(Urls, SplitsSubstitutesAndExpandsAsWebdatasetDoes) {
   for (const auto& [name, value] : expected["environment"].items())
     ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
   for (const auto& [pattern, urls] : expected["urls"].items()) {
-    EXPECT_EQ(expand_urls({pattern}), urls.get<std::vector<std::string>>()) << pattern;
+    EXPECT_EQ(expand_urls({pattern}, Archives::tar), urls.get<std::vector<std::string>>()) << pattern;
   }
-  EXPECT_EQ(expand_urls({"s3://a::"}), std::vector<std::string>{"s3://a"}) << "an empty part names nothing";
+  EXPECT_EQ(expand_urls({"s3://a::"}, Archives::tar), std::vector<std::string>{"s3://a"})
+      << "an empty part names nothing";
 }
 
 TEST(Urls, KeepsTheOrderOfPatternsAndNumbers) {
   ::setenv("WDS_BUCKET", "s3://b", 1);
   EXPECT_EQ(
-      expand_urls({"${BUCKET}/{2..1}.tar::http://h/x.tar", "pipe:cat {a,b}.tar"}),
+      expand_urls({"${BUCKET}/{2..1}.tar::http://h/x.tar", "pipe:cat {a,b}.tar"}, Archives::tar),
       (std::vector<std::string>{"s3://b/2.tar", "s3://b/1.tar", "http://h/x.tar", "pipe:cat a.tar", "pipe:cat b.tar"}));
 }
 
 TEST(Urls, AnUnsetVariableIsNamed) {
-  const Error error = error_of([] { expand_urls({"${NOT_SET_ANYWHERE}/1.tar"}); });
+  const Error error = error_of([] { expand_urls({"${NOT_SET_ANYWHERE}/1.tar"}, Archives::tar); });
   EXPECT_EQ(error.exit(), Exit::usage);
   EXPECT_NE(std::string(error.what()).find("WDS_NOT_SET_ANYWHERE"), std::string::npos);
 }
@@ -32,7 +33,7 @@ TEST(Urls, AnUnsetVariableIsNamed) {
 // Of a misspelt folder all archives are missing.
 TEST(Urls, CountsMissingFilesBeyondAFew) {
   const ScratchDirectory scratch;
-  const Error error = error_of([&] { expand_urls({(scratch / "{000..199}.tar").string()}); });
+  const Error error = error_of([&] { expand_urls({(scratch / "{000..199}.tar").string()}, Archives::tar); });
   EXPECT_NE(std::string(error.what()).find("/004.tar and 195 more"), std::string::npos) << error.what();
   EXPECT_EQ(std::string(error.what()).find("/005.tar"), std::string::npos) << error.what();
 }
@@ -41,11 +42,12 @@ TEST(Urls, CountsMissingFilesBeyondAFew) {
 TEST(Urls, NamesOfTwoLengthsTakeTwoRangesOrTheirFolder) {
   const ScratchDirectory scratch;
   for (const char* name : {"98.tar", "99.tar", "100.tar"}) scratch.write(name, "x");
-  const Error error = error_of([&] { expand_urls({(scratch / "{098..100}.tar").string()}); });
+  const Error error = error_of([&] { expand_urls({(scratch / "{098..100}.tar").string()}, Archives::tar); });
   EXPECT_NE(std::string(error.what()).find("/098.tar"), std::string::npos) << error.what();
   EXPECT_NE(error.hint().find("two ranges, or their folder"), std::string::npos) << error.hint();
-  EXPECT_EQ(expand_urls({(scratch / "{98..99}.tar").string(), (scratch / "100.tar").string()}).size(), 3u);
-  EXPECT_EQ(expand_urls({scratch.path().string()}).size(), 3u);
+  EXPECT_EQ(expand_urls({(scratch / "{98..99}.tar").string(), (scratch / "100.tar").string()}, Archives::tar).size(),
+            3u);
+  EXPECT_EQ(expand_urls({scratch.path().string()}, Archives::tar).size(), 3u);
 }
 
 // As a cache of the Hub has them, copied without what they point to.
@@ -53,15 +55,15 @@ TEST(Urls, ALinkToNothingIsNoArchiveThatMayBeLeftOut) {
   const ScratchDirectory scratch;
   scratch.write("0.tar", "x");
   std::filesystem::create_symlink(scratch / "gone", scratch / "1.tar");
-  const Error error = error_of([&] { expand_urls({scratch.path().string()}); });
+  const Error error = error_of([&] { expand_urls({scratch.path().string()}, Archives::tar); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_NE(std::string(error.what()).find("/1.tar"), std::string::npos) << error.what();
   std::filesystem::remove(scratch / "1.tar");
   for (const char* other : {".0.tar", "notes.txt"}) std::filesystem::create_symlink(scratch / "gone", scratch / other);
-  EXPECT_EQ(expand_urls({scratch.path().string()}).size(), 1);
+  EXPECT_EQ(expand_urls({scratch.path().string()}, Archives::tar).size(), 1);
   std::filesystem::create_symlink(scratch / "0.tar", scratch / "2.tar");
   std::filesystem::create_directory_symlink(scratch.path(), scratch / "3.tar");
-  EXPECT_EQ(expand_urls({scratch.path().string()}),
+  EXPECT_EQ(expand_urls({scratch.path().string()}, Archives::tar),
             (std::vector<std::string>{(scratch / "0.tar").string(), (scratch / "2.tar").string()}));
 }
 
@@ -69,7 +71,7 @@ TEST(Urls, NamesEveryMissingFile) {
   const ScratchDirectory scratch;
   scratch.write("1.tar", "x");
   const Error error = error_of([&] {
-    expand_urls({(scratch / "{0..2}.tar").string(), "file:" + (scratch / "9.tar").string()});
+    expand_urls({(scratch / "{0..2}.tar").string(), "file:" + (scratch / "9.tar").string()}, Archives::tar);
   });
   EXPECT_EQ(error.exit(), Exit::io);
   const std::string text = error.what();
@@ -93,9 +95,7 @@ TEST(Urls, ADirectoryStandsForItsArchives) {
   EXPECT_EQ(in(Archives::tar), (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst"}));
   EXPECT_EQ(in(Archives::parquet), (std::vector<std::string>{"00000.parquet", "rows.parquet"}));
   EXPECT_EQ(in(Archives::list), (std::vector<std::string>{"l.csv", "m.jsonl.gz"}));
-  EXPECT_EQ(in(Archives::any),
-            (std::vector<std::string>{"00000.tar", "a.tar.gz", "b.tar", "c.tar.zst", "rows.parquet"}));
-  EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}).size(), 2u);
+  EXPECT_EQ(expand_urls({(scratch / "{below,x.txt}").string()}, Archives::tar).size(), 2u);
   EXPECT_EQ(in(Archives::one_kind), in(Archives::tar));
   for (const char* name : {"b.tar", "a.tar.gz", "c.tar.zst", "00000.tar"}) fs::remove(scratch / name);
   EXPECT_EQ(in(Archives::one_kind), in(Archives::list));
@@ -105,7 +105,7 @@ TEST(Urls, ADirectoryStandsForItsArchives) {
 
 TEST(Urls, ADirectoryWithoutArchivesIsAnError) {
   const ScratchDirectory scratch;
-  EXPECT_EQ(error_of([&] { expand_urls({scratch.path().string()}); }).exit(), Exit::io);
+  EXPECT_EQ(error_of([&] { expand_urls({scratch.path().string()}, Archives::tar); }).exit(), Exit::io);
 }
 
 TEST(Urls, AnErrorTellsWhatMakesAnArchiveOfImages) {

@@ -6,10 +6,9 @@
 
 namespace millrace {
 
-// Which files of a directory are archives of a data set. `any` leaves out a Parquet file beside the tar of its name:
-// that is the metadata img2dataset writes with each shard, not a shard of its own. `one_kind`: the tars, where there
-// are none the lists, else the Parquet files.
-enum class Archives { tar, parquet, list, any, one_kind };
+// Which files of a directory are archives of a data set. `one_kind`: the tars, where there are none the lists, else the
+// Parquet files, which img2dataset writes beside tars, too, with the metadata of each.
+enum class Archives { tar, parquet, list, one_kind };
 
 // Whether a file of this name is a tar, compressed or not, or a Parquet file.
 bool is_archive_name(const std::string& name);
@@ -21,7 +20,7 @@ std::string how_to_pack_images(const std::filesystem::path& directory);
 // variable WDS_NAME and its braces expanded (webdataset's rules); a directory, or s3://BUCKET/FOLDER/ with the slash at
 // its end, becomes the sorted archives in it. Error(io) names every file that is missing, Error(usage) a pattern with
 // unbalanced braces or an unset variable.
-std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives = Archives::any);
+std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives);
 
 // Brace expansion as Python's `braceexpand` does it: {a,b}, {1..9..2}, {08..12}, {a..e}, nesting, backslash escapes.
 std::vector<std::string> expand_braces(std::string_view pattern);
