@@ -166,15 +166,24 @@ on_nodes() {
 # leave_out NODE REASON [DETAIL]: notes one that drop_nodes takes out. The job's next start gets its nodes anew and knows nothing of it, so a
 # file tells which ones come again. Not without a run's folder: evaluate's is another job's, and `download.out` is read as data, lists included.
 leave_out() {
-  local now file=$run_dir/nodes.tsv often excluded
+  local now file=$run_dir/nodes.tsv
   utc_now now
   left_out+=("$1 ($2 at $now)") reduced=1
   if [[ -z $run_dir ]]; then return; fi
   { mkdir -p "$run_dir" && printf '%s\t%s\t%s\t%s\t%s\n' "$now" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}" "$1" \
     "$2${3:+: ${3//[[:cntrl:]]/ }}" >> "$file"; } 2> /dev/null || say "$file cannot be written: later starts do not know of node $1"
-  often=(`awk -F '\t' '$5 != "drained" && ++times[$4] == 2 { print $4 }' "$file" 2> /dev/null`)
-  if [[ " ${often[*]} " != *" $1 "* || $2 == drained ]]; then return; fi
-  say "hint: node $1 stands more than once in $file: tell the site"
+}
+
+# hint_at_often NODE...: these were left out just now; of those that were so before, within 30 days, people are told.
+hint_at_often() {
+  local file=$run_dir/nodes.tsv since often again excluded node
+  if [[ -z $run_dir ]] || (($# == 0)); then return; fi
+  printf -v since '%(%s)T' -1
+  TZ=UTC0 printf -v since '%(%FT%TZ)T' $((since - 30 * 86400))
+  often=(`awk -F '\t' -v since="$since" '$1 >= since && $5 != "drained" && ++times[$4] == 2 { print $4 }' "$file" 2> /dev/null`)
+  again=(`for node; do if [[ " ${often[*]} " == *" $node "* ]]; then echo "$node"; fi; done`)
+  if ((${#again[@]} == 0)); then return; fi
+  say "hint: node ${again[*]} stands more than once in $file: tell the site"
   excluded=`job_field ExcNodeList`
   if [[ $excluded == '(null)' ]]; then excluded=""; fi
   local IFS=,
@@ -187,7 +196,7 @@ leave_out() {
 # must overlap it; and --gpus of a step that overlaps is spread wrongly over nodes with different numbers of GPUs. Such a job has
 # to go back to the queue.
 drop_nodes() {
-  local node left=() there=() suspects still quiet answer
+  local node left=() there=() suspects still quiet answer failed=()
   local -A here dead drained
   if ! still=`patiently nodes_of_job`; then
     say "Slurm's controller does not answer: nothing is known of the nodes"
@@ -215,18 +224,20 @@ drop_nodes() {
       answer=`tail -n 1 "$scratch/answer.$node" 2> /dev/null`
       say "going on without node $node, which does not answer: $answer"
       leave_out "$node" "no answer" "$answer"
-      node_died=1
+      failed+=("$node") node_died=1
     elif [[ -n ${drained[$node]:-} ]]; then
       say "going on without node $node, which Slurm has drained"
       leave_out "$node" drained
     elif [[ $node == "${suspects[*]}" ]]; then
       say "going on without node $node, which a rank that ended with 76 ran on"
       leave_out "$node" 76
+      failed+=("$node")
     else
       left+=("$node")
     fi
   done
   nodes=("${left[@]}")
+  hint_at_often "${failed[@]}"
   if ((node_died)) && ((`for node in "${nodes[@]}"; do echo "${gpus_on[$node]}"; done | sort -u | wc -l` > 1)); then
     requeue_job "no step over nodes of several kinds can start beside a dead node"
   fi

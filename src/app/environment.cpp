@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "millrace/comm/world.h"
+#include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_watch.h"
@@ -33,11 +34,20 @@ std::string first_line(const char* path, const std::string& prefix) {
   return "unknown";
 }
 
+// "unknown" of a program that its users may run, but not read.
+static std::string program_digest() {
+  try {
+    return hash_file("/proc/self/exe").hex();
+  } catch (const Error&) {
+    return "unknown";
+  }
+}
+
 std::vector<std::pair<std::string, std::string>> describe_environment() {
   return {
       {"millrace", MILLRACE_VERSION},
       {"build", fmt::format("{}, CUDA {}, {}", MILLRACE_BUILD_TYPE, built_with_cuda() ? "ON" : "OFF", __VERSION__)},
-      {"program", hash_file("/proc/self/exe").hex()},  // which build it was: the version alone does not tell
+      {"program", program_digest()},  // which build it was: the version alone does not tell
       {"system", first_line("/etc/os-release", "PRETTY_NAME=")},
       {"processor", fmt::format("{}, {} threads", device_name(torch::kCPU), std::thread::hardware_concurrency())},
       {"memory", first_line("/proc/meminfo", "MemTotal")},

@@ -169,12 +169,20 @@ double scaling_factor_of(const CheckpointReader& checkpoint, ExportRequest::Weig
   return before;
 }
 
+// Of a U-Net that training began with: how diffusers' EMAModel had averaged it, which is over.
+static nlohmann::json without_average(nlohmann::json config) {
+  for (const char* key :
+       {"decay", "inv_gamma", "min_decay", "optimization_step", "power", "update_after_step", "use_ema_warmup"})
+    config.erase(key);
+  return config;
+}
+
 void export_checkpoint(const ExportRequest& request) {
   if (request.format == ExportRequest::Format::ldm) return export_ldm(request);
   const auto& checkpoint = request.checkpoint;
   const auto state = checkpoint.state();
   NewComponent component;
-  component.config = checkpoint.manifest().at("model");
+  component.config = without_average(checkpoint.manifest().at("model"));
   const bool is_vae = is_of_vae(checkpoint);
   if (!is_vae) check_parts_of_unet(request, pipeline_of(checkpoint));
   component.weights = choose_weights(checkpoint, request.weights);

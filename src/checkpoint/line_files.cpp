@@ -141,16 +141,16 @@ void cut_line_files(const fs::path& run_dir, std::int64_t step) {
   }
 }
 
-std::optional<std::int64_t> newest_line_step(const fs::path& path) {
-  if (!fs::exists(path)) return std::nullopt;
+nlohmann::json newest_line(const fs::path& path) {
+  if (!fs::exists(path)) return nullptr;
   const InputFile file(path.string());
   const auto end = end_of_lines(file, std::numeric_limits<std::int64_t>::max());
   const auto begin = end > line_block ? end - line_block : 0;
   const auto lines = read_block(file, begin, end - begin);
   const auto newline = lines.size() < 2 ? lines.npos : lines.rfind('\n', lines.size() - 2);
   const auto last = std::string_view(lines).substr(newline == lines.npos ? 0 : newline + 1);
-  const auto json = nlohmann::json::parse(last, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? std::optional(json.value("step", std::int64_t{0})) : std::nullopt;
+  auto json = nlohmann::json::parse(last, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() ? json : nlohmann::json(nullptr);
 }
 
 void abandon_lines(const fs::path& run_dir) {

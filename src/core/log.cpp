@@ -179,12 +179,17 @@ class EarlyLines : public sinks::basic_sink_backend<sinks::synchronized_feeding>
  public:
   void consume(const logging::record_view& record) {
     constexpr std::size_t most = 1000;
+    const std::lock_guard lock(mutex_);
     if (lines_.size() < most) lines_.push_back(line_of(record, utc_now()));
   }
 
-  std::vector<Line> take() { return std::exchange(lines_, {}); }
+  std::vector<Line> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lines_, {});
+  }
 
  private:
+  std::mutex mutex_;  // a thread may still be in a sink that was removed
   std::vector<Line> lines_;
 };
 

@@ -22,8 +22,17 @@ std::optional<ClassPrompts> load_prompts(const SourceConfig& config) {
 
 std::unique_ptr<SampleSource> make_image_source(const SourceConfig& config, const Manifest& manifest, int resolution,
                                                 const std::string& index) {
-  ensure(config.type != SourceConfig::Type::latents, "latents are no images");
-  if (config.type == SourceConfig::Type::synthetic) return std::make_unique<SyntheticSource>(manifest, resolution);
+  switch (config.type) {
+    case SourceConfig::Type::webdataset:
+    case SourceConfig::Type::parquet:
+    case SourceConfig::Type::csv:
+    case SourceConfig::Type::class_labels:
+      break;
+    case SourceConfig::Type::synthetic:
+      return std::make_unique<SyntheticSource>(manifest, resolution);
+    case SourceConfig::Type::latents:
+      ensure(false, "latents are no images");
+  }
   const bool tables = !manifest.archives.empty() && is_table(manifest.archives.front().path);
   if (tables) return std::make_unique<TableSource>(config, manifest, load_prompts(config));
   return std::make_unique<WebDatasetSource>(manifest, config, load_prompts(config), IndexStore(index));

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 
+#include "millrace/comm/world.h"
 #include "millrace/core/error.h"
 #include "millrace/core/log.h"
 #include "slots.h"
@@ -130,7 +131,7 @@ class InProcessReceiver final : public ParcelReceiver {
     if (shared_->error) log::warning("producer: {}", shared_->error->what());
   }
 
-  std::string producer_name(int) const override { return "the producer thread"; }
+  std::string producer_name(int) const override { return fmt::format("the producer thread of rank {}", world_rank()); }
 
   int ready() override {
     std::lock_guard lock(shared_->mutex);

@@ -145,7 +145,7 @@ static CacheManifest::Entry entry_from_json(const json& a) {
 std::optional<CacheManifest> try_read_cache_manifest(const fs::path& folder) {
   const fs::path path = folder / manifest_name;
   if (!is_file(path)) return std::nullopt;
-  const json document = read_json(path);
+  const json document = parse_json(read_file(path), path.string());  // however long it is
   try {
     check_format(document, path);
     CacheManifest manifest;

@@ -38,32 +38,35 @@ void FilterWatch::add(std::vector<Tally>& tallies, std::vector<std::optional<std
   }
 }
 
-// Rows are parsed once more, for the fields, from where it might come to a warning.
 void FilterWatch::look_back(Filter::Verdict verdict, std::string_view json) {
-  constexpr double many = 0.9, might_be_many = 0.8;
-  constexpr std::uint64_t enough_before = 1000, enough_seen = 100;
+  constexpr std::uint64_t enough_seen = 100;
+  if (has_warned_.load(std::memory_order_relaxed)) return;
   const bool is_dropped = verdict == Filter::Verdict::drop;
   const std::lock_guard lock(mutex_);
-  if (has_warned_) return;
-  const std::size_t place = judged_++ % window;
-  dropped_before_ += last_.test(place);
-  last_[place] = is_dropped;
-  if (judged_ < window + enough_before) return;
-  const double share = static_cast<double>(last_.count()) / window;
-  const double before = static_cast<double>(dropped_before_) / static_cast<double>(judged_ - window);
-  if (share <= might_be_many || before > might_be_many) {
-    lately_.clear();
+  if (lately_.empty()) {
+    dropped_ += is_dropped;
+    if (++judged_ % window == 0) judge_window();
     return;
   }
-  lately_.resize(filter_.size());
-  if (is_dropped) add(lately_, filter_.look_at(json).missed);
+  if (!is_dropped || has_warned_) return;
+  add(lately_, filter_.look_at(json).missed);
   const auto most = std::ranges::max_element(lately_, {}, &Tally::dropped);
-  const bool keeps_half_as_many = 2 * (1 - share) <= 1 - before;
-  if (share <= many || !keeps_half_as_many || most->dropped < enough_seen) return;
+  if (most->dropped < enough_seen) return;
   has_warned_ = true;
-  log::warning("{}.filters have dropped {:.0f} % of the last {} rows, and {:.0f} % of those before: mostly {} (saw {})",
-               filter_.section(), 100 * share, window, 100 * before,
+  log::warning("{}.filters have dropped {:.0f} % of {} rows, and {:.0f} % of those before: mostly {} (saw {})",
+               filter_.section(), 100 * share_, window, 100 * share_before_,
                filter_.describe(static_cast<std::size_t>(most - lately_.begin())), fmt::join(most->seen, ", "));
+}
+
+// Of a window that stands out the next rows are looked at, for the field that is to blame.
+void FilterWatch::judge_window() {
+  constexpr double many = 0.9, usual = 0.8;
+  const auto before = judged_ - window;
+  share_ = static_cast<double>(dropped_ - dropped_before_) / window;
+  share_before_ = before == 0 ? 1 : static_cast<double>(dropped_before_) / static_cast<double>(before);
+  dropped_before_ = dropped_;
+  const bool keeps_half_as_many = 2 * (1 - share_) <= 1 - share_before_;
+  if (share_ > many && share_before_ <= usual && keeps_half_as_many) lately_.resize(filter_.size());
 }
 
 std::string FilterWatch::report() const {

@@ -48,16 +48,16 @@ Leaving::Leaving(const TrainerContext& context, const LatePatience& patience)
 
 std::optional<SampleWait> Leaving::wait_for_batches(double save_seconds) {
   phase::current = phase::waiting_for_samples;
-  double waited = 0;
-  bool has_complained = false, is_told = false;  // of a producer, in this wait
+  double waited = 0, complained_at = 0;
+  bool is_told = false;  // of a late producer, in this wait
   for (bool there = false;;) {
     const Stopwatch round;
     if (!there) there = next_batch(round_seconds, waited);
     ++phase::moves;
     waited += awake_seconds(round.seconds());
     const auto waited_us = static_cast<std::int64_t>(1e6 * waited);
-    const auto late = there || has_complained ? std::nullopt : find_late_producer(waited);
-    if (late) has_complained = true;
+    const auto late = there ? std::nullopt : find_late_producer(waited - complained_at);
+    if (late) complained_at = waited;
     std::int64_t wishes[] = {wish_to_stop(save_seconds), failure_ ? 1 : 0, there ? 0 : 1, waited_us, late ? 1 : 0};
     context_.trainers.all_reduce_max(wishes);
     const auto [wish, failed, waiting, longest_us, any_late] = wishes;
@@ -112,9 +112,10 @@ void Leaving::look_for_silence(double waited) {
   if (context_.on_silent_producer) context_.on_silent_producer(*overdue, *failure_);
 }
 
-std::optional<Overdue> Leaving::find_late_producer(double waited) const {
+// `silent`: for how long this trainer waits and has not complained.
+std::optional<Overdue> Leaving::find_late_producer(double silent) const {
   const double patience = is_first_ ? patience_.first : patience_.usual;
-  return waited < patience ? std::nullopt : context_.task.overdue(patience);
+  return silent < patience ? std::nullopt : context_.task.overdue(patience);
 }
 
 // Rank 0 says it, whose log people look at, and once for all trainers of a producer. True where something was said.

@@ -53,7 +53,7 @@ class Leaving {
  private:
   bool next_batch(double seconds, double waited);
   void look_for_silence(double waited);
-  std::optional<Overdue> find_late_producer(double waited) const;
+  std::optional<Overdue> find_late_producer(double silent) const;
   bool tell_of_late(const std::optional<Overdue>& mine);
   int wish_to_stop(double save_seconds) const;
 

@@ -52,7 +52,7 @@ TEST(StartTable, ComplainsOfALongWarmup) {
             "optim.warmup is 10000 steps, 100% of the run");
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(40000), 64)) << "a quarter";
   EXPECT_TRUE(complaint_about_warmup(usual, Duration::steps(39999), 64));
-  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(15000), 64, 10000)) << "it is over";
+  EXPECT_FALSE(complaint_about_warmup(usual, Duration::steps(15000), 64, {.step = 10000})) << "it is over";
   EXPECT_FALSE(complaint_about_warmup({.warmup = Duration::steps(0)}, Duration::steps(1), 64));
   EXPECT_FALSE(complaint_about_warmup(usual, Duration::seconds(1), 64)) << "nobody knows";
 }
@@ -127,6 +127,8 @@ TEST(Resume, ComplainsOfALearningRateThatJumps) {
   now.duration = Duration::steps(20000);
   EXPECT_EQ(complaint_about_rate(before, now, end),
             "the learning rate of step 10001 is 5e-05; by the settings of the checkpoint it would be 0");
+  EXPECT_FALSE(complaint_about_rate(now, before, end)) << "nothing is trained";
+  before.duration = Duration::steps(10001);
   EXPECT_EQ(complaint_about_rate(now, before, end),
             "the learning rate of step 10001 is 0; by the settings of the checkpoint it would be 5e-05");
 

@@ -74,7 +74,7 @@ TEST_F(RunHistory, ALaterStartTellsHowTheOneBeforeEndedAndWhatChanged) {
   EXPECT_EQ(line["step"], 4000);
   EXPECT_EQ(line["changed"], (json{{"optim.lr", {"0.1", "0.2"}},
                                    {"LibTorch", {"2.10", "2.11"}},
-                                   {"hosts", {"a, b", "a"}},
+                                   {"hosts", {"b", ""}},
                                    {"producers", {"1", "0"}}}));
   auto before = line["before"];
   EXPECT_THAT(before["time"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..Z"));
@@ -86,8 +86,61 @@ TEST_F(RunHistory, ALaterStartTellsHowTheOneBeforeEndedAndWhatChanged) {
             {"reached", 4012},
             {"exit", 76},
             {"reason", "rank 1 hangs"},
+            {"fault_files", 1},
             {"faults",
              {{{"rank", 1}, {"host", "b"}, {"gpu", "GPU-1"}, {"exit", 76}, {"reason", "hangs"}, {"time", 7.5}}}}}));
+}
+
+TEST_F(RunHistory, AStartThatLeftNoStateDidNotBegin) {
+  const auto same = description("0.1", "2.10", {trainer_});
+  run_.write(run_file::state, R"({"state": "failed", "step": 7, "exit": 70, "reason": "a bug"})");
+  for (int i = 0; i < 3; ++i) add_start(run_.path(), same, {});
+  ASSERT_EQ(lines().size(), 3u);
+  EXPECT_EQ(lines()[0]["before"]["reason"], "a bug");
+  EXPECT_EQ(lines()[1]["before"], (json{{"state", "did not begin"}}));
+  EXPECT_EQ(lines()[2]["before"]["state"], "did not begin");
+  run_.write(run_file::state, R"({"state": "failed", "step": 7, "exit": 70, "reason": "another one"})");
+  add_start(run_.path(), same, {});
+  EXPECT_EQ(lines()[3]["before"]["reason"], "another one");
+}
+
+// Of a thousand ranks most leave because of one.
+TEST_F(RunHistory, TheCauseIsAmongTheFaultsThatAreKept) {
+  run_.write(run_file::state, R"({"state": "requeue"})");
+  std::filesystem::create_directories(run_ / run_file::fault);
+  for (int rank = 0; rank < 30; ++rank)
+    run_.write(fmt::format("fault/rank-{:05}.json", rank),
+               fmt::format(R"({{"rank": {}, "exit": {}, "time": {}}})", rank, rank == 29 ? 70 : 74, 100 - rank));
+  add_start(run_.path(), description("0.1", "2.10", {trainer_}), {});
+  const auto before = lines().at(0)["before"];
+  EXPECT_EQ(before["fault_files"], 30);
+  std::vector<int> ranks;
+  for (const auto& fault : before["faults"]) ranks.push_back(fault["rank"]);
+  EXPECT_EQ(ranks, (std::vector{29, 28, 27, 26, 25, 24, 23, 22, 21, 20}));
+}
+
+TEST_F(RunHistory, SettingsThatComeAndGoAreChanges) {
+  auto one = description("0.1", "2.10", {trainer_}), other = one;
+  one.config = "data:\n  filters: {}\n";
+  other.config = "data:\n  filters:\n    width: \">=512\"\n";
+  leave(one);
+  add_start(run_.path(), other, {});
+  EXPECT_EQ(lines().at(0)["changed"],
+            (json{{"data.filters", {"{}", nullptr}}, {"data.filters.width", {nullptr, "\">=512\""}}}));
+  // Another program may have other keys.
+  other.environment = description("0.1", "2.11", {trainer_}).environment;
+  add_start(run_.path(), other, {});
+  EXPECT_EQ(lines().at(1)["changed"], (json{{"LibTorch", {"2.10", "2.11"}}}));
+}
+
+TEST_F(RunHistory, ALineThatWasCutShortTakesNoOtherAlong) {
+  const auto same = description("0.1", "2.10", {trainer_});
+  run_.write(run_file::starts, R"({"time": "2026)");
+  EXPECT_TRUE(add_start(run_.path(), same, {}));
+  std::ifstream in(run_ / run_file::starts);
+  std::string torn, whole;
+  ASSERT_TRUE(std::getline(in, torn) && std::getline(in, whole));
+  EXPECT_EQ(json::parse(whole)["LibTorch"], "2.10");
 }
 
 TEST_F(RunHistory, WhatIsNoFileOfOursStopsNoStart) {

@@ -63,7 +63,6 @@ TEST(Reached, AtTheDurationAndBeyond) {
   EXPECT_TRUE(reached(Duration::steps(0), at_step(0)));
 }
 
-// A fault every 50,000 hours of a GPU: sqrt(2 cost 1.8e8 s / trainers).
 // Also where earlier batches had other sizes.
 TEST(Reached, TheLastStepIsKnownBefore) {
   EXPECT_EQ(last_step(Duration::steps(7), at_step(3), 8), 7);
@@ -72,6 +71,7 @@ TEST(Reached, TheLastStepIsKnownBefore) {
   EXPECT_EQ(last_step(seconds_10, at_step(3), 8), std::nullopt);
 }
 
+// A fault every 50,000 hours of a GPU: sqrt(2 cost 1.8e8 s / trainers).
 TEST(AutoSaveInterval, IsYoungsWithinFiveAndTenMinutes) {
   EXPECT_DOUBLE_EQ(auto_save_interval(0, 32), 300);
   EXPECT_NEAR(auto_save_interval(0.5, 1024), 419.26, 0.01);

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 // Files of one JSON object a step, metrics.jsonl and ids.jsonl, of a run that goes on from a checkpoint.
@@ -21,8 +22,8 @@ void cut_line_files(const std::filesystem::path& run_dir, std::int64_t step);
 // What was cut off is renamed as its checkpoints were, once none of them has its name any more. Error(io).
 void abandon_lines(const std::filesystem::path& run_dir);
 
-// The step of the last line that is whole; nothing where there is none, or no file.
-std::optional<std::int64_t> newest_line_step(const std::filesystem::path& file);
+// The last line that is whole; null where there is none, or no file. Error(io).
+nlohmann::json newest_line(const std::filesystem::path& file);
 
 // The step of a name such as metrics.jsonl.beyond-step-00003000; nothing for others.
 std::optional<std::int64_t> step_of_lines_beyond(const std::filesystem::path& file);

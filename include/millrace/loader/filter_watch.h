@@ -1,6 +1,5 @@
 #pragma once
 #include <atomic>
-#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -16,8 +15,8 @@ namespace millrace {
 
 // Notices filters that keep nothing, such as those on a field with another name in this data set, and can tell which of
 // them drops how much. Warns once: after the first 1,000 rows. And once of filters that have become so: when of 10,000
-// rows one after another more than 90 % are dropped, and of those before at least twice as many were kept. Safe to use
-// from several threads.
+// rows more than 90 % are dropped, and of those before less than 80 % were, and at least twice as many kept. Safe to
+// use from several threads.
 class FilterWatch {
  public:
   explicit FilterWatch(const Filter& filter) : filter_(filter), conditions_(filter.size()) {}
@@ -38,6 +37,7 @@ class FilterWatch {
   static void add(std::vector<Tally>& tallies, std::vector<std::optional<std::string>> missed);
   std::string describe_drops() const;
   void look_back(Filter::Verdict verdict, std::string_view json);
+  void judge_window();
 
   const Filter& filter_;
   std::atomic<bool> kept_ = false;  // a row, ever
@@ -47,11 +47,11 @@ class FilterWatch {
   std::vector<Tally> conditions_;
   std::string keys_;  // of the first row that has some
 
-  static constexpr std::size_t window = 10'000;
-  std::bitset<window> last_;                       // of the last rows, those that were dropped
-  std::uint64_t judged_ = 0, dropped_before_ = 0;  // rows; of those before the last ones
-  std::vector<Tally> lately_;                      // rows dropped since it was noticed that these are many
-  bool has_warned_ = false;
+  static constexpr std::uint64_t window = 10'000;
+  std::uint64_t judged_ = 0, dropped_ = 0, dropped_before_ = 0;  // rows; before: as the last window ended
+  double share_ = 0, share_before_ = 0;                          // of rows dropped in the last window, and before it
+  std::vector<Tally> lately_;                                    // of the rows behind a window that stood out
+  std::atomic<bool> has_warned_ = false;
 };
 
 }  // namespace millrace

@@ -68,7 +68,7 @@ json inspect_model(const stdfs::path& path) {
 // Also one that somebody has copied without its checkpoints.
 bool is_run(const stdfs::path& path) {
   return stdfs::exists(checkpoints_in(path)) ||
-         (stdfs::exists(path / run_file::config) && stdfs::exists(path / run_file::state));
+         (stdfs::exists(path / run_file::config) && stdfs::exists(path / run_file::archives));
 }
 
 json inspect_folder(const stdfs::path& path, const InspectOptions& options) {

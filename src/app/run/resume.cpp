@@ -122,6 +122,7 @@ static double rate_of_next_step(const TrainConfig& c, const RunPoint& point) {
 std::optional<std::string> complaint_about_rate(const TrainConfig& before, const TrainConfig& now,
                                                 const RunPoint& point) {
   constexpr double tolerable = 1.1;
+  if (reached(now.duration, point)) return std::nullopt;
   const double usual = rate_of_next_step(before, point), rate = rate_of_next_step(now, point);
   if (std::max(usual, rate) <= tolerable * std::min(usual, rate)) return std::nullopt;
   return fmt::format("the learning rate of step {} is {:.3g}; by the settings of the checkpoint it would be {:.3g}",

@@ -84,8 +84,7 @@ RunLease open_run_folder(const Group& world, const std::filesystem::path& run_di
     make_folder(checkpoints_in(run_dir));
     if (resume == "auto") refuse_newer_checkpoint(run_dir, start.state.step);
     remove_half_written_files(run_dir);
-    add_start(run_dir, description, start);
-    fault::remove_earlier(run_dir);
+    if (add_start(run_dir, description, start)) fault::remove_earlier(run_dir);
     write_file_atomically(run_dir / run_file::config, description.config);
     write_file_atomically(run_dir / run_file::environment, description.environment);
     std::error_code ignored;
@@ -119,7 +118,7 @@ void finish_without_training(const Group& world, const std::filesystem::path& ru
     if (lease) {
       remove_leftover_checkpoints(checkpoints_in(run_dir));
       remove_half_written_files(run_dir);
-      fault::remove_earlier(run_dir);
+      if (add_start(run_dir, {}, start)) fault::remove_earlier(run_dir);
     }
     log::info("{} has reached step {}, and duration is {}: nothing to train", start.checkpoint->path().string(),
               start.state.step, to_string(duration));

@@ -3,10 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace/checkpoint/line_files.h"
@@ -28,7 +33,7 @@ using Json = nlohmann::ordered_json;
 using Values = std::map<std::string, std::string>;
 
 // Bounds, so that a line stays one that people can read.
-constexpr std::size_t most_faults = 10, most_changes = 100, longest_reason = 2000;
+constexpr std::size_t most_faults = 10, most_changes = 100, longest_value = 2000;
 constexpr auto versions = {"millrace", "build", "program", "LibTorch", "CUDA", "MPI", "system"};
 
 // Null where the file is missing or makes no sense: it may be a killed process's.
@@ -38,10 +43,6 @@ nlohmann::json object_or_null(const fs::path& path) {
   } catch (const Error&) {
     return nullptr;
   }
-}
-
-nlohmann::json environment_from(const std::string& text) {
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 std::string written_at(const fs::path& path) {
@@ -59,25 +60,28 @@ Json parts_of(const nlohmann::json& json, std::initializer_list<const char*> key
     parts[key] = json.at(key);
     if (parts[key].is_string()) {
       auto& text = parts[key].get_ref<std::string&>();
-      text.resize(std::min(text.size(), longest_reason));
+      text.resize(std::min(text.size(), longest_value));
     }
   }
   return parts;
 }
 
+// Those that tell the cause, first: ranks that left with 74 did so, as a rule, because others had.
 Json faults_in(const fs::path& run_dir) {
-  std::vector<fs::path> files;
+  std::vector<nlohmann::json> faults;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir / run_file::fault, error)) files.push_back(entry.path());
-  std::ranges::sort(files);
-  Json faults = Json::array();
-  for (const auto& file : files) {
-    if (faults.size() == most_faults) break;
-    const auto fault = object_or_null(file);
-    if (fault.is_null()) continue;
-    faults.push_back(parts_of(fault, {"rank", "host", "role", "gpu", "phase", "step", "exit", "reason", "time", "at"}));
-  }
-  return faults;
+  for (const auto& entry : fs::directory_iterator(run_dir / run_file::fault, error))
+    if (auto fault = object_or_null(entry.path()); !fault.is_null()) faults.push_back(std::move(fault));
+  std::ranges::sort(faults, {}, [](const nlohmann::json& fault) {
+    const auto number = [&](const char* key) {
+      return fault.contains(key) && fault[key].is_number() ? fault[key].get<double>() : 0;
+    };
+    return std::pair(number("exit") == static_cast<double>(Exit::io), number("time"));
+  });
+  Json kept = Json::array();
+  for (const auto& fault : std::span(faults).first(std::min(faults.size(), most_faults)))
+    kept.push_back(parts_of(fault, {"rank", "host", "role", "gpu", "phase", "step", "exit", "reason", "time", "at"}));
+  return {{"fault_files", faults.size()}, {"faults", std::move(kept)}};
 }
 
 // The newest step that the start before has told of; null where it came to none, and the lines are of an earlier one.
@@ -87,63 +91,104 @@ Json reached_in(const fs::path& run_dir) {
   const auto told = fs::last_write_time(lines, error),
              began = fs::last_write_time(run_dir / run_file::environment, error);
   if (!error && told < began) return nullptr;
-  const auto step = newest_line_step(lines);
-  return step ? Json(*step) : Json(nullptr);
+  const auto line = newest_line(lines);
+  return line.contains("step") ? Json(line["step"]) : Json(nullptr);
 }
 
-// How the start before this one ended; null for a first one.
+// The last end that starts have told of; null where there is none.
+nlohmann::json last_end_told(const fs::path& starts) {
+  nlohmann::json told;
+  std::ifstream in(starts);
+  for (std::string line; std::getline(in, line);) {
+    const auto start = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto before = start.is_object() ? start.value("before", nlohmann::json()) : nlohmann::json();
+    if (before.contains("time")) told = before;
+  }
+  return told;
+}
+
+// How the start before this one ended; null for a first one. One that has not come as far as to write STATE has left
+// that of a start before it, which was told of already.
 Json end_before(const fs::path& run_dir) {
-  const auto state = object_or_null(run_dir / run_file::state);
+  const auto parts = {"state", "step", "exit", "reason", "time"};
+  auto state = object_or_null(run_dir / run_file::state);
   if (state.is_null()) return nullptr;
-  Json end = parts_of(state, {"state", "step", "exit", "reason"});
+  state["time"] = written_at(run_dir / run_file::state);
+  Json end = parts_of(state, parts);
+  if (const auto told = last_end_told(run_dir / run_file::starts); end == parts_of(told, parts))
+    return {{"state", "did not begin"}};
   end["reached"] = reached_in(run_dir);
-  end["time"] = written_at(run_dir / run_file::state);
-  end["faults"] = faults_in(run_dir);
+  end.update(faults_in(run_dir));
   return end;
 }
 
-Json number_or_null(const char* slurm_variable) {
-  const auto number = slurm::number(slurm_variable);
+Json slurm_number(const char* variable) {
+  const auto number = slurm::number(variable);
   return number ? Json(*number) : Json(nullptr);
 }
 
-struct Ranks {
-  std::set<std::string> hosts;
-  std::size_t all = 0, trainers = 0, producers = 0;  // one that does both is a trainer
+using Hosts = std::set<std::string>;
+
+// Where a start runs; nothing of it is known of versions that wrote it down otherwise.
+struct Surroundings {
+  Hosts hosts;
+  std::size_t ranks = 0, trainers = 0, producers = 0;  // one that does both is a trainer
+  Values versions;
 };
 
-Ranks ranks_of(const nlohmann::json& environment) {
-  Ranks ranks;
-  for (const auto& rank : environment.value("ranks", nlohmann::json::array())) {
-    ++ranks.all;
-    ranks.hosts.insert(rank.value("host", ""));
-    ++(rank.value("role", "") == "producer" ? ranks.producers : ranks.trainers);
-  }
-  return ranks;
-}
-
-// What may differ between two starts besides the settings.
-Values surroundings(const nlohmann::json& environment) {
-  Values values;
-  if (!environment.is_object()) return values;
+Surroundings surroundings_in(const nlohmann::json& environment) {
+  Surroundings found;
+  if (!environment.is_object()) return found;
   try {
-    const auto ranks = ranks_of(environment);
-    values = {{"hosts", fmt::format("{}", fmt::join(ranks.hosts, ", "))},
-              {"trainers", fmt::to_string(ranks.trainers)},
-              {"producers", fmt::to_string(ranks.producers)}};
-    for (const char* key : versions) values[key] = environment.value(key, "");
-  } catch (const nlohmann::json::exception&) {  // of another version
+    for (const auto& rank : environment.value("ranks", nlohmann::json::array())) {
+      ++found.ranks;
+      found.hosts.insert(rank.value("host", ""));
+      ++(rank.value("role", "") == "producer" ? found.producers : found.trainers);
+    }
+    for (const char* key : versions) found.versions[key] = environment.value(key, "");
+  } catch (const nlohmann::json::exception&) {
+    return {};
   }
-  return values;
+  return found;
 }
 
-// By key what it was, and is.
-Json differences(const Values& before, const Values& now) {
+std::string shown(const std::string& value) {
+  return value.substr(0, longest_value);
+}
+
+// Of `all` without `others`.
+std::string names_without(const Hosts& all, const Hosts& others) {
+  std::vector<std::string> names;
+  std::ranges::set_difference(all, others, std::back_inserter(names));
+  return shown(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+Json changes_around(const Surroundings& before, const Surroundings& now) {
   Json changed = Json::object();
-  for (const auto& [key, value] : now) {
-    const auto then = before.find(key);
-    if (then == before.end() || then->second == value || changed.size() == most_changes) continue;
-    changed[key] = {then->second.substr(0, longest_reason), value.substr(0, longest_reason)};
+  if (before.ranks == 0 || now.ranks == 0) return changed;
+  if (before.hosts != now.hosts)
+    changed["hosts"] = {names_without(before.hosts, now.hosts), names_without(now.hosts, before.hosts)};
+  if (before.trainers != now.trainers)
+    changed["trainers"] = {fmt::to_string(before.trainers), fmt::to_string(now.trainers)};
+  if (before.producers != now.producers)
+    changed["producers"] = {fmt::to_string(before.producers), fmt::to_string(now.producers)};
+  for (const auto& [key, value] : now.versions)
+    if (const auto& then = before.versions.at(key); then != value) changed[key] = {shown(then), shown(value)};
+  return changed;
+}
+
+// Another program may have other keys; of the same one a key that comes or goes is a filter, or of a section that was
+// null.
+Json changed_settings(const Values& before, const Values& now, bool by_the_same_program) {
+  Json changed = Json::object();
+  Values keys = now;
+  if (by_the_same_program) keys.insert(before.begin(), before.end());
+  for (const auto& [key, ignored] : keys) {
+    const auto then = before.find(key), is = now.find(key);
+    const bool was = then != before.end(), remains = is != now.end();
+    if (was && remains ? then->second == is->second : !by_the_same_program) continue;
+    if (changed.size() == most_changes) break;
+    changed[key] = {was ? Json(shown(then->second)) : Json(nullptr), remains ? Json(shown(is->second)) : Json(nullptr)};
   }
   return changed;
 }
@@ -156,33 +201,41 @@ Values settings_before(const fs::path& run_dir) {
   }
 }
 
+// What a full disk has cut short would take the next line along.
+bool ends_within_a_line(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  return file && file.tellg() > 0 && file.seekg(-1, std::ios::end) && file.get() != '\n';
+}
+
 }  // namespace
 
-void add_start(const fs::path& run_dir, const RunDescription& description, const Start& start) {
-  const auto environment = environment_from(description.environment);
-  auto changed = differences(surroundings(object_or_null(run_dir / run_file::environment)), surroundings(environment));
+bool add_start(const fs::path& run_dir, const RunDescription& description, const Start& start) {
+  const auto path = run_dir / run_file::starts;
+  const auto now = surroundings_in(nlohmann::json::parse(description.environment, nullptr, /*allow_exceptions=*/false));
+  const auto before = surroundings_in(object_or_null(run_dir / run_file::environment));
+  auto changed = changes_around(before, now);
   for (const auto& [key, values] : changed.items())
     log::info("changed since the last start: {}: {} -> {}", key, values[0].get<std::string>(),
               values[1].get<std::string>());
-  changed.update(differences(settings_before(run_dir), config::flatten(description.config)));
+  const bool by_the_same_program = now.ranks > 0 && before.ranks > 0 && now.versions == before.versions;
+  changed.update(changed_settings(settings_before(run_dir), config::flatten(description.config), by_the_same_program));
 
-  const auto ranks = ranks_of(environment);
   const auto checkpoint = start.path();
   Json line = {{"time", utc_now()},
-               {"job", number_or_null("SLURM_JOB_ID")},
-               {"restart", number_or_null("SLURM_RESTART_COUNT")},
+               {"job", slurm_number("SLURM_JOB_ID")},
+               {"restart", slurm_number("SLURM_RESTART_COUNT")},
                {"step", start.state.step},
                {"checkpoint", checkpoint ? Json(*checkpoint) : Json(nullptr)},
-               {"ranks", ranks.all},
-               {"trainers", ranks.trainers},
-               {"producers", ranks.producers},
-               {"hosts", ranks.hosts}};
-  for (const char* key : versions) line[key] = environment.value(key, "");
+               {"ranks", now.ranks},
+               {"trainers", now.trainers},
+               {"producers", now.producers},
+               {"hosts", now.hosts}};
+  line.update(Json(now.versions));
   line["changed"] = std::move(changed);
   line["before"] = end_before(run_dir);
-  AppendFile file(run_dir / run_file::starts);
-  file.add(dump_any(line) + "\n");
-  file.flush();
+  AppendFile file(path);
+  file.add((ends_within_a_line(path) ? "\n" : "") + dump_any(line) + "\n");
+  return file.sync();
 }
 
 }  // namespace millrace

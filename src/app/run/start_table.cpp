@@ -40,11 +40,11 @@ void print_start_row(const char* name, const std::string& text) {
 }
 
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
-                                                  std::int64_t global_batch, std::int64_t step) {
+                                                  std::int64_t global_batch, const RunPoint& at) {
   constexpr double tolerable = 0.25;
   const double steps = std::ceil(to_steps(duration, global_batch).value_or(0));
   const double warmup = to_steps(optim.warmup, global_batch).value_or(0);
-  if (steps == 0 || warmup <= tolerable * steps || warmup <= static_cast<double>(step)) return std::nullopt;
+  if (steps == 0 || warmup <= tolerable * steps || reached(optim.warmup, at)) return std::nullopt;
   if (warmup <= steps)
     return fmt::format("optim.warmup is {}, {:.0f}% of the run", to_string(optim.warmup), 100 * warmup / steps);
   return fmt::format("optim.warmup is {}, longer than the run: at its end the learning rate is {:.3g}% of optim.lr",
@@ -167,10 +167,10 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
-  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.step))
+  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()))
     log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_ema(c)) log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_captions(plan.encoding, c.objective)) log::warning("{}", *complaint);
+  if (const auto complaint = complaint_about_ema(c); complaint && !plan.start.checkpoint)
+    log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
   if (const auto complaint = complaint_about_producers(
           plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global))

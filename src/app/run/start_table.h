@@ -22,15 +22,16 @@ std::string describe(const OptimConfig& optim);
 std::string describe(const EmaConfig& ema);
 std::string describe(const ObjectiveConfig& objective);
 
-// Of a warm-up that is longer than the run, or takes more than a quarter of it; of none that is over by `step`. A run
-// that is as long as a time may end in it, too: nobody knows.
+// Of a warm-up that is longer than the run, or takes more than a quarter of it; of none that is over `at` the start. A
+// run that is as long as a time may end in it, too: nobody knows.
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
-                                                  std::int64_t global_batch, std::int64_t step = 0);
+                                                  std::int64_t global_batch, const RunPoint& at = {});
 
-// Of an EMA that still holds more than a hundredth of random initial weights when the run ends.
+// Of an EMA that still holds more than a hundredth of random initial weights when the run, a new one, ends.
 std::optional<std::string> complaint_about_ema(const TrainConfig& config);
 
-// Of captions that are dropped where they may have been dropped already: nothing tells of Parquet files.
+// Of captions that are dropped where they may have been dropped already: nothing tells of Parquet files. For who has
+// not chosen objective.caption_dropout.
 std::optional<std::string> complaint_about_captions(const EncodingPlan& encoding, const ObjectiveConfig& objective);
 
 // Of trainers with one stripe more than others, for whom all wait.

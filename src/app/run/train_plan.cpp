@@ -17,6 +17,7 @@
 #include "run/broadcast_plan.h"
 #include "run/encoders.h"
 #include "run/micro_batch.h"
+#include "run/start_table.h"
 #include "run/training_pass.h"
 
 namespace millrace {
@@ -257,6 +258,8 @@ void plan_data(const Session& session, TrainPlan& plan, config::Report& report) 
   on_all(world, [&] {
     check_prediction(plan, report);
     check_shapes(plan, report);
+    const auto captions = complaint_about_captions(plan.encoding, c.objective);
+    if (captions && report.origin("objective.caption_dropout") == "default") plan.problems.push_back(*captions);
     plan.routing = plan_routing(plan.roles, stripes);
   });
   plan.micro_batch = plan_micro_batch(session, plan);
