@@ -72,7 +72,7 @@ Section environment_section(Runs runs) {
   const auto add = [&](const std::string& name, const TellRun& tell) {
     table.add(name, [&](const RunRecord& run) { return run.environment.is_object() ? tell(run) : std::string(); });
   };
-  for (const char* key : {"time", "millrace", "build"})
+  for (const char* key : {"time", "millrace", "program", "build"})
     add(key, [key](const RunRecord& run) { return for_people(text_of(run.environment, key)); });
   add("ranks", [](const RunRecord& run) { return fmt::format("{} on {}", rank_count(run), of_ranks(run, "host")); });
   add("devices", devices_of);
