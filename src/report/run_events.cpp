@@ -6,7 +6,6 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
-#include <initializer_list>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -74,8 +73,8 @@ std::string kind_of(const std::string& text) {
 }
 
 bool is_a_start_stop_or_step_back(std::string_view words) {
-  return std::ranges::any_of(std::initializer_list{" started in ", " stopped by ", " going back to "},
-                             [&](const char* said) { return words.find(said) != words.npos; });
+  constexpr std::string_view turns[] = {" started in ", " stopped by ", " going back to "};
+  return std::ranges::any_of(turns, [&](std::string_view said) { return words.find(said) != words.npos; });
 }
 
 // Collects events of any number of logs in little memory: complaints of one kind become one.
