@@ -113,9 +113,8 @@ void print_start(const Session& session, const AutoencoderPlan& plan) {
   warn_of_another_scaling_factor(plan);
   if (const auto missing = find_missing_part(plan.pipeline))
     log::info("  the end: RUN/pipeline will be a VAE alone, as {} has no {}", plan.pipeline.path().string(), *missing);
-  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()))
-    log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
+  warn(complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()));
+  warn(complaint_about_shares(plan.routing));
 }
 
 int dry_run(const Session& session, const AutoencoderPlan& plan) {

@@ -50,10 +50,16 @@ void remove_earlier(const std::filesystem::path& run_dir) {
 
 void write_about(const Reporter& rank, const Error& error, const char* phase) {
   if (written.exchange(true)) return;
-  nlohmann::ordered_json json = {
-      {"rank", rank.rank},      {"host", rank.host},          {"role", rank.role},
-      {"phase", phase},         {"step", phase::step.load()}, {"exit", static_cast<int>(error.exit())},
-      {"reason", error.what()}, {"time", unix_seconds()},     {"at", utc_now()}};
+  const double now = unix_seconds();
+  nlohmann::ordered_json json = {{"rank", rank.rank},
+                                 {"host", rank.host},
+                                 {"role", rank.role},
+                                 {"phase", phase},
+                                 {"step", phase::step.load()},
+                                 {"exit", static_cast<int>(error.exit())},
+                                 {"reason", error.what()},
+                                 {"time", now},
+                                 {"at", utc_of(static_cast<std::time_t>(now))}};
   if (!rank.gpu.empty()) json["gpu"] = rank.gpu;
   try {
     std::filesystem::create_directories(rank.run_dir / run_file::fault);

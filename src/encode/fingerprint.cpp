@@ -38,14 +38,14 @@ std::string digest_of_tokenizer(const fs::path& folder) {
 
 }  // namespace
 
-std::string network_digest(const PipelineFolder& pipeline, std::string_view component, std::string_view stem) {
+std::string network_digest(const PipelineFolder& pipeline, std::string_view component) {
   json settings = pipeline.config(component);
   for (const auto& key : idle_keys) settings.erase(key);
   for (auto entry = settings.begin(); entry != settings.end();)
     entry = entry.key().starts_with('_') ? settings.erase(entry) : std::next(entry);
   Hasher128 hasher;
   add(hasher, settings.dump());
-  const Weights weights = open_weights(pipeline.component(component), stem);
+  const Weights weights = open_weights(pipeline.component(component), weights_stem(component));
   std::vector<std::byte> bytes;
   for (const auto& name : weights.names()) {
     const auto& info = weights.info(name);
@@ -76,9 +76,8 @@ json make_fingerprint(const PipelineFolder& pipeline, const TransformConfig& tra
                       EncodeConfig::TextOn text_on) {
   json fingerprint = tokenizer_fingerprint(pipeline, tokenizer);
   json& components = fingerprint["model.pipeline"];
-  components["vae"] = network_digest(pipeline, "vae", diffusers_stem);
-  if (text_on == EncodeConfig::TextOn::producer)
-    components["text_encoder"] = network_digest(pipeline, "text_encoder", transformers_stem);
+  components["vae"] = network_digest(pipeline, "vae");
+  if (text_on == EncodeConfig::TextOn::producer) components["text_encoder"] = network_digest(pipeline, "text_encoder");
   fingerprint["transform"] = json::parse(config::print_json(transform));
   fingerprint["encode.dtype"] = dtype_name(dtype);
   fingerprint["data.train"] = source_fingerprint(data.train);

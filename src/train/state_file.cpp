@@ -8,16 +8,12 @@
 #include "millrace/core/log.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/slurm.h"
+#include "millrace/io/json.h"
 
 namespace millrace {
 namespace {
 
 using StateJson = nlohmann::ordered_json;
-
-StateJson number_or_null(const char* slurm_variable) {
-  const auto number = slurm::number(slurm_variable);
-  return number ? StateJson(*number) : StateJson(nullptr);
-}
 
 std::string text_of(const StateJson& json) {
   return dump_any(json, 2) + "\n";
@@ -52,8 +48,8 @@ static StateJson done(StateJson json) {
 }
 
 static StateJson with_job(StateJson json, std::optional<Exit> exit, const std::string& reason) {
-  json["job"] = number_or_null("SLURM_JOB_ID");
-  json["restart"] = number_or_null("SLURM_RESTART_COUNT");
+  json["job"] = optional_to_json(slurm::number("SLURM_JOB_ID"));
+  json["restart"] = optional_to_json(slurm::number("SLURM_RESTART_COUNT"));
   json["exit"] = exit ? StateJson(static_cast<int>(*exit)) : StateJson(nullptr);
   json["reason"] = reason;
   return json;

@@ -10,6 +10,7 @@
 #include "plan/run_forecast.h"
 #include "plan/start_command.h"
 #include "run/disk_space.h"
+#include "run/networks.h"
 #include "run/resume.h"
 #include "run/routing.h"
 #include "run/start_table.h"

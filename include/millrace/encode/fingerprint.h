@@ -22,7 +22,7 @@ nlohmann::json make_fingerprint(const PipelineFolder& pipeline, const TransformC
 
 // Of a network of the pipeline: names, shapes and values, however they are packed into files, and its settings without
 // those that only its users read. Reads all its weights.
-std::string network_digest(const PipelineFolder& pipeline, std::string_view component, std::string_view stem);
+std::string network_digest(const PipelineFolder& pipeline, std::string_view component);
 
 // The part of it that token ids depend on.
 nlohmann::json tokenizer_fingerprint(const PipelineFolder& pipeline, const TokenizerConfig& tokenizer);

@@ -64,9 +64,7 @@ std::vector<ImageRequest> requests_of(const CommandLine& line, const GenerateCon
 // Of everything in the folder that a picture depends on.
 std::string digest_of(const PipelineFolder& folder, const TokenizerConfig& tokenizer) {
   nlohmann::json parts = {tokenizer_fingerprint(folder, tokenizer), folder.scheduler().to_json(), folder.config("vae")};
-  for (const auto& [component, stem] :
-       {std::pair{"unet", "diffusion_pytorch_model"}, {"vae", "diffusion_pytorch_model"}, {"text_encoder", "model"}})
-    parts.push_back(network_digest(folder, component, stem));
+  for (const char* component : {"unet", "vae", "text_encoder"}) parts.push_back(network_digest(folder, component));
   return hash128(parts.dump()).hex();
 }
 

@@ -37,8 +37,8 @@ static json null_without_files(const Digest& digest) {
   }
 }
 
-json digest_if_there(const PipelineFolder& folder, const char* component, std::string_view stem) {
-  return null_without_files([&]() -> json { return network_digest(folder, component, stem); });
+json digest_if_there(const PipelineFolder& folder, const char* component) {
+  return null_without_files([&]() -> json { return network_digest(folder, component); });
 }
 
 json tokenizer_digest_if_there(const PipelineFolder& folder) {
@@ -69,9 +69,8 @@ void check_encoders(const CheckpointReader& checkpoint, const PipelineFolder& fo
     return known.contains(place) && !known.at(place).is_null();
   };
   auto present = describe_scales(folder, trained_scheduler(folder.scheduler(), trained_config(checkpoint).objective));
-  if (holds("/vae/weights")) present["vae"]["weights"] = digest_if_there(folder, "vae", diffusers_stem);
-  if (holds("/text_encoder/weights"))
-    present["text_encoder"]["weights"] = digest_if_there(folder, "text_encoder", transformers_stem);
+  if (holds("/vae/weights")) present["vae"]["weights"] = digest_if_there(folder, "vae");
+  if (holds("/text_encoder/weights")) present["text_encoder"]["weights"] = digest_if_there(folder, "text_encoder");
   if (holds("/tokenizer/files")) present["tokenizer"]["files"] = tokenizer_digest_if_there(folder);
   const auto changes = encoder_changes(known, present);
   // Tokenizers are known by their files, which newer libraries write in other words with the same ids.

@@ -15,7 +15,7 @@ namespace millrace {
 // What latents are scaled, and noise is made, by.
 nlohmann::json describe_scales(const PipelineFolder& folder, const SchedulerConfig& scheduler);
 // network_digest; null where there are no weights, which a run on encodings can do without.
-nlohmann::json digest_if_there(const PipelineFolder& folder, const char* component, std::string_view stem);
+nlohmann::json digest_if_there(const PipelineFolder& folder, const char* component);
 // Of the tokenizer's files; null where there are none.
 nlohmann::json tokenizer_digest_if_there(const PipelineFolder& folder);
 

@@ -2,11 +2,14 @@
 
 #include <torch/utils.h>
 
+#include "millrace/core/error.h"
 #include "millrace/generate/sampling.h"
+#include "millrace/io/json.h"
 #include "millrace/models/initialize.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/weights.h"
 #include "millrace/parallel/sharded_model.h"
+#include "millrace/parallel/sharded_optimizer.h"
 #include "run/broadcast_tensor.h"
 
 namespace millrace {
@@ -31,6 +34,18 @@ UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights)
   unet->train();
   unet->set_gradient_checkpointing(c.model.gradient_checkpointing);
   return unet;
+}
+
+std::optional<std::int64_t> find_ema_updates(const fs::path& folder) {
+  const auto file = folder / "config.json";
+  if (!fs::exists(file)) return std::nullopt;
+  const auto config = read_json_object(file);
+  const auto updates = config.find("optimization_step");
+  if (updates == config.end()) return std::nullopt;
+  if (!updates->is_number_unsigned() || updates->get<std::uint64_t>() > ShardedAdamW::many_ema_updates)
+    fail(Exit::io, "{}: optimization_step is {}, not how many updates the average has had", file.string(),
+         updates->dump());
+  return updates->get<std::int64_t>();
 }
 
 // Nothing where model.unet.ema_start is null; `with_weights` as above.

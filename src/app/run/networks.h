@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,6 +38,10 @@ struct LoadedNetworks {
   torch::Tensor pictures_text;                    // of the pictures' prompts on trainers, as PicturePainter takes them
   AutoencoderKL pictures_vae{nullptr};            // of the first trainer, for the pictures
 };
+
+// Of how many updates diffusers' EMAModel says its weights in this folder are the average: optimization_step of the
+// config.json there; nothing where it says nothing. Error(io) naming the file where that is no such number.
+std::optional<std::int64_t> find_ema_updates(const std::filesystem::path& folder);
 
 // `with_weights`: else they are undefined, for a trainer that gets those of the first one.
 UNet2DConditionModel make_unet_for_run(const TrainPlan& plan, bool with_weights);

@@ -122,11 +122,6 @@ Json end_before(const fs::path& run_dir) {
   return end;
 }
 
-Json slurm_number(const char* variable) {
-  const auto number = slurm::number(variable);
-  return number ? Json(*number) : Json(nullptr);
-}
-
 using Hosts = std::set<std::string>;
 
 // Where a start runs; nothing of it is known of versions that wrote it down otherwise.
@@ -222,8 +217,8 @@ bool add_start(const fs::path& run_dir, const RunDescription& description, const
 
   const auto checkpoint = start.path();
   Json line = {{"time", utc_now()},
-               {"job", slurm_number("SLURM_JOB_ID")},
-               {"restart", slurm_number("SLURM_RESTART_COUNT")},
+               {"job", optional_to_json(slurm::number("SLURM_JOB_ID"))},
+               {"restart", optional_to_json(slurm::number("SLURM_RESTART_COUNT"))},
                {"step", start.state.step},
                {"checkpoint", checkpoint ? Json(*checkpoint) : Json(nullptr)},
                {"ranks", now.ranks},

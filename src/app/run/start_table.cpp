@@ -39,6 +39,10 @@ void print_start_row(const char* name, const std::string& text) {
   log::info("  {:<12} {}", name, text);
 }
 
+void warn(const std::optional<std::string>& complaint) {
+  if (complaint) log::warning("{}", *complaint);
+}
+
 std::optional<std::string> complaint_about_warmup(const OptimConfig& optim, const Duration& duration,
                                                   std::int64_t global_batch, const RunPoint& at) {
   constexpr double tolerable = 0.25;
@@ -167,18 +171,13 @@ void print_start_table(const Session& session, const TrainPlan& plan) {
   print_start_row("duration", fmt::format("{}, from step {}", to_string(c.duration), plan.start.state.step));
   print_start_row("run", c.run.dir.value);
   for (const auto& problem : plan.problems) log::warning("{}", problem);
-  if (const auto complaint = complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()))
-    log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_ema(c); complaint && !plan.start.checkpoint)
-    log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_shares(plan.routing)) log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_producers(
-          plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global))
-    log::warning("{}", *complaint);
-  if (const auto complaint = complaint_about_sums(c.parallel, plan.shards, session.device))
-    log::warning("{}", *complaint);
+  warn(complaint_about_warmup(c.optim, c.duration, c.batch.global, plan.start.state.point()));
+  if (!plan.start.checkpoint) warn(complaint_about_ema(c));
+  warn(complaint_about_shares(plan.routing));
+  warn(complaint_about_producers(plan.roles, static_cast<int>(plan.routing.producer_of_stripe.size()), c.batch.global));
+  warn(complaint_about_sums(c.parallel, plan.shards, session.device));
   if (!plan.shuffle.rows.complaint.empty()) log::warning("{}", plan.shuffle.rows.complaint);
-  if (const auto complaint = complaint_about_mixing(plan.shuffle, plan.data)) log::warning("{}", *complaint);
+  warn(complaint_about_mixing(plan.shuffle, plan.data));
   for (const auto& warning : memory_warnings(plan.shuffle)) log::warning("{}", warning);
 }
 

@@ -16,6 +16,9 @@ namespace millrace {
 // A line of such a table.
 void print_start_row(const char* name, const std::string& text);
 
+// Logs a complaint, where there is one.
+void warn(const std::optional<std::string>& complaint);
+
 // "AdamW lr 0.0001 wd 0.01, warm-up 10000 steps, cosine, clip 1"; "0.9999 with warm-up"; "epsilon, caption drop 0.1".
 // What is off or constant has no word.
 std::string describe(const OptimConfig& optim);

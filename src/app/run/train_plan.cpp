@@ -13,7 +13,6 @@
 #include "millrace/io/json.h"
 #include "millrace/nn/device.h"
 #include "millrace/nn/gpu_identity.h"
-#include "millrace/parallel/sharded_optimizer.h"
 #include "run/broadcast_plan.h"
 #include "run/encoders.h"
 #include "run/micro_batch.h"
@@ -137,18 +136,6 @@ static std::int64_t own_memory(const Session& session) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(own.bytes, std::uint64_t{1} << 50) / sharing);
 }
 
-std::optional<std::int64_t> find_ema_updates(const fs::path& folder) {
-  const auto file = folder / "config.json";
-  if (!fs::exists(file)) return std::nullopt;
-  const auto config = read_json_object(file);
-  const auto updates = config.find("optimization_step");
-  if (updates == config.end()) return std::nullopt;
-  if (!updates->is_number_unsigned() || updates->get<std::uint64_t>() > ShardedAdamW::many_ema_updates)
-    fail(Exit::io, "{}: optimization_step is {}, not how many updates the average has had", file.string(),
-         updates->dump());
-  return updates->get<std::int64_t>();
-}
-
 bool trainers_encode(const TrainPlan& plan) {
   return plan.roles.all_in_one && plan.config.data.train.type != SourceConfig::Type::latents;
 }
@@ -219,13 +206,13 @@ static nlohmann::json digest_of_plan(const TrainPlan& plan, const char* componen
 nlohmann::json describe_encoders(const Group& world, const TrainPlan& plan) {
   std::string text;
   on_root(world, [&] {
-    const auto digest = [&](const char* component, std::string_view stem) {
-      return digest_of_plan(plan, component, [&] { return digest_if_there(plan.pipeline, component, stem); });
+    const auto digest = [&](const char* component) {
+      return digest_of_plan(plan, component, [&] { return digest_if_there(plan.pipeline, component); });
     };
     auto encoders = describe_scales(plan.pipeline, plan.scheduler);
-    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest("vae", diffusers_stem);
+    if (plan.encoding.encodes) encoders["vae"]["weights"] = digest("vae");
     if (plan.encoding.encodes || plan.encoding.shape.has_tokens()) {
-      encoders["text_encoder"]["weights"] = digest("text_encoder", transformers_stem);
+      encoders["text_encoder"]["weights"] = digest("text_encoder");
       encoders["tokenizer"]["files"] =
           digest_of_plan(plan, "tokenizer", [&] { return tokenizer_digest_if_there(plan.pipeline); });
     }

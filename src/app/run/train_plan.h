@@ -1,7 +1,5 @@
 #pragma once
 #include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -63,10 +61,6 @@ void plan_roles(const Session& session, TrainPlan& plan);
 // What is read, encoded and handed over: all from `data` to `validation`. Problems of two keys go into `report`, which
 // is thrown. Collective.
 void plan_data(const Session& session, TrainPlan& plan, config::Report& report);
-
-// Of how many updates diffusers' EMAModel says its weights in this folder are the average: optimization_step of the
-// config.json there; nothing where it says nothing. Error(io) naming the file where that is no such number.
-std::optional<std::int64_t> find_ema_updates(const std::filesystem::path& folder);
 
 // Whether its trainers encode as well.
 bool trainers_encode(const TrainPlan& plan);
