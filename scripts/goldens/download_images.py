@@ -63,11 +63,11 @@ def resize(file, mode, size, format, quality):
     return {"width": width, "height": height}, hashlib.sha256(rgb.tobytes()).hexdigest()
 
 
-def expect(name, mode, size):
+def expect(name, mode, size, quality=95):
     file = (OUT / name).read_bytes()
     shape, pixels = resize(file, mode, size, "png", 1)
-    _, stored = resize(file, mode, size, "jpg", 95)
-    return {"file": name, "resize": mode, "image_size": size, **shape, "pixels": pixels, "stored": stored}
+    _, stored = resize(file, mode, size, "jpg", quality)
+    return {"file": name, "resize": mode, "image_size": size, "quality": quality, **shape, "pixels": pixels, "stored": stored}
 
 
 def main():
@@ -78,6 +78,7 @@ def main():
     write_transparent()
     cases = [expect(name, mode, size) for name, sizes in SIZES.items() for mode in MODES for size in sizes]
     cases += [expect(name, mode, size) for name in TRANSPARENT for mode, size in (("border", 40), ("keep", 64))]
+    cases += [expect("photo.jpg", "keep", 128, quality) for quality in (1, 80, 100)]
     versions = {name: version(name) for name in ("img2dataset", "albumentations", "opencv-python-headless")}
     lines = ",\n".join(json.dumps(case) for case in cases)
     (OUT / "expected.json").write_text(f'{{"versions": {json.dumps(versions)},\n"cases": [\n{lines}\n]}}\n')

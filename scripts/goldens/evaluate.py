@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Scores of pictures, by numpy, scipy, Pillow and transformers.
 
-Writes tests/golden/evaluate/: pictures, two feature networks as TorchScript and three that write or read files, a
-CLIPModel folder, and expected.json with features, FID, KID and CLIP scores.
+Writes tests/golden/evaluate/: pictures, two feature networks as TorchScript and three that write or read files,
+CLIPModel folders, of one the preprocessing alone, and expected.json with features, FID, KID and CLIP scores.
 """
 import json
 import shutil
@@ -16,6 +16,7 @@ import torch
 import transformers
 from PIL import Image
 from transformers import CLIPConfig, CLIPModel, CLIPTokenizer
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 warnings.filterwarnings("ignore")
 transformers.utils.logging.set_verbosity_error()
@@ -145,6 +146,26 @@ def distances():
             for name, (a, b) in sets.items()}
 
 
+def save_processor(folder, size, crop, **others):
+    processor = CLIPImageProcessorPil(size=size, crop_size=crop, **others)
+    processor.save_pretrained(folder)
+    # Sizes as the program has to understand them, also as older versions wrote them.
+    file = folder / "preprocessor_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "size": size, "crop_size": crop}, indent=2) + "\n")
+    return processor
+
+
+def clip_scores(model, tokenizer, processor):
+    images = [Image.open(path).convert("RGB") for path in sorted((OUT / "images").glob("*.png"))]
+    pixels = processor(images=images, return_tensors="pt")["pixel_values"]
+    ids = tokenizer(CAPTIONS, padding="max_length", max_length=77, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        out = model(pixel_values=pixels, **ids)
+    cosines = (out.image_embeds * out.text_embeds).sum(-1)
+    assert cosines.min() < 0 < cosines.max(), cosines  # both sides of the cut
+    return (100 * cosines.clamp(min=0)).tolist()
+
+
 def clip_folder(name, eos, size, crop):
     folder = OUT / name
     tokenizer = CLIPTokenizer.from_pretrained(GOLDEN / "generate/tokenizer")
@@ -159,20 +180,15 @@ def clip_folder(name, eos, size, crop):
         torch.nn.init.normal_(p, mean=0 if p.dim() > 1 else 0.4, std=0.3)
     model.half().float().half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    processor = transformers.models.clip.image_processing_pil_clip.CLIPImageProcessorPil(size=size, crop_size=crop)
-    processor.save_pretrained(folder)
-    # Sizes as the program has to understand them, also as older versions wrote them.
-    file = folder / "preprocessor_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "size": size, "crop_size": crop}, indent=2) + "\n")
-    model = model.float()
-    images = [Image.open(path).convert("RGB") for path in sorted((OUT / "images").glob("*.png"))]
-    pixels = processor(images=images, return_tensors="pt")["pixel_values"]
-    ids = tokenizer(CAPTIONS, padding="max_length", max_length=77, truncation=True, return_tensors="pt")
-    with torch.no_grad():
-        out = model(pixel_values=pixels, **ids)
-    cosines = (out.image_embeds * out.text_embeds).sum(-1)
-    assert cosines.min() < 0 < cosines.max(), cosines  # both sides of the cut
-    return (100 * cosines.clamp(min=0)).tolist()
+    return clip_scores(model.float(), tokenizer, save_processor(folder, size, crop))
+
+
+def clip_of_other_numbers():
+    """The network of clip: pictures smaller than its crop, and none of CLIP's own numbers."""
+    model = CLIPModel.from_pretrained(OUT / "clip", dtype=torch.float32).eval()
+    processor = save_processor(OUT / "clip_padded", size={"shortest_edge": 21}, crop={"height": 28, "width": 28},
+                               rescale_factor=1 / 256, image_mean=[0.5, 0.4, 0.6], image_std=[0.5, 0.3, 0.4])
+    return clip_scores(model, CLIPTokenizer.from_pretrained(OUT / "clip"), processor)
 
 
 def main():
@@ -197,6 +213,7 @@ def main():
                               for p in pixels]
     expected["clip_old"] = clip_folder("clip_old", eos=2, size=28, crop=28)
     expected["clip"] = clip_folder("clip", eos=513, size={"shortest_edge": 33}, crop={"height": 28, "width": 28})
+    expected["clip_padded"] = clip_of_other_numbers()
     features = numpy.asarray(expected["clean"], numpy.float32)
     numpy.savez_compressed(OUT / "statistics.npz", mu=features.astype(float).mean(0),
                            sigma=numpy.asfortranarray(numpy.cov(features.astype(float), rowvar=False)), n=6)

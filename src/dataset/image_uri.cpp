@@ -15,6 +15,7 @@
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/io/net/urls.h"
+#include "store_answer.h"
 
 namespace millrace {
 
@@ -32,16 +33,6 @@ bool names_an_object(std::string_view address) {
   const auto is_of_a_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_'; };
   return !bucket.empty() && bucket.size() < path.size() && std::ranges::all_of(bucket, is_of_a_name) &&
          !path.ends_with('/') && path.find("//") == path.npos;
-}
-
-// Whether a store has answered that it does not give this object: by 3xx or 4xx, in Arrow's words. 400 is also what an
-// old token gets, which is renewed.
-bool is_final(std::string_view why) {
-  constexpr std::string_view answered = "(HTTP status ";
-  const auto at = why.rfind(answered);
-  if (at == why.npos) return false;
-  const auto status = why.substr(at + answered.size(), 3);
-  return (status.starts_with('3') || status.starts_with('4')) && status != "400" && status != "408" && status != "429";
 }
 
 LoadFailure missing(const std::string& uri, const std::string& why) {
@@ -99,7 +90,7 @@ std::variant<std::string, LoadFailure> load_image(const std::string& uri, std::u
   return LoadFailure{RejectReason::missing_image, error.what()};
 } catch (const StorageError& error) {
   // A list of the web names hosts that are gone for good, and objects that are not for us: each would end the run.
-  if (is_http(uri) || (is_s3(uri) && is_final(error.why())))
+  if (is_http(uri) || (is_s3(uri) && is_final_answer(error.why())))
     return LoadFailure{RejectReason::missing_image, error.what()};
   throw;
 } catch (const Error& error) {

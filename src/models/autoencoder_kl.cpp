@@ -88,23 +88,22 @@ static std::int64_t images_of(std::int64_t elements) {
 
 // The largest maps are those of the first level, which lie one pixel wider for the first downsampling: 63 images of 512
 // pixels.
-static std::int64_t images_to_encode(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width) {
-  return images_of(config.coder.channels.front() * (height + 1) * (width + 1));
+std::int64_t AutoencoderKLConfig::images_to_encode(std::int64_t height, std::int64_t width) const {
+  return images_of(coder.channels.front() * (height + 1) * (width + 1));
 }
 
 // The largest maps are as large as the image and have the channels of the second level: 31 images of 512 pixels.
-static std::int64_t images_to_decode(const AutoencoderKLConfig& config, std::int64_t height, std::int64_t width) {
-  const auto& channels = config.coder.channels;
+std::int64_t AutoencoderKLConfig::images_to_decode(std::int64_t height, std::int64_t width) const {
+  const auto& channels = coder.channels;
   return images_of(channels.at(std::min<std::size_t>(1, channels.size() - 1)) * height * width);
 }
 
 std::int64_t AutoencoderKLConfig::images_of_one_pass(std::int64_t side) const {
-  return std::min(images_to_encode(*this, side, side), images_to_decode(*this, side, side));
+  return std::min(images_to_encode(side, side), images_to_decode(side, side));
 }
 
-// A batch of more than `limit` goes through `network` in equal parts, whose size never changes.
-template <class Network>
-static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t limit, const Network& network) {
+torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t limit,
+                       const std::function<torch::Tensor(const torch::Tensor&)>& network) {
   const auto rows = batch.size(0);
   const auto parts = (rows + limit - 1) / limit;
   if (parts <= 1) return network(batch);
@@ -114,7 +113,7 @@ static torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t limit, co
 }
 
 torch::Tensor AutoencoderKLImpl::encode(const torch::Tensor& image) {
-  return in_parts(image, images_to_encode(config_, image.size(2), image.size(3)), [&](const torch::Tensor& part) {
+  return in_parts(image, config_.images_to_encode(image.size(2), image.size(3)), [&](const torch::Tensor& part) {
     const auto moments = encoder(part);
     return quant_conv ? quant_conv(moments) : moments;
   });
@@ -122,7 +121,7 @@ torch::Tensor AutoencoderKLImpl::encode(const torch::Tensor& image) {
 
 torch::Tensor AutoencoderKLImpl::decode(const torch::Tensor& latent) {
   const auto factor = config_.factor();
-  return in_parts(latent, images_to_decode(config_, factor * latent.size(2), factor * latent.size(3)),
+  return in_parts(latent, config_.images_to_decode(factor * latent.size(2), factor * latent.size(3)),
                   [&](const torch::Tensor& part) { return decoder(post_quant_conv ? post_quant_conv(part) : part); });
 }
 

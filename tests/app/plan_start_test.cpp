@@ -5,6 +5,8 @@
 
 #include "core/temp_dir.h"
 #include "error_of.h"
+#include "export.h"
+#include "millrace/io/json.h"
 #include "millrace/models/presets.h"
 #include "millrace/train/balance.h"
 #include "plan/run_forecast.h"
@@ -15,6 +17,7 @@
 #include "run/routing.h"
 #include "run/start_table.h"
 #include "run/train_plan.h"
+#include "test_data.h"
 
 // What a plan says, without running the command: tests/e2e/plan_test.cpp does that.
 namespace millrace {
@@ -162,6 +165,30 @@ TEST(Resume, AnEmaTellsHowManyUpdatesItHasHad) {
     EXPECT_EQ(error.exit(), Exit::io) << wrong;
     EXPECT_THAT(error.what(), testing::HasSubstr((folder.path() / "config.json").string())) << wrong;
   }
+}
+
+// What a run exports is no average of diffusers' EMAModel, even where its first weights were one.
+TEST(Export, LeavesOutTheCountersOfAnEma) {
+  const test::TempDir folder;
+  const auto pipeline = test::data_dir() / "folder/pipeline";
+  const auto golden = CheckpointReader::open(test::data_dir() / "checkpoints/format-2");
+  auto unet = read_json(pipeline / "unet/config.json");
+  auto manifest = golden.manifest();
+  manifest["config"] = "run: {dir: r}\nmodel: {pipeline: p}\ndata: {train: {path: a.tar}}\n";
+  manifest["pipeline"] = pipeline.string();
+  manifest["model"] = unet;
+  manifest["model"].update({{"decay", 0.9999},
+                            {"inv_gamma", 1.0},
+                            {"min_decay", 0.0},
+                            {"optimization_step", 15000},
+                            {"power", 0.75},
+                            {"update_after_step", 0},
+                            {"use_ema_warmup", false}});
+  fs::copy(golden.path(), folder / "checkpoint");
+  CheckpointManifest::write(folder / "checkpoint", manifest, golden.files(), golden.tensors());
+  export_checkpoint({.checkpoint = CheckpointReader::open(folder / "checkpoint"), .out = folder / "out"});
+  unet["sample_size"] = 128;  // of 256 pixels, and the VAE's factor is 2
+  EXPECT_EQ(read_json(folder / "out/unet/config.json"), unet);
 }
 
 // 512 stripes on 448 producers: 64 have two, and every step takes as much of each stripe.

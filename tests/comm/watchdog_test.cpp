@@ -15,7 +15,8 @@
 namespace millrace {
 namespace {
 
-// Whoever asks first; the others know nothing of it. A rank that is suspected in vain may be suspected again.
+// Whoever asks first; the others, on two nodes (two_nodes.cpp), know nothing of it. A rank that is suspected in vain
+// may be suspected again.
 TEST(Watchdog, OneRankGetsTheStacksOfAllEachTimeThatItAsks) {
   const auto& world = test_world();
   world.group().set_time_limit(300);  // tests before this one leave another

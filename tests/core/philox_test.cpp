@@ -29,6 +29,20 @@ TEST(Philox, KeyAndCounterAreLaidOutAsDocumented) {
   EXPECT_EQ(random_block(wide, Purpose{0x85}, 1), random_block(key, Purpose{0x85}, 1));
 }
 
+// docs/numerics.md, from 1 on: another number would give runs another order and other noise.
+TEST(Philox, PurposesHaveTheDocumentedNumbers) {
+  constexpr Purpose documented[] = {Purpose::crop,          Purpose::flip,
+                                    Purpose::posterior,     Purpose::noise,
+                                    Purpose::timestep,      Purpose::caption_drop,
+                                    Purpose::shuffle,       Purpose::assign_splits,
+                                    Purpose::noise_offset,  Purpose::input_perturbation,
+                                    Purpose::weights,       Purpose::initial_latents,
+                                    Purpose::timestep_part, Purpose::caption_choice};
+  std::uint32_t number = 0;
+  for (const Purpose purpose : documented) EXPECT_EQ(static_cast<std::uint32_t>(purpose), ++number);
+  EXPECT_EQ(number, 14u);
+}
+
 TEST(Philox, UniformTakesTheUpper24BitsOfEachWord) {
   const RngKey key{.seed = 420, .sample = 7, .epoch = 1};
   const PhiloxCounter block = random_block(key, Purpose::crop, 2);

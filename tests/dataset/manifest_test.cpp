@@ -330,6 +330,8 @@ TEST(Listing, TellsWhatBecameOfTheArchives) {
 TEST(DataPlan, TravelsAsBytes) {
   DataPlan plan{seekable_archives({10, 20}), {}};
   plan.manifest.archives[0].path = "/odd/\xff.tar";
+  plan.manifest.archives[0].bytes = 5'000'000'000;
+  plan.manifest.archives[1].seekable = false;
   plan.manifest.archives[1].rows.reset();
   plan.manifest.archives[1].limit = 7;
   plan.stripes = {2, {{0, 0, 1}, {1, 0, 2}, {1, 1, 2}}};

@@ -9,6 +9,7 @@
 #include "millrace/loader/sources.h"
 #include "millrace/loader/transform_sample.h"
 #include "rows_of.h"
+#include "store_answer.h"
 #include "temp_archives.h"
 
 namespace millrace {
@@ -306,6 +307,20 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
 }
 
+// As programs write it, and as Python's csv does.
+TEST(ListSource, TrueAndFalseAreNoTextToAFilter) {
+  TempFolder folder;
+  folder.write("a.csv",
+               "path,text,ok\n0.jpg,zero,true\n1.jpg,one,True\n2.jpg,two,false\n3.jpg,three,False\n4.jpg,four,yes\n");
+  SourceConfig config = config_of(Type::csv, folder.path("a.csv"));
+  config.filters = {{"ok", "true"}};
+  EXPECT_THAT(judged_rows_of(config),
+              ElementsAre("a/0=zero", "a/1=one", "a/2:filtered", "a/3:filtered", "a/4:filtered"));
+  config.filters = {{"ok", "false"}};
+  EXPECT_THAT(judged_rows_of(config),
+              ElementsAre("a/0:filtered", "a/1:filtered", "a/2=two", "a/3=three", "a/4:filtered"));
+}
+
 // As in a tar's json.
 TEST(ListSource, AFilterHoldsForNoListAndNoMap) {
   TempFolder folder;
@@ -482,6 +497,19 @@ TEST(ListSource, ImagesAreLoadedAfterTheFilters) {
   EXPECT_EQ(outcome("pipe:touch " + folder.path("run"), R"({"w":1})"), RejectReason::missing_image);
   EXPECT_FALSE(fs::exists(folder.path("run"))) << "a list must not run commands";
   EXPECT_EQ(outcome("/dev/zero", R"({"w":1})"), RejectReason::missing_image);
+}
+
+// Arrow's words for what a store answers.
+TEST(StoreAnswer, IsFinalWhereTheObjectIsNotGivenAndNotWhereTheStoreIsBusy) {
+  const auto is_final = [](int status) {
+    return is_final_answer(
+        fmt::format("When reading information for key 'a.jpg' in bucket 'b': AWS Error UNKNOWN (HTTP status {}) during "
+                    "HeadObject operation: No response body.",
+                    status));
+  };
+  for (const int status : {301, 405, 409, 410, 451}) EXPECT_TRUE(is_final(status)) << status;
+  for (const int status : {400, 408, 429, 500, 501, 503}) EXPECT_FALSE(is_final(status)) << status;
+  EXPECT_FALSE(is_final_answer("AWS Error SLOW_DOWN during GetObject operation: "));
 }
 
 TEST(Sources, KindsThatDoNotGoTogetherAreRefused) {

@@ -10,6 +10,7 @@
 #include "millrace/io/parquet_writer.h"
 #include "millrace/io/tar_writer.h"
 #include "result_watch.h"
+#include "shard_files.h"
 
 namespace millrace::test {
 namespace {
@@ -30,6 +31,15 @@ fs::path write_list(const TempDir& dir, const TestServer& server) {
   return dir.write("list.csv", "url,caption,width2,note\n" + server.url("/oriented.jpg") + ",\"a, \xC3\xA9\",10,\n" +
                                    server.url("/page") + ",two,20,x\n" + server.url("/rgb.png") + ",,30,y\n" +
                                    server.url("/gone") + ",four,40,z\n");
+}
+
+// A list of one image so many times, without captions.
+DownloadConfig config_of_rows(const TempDir& dir, const TestServer& server, int rows) {
+  std::string text = "url\n";
+  for (int i = 0; i < rows; ++i) text += server.url("/gray.jpg") + "\n";
+  DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
+  config.columns.caption.reset();
+  return config;
 }
 
 std::vector<std::string> files_in(const fs::path& out) {
@@ -90,6 +100,28 @@ TEST(Download, WritesTheLayoutOfImg2dataset) {
   for (const char* key : {"duration", "start_time", "end_time"}) EXPECT_TRUE(stats[key].is_number()) << key;
 }
 
+// By img2dataset's resizer, ExifRead and sha256sum.
+TEST(Download, TheMetadataTellsOfTheImageBeforeAndAfterItsResize) {
+  const std::map<std::string, std::int64_t> numbers = {
+      {"width", 16}, {"height", 25}, {"original_width", 90}, {"original_height", 140}};
+  const std::map<std::string, std::string> texts = {
+      {"exif", R"({"Image Orientation": "Rotated 90 CW"})"},
+      {"sha256", "5d39af525c95c54f9dec81115571f198ddd2517c20d65232eb43df83ba14ff90"}};
+  const TempDir dir;
+  TestServer server(serve_images);
+  DownloadConfig config = local_config(write_list(dir, server), dir / "out");
+  config.resize = DownloadConfig::Resize::keep;
+  config.image_size = 16;
+  run_download(config, Group(), 1);
+  const json metadata = json::parse(members_of(dir / "out" / "00000.tar").at("000000.json"));
+  const auto expect_in_both = [&](const std::string& name, const auto& value) {
+    EXPECT_EQ(metadata.at(name), value) << name;
+    EXPECT_EQ(column_of(dir / "out" / "00000.parquet", name).at(0), Cell(value)) << name;
+  };
+  for (const auto& [name, number] : numbers) expect_in_both(name, number);
+  for (const auto& [name, text] : texts) expect_in_both(name, text);
+}
+
 TEST(Download, ParquetHoldsTheImagesToo) {
   const TempDir dir;
   TestServer server(serve_images);
@@ -120,6 +152,34 @@ TEST(Download, TheBytesDependOnTheImagesAlone) {
     EXPECT_EQ(read_file(dir / "a" / name), read_file(dir / "b" / name)) << name;
 }
 
+TEST(Download, AsksAsItsSettingsSay) {
+  const TempDir dir;
+  TestServer server(serve_images);
+  const fs::path list = dir.write("list.csv", "url,caption\n" + server.url("/gray.jpg") + ",a\n" +
+                                                  server.url("/rgb.png") + ",b\n" + server.url("/busy") + ",c\n");
+  DownloadConfig config = local_config(list, dir / "out");
+  config.user_agent = "me/1";
+  config.max_bytes.value = golden_image("gray.jpg").size();
+  config.retries = 1;
+  run_download(config, Group(), 1);
+  EXPECT_NE(server.last_request().find("User-Agent: me/1"), std::string::npos) << server.last_request();
+  EXPECT_EQ(server.requests().at("/busy"), 2);
+  const json stats = json::parse(read_file(dir / "out" / "00000_stats.json"));
+  EXPECT_EQ(stats["status_dict"], (json{{"success", 1}, {"too large", 1}, {"http status: 503", 1}}));
+}
+
+TEST(Download, AsksOneHostForAsManyThingsAtOnceAsItsSettingsSay) {
+  const TempDir dir;
+  TestServer server([](const std::string& path, Client& client) {
+    client.pause(std::chrono::milliseconds(20));
+    serve_images(path, client);
+  });
+  DownloadConfig config = config_of_rows(dir, server, 12);
+  config.per_host = 3;
+  run_download(config, Group(), 1);
+  EXPECT_EQ(server.max_at_once(), 3);
+}
+
 TEST(Download, ARerunAsksNothingForFinishedShards) {
   const TempDir dir;
   TestServer server(serve_images);
@@ -139,7 +199,11 @@ TEST(Download, ARerunAsksNothingForFinishedShards) {
 }
 
 TEST(Download, FailuresThatMayPassAreAskedForAgain) {
-  for (const auto format : {DownloadConfig::Format::webdataset, DownloadConfig::Format::parquet}) {
+  using Format = DownloadConfig::Format;
+  using Resize = DownloadConfig::Resize;
+  for (const auto& [format, resize] :
+       {std::pair(Format::webdataset, Resize::none), std::pair(Format::webdataset, Resize::keep),
+        std::pair(Format::parquet, Resize::none), std::pair(Format::parquet, Resize::keep)}) {
     const TempDir dir;
     std::atomic<bool> busy{true};
     TestServer server([&](const std::string& path, Client& client) {
@@ -151,6 +215,8 @@ TEST(Download, FailuresThatMayPassAreAskedForAgain) {
                                   server.url("/gone") + ",c\n" + server.url("/rgb.png") + ",d\n");
     DownloadConfig config = local_config(list, dir / "out");
     config.format = format;
+    config.resize = resize;
+    config.image_size = 16;
     run_download(config, Group(), 1);
     const auto before = server.requests();
     const std::string untouched = read_file(dir / "out" / "00001.parquet");
@@ -170,7 +236,7 @@ TEST(Download, FailuresThatMayPassAreAskedForAgain) {
     fresh.out.value = (dir / "fresh").string();
     run_download(fresh, Group(), 1);
     EXPECT_EQ(read_file(dir / "out" / "00000.parquet"), read_file(dir / "fresh" / "00000.parquet"));
-    if (format == DownloadConfig::Format::webdataset) {
+    if (format == Format::webdataset) {
       EXPECT_EQ(read_file(dir / "out" / "00000.tar"), read_file(dir / "fresh" / "00000.tar"));
     }
     EXPECT_EQ(json::parse(read_file(dir / "out" / "00000_stats.json"))["successes"], 2);
@@ -522,15 +588,26 @@ TEST(Download, AFullOrForbiddenDiskIsAnErrorThatNamesIt) {
 TEST(Download, NumbersAndKeysHaveTheirDigits) {
   const TempDir dir;
   TestServer server(serve_images);
-  std::string text = "url\n";
-  for (int i = 0; i < 12; ++i) text += server.url("/gray.jpg") + "\n";
-  DownloadConfig config = local_config(dir.write("list.csv", text), dir / "out");
-  config.columns.caption.reset();
+  DownloadConfig config = config_of_rows(dir, server, 12);
   config.rows_per_file = 11;
   run_download(config, Group(), 1);
   EXPECT_TRUE(members_of(dir / "out" / "00000.tar").contains("0000010.jpg"));
   EXPECT_TRUE(members_of(dir / "out" / "00001.tar").contains("0000100.jpg"));
   EXPECT_FALSE(members_of(dir / "out" / "00001.tar").contains("0000100.txt"));
+}
+
+// Those of img2dataset's compute_key.
+TEST(Download, KeysHaveTheDigitsOfImg2dataset) {
+  const struct {
+    std::uint64_t rows_per_file;
+    const char* key;
+  } cases[] = {{1, "00001"},     {9, "000010"},     {10, "000010"},        {11, "0000100"},
+               {100, "0000100"}, {101, "00001000"}, {10'000, "000010000"}, {1'000'000, "00001000000"}};
+  for (const auto& c : cases) {
+    DownloadConfig config;
+    config.rows_per_file = c.rows_per_file;
+    EXPECT_EQ(key_of(config, 1, 0), c.key) << c.rows_per_file;
+  }
 }
 
 // Last: a signal is never taken back.

@@ -106,7 +106,9 @@ TEST(DownloadedImage, EqualsImg2dataset) {
     EXPECT_EQ(resized->width, wanted["width"]) << wanted;
     EXPECT_EQ(resized->height, wanted["height"]) << wanted;
     EXPECT_EQ(sha256(*resized), wanted["pixels"]) << wanted;
-    const auto result = prepare_image(body, "", resizing(mode, size));
+    DownloadConfig config = resizing(mode, size);
+    config.quality = wanted["quality"].get<int>();
+    const auto result = prepare_image(body, "", config);
     ASSERT_EQ(message(result), "success") << wanted;
     const auto& stored = std::get<StoredImage>(result);
     EXPECT_EQ(stored.width, wanted["width"]) << wanted;

@@ -140,14 +140,16 @@ TEST(Evaluate, WarnsOfCaptionsThatMayBeOthers) {
     expect_mentions(painted, warning);
 }
 
-// Also by a sampler whose defaults are others than those of the file's class, in a file that leaves the keys out.
+// Also by a sampler whose defaults are others than those of the file's class, in a file that leaves the keys out, and
+// where the run has learned to predict something else than the folder's U-Net.
 TEST(Evaluate, ARunScoresAsItsExport) {
   fs::copy(workshop() / "tiny", workshop() / "sparse", fs::copy_options::recursive);
   const auto scheduler = workshop() / "sparse/scheduler/scheduler_config.json";
   auto config = Json::parse(read(scheduler));
   config.erase("timestep_spacing");
   std::ofstream(scheduler) << config;
-  expect_success(train("scored", "'duration=2 steps' model.pipeline=" + at("sparse")));
+  expect_success(
+      train("scored", "'duration=2 steps' objective.prediction=v_prediction model.pipeline=" + at("sparse")));
   expect_success(millrace + " export --run " + at("scored") + " --out " + at("scored-pipeline"));
   const std::string sampling = " generate.steps=3 generate.sampler=euler threads=1";
   expect_success(evaluate + "--run " + at("scored") + " --out " + at("of-run") + measures() + sampling);

@@ -1,7 +1,11 @@
 // Pipeline folders as people have them: with any of diffusers' schedulers, without an index, or a VAE alone.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "e2e/runs.h"
+#include "e2e/weights.h"
 
 namespace millrace::e2e {
 namespace {
@@ -232,36 +236,103 @@ TEST(Folders, WhatWasPutBesideATrainedVaeIsKept) {
   EXPECT_EQ(folders_before("added", "unet/of-ours.txt"), 1);
 }
 
+// A step of eight images without captions. The EMA stays where it began, and so small a step leads hardly away from it.
+const std::string& recorded_vae() {
+  static const std::string run = [] {
+    expect_success("mkdir " + at("bare") + " && tar -xf " + at("shapes") + "/00000.tar -C " + at("bare") + " && cd " +
+                   at("bare") + " && rm -f *.txt && tar -cf ../bare.tar *");
+    expect_success(train_vae("vae-of-bare", "tiny",
+                             "data.train.path=" + at("bare.tar") +
+                                 " 'duration=1 steps' 'record.steps=[1]' optim.lr=3e-6 ema.decay=1 ema.warmup=false "
+                                 "autoencoder.l1=0.5 autoencoder.mse=2 autoencoder.kl=0.1"));
+    return std::string("vae-of-bare");
+  }();
+  return run;
+}
+
 TEST(Folders, AVaeTrainsOnImagesWithoutCaptions) {
-  expect_success("mkdir " + at("bare") + " && tar -xf " + at("shapes") + "/00000.tar -C " + at("bare") + " && cd " +
-                 at("bare") + " && rm -f *.txt && tar -cf ../bare.tar *");
-  const auto trained = shell(train_vae("vae-of-bare", "tiny", "data.train.path=" + at("bare.tar")));
-  EXPECT_EQ(trained.exit_code, 0) << trained.output;
-  expect_mentions(shell("head -n1 " + at("vae-of-bare/metrics.jsonl")), "\"loss_kl\":");
+  expect_mentions(shell("head -n1 " + at(recorded_vae() + "/metrics.jsonl")), "\"loss_kl\":");
+}
+
+double standard_deviation(const std::vector<float>& values) {
+  const auto count = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / (count - 1));
+}
+
+// The formulas once more, of what the record of the step holds.
+TEST(Folders, LossAndScaleOfAVaeAreThoseOfTheFormulas) {
+  const auto record = read_weights(at(recorded_vae() + "/records/step-00000001.safetensors"));
+  const auto &image = record.at("image"), &reconstruction = record.at("reconstruction");
+  double l1 = 0, mse = 0;
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    const double error = static_cast<double>(reconstruction.at(i)) - image[i];
+    l1 += std::abs(error) / static_cast<double>(image.size());
+    mse += error * error / static_cast<double>(image.size());
+  }
+  // The means of a sample's latents stand in front of their log-variances.
+  const auto &moments = record.at("moments"), &latents = record.at("latents");
+  const auto of_sample = latents.size() / 8;
+  double kl = 0;
+  for (std::size_t i = 0; i < latents.size(); ++i) {
+    const auto place = i / of_sample * 2 * of_sample + i % of_sample;
+    const double mean = moments.at(place), log_variance = moments.at(place + of_sample);
+    kl += 0.5 * (mean * mean + std::exp(log_variance) - 1 - log_variance) / static_cast<double>(latents.size());
+  }
+  const auto logged = lines(at(recorded_vae() + "/metrics.jsonl")).at(0);
+  EXPECT_NEAR(logged.at("loss_l1").get<double>(), l1, 1e-5 * l1);
+  EXPECT_NEAR(logged.at("loss_mse").get<double>(), mse, 1e-5 * mse);
+  EXPECT_NEAR(logged.at("loss_kl").get<double>(), kl, 1e-5 * kl);
+  const double loss = 0.5 * l1 + 2 * mse + 0.1 * kl;
+  EXPECT_NEAR(logged.at("loss").get<double>(), loss, 1e-5 * loss);
+
+  const double deviation = standard_deviation(latents);
+  EXPECT_GT(std::abs(deviation - 1), 0.01) << "it tells nothing of its inverse";
+  const double of_ema = read_config(recorded_vae() + "/pipeline/vae/config.json").at("scaling_factor");
+  EXPECT_NEAR(of_ema * deviation, 1, 1e-5);
+  const double of_raw =
+      read_config(recorded_vae() + "/checkpoints/step-00000001/MANIFEST.json").at("scaling_factor_raw");
+  EXPECT_NEAR(of_raw * deviation, 1, 1e-2);
+  EXPECT_GT(std::abs(of_raw * deviation - 1), 2e-5) << "it is the EMA's";
+}
+
+void change_a_weight(const std::string& file) {
+  auto bytes = read(at(file));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  std::ofstream(at(file)) << bytes;
 }
 
 // What lies in the folder now is another model's; a U-Net does not work with it.
 TEST(Folders, AUnetIsExportedWithThePartsThatItWasTrainedWith) {
   fs::copy(workshop() / "tiny", workshop() / "changing", fs::copy_options::recursive);
-  expect_success(train_on("run-changing", "changing"));
+  expect_success(
+      train_on("run-changing", "changing", "objective.prediction=v_prediction objective.zero_terminal_snr=true"));
   auto tokenizer = read_config("changing/tokenizer/tokenizer_config.json");
   tokenizer["model_max_length"] = 248;
   std::ofstream(at("changing/tokenizer/tokenizer_config.json")) << tokenizer;
   const auto rewritten = shell(export_of("run", "run-changing", "of-rewritten"));
   EXPECT_EQ(rewritten.exit_code, 0) << rewritten.output;
   expect_mentions(rewritten, "goes with a part that it was not trained with: model.pipeline: tokenizer.files: ");
+  const auto scheduler = read_config("of-rewritten/scheduler/scheduler_config.json");  // the folder's is another
+  EXPECT_EQ(scheduler.at("prediction_type"), "v_prediction");
+  EXPECT_EQ(scheduler.at("rescale_betas_zero_snr"), true);
   const auto of_248 = shell(train_on("run-of-248", "changing", "--dry-run"));
   EXPECT_EQ(of_248.exit_code, 0) << of_248.output;
   expect_mentions(of_248, "tokenizer_config.json: model_max_length = 248, and captions are 77 tokens here");
   auto vae = read_config("changing/vae/config.json");
   vae["scaling_factor"] = 0.5;
   std::ofstream(at("changing/vae/config.json")) << vae;
+  change_a_weight("changing/vae/diffusion_pytorch_model.safetensors");
+  change_a_weight("changing/text_encoder/model.safetensors");
   for (const std::string options : {"", " --format ldm"}) {
     const auto out = at(options.empty() ? "of-changing" : "of-changing.safetensors");
     const auto refused = shell(millrace + " export --run " + at("run-changing") + " --out " + out + options);
     EXPECT_EQ(refused.exit_code, 2) << refused.output;
-    expect_mentions(refused, "model.pipeline: vae.scaling_factor: 0.18215 -> 0.5");
-    expect_mentions(refused, "allow_changes=true");
+    for (const char* text : {"model.pipeline: vae.scaling_factor: 0.18215 -> 0.5", "model.pipeline: vae.weights: ",
+                             "model.pipeline: text_encoder.weights: ", "allow_changes=true"})
+      expect_mentions(refused, text);
     EXPECT_FALSE(fs::exists(out));
   }
   const auto scored = shell(millrace + " evaluate run.device=cpu --run " + at("run-changing") + " --out " +

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "e2e/runs.h"
+#include "e2e/weights.h"
 #include "millrace/image/png_text.h"
 
 namespace millrace::e2e {
@@ -76,7 +77,9 @@ TEST(Generate, RanksShareTheListAndPaintTheSame) {
 }
 
 TEST(Generate, PicturesSayWhatTheyWereMadeFrom) {
-  expect_success(generate("told", "generate.sampler=ddim generate.guidance_scale=3.5 generate.width=48"));
+  expect_success(generate("told",
+                          "generate.sampler=ddim generate.guidance_scale=3.5 generate.guidance_rescale=0.5 "
+                          "generate.width=48 model.dtype=bfloat16"));
   const auto text = read_png_text(read(picture("told", 4))).value();
   EXPECT_EQ(text.at("prompt"), "bild 4 \"größer\" <b>");
   EXPECT_EQ(text.at("negative_prompt"), "blurry");
@@ -84,6 +87,8 @@ TEST(Generate, PicturesSayWhatTheyWereMadeFrom) {
   EXPECT_EQ(text.at("steps"), "2");
   EXPECT_EQ(text.at("sampler"), "DDIMScheduler");
   EXPECT_EQ(text.at("guidance_scale"), "3.5");
+  EXPECT_EQ(text.at("guidance_rescale"), "0.5");
+  EXPECT_EQ(text.at("dtype"), "bfloat16");
   EXPECT_EQ(text.at("size"), "48x32");
   EXPECT_EQ(read_png_text(read(picture("told", 5))).value().at("seed"), "15");
   const auto rows = lines(workshop() / "told/images.jsonl");
@@ -110,14 +115,39 @@ TEST(Generate, TheSameCommandPaintsWhatIsMissing) {
   expect_success(generate("other", "generate.guidance_scale=2"));
   expect_success(generate("again", "generate.guidance_scale=2"));
   EXPECT_EQ(differing("other", "again"), std::set<int>());
-  // So are other weights.
+  // So are other weights, of whichever network: one after the other is replaced, and the first picture painted.
   expect_success(millrace + " init --preset tiny seed=7 --out " + at("tiny7") + " && cp -r " + at("tiny") + " " +
-                 at("kept") + " && cp " + at("tiny7/unet/diffusion_pytorch_model.safetensors") + " " +
-                 at("tiny/unet/"));
-  const auto repainted = shell(generate("again", "generate.guidance_scale=2"));
-  expect_success("cp " + at("kept/unet/diffusion_pytorch_model.safetensors") + " " + at("tiny/unet/"));
-  EXPECT_EQ(repainted.output.find("already"), std::string::npos) << repainted.output;
-  EXPECT_EQ(differing("other", "again").size(), 7u);
+                 at("kept"));
+  std::ofstream(workshop() / "first.jsonl") << lines(prompts()).front() << "\n";
+  const auto networks = {"unet/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors",
+                         "text_encoder/model.safetensors"};
+  const auto take_from = [](const std::string& pipeline, const std::string& weights) {
+    fs::copy_file(workshop() / pipeline / weights, workshop() / "tiny" / weights, fs::copy_options::overwrite_existing);
+  };
+  for (const auto* weights : networks) {
+    const auto before = read(picture("again", 0));
+    take_from("tiny7", weights);
+    const auto repainted = shell(generate_list(at("first.jsonl"), "again", "generate.guidance_scale=2"));
+    EXPECT_EQ(repainted.exit_code, 0) << repainted.output;
+    EXPECT_EQ(repainted.output.find("already"), std::string::npos) << weights << "\n" << repainted.output;
+    EXPECT_FALSE(read(picture("again", 0)) == before) << weights;
+  }
+  for (const auto* weights : networks) take_from("kept", weights);
+}
+
+// Were they those of the first batch each time, pictures of one prompt would come again.
+TEST(Generate, EachPictureBeginsWithItsOwnLatents) {
+  std::ofstream list(workshop() / "same.jsonl");
+  for (int n = 0; n < 7; ++n) list << "{\"prompt\": \"a\"}\n";
+  list.close();
+  expect_success(
+      generate_list(at("same.jsonl"), "same",
+                    "generate.save_latents=true generate.initial_latents=" + at(straight() + "/latents.safetensors")));
+  const auto made = read_weights(at("same/latents.safetensors")).at("latents");
+  const auto of_picture = std::ssize(made) / 7;
+  std::set<std::vector<float>> pictures;
+  for (auto first = made.begin(); first != made.end(); first += of_picture) pictures.emplace(first, first + of_picture);
+  EXPECT_EQ(pictures.size(), 7u);
 }
 
 // What a longer list has left is not removed, but told of: whoever scores the folder would score it, too.

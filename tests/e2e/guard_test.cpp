@@ -92,7 +92,25 @@ TEST(BadSamples, TooManyEndTheRun) {
     const auto ledger = nlohmann::json::parse(read(workshop() / run / "ledger.json"));
     EXPECT_GE(ledger["rows"], 100) << ledger;
     EXPECT_GT(ledger["rejected"]["not_an_image"], ledger["rows"].get<double>() / 5) << ledger;
+    const auto* const list = launch.empty() ? "rank-00000.jsonl" : "rank-00002.jsonl";  // the producer's
+    EXPECT_EQ(names_in(workshop() / run / "rejected"), std::set<std::string>{list});
+    for (const auto& row : lines(workshop() / run / "rejected" / list))
+      EXPECT_TRUE(row["archive"].get<std::string>().ends_with("spoiled.tar")) << row;
   }
+}
+
+TEST(BadSamples, TooManyMakeNoCache) {
+  const auto cache = workshop() / "bad-cache";
+  const auto outcome =
+      shell(millrace + " preprocess run.dir=" + (workshop() / "bad-filled").string() +
+            " run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
+            " transform.resolution=32 data.train.path=" + spoiled().string() + " encode.cache=" + cache.string());
+  EXPECT_EQ(outcome.exit_code, 77) << outcome.output;
+  expect_mentions(outcome, "data.max_bad_share = 0.2");
+  const auto ledger = nlohmann::json::parse(read(workshop() / "bad-filled/ledger.json"));
+  EXPECT_GT(ledger["rejected"]["not_an_image"], ledger["rows"].get<double>() / 5) << ledger;
+  EXPECT_FALSE(fs::exists(cache / "MANIFEST.json"));
+  EXPECT_FALSE(fs::exists(workshop() / "bad-filled/DONE"));
 }
 
 // Too few to be judged before the pass is over.

@@ -88,6 +88,8 @@ const Name names[] = {
      "first_stage_model.encoder.down.0.downsample.conv.weight"},
     {"vae", "encoder.mid_block.resnets.1.conv1.weight", "first_stage_model.encoder.mid.block_2.conv1.weight"},
     {"vae", "encoder.mid_block.attentions.0.to_q.weight", "first_stage_model.encoder.mid.attn_1.q.weight"},
+    {"vae", "encoder.mid_block.attentions.0.to_k.weight", "first_stage_model.encoder.mid.attn_1.k.weight"},
+    {"vae", "encoder.mid_block.attentions.0.to_v.weight", "first_stage_model.encoder.mid.attn_1.v.weight"},
     {"vae", "decoder.mid_block.attentions.0.to_out.0.weight", "first_stage_model.decoder.mid.attn_1.proj_out.weight"},
     {"vae", "decoder.up_blocks.0.resnets.1.conv2.weight", "first_stage_model.decoder.up.2.block.1.conv2.weight"},
     {"vae", "decoder.up_blocks.1.upsamplers.0.conv.weight", "first_stage_model.decoder.up.1.upsample.conv.weight"},

@@ -66,10 +66,11 @@ const char* const all_checks[] = {"program", "clocks",   "machines",  "devices",
                                   "data",    "messages", "gradients", "encoders", "step",         "space"};
 
 // The third rank works in a folder of its own, as nodes have disks of their own under the same path.
-std::string on_two_nodes(const std::string& settings) {
+std::string on_two_nodes(const std::string& settings, const std::string& program = millrace) {
   const auto at = [&](const std::string& node) {
     fs::create_directories(workshop() / node);
-    return "sh -c \"cd " + (workshop() / node).string() + " && exec " + preflight("x", settings) + "\"";
+    return "sh -c \"cd " + (workshop() / node).string() + " && exec " + program +
+           preflight("x", settings).substr(millrace.size()) + "\"";
   };
   return two_and_one(at("node0"), at("node1"));
 }
@@ -238,7 +239,8 @@ TEST(Preflight, ARankThatSeesAnotherPipelineFolderIsNamed) {
   expect_suspect(shell(command), "model folder", 2, "lacks unet/diffusion_pytorch_model.safetensors");
 }
 
-TEST(Preflight, ARankWithOtherEncodersIsNamed) {
+// Its VAE has other weights, and what it gets of the others' parts of a tensor has other signs than they sent.
+TEST(Preflight, ARankThatComputesOtherwiseIsNamed) {
   fs::copy(workshop() / "tiny", workshop() / "other-vae", fs::copy_options::recursive);
   const auto weights = workshop() / "other-vae/vae/diffusion_pytorch_model.safetensors";
   std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
@@ -246,10 +248,16 @@ TEST(Preflight, ARankWithOtherEncodersIsNamed) {
   file.seekp(bytes / 4);
   file << std::string(static_cast<std::size_t>(bytes / 2), '\0');
   file.close();
-  const auto command = on_two_nodes("model.pipeline=their-vae");
+  const auto command =
+      on_two_nodes("model.pipeline=their-vae parallel.strategy=full_shard",
+                   "env MILLRACE_INJECT=flip@2:*:mpi-gather:1+ " + std::string(MILLRACE_INJECT_BINARY));
   fs::create_directory_symlink(workshop() / "tiny", workshop() / "node0/their-vae");
   fs::create_directory_symlink(workshop() / "other-vae", workshop() / "node1/their-vae");
-  expect_suspect(shell(command), "encoders", 2, "its moments are ");
+  const auto outcome = shell(command);
+  expect_suspect(outcome, "gradients", 2, "its sum of all trainers' gradients is wrong in ");
+  expect_suspect(outcome, "encoders", 2, "its moments are ");
+  expect_suspect(outcome, "step", 2, "its loss is ");
+  expect_suspect(outcome, "step", 2, "its weights differ from the others' after the same step");
 }
 
 TEST(Preflight, EncodingsThatAreReadNeedNoEncoders) {

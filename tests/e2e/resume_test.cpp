@@ -117,18 +117,22 @@ TEST(Resume, WhatChangedInTheDataIsToldThroughALinkToo) {
   expect_mentions(fewer, "data: 1 archives removed: ");
 }
 
-TEST(Resume, AnotherVaeOrNoiseUnderTheSamePathIsRefused) {
-  const auto pipeline = workshop() / "replaced", other = workshop() / "other-pipeline", vae = pipeline / "vae";
+TEST(Resume, OtherEncodersOrNoiseUnderTheSamePathAreRefused) {
+  const auto pipeline = workshop() / "replaced", other = workshop() / "other-pipeline";
   fs::copy(workshop() / "tiny", pipeline, fs::copy_options::recursive);
   expect_success(millrace + " init --preset tiny seed=7 --out " + other.string());
   const auto command = train("other-vae", four_steps + "model.pipeline=" + pipeline.string() + " ");
   expect_success(train("other-vae", "'duration=2 steps' model.pipeline=" + pipeline.string()));
-  const auto weights = "diffusion_pytorch_model.safetensors";
-  fs::copy_file(other / "vae" / weights, vae / weights, fs::copy_options::overwrite_existing);
+  const auto take_encoders_of = [&](const fs::path& folder) {
+    for (const char* weights : {"vae/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"})
+      fs::copy_file(folder / weights, pipeline / weights, fs::copy_options::overwrite_existing);
+  };
+  take_encoders_of(other);
   auto refused = shell(command);
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   expect_mentions(refused, "model.pipeline: vae.weights: ");
-  fs::copy_file(workshop() / "tiny/vae" / weights, vae / weights, fs::copy_options::overwrite_existing);
+  expect_mentions(refused, "model.pipeline: text_encoder.weights: ");
+  take_encoders_of(workshop() / "tiny");
 
   const auto tokens = pipeline / "tokenizer/special_tokens_map.json";
   const auto special = read(tokens);
@@ -343,6 +347,11 @@ TEST(Settings, GradientCheckpointingTrainsTheSame) {
 TEST(Settings, ChannelsLastTrainsTheSame) {
   expect_success(train("pixelwise", "'duration=2 steps' 'checkpoint.every=2 steps' model.channels_last=true"));
   expect_success(train("pixelwise", four_steps + "model.channels_last=false"));
+  const auto weights_by_pixels = [](int step) {
+    return count(read(checkpoint("pixelwise", step) / "MANIFEST.json"), "\"channels_last\": true");
+  };
+  EXPECT_GT(weights_by_pixels(2), 0);
+  EXPECT_EQ(weights_by_pixels(4), 0);
   EXPECT_LT(relative_difference(read_weights(weights_of("pixelwise")), read_weights(weights_of(straight()))), 1e-5);
 }
 
@@ -352,6 +361,11 @@ TEST(Settings, FusedKernelsTrainTheSame) {
     const auto settings = four_steps + "model.channels_last=true model.dtype=" + dtype + " ";
     expect_success(train("fused-" + dtype, settings + "model.fused_kernels=true"));
     expect_success(train("not-fused-" + dtype, settings + "model.fused_kernels=false"));
+    const auto tells_of_kernels = [](const std::string& run) {
+      return count(read(workshop() / run / "log/rank-00000.log"), " by our kernels, ");
+    };
+    EXPECT_EQ(tells_of_kernels("fused-" + dtype), 1);
+    EXPECT_EQ(tells_of_kernels("not-fused-" + dtype), 0);
     const auto fused = read_weights(weights_of("fused-" + dtype)),
                other = read_weights(weights_of("not-fused-" + dtype));
     if (dtype == "float32")

@@ -8,6 +8,8 @@
 namespace millrace::e2e {
 namespace {
 
+const std::string bad_14_to_16 = "nan@0:14:mpi-reduce nan@0:15:mpi-reduce nan@0:16:mpi-reduce";
+
 // The same training with a fault in each of these steps, in the program made for that.
 std::string with_nans(const std::string& command, int first, int last, const std::string& more = "") {
   std::string faults = more;
@@ -89,8 +91,7 @@ TEST(Rollback, ASecondTimeAtTheSamePlaceEndsTheRun) {
 }
 
 TEST(Rollback, ALaterPlaceIsAnotherOne) {
-  const auto command = with_nans(train("twice", "'duration=20 steps' roles.producers=1 " + back), 6, 8,
-                                 "nan@0:14:mpi-reduce nan@0:15:mpi-reduce nan@0:16:mpi-reduce");
+  const auto command = with_nans(train("twice", "'duration=20 steps' roles.producers=1 " + back), 6, 8, bad_14_to_16);
   expect_success(mpirun(3) + command);
   const auto state = nlohmann::json::parse(read(checkpoint("twice", 20) / "MANIFEST.json"))["state"];
   EXPECT_EQ(state["skipped"], 6);
@@ -98,13 +99,18 @@ TEST(Rollback, ALaterPlaceIsAnotherOne) {
   EXPECT_EQ(state["used_up"][1]["checkpoint"], 12);
 }
 
-// An older checkpoint was chosen: the newer ones are not of this run, though they are there until it saves.
-TEST(Rollback, GoesBackToTheCheckpointThatTheUserChose) {
+// An older checkpoint was chosen: the newer ones are not of this run, though they are there until it saves. It saves
+// nothing before other steps are bad as well, and training would begin there a third time.
+TEST(Rollback, GoesBackToTheCheckpointThatTheUserChoseAndOnlyOnce) {
   fs::copy(workshop() / reference(), workshop() / "chosen", fs::copy_options::recursive);
-  const auto from = "checkpoint.resume=" + checkpoint("chosen", 4).string() + " 'checkpoint.every=20 steps' ";
-  const auto outcome = shell(mpirun(3) + with_nans(train("chosen", apart + back + from), 10, 12));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  const auto settings = "'duration=20 steps' roles.producers=1 'checkpoint.every=20 steps' checkpoint.resume=" +
+                        checkpoint("chosen", 4).string() + " " + back;
+  const auto outcome = shell(mpirun(3) + with_nans(train("chosen", settings), 10, 12, bad_14_to_16));
+  EXPECT_EQ(outcome.exit_code, 78) << outcome.output;
   expect_mentions(outcome, "step-00000004; steps 10 to 12 will be left out");
+  expect_mentions(outcome,
+                  "steps 14 to 16 are bad, after training had gone back to step-00000004 and left out steps 10 "
+                  "to 12: once more would not help");
 }
 
 // The first life ends after two bad steps, and keeps what the second one goes back to.

@@ -33,11 +33,14 @@ inline fs::path checkpoint(const std::string& run, int step) {
   return workshop() / run / "checkpoints" / name;
 }
 
-inline std::set<std::string> checkpoints(const std::string& run) {
+inline std::set<std::string> names_in(const fs::path& folder) {
   std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(workshop() / run / "checkpoints"))
-    names.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
   return names;
+}
+
+inline std::set<std::string> checkpoints(const std::string& run) {
+  return names_in(workshop() / run / "checkpoints");
 }
 
 // Shell text that ends once `text` stands in `file`; after so many seconds, or a little more, it says that it does not.

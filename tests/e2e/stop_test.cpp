@@ -3,6 +3,7 @@
 #include <map>
 
 #include "e2e/runs.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace::e2e {
 namespace {
@@ -264,6 +265,74 @@ TEST(Owner, ASecondInstanceIsRefusedAndAKilledOneIsSucceededAtOnce) {
   ASSERT_TRUE(fs::exists(workshop() / "owned/LEASE"));
   expect_no_trace_of_the_stop("owned", state("owned")["step"]);
   EXPECT_FALSE(fs::exists(workshop() / "owned/LEASE"));
+}
+
+// The owner before is not heard of any more, but writes one more checkpoint, and ends.
+TEST(Owner, ACheckpointThatAppearsWhileTheFolderIsWaitedForEndsTheStart) {
+  const auto newest = checkpoint("awaited", 2).string(), aside = newest + ".aside",
+             lease = (workshop() / "awaited/LEASE").string(), said = (workshop() / "awaited.txt").string();
+  expect_success(train("awaited", "'duration=2 steps' 'checkpoint.every=1 steps'"));
+  const auto own_name = process_name();
+  const nlohmann::json owner = {{"nonce", "of-another"}, {"process", own_name.substr(0, own_name.find('-')) + "-PID"},
+                                {"host", "n7"},          {"job", 0},
+                                {"restart", 0},          {"step", 0},
+                                {"renewals", 0}};
+  const auto outcome = shell("mv " + newest + " " + aside + "; sleep 900 & owner=$!; echo '" + owner.dump() +
+                             "' | sed s/PID/$owner/ > " + lease + "; " + train("awaited", "'duration=3 steps'") +
+                             " > " + said + " 2>&1 & run=$!; " + wait_for(said, "waiting up to") + "; mv " + aside +
+                             " " + newest + "; kill $owner; wait $run");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output << read(said);
+  EXPECT_NE(read(said).find(newest + " has appeared while this start was made ready"), std::string::npos) << read(said);
+}
+
+const std::string state_of_another = "{\"state\": \"running\"}\n";
+
+// How a run of one rank ends that these faults stop for a while, in which another instance takes its folder over and
+// writes a checkpoint; it goes on with the signal to end.
+Outcome lose_folder(const std::string& run, const std::string& faults, const std::string& more) {
+  return shell("env MILLRACE_INJECT='" + faults + "' " + MILLRACE_INJECT_BINARY +
+               train(run, more).substr(millrace.size()) + " & run=$!; " + wait_for("/proc/$run/status", "State:.T") +
+               "; cd " + (workshop() / run).string() +
+               "; sed 's/\"nonce\": \"/&of-another-/' LEASE > taken && mv taken LEASE; printf '" + state_of_another +
+               "' > STATE; mkdir checkpoints/step-00000099; kill -USR1 $run; kill -CONT $run; wait $run");
+}
+
+void expect_left_to_the_other(const std::string& run) {
+  EXPECT_EQ(read(workshop() / run / "STATE"), state_of_another);
+  EXPECT_NE(read(workshop() / run / "LEASE").find("of-another-"), std::string::npos);
+  EXPECT_TRUE(fs::exists(checkpoint(run, 99)));
+  EXPECT_FALSE(fs::exists(workshop() / run / "fault"));
+}
+
+// Stopped where it is about to look whether the folder is still its own, with the lines of step 3 in hand.
+TEST(Owner, WhoHasLostTheFolderWritesNothingMoreThere) {
+  const auto outcome = lose_folder("lost", "stop@0:3:open=LEASE", settings + "roles.producers=auto");
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "has been taken over by another instance of the run");
+  expect_left_to_the_other("lost");
+  EXPECT_EQ(checkpoints("lost"), std::set<std::string>{"step-00000099"});
+  EXPECT_EQ(last_step("lost"), 2);
+  EXPECT_EQ(lines(workshop() / "lost/ids.jsonl").size(), 2u);
+  EXPECT_FALSE(fs::exists(workshop() / "lost/ledger.json"));
+}
+
+// The first update throws the weights out of all proportion, and the two bad steps behind it are one too many.
+TEST(Owner, WhoHasLostTheFolderDoesNotGoBackThere) {
+  const auto outcome = lose_folder("lost-going-back", "stop@0:3:loading/open=LEASE",
+                                   "'duration=9 steps' 'checkpoint.every=1 steps' optim.lr=1e30 guard.max_skips=1 "
+                                   "guard.on_repeat=rollback");
+  EXPECT_EQ(outcome.exit_code, 75) << outcome.output;
+  expect_mentions(outcome, "another instance has taken it over");
+  expect_left_to_the_other("lost-going-back");
+  EXPECT_FALSE(fs::exists(workshop() / "lost-going-back/rollback.json"));
+}
+
+TEST(OwnerMinutes, WhoHasLostTheFolderTellsOfNoHangThere) {
+  const auto outcome = lose_folder("lost-hanging", "stop@0:3:accounting/open=LEASE hang@0:3:accounting/open=LEASE",
+                                   "'duration=9 steps' 'guard.hang_timeout=4 s'");
+  EXPECT_EQ(outcome.exit_code, 76) << outcome.output;
+  expect_mentions(outcome, "rank 0 on ");
+  expect_left_to_the_other("lost-hanging");
 }
 
 TEST(Timeline, WhatTheUserWentBackFromIsSetAsideAndNeverContinued) {

@@ -132,26 +132,36 @@ TEST(StorageStaysAway, AnAutoencoderIsSavedToo) {
 }
 
 std::string with_faults(const std::string& faults, const std::string& command) {
-  return "env MILLRACE_INJECT=" + faults + " " + MILLRACE_INJECT_BINARY + command.substr(millrace.size());
+  return "env MILLRACE_INJECT='" + faults + "' " + MILLRACE_INJECT_BINARY + command.substr(millrace.size());
 }
-
-const std::string reads_of_step_8 = ":*:read=checkpoints/step-00000008/shard-00000-of-00001.safetensors:1+";
 
 // When the second checkpoint is read back, for a while or for good. What was put aside before is somebody's to look at.
 TEST(ReadBack, StorageThatStaysAwayDamagesNoCheckpoint) {
   const std::string settings = "'duration=8 steps' 'checkpoint.every=4 steps' checkpoint.keep=1 ";
-  expect_success(with_faults("eio@*" + reads_of_step_8 + ":2", train("back-soon", settings)));
+  // Of two ranks each reads what the other one has written.
+  const std::string read_of_step_8 = ":*:read=checkpoints/step-00000008/shard-00000-of-0000";
+  const auto soon =
+      shell(mpirun(2) + with_faults("eio@1" + read_of_step_8 + "2.safetensors:1+:2 count=" + workshop().string(),
+                                    train("back-soon", settings)));
+  EXPECT_EQ(soon.exit_code, 0) << soon.output;
+  expect_mentions(soon, "millrace_inject: rank 1, ");
   EXPECT_EQ(checkpoints("back-soon"), std::set<std::string>{"step-00000008"}) << "it was read, and replaces the first";
+  const auto first_shard = checkpoint("back-soon", 4) / "shard-00000-of-00002.safetensors";
+  EXPECT_EQ(count(read(workshop() / "rank-1.tsv"), "\topen\t" + first_shard.string() + "\n"), 2)
+      << "to forget what is cached of it, and to read it";
 
   const auto aside = workshop() / "back-never/checkpoints/step-00000002.damaged";
   fs::create_directories(aside);
-  const auto outcome = shell(with_faults("eio@*" + reads_of_step_8, train("back-never", settings)));
+  const auto outcome = shell(with_faults("eio@*" + read_of_step_8 + "1.safetensors:1+", train("back-never", settings)));
   EXPECT_EQ(outcome.exit_code, 74) << "the last one: nobody knows whether phase 2 could begin with it\n"
                                    << outcome.output;
   expect_mentions(outcome, "could not be read back: ");
   const std::set<std::string> left{"step-00000002.damaged", "step-00000004", "step-00000008"};
   EXPECT_EQ(checkpoints("back-never"), left);
   EXPECT_FALSE(fs::exists(workshop() / "back-never/DONE"));
+  const auto still = shell(with_faults("eio@*:*:open=checkpoints/step-00000008/:1+", train("back-never", settings)));
+  EXPECT_EQ(still.exit_code, 74) << still.output;
+  expect_mentions(still, "try again, or move this checkpoint away");
   expect_success(train("back-never", settings));
   EXPECT_EQ(checkpoints("back-never"), left);
   EXPECT_TRUE(fs::exists(workshop() / "back-never/DONE"));

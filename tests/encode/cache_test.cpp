@@ -8,12 +8,14 @@
 #include "cached_archive.h"
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/encode/cached_encoder.h"
 #include "millrace/encode/fingerprint.h"
 #include "millrace/models/initialize.h"
 #include "millrace/models/presets.h"
 #include "samples.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -217,6 +219,38 @@ TEST_F(CacheTest, ACacheThatCannotBeWrittenDoesNotStopTheRun) {
   EXPECT_EQ(batch.refs.size(), 1u);
   EXPECT_EQ(encode(encoder, {sample(0, 1)}).batch.refs.size(), 1u);
   encoder.finish();
+}
+
+// One part of a pipeline after the other becomes another.
+TEST(Fingerprint, TellsWhichPartOfThePipelineIsAnother) {
+  const test::TempDir folder;
+  const auto pipeline = folder / "pipeline";
+  fs::copy(test::data_dir() / "folder/pipeline", pipeline, fs::copy_options::recursive);
+  const auto fingerprint = [&](torch::Dtype dtype) {
+    return make_fingerprint(PipelineFolder::open(pipeline), TransformConfig{}, TokenizerConfig{}, DataConfig{}, dtype,
+                            EncodeConfig::TextOn::producer);
+  };
+  auto before = fingerprint(torch::kFloat32);
+  const auto expect_another = [&](const std::string& part) {
+    const auto now = fingerprint(torch::kFloat32);
+    EXPECT_THAT(fingerprint_differences(before, now), testing::ElementsAre(testing::StartsWith(part + ": ")));
+    before = now;
+  };
+  for (const std::string network : {"vae", "text_encoder"}) {
+    const auto file = pipeline / network / (std::string(weights_stem(network)) + ".safetensors");
+    auto bytes = read_file(file);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write_file_atomically(file, bytes);
+    expect_another("model.pipeline." + network);
+  }
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "added_tokens.json"}) {
+    SCOPED_TRACE(name);
+    std::ofstream(pipeline / "tokenizer" / name, std::ios::app) << "\n";
+    expect_another("model.pipeline.tokenizer");
+  }
+  EXPECT_THAT(fingerprint_differences(before, fingerprint(torch::kBFloat16)),
+              testing::ElementsAre("encode.dtype: \"float32\" -> \"bfloat16\""));
 }
 
 // A run on a cache alone says which captions of classes it means, too.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "core/temp_dir.h"
 #include "devices.h"
@@ -131,6 +132,27 @@ TEST(Distances, KernelDistanceDrawsSubsets) {
   EXPECT_NEAR(first.mean, whole.mean, 5 * first.std);
 }
 
+TEST(Distances, AThousandRowsAreOneSubset) {
+  const auto generator = at::detail::createCPUGenerator(12);
+  const auto a = torch::randn({1000, 2}, generator), b = torch::randn({1000, 2}, generator);
+  EXPECT_EQ(kernel_distance(a, b, 1).std, 0);
+}
+
+// Of the three pairs of rows {0, 0, 1} one is 124 away from {2, 2}, the others 98: the mean says in how many subsets of
+// a hundred it was drawn.
+TEST(Distances, KernelDistanceIsTheMeanOfAHundredSubsets) {
+  const auto a = table({{0}, {0}, {1}}), b = table({{2}, {2}});
+  long long common = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const auto found = kernel_distance(a, b, seed);
+    const double share = (found.mean - 98) / 26;
+    EXPECT_NEAR(100 * share, std::round(100 * share), 1e-9) << seed;
+    EXPECT_NEAR(found.std, 26 * std::sqrt(share * (1 - share)), 1e-9) << seed;
+    common = std::gcd(common, std::llround(100 * share));
+  }
+  EXPECT_EQ(common, 1) << "of fewer subsets the numbers would have a common factor";
+}
+
 TEST(Reference, NpzAndSafetensorsAreRead) {
   const auto features = table(expected()["clean"]).to(torch::kFloat32);
   const auto of_npz = read_reference_file(golden("statistics.npz"));  // sigma in Fortran's order, deflated
@@ -154,17 +176,25 @@ TEST(Reference, NpzMayHoldFeatures) {
   EXPECT_LT(largest_difference(reference.statistics.covariance, statistics_of(features).covariance), 1e-12);
 }
 
+void expect_scores(ClipScorer scorer, const std::string& name, double tolerance) {
+  const auto scores = scorer.scores(pictures(), expected()["captions"].get<std::vector<std::string>>());
+  const auto wanted = expected()[name].get<std::vector<double>>();
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(scores[static_cast<std::int64_t>(i)].item<double>(), wanted[i], tolerance) << name << " " << i;
+}
+
 TEST_P(EvaluateOnDevice, ClipScoresAreTransformers) {
-  const auto images = pictures();
-  const auto captions = expected()["captions"].get<std::vector<std::string>>();
-  for (const std::string folder : {"clip", "clip_old"}) {
-    auto scorer = ClipScorer::load(golden(folder), device());
-    const auto scores = scorer.scores(images, captions);
-    const auto wanted = expected()[folder].get<std::vector<double>>();
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      EXPECT_NEAR(scores[static_cast<std::int64_t>(i)].item<double>(), wanted[i], is_cuda() ? 1e-3 : 1e-4)
-          << folder << " " << i;
-  }
+  for (const std::string folder : {"clip", "clip_old"})
+    expect_scores(ClipScorer::load(golden(folder), device()), folder, is_cuda() ? 1e-3 : 1e-4);
+}
+
+// None of its numbers is CLIP's own, and pictures are smaller than the crop, by an odd number of pixels.
+TEST(ClipScore, PreprocessingIsThatOfTheFile) {
+  const test::TempDir dir;
+  fs::copy(golden("clip"), dir.path(), fs::copy_options::recursive);
+  const std::string name = "preprocessor_config.json";
+  fs::copy_file(golden("clip_padded") / name, dir / name, fs::copy_options::overwrite_existing);
+  expect_scores(ClipScorer::load(dir.path(), torch::kCPU), "clip_padded", 1e-4);
 }
 
 // As CLIPProcessor of transformers 5 saves it: no preprocessor_config.json, the same as a part of another file.

@@ -172,6 +172,19 @@ TEST_P(GenerateOnDevice, ASeedGivesTheSamePictureInAnyBatch) {
   EXPECT_FALSE(torch::allclose(together[0].latent, together[1].latent));
 }
 
+// The prompts are alike, so that the latents alone tell the pictures apart.
+TEST(Generate, EachPictureBeginsWithItsOwnInitialLatents) {
+  const std::vector<ImageRequest> four(4, requests()[0]);
+  const torch::Tensor latents = noise(4 * 4 * 4 * 4, 2).reshape({4, 4, 4, 4}).to(torch::kFloat32);
+  const auto together = run(four, {.steps = 1, .batch_size = 4}, latents);
+  const auto split = run(four, {.steps = 1, .batch_size = 3}, latents);
+  ASSERT_EQ(split.size(), 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(torch::allclose(split[i].latent, together[i].latent, 1e-4, 1e-5)) << i;
+    EXPECT_EQ(torch::allclose(split[i].latent, together[0].latent, 1e-4, 1e-5), i == 0) << i;
+  }
+}
+
 TEST_P(GenerateOnDevice, PicturesThatAreNotFiniteAreAnError) {
   auto& vae = pipeline(device()).model.vae;
   for (const float value : {NAN, INFINITY}) {
@@ -181,6 +194,24 @@ TEST_P(GenerateOnDevice, PicturesThatAreNotFiniteAreAnError) {
     EXPECT_EQ(test::error_of([&] { decode_scaled_latents(vae, latents); }).exit(), Exit::numerics);
     EXPECT_EQ(test::error_of([&] { decode_unscaled_latents(vae, latents); }).exit(), Exit::numerics);
   }
+}
+
+// As in diffusers' pipelines of VAEs that have one, StableDiffusion3Pipeline for example: latents / scaling_factor +
+// shift_factor.
+TEST(Generate, TheShiftOfAVaeIsAdded) {
+  auto config = reference().at("vae");
+  const double scale = config.at("scaling_factor"), shift = 0.5;
+  config["shift_factor"] = shift;
+  AutoencoderKL shifted(AutoencoderKLConfig::from_json(config));
+  fill(*shifted);
+  nn::place(*shifted, torch::kCPU, torch::kFloat32);
+  auto& plain = pipeline(torch::kCPU).model.vae;
+  const torch::Tensor latents = scale * noise(4 * 4 * 4, 4).reshape({1, 4, 4, 4}).to(torch::kFloat32);
+  const auto pixels = [](AutoencoderKL& vae, const torch::Tensor& scaled) {
+    return decode_scaled_latents(vae, scaled).at(0).pixels;
+  };
+  EXPECT_LE(largest_difference(pixels(shifted, latents), pixels(plain, latents + scale * shift)), 1);
+  EXPECT_GT(largest_difference(pixels(shifted, latents), pixels(plain, latents)), 1);
 }
 
 // Not once a batch, nor once a call: the embedding stays where it is.

@@ -114,6 +114,9 @@ void act(const Spec& spec, const std::function<void()>& half, Verdict& verdict) 
     case Kind::nan:
       verdict.poison = true;
       break;
+    case Kind::flip:
+      verdict.flip = true;
+      break;
   }
 }
 

@@ -13,6 +13,7 @@ struct Verdict {
   bool shorten = false;  // do half of it
   bool skip = false;     // do nothing and say it went well
   bool poison = false;   // put in a NaN
+  bool flip = false;     // change signs
 };
 
 // At the start, before any other thread. `specs` and `folder` as in --inject SPEC, --inject count=FOLDER.

@@ -8,7 +8,7 @@
 namespace millrace::inject {
 namespace {
 
-constexpr std::array<std::pair<const char*, Kind>, 13> kinds = {{{"kill", Kind::kill},
+constexpr std::array<std::pair<const char*, Kind>, 14> kinds = {{{"kill", Kind::kill},
                                                                  {"power", Kind::power},
                                                                  {"stop", Kind::stop},
                                                                  {"abort", Kind::abort},
@@ -20,9 +20,10 @@ constexpr std::array<std::pair<const char*, Kind>, 13> kinds = {{{"kill", Kind::
                                                                  {"edquot", Kind::edquot},
                                                                  {"short", Kind::shorten},
                                                                  {"nosync", Kind::nosync},
-                                                                 {"nan", Kind::nan}}};
+                                                                 {"nan", Kind::nan},
+                                                                 {"flip", Kind::flip}}};
 
-constexpr std::array<std::pair<const char*, Call>, 17> calls = {{{"open", Call::open},
+constexpr std::array<std::pair<const char*, Call>, 18> calls = {{{"open", Call::open},
                                                                  {"create", Call::create},
                                                                  {"read", Call::read},
                                                                  {"write", Call::write},
@@ -38,6 +39,7 @@ constexpr std::array<std::pair<const char*, Call>, 17> calls = {{{"open", Call::
                                                                  {"mpi-test", Call::mpi_test},
                                                                  {"mpi-reduce", Call::mpi_reduce},
                                                                  {"mpi-collective", Call::mpi_collective},
+                                                                 {"mpi-gather", Call::mpi_gather},
                                                                  {"mpi-finalize", Call::mpi_finalize}}};
 
 template <class Table, class Value>
@@ -96,13 +98,15 @@ KIND     kill stop abort exit hang   what becomes of the process; killed in a wr
          slow                        the call takes SECONDS longer
          nosync                      fsync says yes and does nothing, for a `power` that follows
          nan                         the first number of a rank's share of a sum over ranks becomes NaN
+         flip                        what a rank has got of another one's part of a tensor changes its signs
 RANK     a number or *
 STEP     a number or *; 0 = before the first step and after the last
 PLACE    PHASE, CALL, CALL=PATH, PHASE/CALL=PATH, or *
   PHASE  as in the files of fault/, with - for blanks: starting, waiting-for-samples, saving, ...
   CALL   open create read write fsync close rename unlink mkdir truncate
-         mpi-init mpi-send mpi-receive mpi-test mpi-reduce mpi-collective mpi-finalize; mpi-reduce are the sums of a
-         step's loss and norm, gradients and parcels go by mpi-send and mpi-receive
+         mpi-init mpi-send mpi-receive mpi-test mpi-reduce mpi-collective mpi-gather mpi-finalize; mpi-reduce are the
+         sums of a step's loss and norm, gradients and parcels go by mpi-send and mpi-receive; mpi-gather is when all
+         parts of a tensor have come, of which each trainer has summed or updated one
   PATH   the end of the file's path, or any part of it that ends in /; that of a rename, or of a link, which counts as
          one, is the new one. Temporary names are NAME.tmp, event files are events, whatever follows; those that a
          latent cache has in tmp/ are all scratch.h5
@@ -132,6 +136,7 @@ Spec parse_spec(const std::string& text) {
   parse_place(place, spec);
   if (spec.kind == Kind::nosync) spec.call = Call::fsync;
   if (spec.kind == Kind::nan) spec.call = Call::mpi_reduce;
+  if (spec.kind == Kind::flip) spec.call = Call::mpi_gather;
   if (auto count = take_until(rest, ':'); !count.empty()) {
     spec.onwards = count.back() == '+';
     if (spec.onwards) count.pop_back();

@@ -7,7 +7,7 @@
 // What to inject, where and when: one `--inject` of millrace_inject. README.md has the grammar.
 namespace millrace::inject {
 
-enum class Kind { kill, power, stop, abort, exit, hang, slow, eio, enospc, edquot, shorten, nosync, nan };
+enum class Kind { kill, power, stop, abort, exit, hang, slow, eio, enospc, edquot, shorten, nosync, nan, flip };
 
 // Groups of calls that look alike to the program.
 enum class Call {
@@ -27,6 +27,7 @@ enum class Call {
   mpi_test,
   mpi_reduce,
   mpi_collective,
+  mpi_gather,
   mpi_finalize
 };
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -189,6 +190,60 @@ TEST_F(LatentCache, MayHoldTokensInPlaceOfTextEmbeddings) {
   const CachedArchive wrong(folder, source.manifest().archives[0], shape);
   CachedArchive::Opened opened;
   EXPECT_THAT(refusal([&] { wrong.load(wrong.find(0).front(), opened); }), HasSubstr("text"));
+}
+
+// Others in each row.
+template <class Number>
+std::vector<Number> numbers_of(std::uint64_t row, std::size_t count) {
+  std::vector<Number> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), static_cast<Number>(100 * row));
+  return numbers;
+}
+
+// More than the 1 MiB that a writer holds back.
+TEST_F(LatentCache, AFileThatIsWrittenInPiecesHoldsEachRowOnce) {
+  constexpr std::uint64_t rows = 18;  // a row of text embeddings takes 218 KiB, one of tokens 64 KiB
+  const Archive& archive = source.manifest().archives[0];
+  for (const bool has_tokens : {false, true}) {
+    fs::remove_all(cache / "rows");
+    const EncodingShape large{{8, 64, 64},
+                              has_tokens ? std::vector<std::int64_t>{77} : std::vector<std::int64_t>{77, 1024}};
+    const auto moments_of = [&](std::uint64_t row) { return numbers_of<std::uint16_t>(row, count_of(large.moments)); };
+    const auto text_of = [&](std::uint64_t row) {
+      return numbers_of<std::uint16_t>(row, has_tokens ? 0 : count_of(large.text));
+    };
+    const auto tokens_of = [&](std::uint64_t row) {
+      return numbers_of<std::int32_t>(row, has_tokens ? count_of(large.text) : 0);
+    };
+    LatentFileWriter writer(cache, archive, {{{"made_with", "a test"}}, large, {}});
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const auto moments = moments_of(row), text = text_of(row);
+      const auto tokens = tokens_of(row);
+      writer.add({row, fmt::format("id {}", row), fmt::format("caption {}", row), moments, text, true, tokens});
+    }
+    writer.publish();
+
+    std::vector<std::int64_t> numbers(rows);
+    std::vector<std::string> captions;
+    {
+      const Hdf5Reader file(only_file(".h5"));
+      ASSERT_EQ(file.expect("rows", DType::i64), rows);
+      ASSERT_EQ(file.expect("captions", std::nullopt), rows);
+      file.read("rows", 0, rows, std::as_writable_bytes(std::span(numbers)));
+      captions = file.read_text("captions", 0, rows);
+    }
+    const CachedArchive cached(cache, archive, large);
+    CachedArchive::Opened opened;
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const EncodedSample sample = cached.load(cached.find(row).front(), opened);
+      EXPECT_EQ(sample.ref.id, fmt::format("id {}", row));
+      EXPECT_EQ(captions[row], fmt::format("caption {}", row));
+      EXPECT_EQ(numbers[row], static_cast<std::int64_t>(row));
+      EXPECT_TRUE(sample.encoding.moments == moments_of(row)) << "row " << row;
+      EXPECT_TRUE(sample.encoding.text == text_of(row)) << "row " << row;
+      EXPECT_TRUE(sample.encoding.tokens == tokens_of(row)) << "row " << row;
+    }
+  }
 }
 
 TEST_F(LatentCache, MixesCachedAndOriginalRowsInPlace) {

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/temp_dir.h"
 #include "millrace/core/error.h"
+#include "millrace/io/parquet_writer.h"
 #include "millrace/latents/latent_table.h"
 #include "millrace/loader/sources.h"
 #include "test_data.h"
@@ -31,9 +33,10 @@ SourceConfig latents_of(const std::string& name) {
   return source;
 }
 
-std::vector<RawRow> rows_of(const SourceConfig& config, const Split& split = {0, 0, 1}, std::uint64_t first_row = 0) {
+std::vector<RawRow> rows_of(const SourceConfig& config, const Split& split = {0, 0, 1}, std::uint64_t first_row = 0,
+                            const LatentTableOptions& options = tiny_options()) {
   const auto manifest = make_manifest(config, false);
-  const auto source = make_latent_table_source(config, manifest, tiny_options());
+  const auto source = make_latent_table_source(config, manifest, options);
   const auto reader = source->open(split, first_row);
   std::vector<RawRow> rows;
   while (auto row = reader->next()) rows.push_back(std::move(*row));
@@ -72,6 +75,28 @@ TEST(LatentTable, LanesAndLaterRowsAreTheSameRows) {
   const auto rows = rows_of(latents_of("nested"), {0, 1, 2}, 1);
   ASSERT_EQ(rows.size(), 1u);
   expect_row(rows[0], golden()["f32"][3], "nested/3");
+}
+
+// docs/numerics.md: the VAE's shift was subtracted before scaling.
+TEST(LatentTable, ScalingAndShiftOfTheVaeAreTakenBack) {
+  const test::TempDir scratch;
+  const std::vector<float> ones(16, 1);
+  const std::string bytes(reinterpret_cast<const char*>(ones.data()), 16 * sizeof(float));
+  ParquetWriter writer(scratch / "shifted.parquet", {{"latents_16_bytes", ParquetField::Type::bytes},
+                                                     {"caption_latents", ParquetField::Type::bytes}});
+  writer.write({bytes, bytes.substr(0, 6 * sizeof(float))});
+  writer.commit();
+  SourceConfig source;
+  source.type = SourceConfig::Type::latents;
+  source.path = {(scratch / "shifted.parquet").string()};
+  auto options = tiny_options();
+  options.scaling_factor = 0.5;
+  options.shift_factor = 0.25;
+  const auto rows = rows_of(source, {0, 0, 1}, 0, options);
+  ASSERT_EQ(rows.size(), 1u);
+  std::vector<std::uint16_t> expected(16, 0x4080);             // 2.25 = 1 / 0.5 + 0.25
+  expected.insert(expected.end(), 16, std::uint16_t{0xCF80});  // -30, log-variance of next to none
+  EXPECT_EQ(std::get<EncodedSample>(rows[0]).encoding.moments, expected);
 }
 
 TEST(LatentTable, SpoiltRowsAreRejected) {

@@ -155,19 +155,21 @@ TEST_F(FarStorage, AnArchiveThatIsNotThereEndsTheRunAtOnce) {
   }
 }
 
-// Of the images that a list names, some are closed for good; a token that has run out says so otherwise.
+RejectReason why_not(const std::string& image, std::uint64_t max_bytes = 1 << 20) {
+  return std::get<LoadFailure>(load_image(image, max_bytes)).reason;
+}
+
+// Of the images that a list names, some are closed for good; a token that has run out says so otherwise. Of a busy
+// store (408, 429), which Arrow asks for half a minute: dataset_test.
 TEST_F(FarStorage, AnImageIsMissingWhereItIsRefused) {
-  const auto load = [](const std::string& address) {
-    return std::get<LoadFailure>(load_image(address, 1 << 20)).reason;
-  };
   for (const char* status : {"403 Forbidden", "404 Not Found"}) {
     server->refuse(status);
-    EXPECT_EQ(load(server->url() + "/b/a.jpg"), RejectReason::missing_image);
-    EXPECT_EQ(load("s3://b/a.jpg"), RejectReason::missing_image);
+    EXPECT_EQ(why_not(server->url() + "/b/a.jpg"), RejectReason::missing_image);
+    EXPECT_EQ(why_not("s3://b/a.jpg"), RejectReason::missing_image);
   }
   for (const char* status : {"301 Moved Permanently", "405 Method Not Allowed", "410 Gone"}) {
     server->refuse(status);
-    EXPECT_EQ(load("s3://b/a.jpg"), RejectReason::missing_image) << status;
+    EXPECT_EQ(why_not("s3://b/a.jpg"), RejectReason::missing_image) << status;
   }
   for (const char* status : {"400 Bad Request", "501 Not Implemented"}) {
     server->refuse(status);
@@ -181,8 +183,25 @@ TEST_F(FarStorage, AnImageIsMissingWhereItsAddressNamesNoObject) {
   for (const char* address :
        {"s3://", "s3:///a.jpg", "s3://b", "s3://b/", "s3://b/set/", "s3://b//a.jpg", "s3://b/set//a.jpg",
         "s3://http:b/a.jpg", "s3://h@b/a.jpg", "s3://h#b/a.jpg", "s3://b b/a.jpg"})
-    EXPECT_EQ(std::get<LoadFailure>(load_image(address, 1 << 20)).reason, RejectReason::missing_image) << address;
+    EXPECT_EQ(why_not(address), RejectReason::missing_image) << address;
   EXPECT_EQ(server->asked(), 0);
+}
+
+// A list names many hosts of the web: none of them may end the run, or hold it up.
+TEST_F(FarStorage, AnImageIsMissingWhereAHostOfTheWebIsOutOfOrder) {
+  server->refuse("400 Bad Request");
+  EXPECT_EQ(why_not(server->url() + "/b/a.jpg"), RejectReason::missing_image);
+  server->refuse("503 Service Unavailable\r\nRetry-After: 100");
+  EXPECT_EQ(why_not(server->url() + "/b/a.jpg"), RejectReason::missing_image);
+  EXPECT_EQ(server->asked(), 1) << "100 s are more than an image may take";
+}
+
+TEST_F(FarStorage, AnImageOfMoreBytesThanAllowedIsTooLarge) {
+  const std::string file = folder_.path("a.tar"), bytes = read_file(file);
+  for (const std::string& image : {server->url() + "/b/a.tar", std::string("s3://b/a.tar"), file}) {
+    EXPECT_EQ(why_not(image, bytes.size() - 1), RejectReason::too_large) << image;
+    EXPECT_EQ(std::get<std::string>(load_image(image, bytes.size())), bytes) << image;
+  }
 }
 
 }  // namespace

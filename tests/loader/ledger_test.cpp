@@ -116,13 +116,19 @@ TEST(LedgerDelta, TakeKeepsTheBoundAndTheOrder) {
   for (int row = 0; row < 100; ++row)
     delta.add(0, row, row % 2 ? std::optional(RejectReason::too_small) : std::nullopt);
   delta.add_non_finite(0, 5);
+  const std::string whole = delta.to_bytes();
+  constexpr std::size_t bound = 8 + 12 * 17 + 12;  // twelve rows, and room for the sample that is not finite
+  LedgerDelta joined;
   std::size_t pieces = 0;
   for (; !delta.empty(); ++pieces) {
-    const LedgerDelta piece = delta.take(200);
-    ASSERT_LE(piece.to_bytes().size(), 200u);
+    const LedgerDelta piece = delta.take(bound);
+    ASSERT_LE(piece.to_bytes().size(), bound);
     ASSERT_FALSE(piece.empty());
+    EXPECT_EQ(piece.non_finite().size(), delta.empty() ? 1u : 0u) << "behind all rows: its own is among them";
+    joined.append(piece);
   }
-  EXPECT_GE(pieces, 9u);
+  EXPECT_EQ(pieces, 9u);
+  EXPECT_EQ(joined.to_bytes(), whole);
   EXPECT_EQ(LedgerDelta().to_bytes(), "");
 }
 

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,8 @@
 #include "millrace/core/error.h"
 #include "millrace/core/files.h"
 #include "millrace/core/log.h"
+#include "millrace/core/philox.h"
+#include "millrace/image/encode_jpeg.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/enlarged_watch.h"
 #include "millrace/loader/interleaved_reader.h"
@@ -394,6 +397,73 @@ TEST(SampleLoader, APassThatEndsIsJudgedByTheLedgerAlone) {
   EXPECT_THROW(without_end.next(0), Error);
   StripeStream pass = loader.start(source, {0}, {.threads = 1, .block = 16, .epochs = 1});
   EXPECT_EQ(pass.next(0)->ref.id, source.id(0, 12'000));
+}
+
+TEST(SampleLoader, TakesImagesAsTheConfigurationAsks) {
+  const FakeSource source(std::vector<Rows>{Rows(4)}, small_jpeg());
+  const DataPlan plan{source.manifest(), one_stripe};
+  DataConfig data;
+  data.images.min_side = 17;
+  SampleLoader loader(data, {}, plan, {});
+  StripeStream stream = loader.start(source, {0}, {.threads = 1, .block = 2, .epochs = 1});
+  EXPECT_FALSE(stream.next(0).has_value());
+  Ledger ledger(plan);
+  ledger.merge(stream.take_ledger_delta(0));
+  EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::too_small)], 4u);
+}
+
+// A JPEG of 16 x 16 pixels, black on the left and white on the right.
+std::string black_and_white_jpeg() {
+  Image image{16, 16, Pixels(std::size_t{16} * 16 * 3)};
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = i / 3 % 16 < 8 ? 0 : 255;
+  return encode_jpeg(image, 90);
+}
+
+// docs/numerics.md
+TEST(SampleLoader, FlipsByTheSeedTheSampleAndTheVisit) {
+  const FakeSource source(std::vector<Rows>{Rows(30)}, black_and_white_jpeg());
+  const DataPlan plan{source.manifest(), one_stripe};
+  TransformConfig transform;
+  transform.resolution = 8;
+  transform.flip = 0.5;
+  SampleLoader loader({}, transform, plan, {.seed = 420});
+  StripeStream stream = loader.start(source, {0}, {.threads = 1, .block = 4, .epochs = 2});
+  int samples = 0, flips = 0;
+  for (auto sample = stream.next(0); sample; sample = stream.next(0), ++samples) {
+    const RngKey key{.seed = 420, .sample = hash64(sample->ref.id), .epoch = sample->ref.epoch};
+    const bool flipped = sample->image.pixels.front() > 127;
+    EXPECT_EQ(flipped, uniform(key, Purpose::flip) < 0.5) << sample->ref.id << " at visit " << sample->ref.epoch;
+    flips += flipped ? 1 : 0;
+  }
+  EXPECT_EQ(samples, 60);
+  EXPECT_NEAR(flips, 30, 15);
+}
+
+TEST(SampleLoader, ReadsWithTheThreadsAndTheBlocksOfTheConfiguration) {
+  DataConfig data;
+  data.shuffle_block = 7;
+  const StreamOptions of_this_rank = make_stream_options(data, 3);
+  EXPECT_EQ(of_this_rank.block, 7u);
+  EXPECT_EQ(of_this_rank.threads, 3);
+  data.threads = {2};
+  EXPECT_EQ(make_stream_options(data, 3).threads, 2);
+}
+
+TEST(StripeStream, RaisesTheLimitOfOpenFilesToWhatItsStripesTake) {
+  constexpr std::uint32_t stripes = 300;
+  const FakeSource source(std::vector<Rows>(stripes, Rows(1)));
+  const DataPlan plan = plan_for(source, static_cast<int>(stripes));
+  const EpochOrder order(1, plan.stripes);
+  StripeStream stream(order, source, small_images(), {});
+  rlimit before{}, raised{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (std::uint32_t stripe = 0; stripe < stripes; ++stripe) stream.add(stripe, {});
+  EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &raised), 0);
+  EXPECT_GE(raised.rlim_cur, stripes);
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(StripeStream, EmptyArchivesAreAnErrorToo) {

@@ -1,11 +1,14 @@
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
 #include "dataset/fake_source.h"
+#include "millrace/core/files.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/loader/stripe.h"
+#include "test_data.h"
 
 namespace millrace {
 namespace {
@@ -68,6 +71,32 @@ TEST(EpochOrder, EveryUnitOnceAnEpochAndAnotherOrderInTheNext) {
   EXPECT_EQ(orders.front(), orders.back());  // also after the cache has dropped it
   EXPECT_NE(orders[0], orders[1]);
   EXPECT_NE(EpochOrder(421, plan).splits_of(0, 0), order.splits_of(0, 0));
+}
+
+// A run that is resumed by a later version goes on in its order.
+TEST(EpochOrder, SplitsAndBlocksComeInTheDocumentedOrder) {
+  using Numbers = std::vector<std::uint32_t>;
+  const auto golden = nlohmann::json::parse(read_file(test::data_dir() / "order/expected.json"));
+  const auto seed = golden["seed"].get<std::uint64_t>();
+  StripePlan plan{3, {}};
+  for (std::uint32_t archive = 0; archive < 20; ++archive) plan.splits.push_back({archive, 0, 1});
+  const EpochOrder order(seed, plan);
+  ASSERT_EQ(golden["epochs"].size(), 2u);
+  for (const auto& epoch : golden["epochs"])
+    for (std::uint32_t stripe = 0; stripe < 3; ++stripe)
+      EXPECT_EQ(order.splits_of(stripe, epoch["epoch"].get<std::uint32_t>()),
+                epoch["splits_of"].at(stripe).get<Numbers>());
+  ASSERT_EQ(golden["blocks"].size(), 2u);
+  for (const auto& block : golden["blocks"]) {
+    const auto expected = block["rows"].get<Numbers>();
+    const StripeCursor start{block["epoch"].get<std::uint32_t>(), block["split"].get<std::uint32_t>(),
+                             block["row"].get<std::uint64_t>(), 0};
+    Numbers rows;
+    for (const auto& given :
+         plan_block(seed, block["stripe"].get<std::uint32_t>(), static_cast<std::uint32_t>(expected.size()), start, {}))
+      rows.push_back(given.row);
+    EXPECT_EQ(rows, expected) << block;
+  }
 }
 
 TEST(PlanBlock, CursorsNameTheBlockUntilItIsUsedUp) {
@@ -143,23 +172,24 @@ TEST(StripeProperty, ResumesAnywhere) {
   }
 }
 
-TEST(StripeProperty, BlocksShuffleWithinTheirBounds) {
-  const Rows rows(40);
-  const FakeSource source(std::vector<Rows>{rows});
-  const EpochOrder order(3, plan_stripes(1, {}, source.manifest()));
-  PlainStripe stripe(order, source, 0, 10, {});
-  bool moved = false;
-  std::vector<std::string> second_visit;
-  for (int i = 0; i < 40; ++i) {
-    const int row = std::stoi(stripe.next().id.substr(4));
-    EXPECT_EQ(row / 10, i / 10);
-    moved |= row != i;
-  }
-  EXPECT_TRUE(moved);
+TEST(StripeProperty, BlocksShuffleWithinTheirBoundsAnewForEachVisitAndSeed) {
+  const FakeSource source(std::vector<Rows>{Rows(40)});
+  const StripePlan plan = plan_stripes(1, {}, source.manifest());
+  const EpochOrder order(3, plan), order_of_another_seed(4, plan);
+  PlainStripe stripe(order, source, 0, 10, {}), another(order_of_another_seed, source, 0, 10, {});
+  const auto next_visit = [](PlainStripe& from) {
+    std::vector<int> rows;
+    for (int i = 0; i < 40; ++i) rows.push_back(std::stoi(from.next().id.substr(4)));
+    return rows;
+  };
+  const std::vector<int> first = next_visit(stripe);
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(first[i] / 10, static_cast<int>(i) / 10);
+  EXPECT_FALSE(std::ranges::is_sorted(first));
+  EXPECT_NE(next_visit(stripe), first);
+  EXPECT_NE(next_visit(another), first);
 }
 
-// A stripe with fewer rows in an epoch than a block shuffles the epoch: every row comes once, the order is another one
-// in the next, and visits do not mix.
+// A stripe with fewer rows in an epoch than a block shuffles the epoch: every row comes once, and visits do not mix.
 TEST(StripeProperty, ABlockEndsWithTheEpoch) {
   const FakeSource source(std::vector<Rows>{Rows(40), Rows(33)});
   const EpochOrder order(3, plan_stripes(8, {}, source.manifest()));

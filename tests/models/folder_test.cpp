@@ -579,5 +579,30 @@ TEST(WritePipeline, FollowsTheLinksOfTheHubsCacheAndSkipsFilesThatBreakVariants)
   EXPECT_EQ(written.at("safety_checker"), json({nullptr, nullptr})) << "its folder is not there";
 }
 
+// Tools beside the networks: whoever had them in the pipeline has them in the export.
+TEST(WritePipeline, CopiesThePartsThatPipelinesMayHaveBesides) {
+  const TempDir dir;
+  const fs::path source = dir / "source";
+  fs::copy(golden / "pipeline", source, fs::copy_options::recursive);
+  json index = read_json(source / "model_index.json");
+  index["feature_extractor"] = {"transformers", "CLIPImageProcessor"};
+  index["image_encoder"] = {"transformers", "CLIPVisionModelWithProjection"};
+  index["safety_checker"] = {"stable_diffusion", "StableDiffusionSafetyChecker"};
+  index["requires_safety_checker"] = true;
+  write_file_atomically(source / "model_index.json", format_json(index));
+  const auto files = {"feature_extractor/preprocessor_config.json", "image_encoder/config.json",
+                      "safety_checker/config.json"};
+  for (const fs::path file : files) {
+    fs::create_directory((source / file).parent_path());
+    write_file_atomically(source / file, "{\"of\": \"" + file.string() + "\"}\n");
+  }
+  PipelineExport pipeline = export_of_golden();
+  pipeline.source = source;
+  write_pipeline(dir / "out", pipeline);
+  for (const fs::path file : files) EXPECT_EQ(read_file(dir / "out" / file), read_file(source / file)) << file;
+  EXPECT_EQ(read_json(dir / "out/model_index.json"), index);
+  EXPECT_THAT(inspect_pipeline(dir / "out").at("problems"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace millrace

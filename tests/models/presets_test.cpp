@@ -2,7 +2,9 @@
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/temp_dir.h"
 #include "millrace/core/error.h"
@@ -159,6 +161,22 @@ TEST(Initialize, DependsOnSeedAndNameOnly) {
   const Tensors again = weights_of(*make_vae(config, 1)), other = weights_of(*make_vae(config, 2));
   for (const auto& [name, tensor] : first) EXPECT_TRUE(torch::equal(tensor, again.at(name))) << name;
   EXPECT_FALSE(torch::equal(first.at("encoder.conv_in.weight"), other.at("encoder.conv_in.weight")));
+}
+
+// Tensors of one shape correlate by chance alone; 0.99: of short ones chance may do much, but makes no copies.
+TEST(Initialize, EachNameHasNumbersOfItsOwn) {
+  const auto unet = make_unet(preset_configs(Preset::tiny).unet, 1);
+  const InitRules rules = plan_pytorch_init(parameter_shapes(*unet));
+  std::map<std::vector<std::int64_t>, std::vector<torch::Tensor>> random_of_shape;
+  for (const auto& [name, tensor] : weights_of(*unet))
+    if (rules.at(name).kind != InitRule::Kind::constant)
+      random_of_shape[tensor.sizes().vec()].push_back(tensor.flatten());
+  for (const auto& [shape, tensors] : random_of_shape) {
+    const torch::Tensor correlations =
+        torch::corrcoef(torch::stack(tensors).to(torch::kFloat64)) - torch::eye(std::ssize(tensors));
+    const double limit = std::min(0.99, 6 / std::sqrt(static_cast<double>(tensors.front().numel())));
+    EXPECT_LT(correlations.abs().max().item<double>(), limit) << json(shape);
+  }
 }
 
 TEST(InitPipeline, WritesACompletePipeline) {

@@ -61,13 +61,34 @@ TEST(Vae, HasTheStateDictOfStableDiffusion) {
   EXPECT_STREQ(test::error_of([&] { (void)parsed.latent_side(260); }).what(),
                "transform.resolution = 260 is not a multiple of the VAE's factor 8");
   EXPECT_EQ(parsed.scaling_factor, 0.18215);
-  // The decoder's maps have 256 channels at the size of the image, and kernels count to 2^31 - 1.
+  // Kernels count to 2^31 - 1: the encoder's maps have 128 channels at the size of the image and a pixel more, the
+  // decoder's 256 at its size.
+  EXPECT_EQ(parsed.images_to_encode(512, 512), 63);
+  EXPECT_EQ(parsed.images_to_decode(512, 512), 31);
   EXPECT_EQ(parsed.images_of_one_pass(512), 31);
   EXPECT_EQ(parsed.images_of_one_pass(256), 127);
   AutoencoderKL vae(parsed);
   Json actual;
   for (const auto& item : vae->named_parameters()) actual[item.key()] = item.value().sizes().vec();
   EXPECT_EQ(actual, expected);
+}
+
+TEST(Vae, LargeBatchesGoThroughItInEqualParts) {
+  using Sizes = std::vector<std::int64_t>;
+  Sizes sizes;
+  const auto negated = [&](const torch::Tensor& part) {
+    sizes.push_back(part.size(0));
+    return -part;
+  };
+  const auto sizes_of_parts = [&](std::int64_t rows, std::int64_t limit) {
+    sizes.clear();
+    const torch::Tensor batch = torch::arange(rows);
+    EXPECT_TRUE(torch::equal(in_parts(batch, limit, negated), -batch));
+    return sizes;
+  };
+  EXPECT_EQ(sizes_of_parts(5, 2), (Sizes{2, 2, 1}));
+  EXPECT_EQ(sizes_of_parts(4, 3), (Sizes{2, 2}));
+  EXPECT_EQ(sizes_of_parts(3, 3), Sizes{3});
 }
 
 // As a GPU's producer has them: no norm of VAE or text encoder may lie otherwise than our kernels want it.

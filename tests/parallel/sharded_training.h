@@ -69,6 +69,8 @@ struct Settings {
 inline OptimConfig optim_config(std::optional<double> clip) {
   OptimConfig config;
   config.lr = 3e-3;
+  config.betas = {0.8, 0.97};
+  config.eps = 1e-4;
   config.weight_decay = 0.1;
   config.clip = clip;
   return config;

@@ -1,5 +1,6 @@
 // Training on shards against torch::optim::AdamW on whole tensors, with the same data split over the ranks.
 #include "sharded_training.h"
+#include "millrace/nn/fused.h"
 #include "millrace/nn/weights.h"
 
 #include <torch/nn.h>
@@ -33,14 +34,10 @@ struct Reference {
   torch::optim::AdamW adamw;
 };
 
-class ShardedTraining
-    : public test::OnDevicesOfRanks<std::tuple<torch::DeviceType, Strategy, std::optional<double>, int>> {};
-
 // On a GPU, too, against AdamW on the CPU.
-TEST_P(ShardedTraining, EqualsPlainAdamW) {
-  const auto& [type, strategy, clip, accumulation] = GetParam();
-  Training training({.strategy = strategy, .clip = clip, .accumulation = accumulation, .device = device()});
-  Reference reference(clip);
+void expect_plain_adamw(const Settings& settings) {
+  Training training(settings);
+  Reference reference(settings.clip);
   auto ema = flat_parameters(reference.net);
   expect_close(training.weights(), ema, 1e-12);
   for (int step = 1; step <= 20; ++step) {
@@ -51,7 +48,7 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
     ema = decay * ema + (1 - decay) * flat_parameters(reference.net);
   }
   // Other kernels for other batches, and sums in another order; where a gradient is almost 0, AdamW makes more of it.
-  const double tolerance = is_cuda() ? 1e-4 : 2e-5;
+  const double tolerance = settings.device.is_cuda() ? 1e-4 : 2e-5;
   expect_close(training.weights(), flat_parameters(reference.net), tolerance);
   const auto weights = training.weights();
   torch::Tensor shown;
@@ -66,6 +63,14 @@ TEST_P(ShardedTraining, EqualsPlainAdamW) {
   EXPECT_EQ(training.optimizer.updates(), 20);
 }
 
+class ShardedTraining
+    : public test::OnDevicesOfRanks<std::tuple<torch::DeviceType, Strategy, std::optional<double>, int>> {};
+
+TEST_P(ShardedTraining, EqualsPlainAdamW) {
+  const auto& [type, strategy, clip, accumulation] = GetParam();
+  expect_plain_adamw({.strategy = strategy, .clip = clip, .accumulation = accumulation, .device = device()});
+}
+
 std::string name_of_training(const testing::TestParamInfo<ShardedTraining::ParamType>& test) {
   const auto& [type, strategy, clip, accumulation] = test.param;
   return fmt::format("{}_{}_{}_{}", test::name_of(type), to_string(strategy), clip ? "clipped" : "unclipped",
@@ -76,6 +81,13 @@ INSTANTIATE_TEST_SUITE_P(Devices, ShardedTraining,
                                           testing::Values(std::optional<double>(1.0), std::nullopt),
                                           testing::Values(1, 2, 4)),
                          name_of_training);
+
+// As GPUs train, by the twins of their kernels.
+TEST(ShardedTraining, ByFusedKernelsEqualsPlainAdamW) {
+  nn::use_fused_kernels(nn::FusedKernels::everywhere);
+  for (const auto strategy : strategies) expect_plain_adamw({.strategy = strategy});
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
+}
 
 torch::Tensor trained(const Settings& settings) {
   Training training(settings);
@@ -279,23 +291,28 @@ TEST_P(ShardedTrainingOnDevice, MastersStartFromRank0sWeightsBeforeTheCast) {
 
 // As diffusers' EMAModel goes on: by rank 0's count, whatever the others have.
 TEST(ShardedTraining, AnEmaGoesOnAfterItsUpdates) {
-  Training training;
   const int rank = test_world().rank();
-  training.optimizer.start_ema_from(weights_of(*make_net(11)), rank == 1 ? std::nullopt : std::optional(5 + rank));
-  EXPECT_EQ(training.optimizer.ema_updates(), 5);
-  training.step(1);
-  EXPECT_EQ(training.optimizer.ema_updates(), 6);
-  // The sixth: (1 + 5) / (10 + 5) of the average are kept.
   const auto start = weights_of(*make_net(11));
-  for (const auto& slice : slices_of_shard(training.model.layout(), training.model.shard())) {
-    const auto part = [&](const std::string& kind) {
-      const auto shard = training.optimizer.state().at(kind)[slice.bucket];
-      return shard.slice(0, slice.shard_offset, slice.shard_offset + slice.end - slice.begin);
-    };
-    auto before = start.at(slice.name);
-    if (slice.channels_last) before = before.permute({0, 2, 3, 1});
-    expect_close(part("ema"), 0.4 * before.reshape(-1).slice(0, slice.begin, slice.end) + 0.6 * part("weights"), 1e-6);
+  for (const auto kernels : {nn::FusedKernels::by_device, nn::FusedKernels::everywhere}) {
+    nn::use_fused_kernels(kernels);
+    Training training;
+    training.optimizer.start_ema_from(weights_of(*make_net(11)), rank == 1 ? std::nullopt : std::optional(5 + rank));
+    EXPECT_EQ(training.optimizer.ema_updates(), 5);
+    training.step(1);
+    EXPECT_EQ(training.optimizer.ema_updates(), 6);
+    // The sixth: (1 + 5) / (10 + 5) of the average are kept.
+    for (const auto& slice : slices_of_shard(training.model.layout(), training.model.shard())) {
+      const auto part = [&](const std::string& kind) {
+        const auto shard = training.optimizer.state().at(kind)[slice.bucket];
+        return shard.slice(0, slice.shard_offset, slice.shard_offset + slice.end - slice.begin);
+      };
+      auto before = start.at(slice.name);
+      if (slice.channels_last) before = before.permute({0, 2, 3, 1});
+      const auto expected = 0.4 * before.reshape(-1).slice(0, slice.begin, slice.end) + 0.6 * part("weights");
+      expect_close(part("ema"), expected, 1e-6);
+    }
   }
+  nn::use_fused_kernels(nn::FusedKernels::by_device);
 }
 
 // The state is the same bits, the steps from there on the same but for what a GPU's kernels may add in another order.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -14,6 +15,7 @@
 #include "millrace/core/log.h"
 #include "millrace/handoff/in_process_handoff.h"
 #include "millrace/loader/data_plan.h"
+#include "millrace/nn/weights.h"
 #include "millrace/produce/cache_filler.h"
 #include "millrace/produce/cache_size.h"
 #include "millrace/produce/encode_pipeline.h"
@@ -230,6 +232,36 @@ TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
   EXPECT_EQ(text.find("(2 so far)"), std::string::npos) << text;
 }
 
+// Where much is rejected before a sample comes.
+TEST(Producer, SendsInSeveralParcelsWhatOneHasNoRoomFor) {
+  constexpr std::size_t bad = 5000, good = 10;
+  test::Rows archive(bad + good);
+  for (std::size_t row = 0; row < bad; ++row)  // no two in one run: 17 bytes each
+    archive[row] = row % 2 == 0 ? RejectReason::missing_caption : RejectReason::missing_image;
+  const FakeSource rows(std::vector<test::Rows>{archive});
+  const EncodedRows source(rows, [](const std::string&) { return false; });
+  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
+  const EpochOrder order(5, plan.stripes);
+  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
+  stream.add(0, {});
+  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  auto ends = make_in_process_handoff({plan_parcel_bytes(1, tiny_shape), /*slots=*/2});
+  Ledger ledger(plan);
+  {
+    std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {1, 1}}); });
+    for (std::size_t parcels = 0; parcels < good; ++parcels) {
+      const auto parcel = ends.receiver->receive(20);
+      ASSERT_TRUE(parcel.has_value());
+      const auto content = unpack_parcel(parcel->bytes());
+      EXPECT_EQ(content.batch.refs.size(), 1u);
+      ledger.merge(LedgerDelta::from_bytes(content.ledger_delta));
+    }
+    ends.receiver->finish(20);
+  }
+  EXPECT_EQ(ledger.total().rejected_rows(), bad);
+  EXPECT_EQ(ledger.total().accepted, good);
+}
+
 TEST(Producer, AFailedReaderEndsItWithItsErrorAndWhatItHasRead) {
   const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
   const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
@@ -314,32 +346,42 @@ TEST(BeginCache, RefusesTheCacheOfAnotherJob) {
       << error.what();
 }
 
-// What a killed rank loses shall not grow with the archives that are behind it.
-TEST(CacheFiller, PublishesAnArchiveOnceItHasGoneOnToTheNext) {
-  if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
-  const test::TempFolder folder;
-  fs::copy(test::data_dir() / "folder/pipeline", folder.path("pipeline"), fs::copy_options::recursive);
-  fs::remove_all(folder.path("pipeline/tokenizer"));
-  write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, folder.path("pipeline/tokenizer"), "!");
-  ProducerConfig config;
-  config.run.dir.value = folder.path("run");
-  config.transform.resolution = 16;
-  config.encode.batch_size = 4;
-  config.data.index = "never";
-  constexpr int rows = 5;
-  for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
-    std::vector<TarSample> samples;
-    for (int row = 0; row < rows; ++row) samples.push_back(test::sample(std::to_string(row), test::small_jpeg(), ""));
-    folder.write_tar(name, samples);
-    config.data.train.path.push_back(folder.path(name));
+// Three archives to fill an empty cache with.
+class CacheFillerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(MILLRACE_CLIP_VOCABULARY)) GTEST_SKIP() << "no vocabulary: run scripts/setup";
+    fs::copy(test::data_dir() / "folder/pipeline", folder.path("pipeline"), fs::copy_options::recursive);
+    fs::remove_all(folder.path("pipeline/tokenizer"));
+    write_clip_tokenizer_folder(MILLRACE_CLIP_VOCABULARY, folder.path("pipeline/tokenizer"), "!");
+    config.run.dir.value = folder.path("run");
+    config.transform.resolution = 16;
+    config.encode.batch_size = 4;
+    config.data.index = "never";
+    for (const char* name : {"a.tar", "b.tar", "c.tar"}) {
+      std::vector<TarSample> samples;
+      for (int row = 0; row < rows; ++row) samples.push_back(test::sample(std::to_string(row), test::small_jpeg(), ""));
+      folder.write_tar(name, samples);
+      config.data.train.path.push_back(folder.path(name));
+    }
+    data = make_shares(config.data.train, config.data, 1);
+    plan.shape = {{8, 8, 8}, {token_count}};
+    plan.cache = folder.path("cache");
+    plan.fingerprint = {{"made_with", "a test"}};
+    begin_cache(plan, {});
   }
-  const auto pipeline_folder = PipelineFolder::open(folder.path("pipeline"));
-  const auto data = make_shares(config.data.train, config.data, 1);
+  PipelineFolder open_pipeline() const { return PipelineFolder::open(folder.path("pipeline")); }
+
+  static constexpr int rows = 5;  // of each archive
+  const test::TempFolder folder;
+  ProducerConfig config;
+  DataPlan data;
   EncodingPlan plan;
-  plan.shape = {{8, 8, 8}, {token_count}};
-  plan.cache = folder.path("cache");
-  plan.fingerprint = {{"made_with", "a test"}};
-  begin_cache(plan, {});
+};
+
+// What a killed rank loses shall not grow with the archives that are behind it.
+TEST_F(CacheFillerTest, PublishesAnArchiveOnceItHasGoneOnToTheNext) {
+  const auto pipeline_folder = open_pipeline();
   EncodePipeline pipeline(config, pipeline_folder, data, plan, torch::kCPU, 0);
   CacheFiller filler(pipeline, data, {0}, {.threads = 1, .epochs = 1});
   const auto published = [&] {
@@ -354,6 +396,36 @@ TEST(CacheFiller, PublishesAnArchiveOnceItHasGoneOnToTheNext) {
   filler.publish();
   EXPECT_EQ(published(), 3) << "each in one file";
   EXPECT_EQ(filler.encoded(), 3 * rows);
+}
+
+// They are in the cache for good: whoever finds them there counts them, too.
+TEST_F(CacheFillerTest, CountsEncodingsThatAreNotFinite) {
+  const auto pipeline_folder = open_pipeline();
+  const auto networks = load_encoders(Group(), config, pipeline_folder, plan, torch::kCPU);
+  weights_of(*networks.vae).at("quant_conv.bias").fill_(std::numeric_limits<float>::infinity());
+  for (const int encoded : {3 * rows, 0}) {
+    EncodePipeline pipeline(config, pipeline_folder, data, plan, torch::kCPU, 0, networks);
+    CacheFiller filler(pipeline, data, {0}, {.threads = 1, .epochs = 1});
+    while (!filler.done()) filler.work(60);
+    filler.publish();
+    EXPECT_EQ(filler.encoded(), encoded);
+    Ledger ledger(data);
+    ledger.merge(filler.take_delta());
+    EXPECT_EQ(ledger.total().rejected[static_cast<int>(RejectReason::non_finite)], 3u * rows);
+    EXPECT_EQ(ledger.total().accepted, 0u);
+  }
+}
+
+// The captions are empty: behind start and end all is padding.
+TEST_F(CacheFillerTest, PadsCaptionsAsTheConfigurationSays) {
+  config.tokenizer.pad_id = {5};
+  const auto pipeline_folder = open_pipeline();
+  EncodePipeline pipeline(config, pipeline_folder, data, plan, torch::kCPU, 0);
+  auto stream = pipeline.start_stream({.threads = 1, .epochs = 1}, CachedValues::full, {0});
+  stream.expect(0);
+  const auto sample = stream.next(0).value();
+  ASSERT_EQ(sample.tokens.size(), std::size_t{token_count});
+  EXPECT_EQ(std::count(sample.tokens.begin(), sample.tokens.end(), 5), token_count - 2);
 }
 
 TEST(CacheSize, IsToldBeforeTheFirstRow) {

@@ -403,6 +403,7 @@ TEST(Report, EvaluationsTellHowTheirLossesWereMeasured) {
   EXPECT_THAT(page, HasSubstr("Loss: snr_gamma = none."));
   run.evaluations.push_back(line(50, "5.0"));
   page = render_markdown(make_report(std::span(&run, 1)));
+  EXPECT_THAT(page, HasSubstr("| 50 | mode = open_clip | 0.5 | Ab |"));
   run.evaluations[1]["loss_mean_unweighted"] = 0.75;
   run.evaluations[1]["protocol"].erase("tokenizer");  // it is the model's
   page = render_markdown(make_report(std::span(&run, 1)));

@@ -27,13 +27,15 @@ EncodedBatch join(const EncodedBatch& a, const EncodedBatch& b) {
 
 // A task on a device, whose first batch is three samples of stripe 2 and three of stripe 5, from producers 0 and 1.
 struct Fixture {
-  explicit Fixture(const ObjectiveConfig& objective, torch::Device device = torch::kCPU) {
+  explicit Fixture(const ObjectiveConfig& objective, torch::Device device = torch::kCPU, int place = first_place,
+                   double dropout = 0)
+      : unet(test::make_small_unet(dropout)) {
     nn::place(*unet, device, torch::kFloat32);
     options.device = device;
     options.objective = objective;
     options.seed = seed;
     options.global_batch = whole_batch;
-    options.first_place = first_place;
+    options.first_place = place;
     options.step = steps_before;
     options.latent_scale = {0.5, 0.25};
     options.null_text = torch::full({test::text_tokens, test::text_width}, 7, torch::kHalf);
@@ -56,7 +58,7 @@ struct Fixture {
                            {0.5, 0.25}, schedule, options.objective, torch::kCPU);
   }
 
-  UNet2DConditionModel unet = test::make_small_unet(), unet_on_cpu = test::make_small_unet();
+  UNet2DConditionModel unet, unet_on_cpu = test::make_small_unet();
   NoiseSchedule schedule{SchedulerConfig::stable_diffusion(Prediction::epsilon)};
   test::ScriptedReceiver receiver;
   DiffusionTask::Options options;
@@ -126,6 +128,24 @@ TEST(DiffusionTask, StratifiedTimestepsKnowTheStepAndThePlaceInTheGlobalBatch) {
   for (const auto& ref : fixture.batch.refs) keys.push_back({seed, ref.hash, ref.epoch});
   const auto expected = stratified_timesteps(keys, seed, {steps_before + 1, whole_batch, first_place}, 1000);
   EXPECT_TRUE(torch::equal(fixture.task->take_record().at("timesteps"), torch::tensor(expected)));
+}
+
+// So a run that goes on with other ranks or micro-batches drops the same.
+TEST(DiffusionTask, WhatIsDroppedOutFollowsFromThePlaceInTheGlobalBatch) {
+  const auto loss_at = [](int place) {
+    Fixture fixture({}, torch::kCPU, place, /*dropout=*/0.5);
+    return loss_of_part(*fixture.task, 0, share_size).item<double>();
+  };
+  // By what is drawn next.
+  const auto draw_at = [](int place, int begin) {
+    Fixture fixture({}, torch::kCPU, place, /*dropout=*/0.5);
+    fixture.task->inputs(begin, share_size);
+    return torch::rand({1}).item<double>();
+  };
+  EXPECT_EQ(loss_at(4), loss_at(4));
+  EXPECT_NE(loss_at(4), loss_at(6));
+  EXPECT_EQ(draw_at(4, 2), draw_at(6, 0));
+  EXPECT_NE(draw_at(4, 2), draw_at(4, 0));
 }
 
 // The samples whose caption is the empty one in the U-Net's input.
@@ -309,6 +329,22 @@ TEST(DiffusionTask, AFailureThatNoStepMeetsIsToldAtTheEnd) {
   testing::internal::CaptureStderr();
   fixture.task.reset();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("the producer is gone"));
+}
+
+// Of the second batch, of which this stripe alone has arrived.
+Overdue overdue_beside(int producer, std::uint32_t stripe) {
+  Fixture fixture({});
+  fixture.receiver.put(producer, stripe, 3, 3);
+  EXPECT_FALSE(fixture.task->next_batch(0));
+  return fixture.task->overdue(0).value();
+}
+
+TEST(DiffusionTask, BlamesTheProducerOfTheStripeThatLacks) {
+  const auto of_stripe_5 = overdue_beside(0, 2), of_stripe_2 = overdue_beside(1, 5);
+  EXPECT_EQ(of_stripe_5.producer, 9);
+  EXPECT_EQ(of_stripe_5.what, "samples of stripe 5 from producer 1");
+  EXPECT_EQ(of_stripe_2.producer, 4);
+  EXPECT_EQ(of_stripe_2.what, "samples of stripe 2 from producer 0");
 }
 
 TEST(DiffusionTask, TellsWhatItsProducersSayByTheirRanks) {

@@ -2,15 +2,18 @@
 // guards end a run, when checkpoints are due.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
+#include <torch/optim.h>
 #include <torch/utils.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
 #include <thread>
 
 #include "millrace/checkpoint/restore.h"
+#include "millrace/checkpoint/tensors.h"
 #include "millrace/comm/fault.h"
 #include "millrace/core/clock.h"
 #include "millrace/core/error.h"
@@ -22,6 +25,7 @@
 #include "mpi_world.h"
 #include "train/own_log.h"
 #include "train/run_folder.h"
+#include "train/small_trainer.h"
 
 namespace millrace {
 namespace {
@@ -44,8 +48,18 @@ struct SmallNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(SmallNet);
 
+struct Samples {
+  torch::Tensor inputs, targets;
+};
+
+// The batch of this number.
+Samples make_samples(int number, int count) {
+  torch::manual_seed(1000 + number);
+  return {torch::randn({count, 5}), torch::randn({count, 3})};
+}
+
 // Linear regression: the batch of a step follows from a number of its own, so that a step can be left out.
-class Regression final : public Task {
+class Regression final : public test::IdleTask {
  public:
   struct Script {
     std::vector<int> batches;           // of step 1, 2, ...
@@ -71,9 +85,7 @@ class Regression final : public Task {
     if (test_world().rank() == script_.slow_reader) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (step_ + 1 == script_.late_at) std::this_thread::sleep_for(std::chrono::seconds(6));
     ++step_;
-    torch::manual_seed(1000 + script_.batches.at(static_cast<std::size_t>(step_ - 1)));
-    inputs_ = torch::randn({batch(), 5});
-    targets_ = torch::randn({batch(), 3});
+    samples_ = make_samples(script_.batches.at(static_cast<std::size_t>(step_ - 1)), batch());
     const int own = stripes / test_world().size(), per_stripe = script_.per_stripe;
     refs_.clear();
     for (int stripe = own * test_world().rank(); stripe < own * (test_world().rank() + 1); ++stripe)
@@ -87,14 +99,12 @@ class Regression final : public Task {
       }
     return true;
   }
-  std::optional<Overdue> overdue(double) const override { return std::nullopt; }
-  void stop_producers() override {}
   const std::vector<SampleRef>& refs() const override { return refs_; }
 
   std::vector<torch::Tensor> inputs(std::int64_t begin, std::int64_t end) override {
     const auto first = static_cast<std::int64_t>(refs_.size()) * test_world().rank();
     end_ = first + end;
-    return {inputs_.slice(0, first + begin, end_), targets_.slice(0, first + begin, end_)};
+    return {samples_.inputs.slice(0, first + begin, end_), samples_.targets.slice(0, first + begin, end_)};
   }
   torch::Tensor loss(const std::vector<torch::Tensor>& inputs) override {
     if (test_world().rank() == script_.slow_rank) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -108,11 +118,6 @@ class Regression final : public Task {
     return loss;
   }
 
-  void start_record() override {}
-  std::map<std::string, torch::Tensor> take_record() override { return {}; }
-  std::map<int, ProducerReport> producer_reports() override { return {}; }
-  double queue_fill() override { return 0; }
-  LedgerDelta take_ledger_delta() override { return {}; }
   int producer_signal() override { return step_ == script_.signal_at ? SIGUSR1 : 0; }
 
  private:
@@ -121,7 +126,7 @@ class Regression final : public Task {
   SmallNet net_;
   Script script_;
   int step_;
-  torch::Tensor inputs_, targets_;
+  Samples samples_;
   std::int64_t end_ = 0;  // of the last inputs, in the global batch
   std::vector<SampleRef> refs_;
 };
@@ -167,24 +172,24 @@ struct Life {
   bool resume = false;                     // from its last checkpoint
   std::optional<std::string> chosen = {};  // from this one instead
   std::vector<UsedUpSteps> used_up = {};   // if there are some: else as the checkpoint says
-  double lr = 1e-2;
+  OptimConfig optim = {.lr = 1e-2, .warmup = Duration::steps(0)};
   ParallelConfig parallel = {};
   std::string gpu = {};
   double max_bad_share = 1;
-  std::string ledger = {};  // of those before it
-  std::uint32_t epoch = 0;  // in which they left all stripes
+  std::string ledger = {};                       // of those before it
+  std::uint32_t epoch = 0;                       // in which they left all stripes
+  std::function<nlohmann::json()> measure = {};  // called when a save begins
 };
 
 Outcome run(const LoopConfig& config, const Regression::Script& script, const Life& life = {}) {
   torch::manual_seed(1);
   SmallNet net;
-  const OptimConfig optim{.lr = life.lr, .warmup = Duration::steps(0)};
   const auto& trainers = test_world().group();
   const auto data = make_data();
   ShardedModel model(*net, parameter_names(*net),
                      plan_shards(life.parallel, std::vector<std::string>(trainers.size(), "n1")), life.parallel,
                      trainers);
-  ShardedAdamW optimizer(model, optim, EmaConfig{.decay = 0.5, .warmup = false});
+  ShardedAdamW optimizer(model, life.optim, EmaConfig{.decay = 0.5, .warmup = false});
   RunState start;
   if (life.resume || life.chosen) {
     const auto checkpoint =
@@ -202,7 +207,7 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, const Li
                              .optimizer = optimizer,
                              .trainers = trainers,
                              .config = config,
-                             .optim = optim,
+                             .optim = life.optim,
                              .data = data,
                              .max_bad_share = life.max_bad_share,
                              .device = torch::kCPU,
@@ -210,7 +215,8 @@ Outcome run(const LoopConfig& config, const Regression::Script& script, const Li
                              .trainer_ranks = ranks_on_n1(trainers.size()),
                              .producer_ranks = ranks_on_n1(1),
                              .gpu_uuid = life.gpu,
-                             .resumed_from = life.chosen},
+                             .resumed_from = life.chosen,
+                             .measure = life.measure},
                             start);
   for (const auto& [kind, shards] : optimizer.state())
     for (const auto& shard : shards) outcome.state[kind].push_back(shard.clone());
@@ -247,6 +253,44 @@ TEST(Metrics, TellOfTheGpusWhatNvmlTells) {
   EXPECT_NE(read_file(watched.path() / "run.prom").find("\nmillrace_gpu_utilization{run="), std::string::npos);
   for (const char* field : {"gpu_utilization", "gpu_clock_mhz", "gpu_temperature"})
     EXPECT_FALSE(unwatched.lines("metrics.jsonl").front().contains(field)) << field;
+}
+
+// The rate rises for two steps, and falls to 0 at the end of the fifth.
+TEST(Update, IsThatOfPlainAdamWOnTheWholeBatch) {
+  constexpr double clip = 0.1;
+  const std::vector<int> batches = {1, 2, 3, 4, 5};
+  const std::vector<double> rates = {0.005, 0.01, 0.02 / 3, 0.01 / 3, 0};
+  const RunFolder folder;
+  const OptimConfig optim{
+      .lr = 1e-2, .clip = clip, .schedule = Schedule::linear, .warmup = {16, Duration::Unit::samples}};
+  run(quick(folder, {40, Duration::Unit::samples}), {batches}, {.optim = optim});
+
+  torch::manual_seed(1);
+  SmallNet net;
+  torch::optim::AdamW adamw(net->parameters(),
+                            torch::optim::AdamWOptions().betas({0.9, 0.999}).eps(1e-8).weight_decay(0.01));
+  std::vector<double> norms;
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    const auto [inputs, targets] = make_samples(batches[i], global_batch);
+    adamw.zero_grad();
+    ((net->out(inputs) - targets).square().sum() / global_batch).backward();
+    norms.push_back(torch::nn::utils::clip_grad_norm_(net->parameters(), clip));
+    adamw.param_groups()[0].options().set_lr(rates[i]);
+    adamw.step();
+    EXPECT_GT(norms.back(), clip) << "or nothing is clipped";
+  }
+  const auto checkpoint = CheckpointReader::open(folder.checkpoint(5));
+  CheckpointTensors held(checkpoint);
+  for (const auto& item : net->named_parameters())
+    EXPECT_TRUE(torch::allclose(held.tensor("weights", item.key()), item.value(), /*rtol=*/0, /*atol=*/1e-6))
+        << item.key();
+  if (test_world().rank() != 0) return;
+  const auto lines = folder.lines("metrics.jsonl");
+  ASSERT_EQ(lines.size(), batches.size());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_DOUBLE_EQ(lines[i]["lr"], rates[i]) << "step " << i + 1;
+    EXPECT_NEAR(lines[i]["grad_norm"].get<double>(), norms[i], 1e-5 * norms[i]) << "step " << i + 1;
+  }
 }
 
 TEST(Guard, ASkippedStepUsesItsBatchAndLeavesTheRestAsItWas) {
@@ -365,9 +409,9 @@ TEST(Guard, ALineOfMetricsIsTheMeanOfItsFiniteSteps) {
     EXPECT_DOUBLE_EQ(mean[0][key], (single[0][key].get<double>() + single[1][key].get<double>()) / 2) << key;
 }
 
-Error numerics_error(const LoopConfig& config, const Regression::Script& script, double lr = 1e-2) {
+Error numerics_error(const LoopConfig& config, const Regression::Script& script, const Life& life = {}) {
   try {
-    run(config, script, {.lr = lr});
+    run(config, script, life);
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::numerics) << error.what();
     return error;
@@ -428,7 +472,8 @@ TEST(Guard, WeightsThatHaveOverflownAreNotSaved) {
   const RunFolder folder;
   auto config = quick(folder, Duration::steps(6));
   config.checkpoint.every = each(Duration::steps(2));
-  const std::string message = numerics_error(config, {{1, 2, 3, 4, 5, 6}}, /*lr=*/1e39).what();
+  const Life life{.optim = {.lr = 1e39, .warmup = Duration::steps(0)}};
+  const std::string message = numerics_error(config, {{1, 2, 3, 4, 5, 6}}, life).what();
   EXPECT_NE(message.find("step 2"), std::string::npos) << message;
   EXPECT_NE(message.find("out."), std::string::npos) << message;
   test_world().group().barrier();
@@ -670,6 +715,26 @@ TEST(Saves, TheLastOneIsTriedAgainAndItsFailureIsOfTheDisk) {
   EXPECT_EQ(lines.back()["checkpoint_step"], 0);
   const auto age = [](const nlohmann::json& line) { return line["checkpoint_age_s"].get<double>(); };
   EXPECT_GT(age(lines.back()), age(lines.front()) + 0.15);
+}
+
+// The second rank's node sees something else in the first rank's file of the first attempt.
+TEST(Saves, TheLastOneIsMadeAgainWhereItIsReadBackDamaged) {
+  if (test_world().size() == 1) GTEST_SKIP() << "needs another rank";
+  const RunFolder folder;
+  auto config = quick(folder, Duration::steps(2));
+  std::optional<StaleSight> sight;
+  if (test_world().rank() == 1) config.run_dir = sight.emplace(folder, 2).path().string();
+  int saves = 0;
+  const auto begin_save = [&] {
+    ++saves;
+    if (sight && saves == 1) sight->spoil();
+    if (sight && saves == 2) sight->repair();
+    return nlohmann::json::object();
+  };
+  EXPECT_TRUE(run(config, {{1, 2}}, {.measure = begin_save}).result.is_saved);
+  EXPECT_EQ(saves, 2);
+  EXPECT_EQ(folder.checkpoints(), Steps{2});
+  EXPECT_NO_THROW(CheckpointReader::open(folder.checkpoint(2)));
 }
 
 TEST(Saves, LinesTellWhereTheNewestStands) {

@@ -9,6 +9,7 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/sharded_optimizer.h"
 #include "millrace/train/passes.h"
+#include "mpi_world.h"
 #include "parcels/encodings.h"
 #include "small_unet.h"
 
@@ -149,6 +150,36 @@ TEST_P(PassesOnDevice, WhatCannotBeRecordedIsToldWithTheKey) {
     EXPECT_EQ(error.exit(), Exit::usage);
     EXPECT_EQ(error.hint().substr(0, 23), "model.cuda_graphs=false");
   }
+}
+
+// Of a step's passes, with all ranks of the test as trainers.
+std::vector<Passes::Kind> kinds_of(Strategy strategy, int turns) {
+  nn::Linear net(3, 2);
+  const ParallelConfig parallel{.strategy = strategy};
+  ShardedModel model(*net, parameter_names(*net), plan_shards(parallel, test_world().hosts()), parallel,
+                     test_world().group());
+  const Passes passes(model, /*by_graphs=*/false);
+  std::vector<Passes::Kind> kinds;
+  for (int turn = 0; turn < turns; ++turn) kinds.push_back(passes.kind_of(turn, turns));
+  return kinds;
+}
+
+// No graph repeats what trainers send each other.
+TEST(Passes, GoByKernelsWhereTrainersTalk) {
+  using Kinds = std::vector<Passes::Kind>;
+  using enum Passes::Kind;
+  if (test_world().size() == 1) {
+    for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op, Strategy::full_shard}) {
+      EXPECT_EQ(kinds_of(strategy, 3), (Kinds{first, later, later}));
+      EXPECT_EQ(kinds_of(strategy, 1), (Kinds{first}));
+    }
+    return;
+  }
+  for (const auto strategy : {Strategy::ddp, Strategy::shard_grad_op}) {
+    EXPECT_EQ(kinds_of(strategy, 3), (Kinds{by_kernels, later, by_kernels}));
+    EXPECT_EQ(kinds_of(strategy, 1), (Kinds{by_kernels}));
+  }
+  EXPECT_EQ(kinds_of(Strategy::full_shard, 3), (Kinds{by_kernels, by_kernels, by_kernels}));
 }
 
 TEST(Passes, OfACpuAreNoGraphs) {

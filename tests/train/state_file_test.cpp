@@ -29,6 +29,22 @@ TEST(StateFile, TellsHowFarTheRunIs) {
   EXPECT_EQ(state_in(run.path())["exit"], 75);
 }
 
+// By which slurm/outcome.sh knows a checkpoint of this job from one of another.
+TEST(StateFile, NamesTheJobAndItsRestart) {
+  const test::TempDir run;
+  const StateFile file(run.path());
+  ::setenv("SLURM_JOB_ID", "41", 1);
+  ::setenv("SLURM_RESTART_COUNT", "2", 1);
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  EXPECT_EQ(state_in(run.path())["job"], 41);
+  EXPECT_EQ(state_in(run.path())["restart"], 2);
+  ::unsetenv("SLURM_JOB_ID");
+  ::unsetenv("SLURM_RESTART_COUNT");
+  file.write("running", {.step = 3, .samples = 24}, std::nullopt);
+  EXPECT_TRUE(state_in(run.path())["job"].is_null());
+  EXPECT_TRUE(state_in(run.path())["restart"].is_null());
+}
+
 // A stopped process wakes up when the launcher ends it, and may be about to say that all is well.
 TEST(StateFile, ARunThatAnotherRankHasEndedStaysEnded) {
   const test::TempDir run;

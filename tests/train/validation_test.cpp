@@ -161,6 +161,12 @@ TEST(Validation, KnowsNeitherCaptionDropNorInputPerturbation) {
   EXPECT_EQ(loss(unet, 2, disturbed), loss(unet, 2, objective()));
 }
 
+TEST(Validation, KnowsNoDropout) {
+  auto with_dropout = test::make_small_unet(/*dropout=*/0.5), without = test::make_small_unet();
+  with_dropout->train();
+  EXPECT_EQ(loss(with_dropout, 2, objective()), loss(without, 2, objective()));
+}
+
 TEST(Validation, AsksTheSameEachTimeAndLeavesTheNetworkAsItIs) {
   auto unet = test::make_small_unet();
   unet->train();

@@ -3,6 +3,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,7 +29,10 @@ struct AutoencoderKLConfig {
   // latent pixels.
   std::int64_t latent_side(std::int64_t resolution) const;
 
-  // Images of side x side pixels that go through encoder and decoder in one pass each; of more each takes several.
+  // Images of height x width pixels that go through the encoder, or the decoder, in one pass; more take several.
+  std::int64_t images_to_encode(std::int64_t height, std::int64_t width) const;
+  std::int64_t images_to_decode(std::int64_t height, std::int64_t width) const;
+  // Images of side x side pixels that go through both in one pass each.
   std::int64_t images_of_one_pass(std::int64_t side) const;
 
   LatentScale latent_scale() const { return {scaling_factor, shift_factor.value_or(0)}; }
@@ -62,5 +66,9 @@ class AutoencoderKLImpl : public torch::nn::Module {
   nn::Conv2d quant_conv{nullptr}, post_quant_conv{nullptr};
 };
 TORCH_MODULE(AutoencoderKL);
+
+// network(batch); one of more than `limit` rows goes through it in equal parts, whose size never changes.
+torch::Tensor in_parts(const torch::Tensor& batch, std::int64_t limit,
+                       const std::function<torch::Tensor(const torch::Tensor&)>& network);
 
 }  // namespace millrace

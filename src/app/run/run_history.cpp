@@ -229,7 +229,7 @@ bool add_start(const fs::path& run_dir, const RunDescription& description, const
   line["changed"] = std::move(changed);
   line["before"] = end_before(run_dir);
   AppendFile file(path);
-  file.add((ends_within_a_line(path) ? "\n" : "") + dump_any(line) + "\n");
+  file.add(fmt::format("{}{}\n", ends_within_a_line(path) ? "\n" : "", dump_any(line)));
   return file.sync();
 }
 

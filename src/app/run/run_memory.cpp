@@ -17,10 +17,11 @@ namespace {
 
 // Beside the tensors, on a GPU: the CUDA context, and what cuDNN and cuBLAS want to work with.
 constexpr double gpu_overhead_bytes = 1.5 * gib;
-// On a CPU the program itself counts, and what MPI, readers and queues add to it; where checkpoints are
-// written, the buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the
-// activations. All were measured on runs of small networks, with checkpoints and without; the same run takes up to 12 %
-// less or more on another processor, as oneDNN and MKL choose their code by it: this is the middle of what was seen.
+// On a CPU the program itself counts, and what MPI, readers and queues add to it; where checkpoints are written, the
+// buffers and lists of that. Freed blocks that fit no later tensor stay as well: a share of the activations. All were
+// measured on runs of small networks, with checkpoints and without. The same run takes up to 12 % less or more on
+// another processor, as oneDNN and MKL choose their code by it, and from one time to the next, as threads leave memory
+// behind: this is the middle of what was seen.
 constexpr double cpu_overhead_bytes = 136 << 20, cpu_save_bytes = 24 << 20;
 constexpr double cpu_waste = 1.2;
 

@@ -1,7 +1,6 @@
 #include "run/run_watch.h"
 
 #include "millrace/comm/fault.h"
-#include "millrace/core/error.h"
 #include "millrace/core/leave.h"
 #include "millrace/core/run_files.h"
 #include "millrace/core/stacks.h"
@@ -27,6 +26,13 @@ void RunWatch::open(const InFolder* folder) {
   folder_ = folder;
 }
 
+void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const Error& error) {
+  // The file would cost the suspect's host its place in the next start.
+  if (!suspect.is_one_of_many)
+    fault::write_about({run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
+  StateFile(run_dir).write_failed(error);
+}
+
 // No stack is unwound and no MPI is called: the thread that could do so may be the one that hangs.
 void RunWatch::end_hung_run(const Suspect& suspect) {
   const std::lock_guard turn(mutex_);
@@ -39,12 +45,7 @@ void RunWatch::end_hung_run(const Suspect& suspect) {
                                 suspect.is_one_of_many ? "" : "; leave that host out if it hangs again"));
   const auto why = fmt::format("{}\n  hint: {}", error.what(), error.hint());
   leave_within(30, Exit::suspect_node, why);  // run.dir may be what hangs
-  if (folder_ && folder_->lease.is_ours()) {
-    // The file would cost the suspect's host its place in the next start.
-    if (!suspect.is_one_of_many)
-      fault::write_about({folder_->run_dir, suspect.rank, suspect.host, ""}, error, suspect.phase.c_str());
-    StateFile(folder_->run_dir).write_failed(error);
-  }
+  if (folder_ && folder_->lease.is_ours()) tell_folder(folder_->run_dir, suspect, error);
   leave_within(0, Exit::suspect_node, why);
 }
 

@@ -6,6 +6,7 @@
 
 #include "millrace/checkpoint/run_lease.h"
 #include "millrace/comm/watchdog.h"
+#include "millrace/core/error.h"
 #include "run/session.h"
 
 // What ends a run, told to its folder.
@@ -41,6 +42,9 @@ class RunWatch {
   const InFolder* folder_ = nullptr;
   Watchdog watchdog_;  // goes first, since its thread uses the rest
 };
+
+// What it then writes: to STATE, and to RUN/fault where one host alone is suspect.
+void tell_folder(const std::filesystem::path& run_dir, const Suspect& suspect, const Error& error);
 
 // Runs a rank's part of a run whose folder is open. What it throws is written to RUN/fault, and to STATE where it ends
 // the run, before the stack unwinds further. A rank that stands still is named there too.

@@ -22,6 +22,17 @@ TEST(Http, ABrokenTransferGoesOnWhereItStopped) {
   EXPECT_EQ(server.connections(), 3);
 }
 
+// Large files often lie behind an address that is good for a while.
+TEST(Http, ARedirectIsFollowedAtEachAttempt) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  HttpServer server([&](const HttpRequest& request) {
+    return request.path() == "/x.tar" ? http_answer("302 Found", "Location: /y.tar\r\n", 0, "")
+                                      : range_answer(request, body, body.size() / 2 + 1);
+  });
+  EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), body);
+  EXPECT_EQ(server.connections(), 4);
+}
+
 TEST(Http, AServerWithoutRangeIsReadAgainFromTheFront) {
   const std::string body = read_file(golden("tar/plain.tar"));
   HttpServer server([&](const HttpRequest& request) {
