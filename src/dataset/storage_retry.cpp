@@ -13,7 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds first_pause{50}, max_pause{10'000};
-constexpr milliseconds look{50};  // a signal wakes nobody
+constexpr milliseconds look{50};                    // a signal wakes nobody
+constexpr StorageRetry::Seconds longest_wait{1e9};  // a clock counts nanoseconds, to 292 years
 
 std::string to_text(StorageRetry::Seconds time) {
   return to_string(Duration::seconds(time.count()));
@@ -42,7 +43,7 @@ void StorageRetry::Outage::begin(const StorageError& error) {
 
 void StorageRetry::Outage::wait(const StorageError& error) {
   if (!began_) begin(error);
-  const auto end = since_ + std::chrono::duration_cast<Clock::duration>(retry_.retry_for_);
+  const auto end = since_ + std::chrono::duration_cast<Clock::duration>(std::min(retry_.retry_for_, longest_wait));
   const auto now = Clock::now();
   if (now >= end) {
     given_up_ = true;

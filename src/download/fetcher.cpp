@@ -26,7 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int max_hops = 5;
 constexpr double max_retry_after_seconds = 10;       // that a row waits for
-constexpr double max_pause_seconds = 60;             // in which a host that asks for it is left alone
 constexpr std::size_t max_robots_bytes = 500 << 10;  // RFC 9309, 2.5
 constexpr int max_silent_rows = 5;                   // with all their attempts
 
@@ -84,6 +83,7 @@ class Fetcher::Impl {
 
   std::size_t pending() const { return pending_; }
   std::size_t transfers() const { return active_.size(); }
+  std::size_t hosts() const { return hosts_.size(); }
 
   std::vector<Fetched> poll(std::chrono::milliseconds wait, bool start_new) {
     advance(start_new);
@@ -128,7 +128,7 @@ class Fetcher::Impl {
     log::warning(
         "{} and {} other slow hosts have held up all the rest: their {} rows that wait fail, and those of the next {} "
         "minutes; raise download.per_host if they can bear it, or download.timeout",
-        *first, slow.size() - 1, waiting, host_shut_for.count());
+        *first, slow.size() - 1, waiting, std::chrono::floor<std::chrono::minutes>(options_.host_shut_for).count());
     std::vector<JobPtr> given_up;
     for (Host* const host : slow)
       for (JobPtr& job : std::exchange(host->waiting, {})) given_up.push_back(std::move(job));
@@ -283,7 +283,7 @@ class Fetcher::Impl {
     double pause = 0;
     if (asks_to_wait) {
       const double backoff = options_.backoff_seconds * (1 << std::min(silent, 7));
-      pause = std::min(std::max(get.retry_after().value_or(0), backoff), max_pause_seconds);
+      pause = std::min(std::max(get.retry_after().value_or(0), backoff), options_.max_pause_seconds);
       const auto end = now + std::chrono::milliseconds(static_cast<long>(1000 * pause));
       if (end > host.not_before) paused_.emplace(host.not_before = end, job.url.host);
     }
@@ -309,7 +309,7 @@ class Fetcher::Impl {
       std::erase_if(shut_, [&](const auto& entry) { return entry.second.until <= now; });
       look_through_shut_at_ = 1000 + 2 * shut_.size();
     }
-    shut_[origin] = {now + host_shut_for, why};
+    shut_[origin] = {now + options_.host_shut_for, why};
   }
 
   bool is_shut_by(const Failure& why) const { return is_retryable(why) && why.detail != slowness_.detail; }
@@ -408,7 +408,7 @@ class Fetcher::Impl {
   std::multimap<Clock::time_point, JobPtr> delayed_;
   std::multimap<Clock::time_point, std::string> paused_;  // hosts that are left alone until then
   std::unordered_map<std::string, std::vector<JobPtr>> waiting_for_robots_;
-  RobotsCache robots_;
+  RobotsCache robots_{options_.host_shut_for};
   std::vector<Fetched> done_;
   std::size_t pending_ = 0;
 };
@@ -426,6 +426,10 @@ std::size_t Fetcher::pending() const {
 
 std::size_t Fetcher::transfers() const {
   return impl_->transfers();
+}
+
+std::size_t Fetcher::hosts() const {
+  return impl_->hosts();
 }
 
 std::vector<Fetched> Fetcher::poll(std::chrono::milliseconds wait, bool start_new) {

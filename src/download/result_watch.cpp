@@ -12,7 +12,6 @@ namespace millrace {
 namespace {
 
 constexpr double nearly_all = 0.9;
-constexpr double patience_seconds = 3600;
 constexpr std::size_t fewest_known = 8, most_known = 16;
 
 bool is_lost(const Fetched& fetched) {
@@ -39,8 +38,11 @@ FetchOptions options_of_question(FetchOptions options) {
 
 }  // namespace
 
-ResultWatch::ResultWatch(FetchOptions options, std::chrono::milliseconds pause)
-    : options_(options_of_question(options)), pause_between_(pause), results_(4.0 * options.connections) {}
+ResultWatch::ResultWatch(FetchOptions options, std::chrono::milliseconds pause, double patience_seconds)
+    : options_(options_of_question(options)),
+      pause_between_(pause),
+      patience_seconds_(patience_seconds),
+      results_(4.0 * options.connections) {}
 
 void ResultWatch::note(const std::string& url, const Fetched& fetched, bool is_retry) {
   const bool has_image = std::holds_alternative<std::string>(fetched.result);
@@ -62,25 +64,26 @@ void ResultWatch::note(const std::string& url, const Fetched& fetched, bool is_r
 }
 
 bool ResultWatch::is_patient() const {
-  return waited_seconds_ < patience_seconds;
+  return waited_seconds_ < patience_seconds_;
 }
 
 Pause ResultWatch::look(bool has_more) {
   const double seconds = awake_seconds(since_look_.lap());
   const Pause before = std::exchange(pause_, ask_known_hosts());
-  if (pause_ == Pause::none && shut_share_ >= nearly_all && is_patient() && Clock::now() < last_shut_ + host_shut_for)
+  if (pause_ == Pause::none && shut_share_ >= nearly_all && is_patient() &&
+      Clock::now() < last_shut_ + options_.host_shut_for)
     pause_ = Pause::shut_hosts;
   const bool may_be_gone = (pause_ == Pause::shut_hosts && has_more) || (pause_ == Pause::network && !has_image_);
   if (pause_ == Pause::shut_hosts && has_more && waited_seconds_ == 0) {
     log::warning(
         "nearly all rows fail since their hosts do not answer, or only ask to wait: no more are read for up to {}",
-        format_time(patience_seconds));
+        format_time(patience_seconds_));
   }
   if (pause_ == Pause::network && before != pause_) {
     log::warning(
         "none of the last {} hosts answers: this machine's network or name server is away, or they shut it out. No "
         "rows are asked for until one of them answers{}",
-        known_.size(), has_image_ ? "" : ", for up to " + format_time(patience_seconds));
+        known_.size(), has_image_ ? "" : ", for up to " + format_time(patience_seconds_));
   }
   if (before == Pause::network && pause_ != before) log::info("rows are asked for again");
   if (may_be_gone) waited_seconds_ += seconds;

@@ -26,8 +26,10 @@ enum class Pause { none, shut_hosts, question, network };
 // few hosts may be gone themselves, as may all of one owner: then nothing is concluded.
 class ResultWatch {
  public:
-  // Rows are asked for with `options`, known hosts every `pause` while none answers.
-  explicit ResultWatch(FetchOptions options, std::chrono::milliseconds pause = std::chrono::seconds(5));
+  // Rows are asked for with `options`, known hosts every `pause` while none answers. What may be gone for good is
+  // waited for as long as `patience_seconds`.
+  explicit ResultWatch(FetchOptions options, std::chrono::milliseconds pause = std::chrono::seconds(5),
+                       double patience_seconds = 3600);
 
   void note(const std::string& url, const Fetched& fetched, bool is_retry);
   // Called often, takes no time. has_more: there are rows that could be read now.
@@ -41,6 +43,7 @@ class ResultWatch {
 
   const FetchOptions options_;
   const std::chrono::milliseconds pause_between_;
+  const double patience_seconds_;
   const double results_;  // that have a say, the later ones more
   double lost_share_ = 0, shut_share_ = 0;
   Clock::time_point last_shut_;

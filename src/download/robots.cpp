@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "millrace/core/text.h"
-#include "millrace/download/fetcher.h"
 
 namespace millrace {
 
@@ -148,7 +147,7 @@ const RobotsCache::Verdict* RobotsCache::find(const std::string& origin, Clock::
 
 void RobotsCache::store(const std::string& origin, Verdict verdict, Clock::time_point now) {
   const bool has_rules = std::holds_alternative<Robots>(verdict);
-  const auto expires = now + (has_rules ? Clock::duration(lifetime) : Clock::duration(host_shut_for));
+  const auto expires = now + (has_rules ? Clock::duration(lifetime) : failures_last_);
   const auto [place, is_new] = entries_.try_emplace(origin);
   if (is_new) order_.push_back(origin);
   bytes_ -= bytes_of(place->second);

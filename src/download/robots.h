@@ -37,7 +37,9 @@ class RobotsCache {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Its rules, or why its robots.txt could not be had, which forbids everything for five minutes.
+  explicit RobotsCache(Clock::duration failures_last) : failures_last_(failures_last) {}
+
+  // Its rules, or why its robots.txt could not be had, which forbids everything while such failures last.
   using Verdict = std::variant<Robots, Failure>;
   // What is known of `origin`; null = ask.
   const Verdict* find(const std::string& origin, Clock::time_point now) const;
@@ -52,6 +54,7 @@ class RobotsCache {
   };
   static std::size_t bytes_of(const Entry& entry);
 
+  const Clock::duration failures_last_;
   std::unordered_map<std::string, Entry> entries_;
   std::deque<std::string> order_;  // oldest first
   std::size_t bytes_ = 0;

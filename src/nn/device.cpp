@@ -38,8 +38,6 @@ torch::Device resolve_device(const std::string& word, int local_rank) {
   const int gpus = word == "cpu" ? 0 : gpu_count();
   if (gpus > 0) {
     compute_float32_exactly();
-    at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
-    at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
     at::globalContext().setBenchmarkCuDNN(true);  // shapes stay the same for the whole run
     gpu::use(local_rank % gpus);
     return {torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus)};
@@ -88,6 +86,8 @@ void compute_float32_exactly() {
   context.setAllowTF32CuDNN(false);
   for (const auto op : {MATMUL, CONV, RNN})
     context.setFloat32Precision(at::Float32Backend::CUDA, op, at::Float32Precision::IEEE);
+  context.setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
+  context.setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false, /*allow_splitk=*/true);
 }
 
 void compute_deterministically() {
@@ -139,6 +139,14 @@ std::uint64_t peak_memory_bytes(torch::Device device) {
 
 std::string device_name(torch::Device device) {
   return device.is_cuda() ? gpu::name(device.index()) : processor_name();
+}
+
+std::string gpu::format_uuid(std::span<const std::byte, 16> bytes) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    text += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+                        std::to_integer<unsigned>(bytes[i]));
+  return text;
 }
 
 }  // namespace millrace

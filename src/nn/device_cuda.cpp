@@ -137,14 +137,8 @@ std::string name(int index) {
   return at::cuda::getDeviceProperties(index)->name;
 }
 
-// Written as nvidia-smi does.
 std::string uuid(int index) {
-  std::string text = "GPU";
-  const auto& bytes = at::cuda::getDeviceProperties(index)->uuid.bytes;
-  for (int i = 0; i < 16; ++i)
-    text += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
-                        static_cast<unsigned char>(bytes[i]));
-  return text;
+  return format_uuid(std::as_bytes(std::span(at::cuda::getDeviceProperties(index)->uuid.bytes)));
 }
 
 }  // namespace gpu

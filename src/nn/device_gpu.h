@@ -1,5 +1,7 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 // What device.cpp asks about GPUs. Two implementations, chosen by CMake: device_cuda.cpp and device_cpu_only.cpp. What
@@ -23,5 +25,7 @@ std::uint64_t peak_memory_bytes(int index);
 std::string name(int index);
 // Of the device, without beginning to use it.
 std::string uuid(int index);
+// As nvidia-smi writes it. With and without CUDA, in device.cpp.
+std::string format_uuid(std::span<const std::byte, 16> bytes);
 
 }  // namespace millrace::gpu

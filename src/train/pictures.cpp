@@ -9,12 +9,8 @@
 
 namespace millrace {
 
-bool exceeds_share_of_painting(double painting_seconds, double seconds_in_training) {
-  constexpr double share = 0.02, for_a_start = 300;
-  return painting_seconds > for_a_start + share * seconds_in_training;
-}
-
-Pictures::Pictures(const TrainerContext& context, Progress* progress) : context_(context), progress_(progress) {}
+Pictures::Pictures(const TrainerContext& context, Progress* progress, const PaintingLimit& limit)
+    : context_(context), progress_(progress), limit_(limit) {}
 
 std::optional<double> Pictures::paint(std::int64_t step, const std::function<bool(bool)>& gives_up) {
   if (have_had_their_share(step)) return std::nullopt;
@@ -37,12 +33,12 @@ std::optional<double> Pictures::paint(std::int64_t step, const std::function<boo
 // Collective.
 bool Pictures::have_had_their_share(std::int64_t step) const {
   const bool is_over =
-      context_.trainers.any(is_root() && exceeds_share_of_painting(painting_seconds_, since_start_.seconds()));
+      context_.trainers.any(is_root() && limit_.is_exceeded(painting_seconds_, since_start_.seconds()));
   if (is_over && is_root())
     log::info(
-        "no pictures of step {}: painting has taken {:.0f} s already, more than 2% of the time; a longer "
+        "no pictures of step {}: painting has taken {:.0f} s already, more than {:.0f}% of the time; a longer "
         "samples.every, fewer samples.count or samples.steps would do",
-        step, painting_seconds_);
+        step, painting_seconds_, 100 * limit_.share);
   return is_over;
 }
 

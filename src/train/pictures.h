@@ -11,14 +11,21 @@
 
 namespace millrace {
 
-// Painting may take a fiftieth of the time, and five minutes more, for a start.
-bool exceeds_share_of_painting(double painting_seconds, double seconds_in_training);
+// How long painting may take: a fiftieth of the time, and five minutes more, for a start.
+struct PaintingLimit {
+  double share = 0.02;
+  double for_a_start = 300;  // seconds
+
+  bool is_exceeded(double painting_seconds, double seconds_in_training) const {
+    return painting_seconds > for_a_start + share * seconds_in_training;
+  }
+};
 
 // The pictures of a run, painted between two steps as long as that takes little of its time. They are no reason to end
 // it: what goes wrong with them is a warning, as long as all trainers know of it.
 class Pictures {
  public:
-  Pictures(const TrainerContext& context, Progress* progress);
+  Pictures(const TrainerContext& context, Progress* progress, const PaintingLimit& limit = {});
 
   // Those of a step, with the weights that export gives. `gives_up`: as PicturePainter::paint asks it. Returns, on the
   // first trainer, the seconds in which it was not asked while pictures were decoded; nothing where none were shown.
@@ -33,6 +40,7 @@ class Pictures {
 
   const TrainerContext& context_;
   Progress* progress_;  // on rank 0
+  const PaintingLimit limit_;
   const Stopwatch since_start_{};
   double painting_seconds_ = 0, shown_at_ = 0;  // the last ones, in seconds since the start
 };

@@ -6,6 +6,7 @@
 #include "core/temp_dir.h"
 #include "error_of.h"
 #include "export.h"
+#include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
 #include "millrace/models/presets.h"
 #include "millrace/train/balance.h"
@@ -149,6 +150,23 @@ TEST(Resume, ComplainsOfALearningRateThatJumps) {
   EXPECT_FALSE(complaint_about_rate(slower, falling, end));
 }
 
+// Of a run with run.seed=420.
+TEST(Resume, KeepsThePlacesInTheDataThatStillHold) {
+  const auto golden = CheckpointReader::open(test::data_dir() / "checkpoints/format-2");
+  const auto kept = [&](const std::string& data, const std::string& settings) {
+    nlohmann::json identity = {{"config", settings}};
+    if (!data.empty()) identity["data"] = data;
+    return places_kept(golden, identity);
+  };
+  const std::string same = "run: {seed: 420}\n";
+  EXPECT_EQ(kept("", same + "optim: {lr: 1}\ndata: {train: {path: a.tar}}\n"), Places::all);
+  for (const char* change :
+       {"{shuffle_block: 7}", R"({train: {filters: {width: ">=512"}}})", "{train: {columns: {image: picture}}}"})
+    EXPECT_EQ(kept("", same + "data: " + change + "\n"), Places::blocks) << change;
+  EXPECT_EQ(kept("", "run: {seed: 421}\ndata: {shuffle_block: 7}\n"), Places::passes);
+  EXPECT_EQ(kept("others", same), Places::none);
+}
+
 // What diffusers' EMAModel.save_pretrained writes beside the weights.
 TEST(Resume, AnEmaTellsHowManyUpdatesItHasHad) {
   const test::TempDir folder;
@@ -243,16 +261,22 @@ TEST(DiskSpace, CountsWhatIsKeptForGood) {
   EXPECT_EQ(for_good(Duration::seconds(3600), often, long_run, {}), 0u) << "nobody knows";
 }
 
-TEST(DiskSpace, WarnsOfWhatIsKeptForGood) {
+TEST(DiskSpace, WarnsOfWhatWillNotFit) {
   const test::TempDir run;
   const auto free = fs::space(run.path()).available;
-  const auto said = [&](std::uint64_t for_good) {
+  const auto said = [&](std::uint64_t percent, int keep, std::uint64_t for_good) {
     testing::internal::CaptureStderr();
-    check_disk_space(run.path(), {.bytes = free / 100, .keep = 3, .for_good = for_good});
+    check_disk_space(run.path(), {.bytes = free / 100 * percent, .keep = keep, .for_good = for_good});
     return testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(said(10), "");
-  EXPECT_THAT(said(200), testing::HasSubstr("checkpoint.keep_every keeps about 200 more for good, "));
+  EXPECT_EQ(said(1, 3, 10), "");
+  EXPECT_THAT(said(1, 3, 200), testing::HasSubstr("checkpoint.keep_every keeps about 200 more for good, "));
+  EXPECT_EQ(said(30, 2, 0), "");
+  EXPECT_THAT(said(30, 3, 0), testing::HasSubstr("; 4 more checkpoints of ")) << "three, and the one being written";
+  fs::create_directories(checkpoints_in(run.path()) / step_name(1));
+  EXPECT_EQ(said(30, 3, 0), "") << "one of them is there";
+  EXPECT_EQ(test::error_of([&] { check_disk_space(run.path(), {.bytes = 2 * free, .keep = 3, .for_good = 0}); }).exit(),
+            Exit::io);
 }
 
 // Encoders that 32 trainers take before a run, and during one with the same rates: `wanted` with equal shares of the

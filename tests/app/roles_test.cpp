@@ -282,6 +282,12 @@ TEST(MicroBatch, TheLargestThatFitsIsChosen) {
     }
 }
 
+TEST(MicroBatch, RanksOfOneDeviceShareItsMemory) {
+  const Names devices = {"a", "a", "b"};
+  EXPECT_EQ(share_of_memory(8, "a", devices), 4);
+  EXPECT_EQ(share_of_memory(8, "b", devices), 8);
+}
+
 TEST(PlanRouting, KnowsTheLargestShare) {
   for (int trainers = 1; trainers <= 64; ++trainers) {
     const auto routing = plan_routing(roles_of(trainers, 1), 64);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -53,6 +54,21 @@ TEST_F(RunHistory, AFirstStartHasNothingBefore) {
   EXPECT_EQ(line["hosts"], (json{"a", "b"}));
   EXPECT_EQ(line["LibTorch"], "2.10");
   EXPECT_THAT(line["time"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..Z"));
+}
+
+TEST_F(RunHistory, AStartNamesItsJobAndItsRestart) {
+  const auto same = description("0.1", "2.10", {trainer_});
+  ::setenv("SLURM_JOB_ID", "41", 1);
+  ::setenv("SLURM_RESTART_COUNT", "2", 1);
+  add_start(run_.path(), same, {});
+  ::unsetenv("SLURM_JOB_ID");
+  ::unsetenv("SLURM_RESTART_COUNT");
+  add_start(run_.path(), same, {});
+  ASSERT_EQ(lines().size(), 2u);
+  EXPECT_EQ(lines()[0]["job"], 41);
+  EXPECT_EQ(lines()[0]["restart"], 2);
+  EXPECT_EQ(lines()[1]["job"], nullptr);
+  EXPECT_EQ(lines()[1]["restart"], nullptr);
 }
 
 TEST_F(RunHistory, ALaterStartTellsHowTheOneBeforeEndedAndWhatChanged) {

@@ -24,17 +24,36 @@ TEST(Sections, EveryCommandKnowsThoseOfTheOthers) {
   }
 }
 
+template <class Config>
+std::string losses_of(const auto& change) {
+  Config config;
+  change(config);
+  if constexpr (requires { config.loop(1); })
+    return config.loop(1).losses_of;
+  else
+    return config.loop().losses_of;
+}
+
 // After a restart with other settings the guard learns anew what is usual, where these decide it.
 TEST(UsualLosses, AreThoseOfTheirSettings) {
-  const auto losses_of = [](const auto& change) {
-    TrainConfig config;
-    change(config);
-    return config.loop(1).losses_of;
-  };
-  const auto usual = losses_of([](auto&) {});
-  EXPECT_EQ(losses_of([](auto& c) { c.optim.lr = 1; }), usual);
-  EXPECT_NE(losses_of([](auto& c) { c.batch.global = 16; }), usual) << "a mean of fewer losses varies more";
-  EXPECT_NE(losses_of([](auto& c) { c.transform.resolution = 16; }), usual);
+  const auto losses = [](const auto& change) { return losses_of<TrainConfig>(change); };
+  const auto usual = losses([](auto&) {});
+  EXPECT_EQ(losses([](auto& c) { c.optim.lr = 1; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.batch.global = 16; }), usual) << "a mean of fewer losses varies more";
+  EXPECT_NE(losses([](auto& c) { c.transform.resolution = 16; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.objective.snr_gamma = 5; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.model.unet.init = ModelConfig::Init::pretrained; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.data.train.filters["width"] = ">=512"; }), usual);
+}
+
+TEST(UsualLosses, OfAVaeAreThoseOfItsSettings) {
+  const auto losses = [](const auto& change) { return losses_of<AutoencoderTrainConfig>(change); };
+  const auto usual = losses([](auto&) {});
+  EXPECT_EQ(losses([](auto& c) { c.optim.lr = 1; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.transform.resolution = 16; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.autoencoder.l1 = 0.5; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.model.init = ModelConfig::Init::pretrained; }), usual);
+  EXPECT_NE(losses([](auto& c) { c.data.train.filters["width"] = ">=512"; }), usual);
 }
 
 }  // namespace

@@ -22,6 +22,8 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/storage_order.h"
 #include "mpi_devices.h"
+#include "snapshot.h"
+#include "tools/faults.h"
 #include "train/own_log.h"
 #include "train/run_folder.h"
 
@@ -621,6 +623,21 @@ TEST(FindCheckpoint, TakesTheNewestValidOneOnEveryRank) {
   EXPECT_CONTAINS(error, "none of the 2 checkpoints");  // never silently from step 0
 }
 
+TEST(FindCheckpoint, TakesNoOlderOneWhileTheNewestCannotBeLookedAt) {
+  RunFolder run;
+  const auto& group = test_world().group();
+  Training training(group, 1);
+  CheckpointWriter writer(run.path(), group, {}, {});
+  for (int step : {5, 20}) save(writer, training, step);
+  group.barrier();
+  using test::Fault;
+  test::inject(
+      {.parts = (run.checkpoint(20) / "shard-").string(), .code = ESTALE, .at = Fault::At::stat, .seconds = 1000});
+  EXPECT_THROW(find_checkpoint(run.path(), group), UnreadableCheckpoint);
+  test::clear_fault();
+  EXPECT_EQ(find_checkpoint(run.path(), group)->path(), run.checkpoint(20));
+}
+
 TEST(CheckpointWriter, ReplacesADamagedOneOfTheSameStep) {
   RunFolder run;
   Training training(test_world().group(), 1);
@@ -704,6 +721,14 @@ std::vector<int> readers_of_rank_0(const std::vector<std::string>& hosts) {
     if (writer.settle() == CheckpointWriter::Found::damaged) readers.push_back(rank);
   }
   return readers;
+}
+
+// 4000 bytes of one trainer's; the other piece, a mate's part, is empty and counts as one byte.
+TEST(Snapshot, PinnedMemoryCountsAsLibTorchRoundsIt) {
+  const auto layout = plan_flat_layout({ParameterSpec{"weight", {1000}}}, /*bucket_elements=*/1000, /*shards=*/1);
+  const Snapshot snapshot(FilePlan(layout, ShardPlan{}, /*max_files=*/1), {"weights"}, Group());
+  EXPECT_EQ(snapshot.bytes(/*pinned=*/false), 4000u);
+  EXPECT_EQ(snapshot.bytes(/*pinned=*/true), 4096u + 1);
 }
 
 TEST(CheckpointWriter, ReadsAFileBackOnAnotherRankOfAnotherNodeWhereThereIsOne) {

@@ -1,5 +1,6 @@
 #include "retention.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <set>
@@ -37,6 +38,12 @@ class Retention : public ::testing::Test {
 TEST_F(Retention, KeepsTheNewestAndWhatIsMarked) {
   make({1, 2, 3, 4});
   keep_for_good(path(1));
+  EXPECT_THAT(left(4, 2), ElementsAre(4, 3, 1));
+}
+
+TEST_F(Retention, KeepsWhatCannotBeLookedAt) {
+  make({1, 2, 3, 4});
+  std::filesystem::create_symlink("KEEP", path(1) / "KEEP");  // ELOOP
   EXPECT_THAT(left(4, 2), ElementsAre(4, 3, 1));
 }
 
@@ -129,6 +136,12 @@ TEST(LineFiles, LoseWhatAResumedRunWritesAgain) {
   EXPECT_EQ(reopened(lines, 2), "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.25}\n{\"step\":99}\n");
   EXPECT_EQ(reopened(lines, 3), lines + "{\"step\":99}\n");
   EXPECT_EQ(reopened(lines, 0), "{\"step\":99}\n");
+}
+
+// They are looked for in blocks of 1 MiB, from the end.
+TEST(LineFiles, LoseLinesThatAreNotInOneBlock) {
+  const auto line = [](int step) { return fmt::format("{{\"step\":{},\"text\":\"{:x>700000}\"}}\n", step, ""); };
+  EXPECT_TRUE(reopened(line(1) + line(2) + line(3), 1) == line(1) + "{\"step\":99}\n");
 }
 
 TEST(LineFiles, LoseALineCutShortByACrash) {

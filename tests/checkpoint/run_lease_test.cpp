@@ -170,6 +170,14 @@ TEST(RunLease, ALaterStepTakesOverFromOneThatHasEndedSoonAndNotFromALivingOne) {
     const LeaseTimes times = {.renewed_every = 100, .stale_after = 300};
     EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), times); }).exit(), Exit::usage);
   }
+  {  // nor from one whose renewal takes its time
+    const std::jthread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      write_foreign(folder.path(), 1'000'000);
+    });
+    const LeaseTimes times = {.renewed_every = 1, .stale_after = 300};
+    EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), times); }).exit(), Exit::usage);
+  }
   const Stopwatch watch;
   EXPECT_NO_THROW(RunLease::acquire(Group(), folder.path(), {.renewed_every = 0.2, .stale_after = 300}));
   EXPECT_LT(watch.seconds(), 150);
@@ -185,6 +193,14 @@ TEST(RunLease, WhoLosesItKnowsAndDoesNotTakeItBack) {
     EXPECT_FALSE(lease.is_ours());
   }
   EXPECT_EQ(read_lease(folder.path())["nonce"], "them");
+}
+
+TEST(RunLease, WhatCannotBeLookedAtIsNotLost) {
+  const TempDir folder;
+  const auto lease = RunLease::acquire(Group(), folder.path(), {.renewed_every = 1000});
+  fs::create_symlink("LEASE", folder.path() / "itself");
+  fs::rename(folder.path() / "itself", folder.path() / "LEASE");  // ELOOP
+  EXPECT_TRUE(lease.is_ours());
 }
 
 // The one that took it over has ended and removed it: the folder is done with, and not ours again.

@@ -9,7 +9,7 @@ namespace {
 TEST(RunState, ComesBackFromJson) {
   RunState state;
   state.step = 1ll << 40;
-  state.samples = 120;
+  state.samples = 5ll << 30;
   state.skipped = 1;
   state.updates = 11;
   state.ema_updates = 12;

@@ -6,25 +6,33 @@
 
 #include <array>
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "group_backend.h"
 #include "millrace/comm/collectives.h"
 
 namespace {
 
-char transfers, work, communicator, event;  // stand for what CUDA and NCCL make
+char transfers, work, communicator;  // stand for what CUDA and NCCL make
+std::deque<char> events;
 
 // The call, from where and to where, elements and their type, the operation or the root.
 using Asked = std::tuple<std::string, const void*, const void*, std::size_t, ncclDataType_t, int>;
 Asked asked;
 std::tuple<int, int, int> asked_for_communicator;  // of so many ranks, as which, whether calls wait
 
+// What comes into a stream: a transfer, or an event that is recorded or waited for.
+using Ordered = std::tuple<std::string, cudaEvent_t, cudaStream_t>;
+std::vector<Ordered> ordered;
+
 ncclResult_t note(Asked call, ncclComm_t comm, cudaStream_t stream) {
   asked = std::move(call);
+  ordered.emplace_back(std::get<0>(asked), nullptr, stream);
   return comm == reinterpret_cast<ncclComm_t>(&communicator) && stream == reinterpret_cast<cudaStream_t>(&transfers)
              ? ncclSuccess
              : ncclInvalidArgument;
@@ -51,13 +59,15 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned int) {
-  *made = reinterpret_cast<cudaEvent_t>(&event);
+  *made = reinterpret_cast<cudaEvent_t>(&events.emplace_back());
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  ordered.emplace_back("record", event, stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  ordered.emplace_back("wait", event, stream);
   return cudaSuccess;
 }
 
@@ -142,6 +152,32 @@ TEST_F(CudaCollectivesAsk, ForTheSameBytesElsewhere) {
   EXPECT_EQ(asked, Asked("all_gather", second_half, numbers.data(), 4, ncclFloat32, 0));
   collectives().broadcast({numbers.data(), 32, WireType::byte}, 1);
   EXPECT_EQ(asked, Asked("broadcast", numbers.data(), numbers.data(), 32, ncclUint8, 1));
+}
+
+TEST_F(CudaCollectivesAsk, StreamsToWaitForEachOther) {
+  auto& both = collectives();
+  ordered.clear();
+  both.all_reduce_sum(all);
+  const auto first = both.mark();
+  both.all_gather(all.part(1, 2), all);
+  const auto second = both.mark();
+  both.join(second);
+  both.join(first);
+  ASSERT_EQ(ordered.size(), 9u) << "a mark that has been joined with a later one is waited for again";
+  const auto begin = std::get<cudaEvent_t>(ordered[0]), after_first = std::get<cudaEvent_t>(ordered[3]),
+             after_second = std::get<cudaEvent_t>(ordered[7]);
+  EXPECT_NE(after_first, after_second);
+  auto* const arithmetic = reinterpret_cast<cudaStream_t>(&work);
+  auto* const transfer = reinterpret_cast<cudaStream_t>(&transfers);
+  EXPECT_EQ(ordered, (std::vector<Ordered>{{"record", begin, arithmetic},
+                                           {"wait", begin, transfer},
+                                           {"all_reduce", nullptr, transfer},
+                                           {"record", after_first, transfer},
+                                           {"record", begin, arithmetic},
+                                           {"wait", begin, transfer},
+                                           {"all_gather", nullptr, transfer},
+                                           {"record", after_second, transfer},
+                                           {"wait", after_second, arithmetic}}));
 }
 
 }  // namespace

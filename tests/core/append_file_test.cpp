@@ -43,6 +43,18 @@ TEST(AppendFile, WhatCannotBeWrittenWaits) {
   EXPECT_EQ(read_file(path), "1234\n5678\n9\n");
 }
 
+TEST(AppendFile, NoMoreThan64MiBWait) {
+  const TempDir folder;
+  AppendFile file(folder / "lines");
+  const FileSizeLimit limit(0);
+  for (int i = 0; i < 80; ++i) {
+    file.add(std::string(1 << 20, 'x'));
+    file.flush();
+  }
+  EXPECT_EQ(file.waiting(), 64u << 20);
+  file.forget();
+}
+
 TEST(AppendFile, SyncTellsWhetherAllIsThere) {
   const TempDir folder;
   AppendFile file(folder / "lines");

@@ -1,9 +1,13 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "core/file_size_limit.h"
 #include "core/temp_dir.h"
@@ -160,6 +164,31 @@ TEST(Files, LargeFilesAreReadWhole) {
   EXPECT_EQ(hash_file(dir / "a"), hash128(content));
 }
 
+// How much of a file is in memory: 0 to 1.
+double cached_share(const fs::path& path) {
+  const std::size_t bytes = fs::file_size(path), page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  ::close(fd);
+  EXPECT_NE(mapped, MAP_FAILED);
+  std::vector<unsigned char> pages((bytes + page - 1) / page);
+  EXPECT_EQ(::mincore(mapped, bytes, pages.data()), 0);
+  ::munmap(mapped, bytes);
+  const auto cached = std::ranges::count_if(pages, [](unsigned char is) { return (is & 1) != 0; });
+  return static_cast<double>(cached) / static_cast<double>(pages.size());
+}
+
+TEST(Files, LeaveTheMemoryWhenTheirPagesAreDropped) {
+  const TempDir dir;
+  for (const char* name : {"a", "by hand"}) write_file_atomically(dir / name, std::string(4 << 20, 'x'));
+  const int fd = ::open((dir / "by hand").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  ::close(fd);
+  if (cached_share(dir / "by hand") > 0.5) GTEST_SKIP() << "this file system keeps them, as tmpfs does";
+  drop_cached_pages(dir / "a");
+  EXPECT_LT(cached_share(dir / "a"), 0.5);
+}
+
 TEST(Files, DirectoriesAreMadeWithThoseAboveThem) {
   const TempDir dir;
   for (int twice = 0; twice < 2; ++twice) make_directories(dir / "a/b");
@@ -213,6 +242,17 @@ TEST(Errno, HasItsName) {
        {EBADF, EBADMSG, EEXIST, ENODATA, ENOLCK, ENOTEMPTY, EOPNOTSUPP, EOVERFLOW, EPIPE, EPROTO, EUCLEAN})
     EXPECT_EQ(errno_name(code).front(), 'E') << code;
   EXPECT_EQ(errno_name(4321), "errno 4321");
+}
+
+// A server or a network that is away, as nfs(5) and Lustre's manual have it, too many open files, refusals.
+TEST(Errno, IsAFaultOfTheStorageWhereItMayGoAway) {
+  for (const int code :
+       {EIO,      EREMOTEIO,   ESTALE,    ETIMEDOUT,    ENOTCONN,   ESHUTDOWN,    EHOSTDOWN,   EHOSTUNREACH,
+        ENETDOWN, ENETUNREACH, ENETRESET, ECONNREFUSED, ECONNRESET, ECONNABORTED, ENOLINK,     ECOMM,
+        EMFILE,   ENFILE,      EACCES,    EPERM,        ENOKEY,     EKEYEXPIRED,  EKEYREVOKED, EKEYREJECTED})
+    EXPECT_TRUE(is_storage_fault(code)) << errno_name(code);
+  for (const int code : {0, ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, ENOSPC, EDQUOT, EFBIG, EROFS, EINVAL})
+    EXPECT_FALSE(is_storage_fault(code)) << errno_name(code);
 }
 
 TEST(RunFiles, ARunIsFoundFromItsCheckpointHoweverThatIsSpelled) {

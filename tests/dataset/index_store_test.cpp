@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "index_store.h"
+#include "io/tar_bytes.h"
 #include "millrace/core/files.h"
 #include "millrace/core/hash.h"
 #include "millrace/loader/sources.h"
@@ -122,6 +123,25 @@ TEST(IndexStore, ServesLanesAndResumption) {
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(test::rows_of(*make_source(config, manifest, 64, "beside"), {0, 1, 2}, 2), expected);
   EXPECT_TRUE(fs::exists(folder.path(".a.tar.millrace-index")));
+}
+
+// A hole in place of the first image, which takes no room on the disk.
+TEST(IndexStore, KnowsPlacesBeyond4GiB) {
+  constexpr std::uint64_t hole = 5ull << 30;
+  TempFolder folder;
+  const std::string path = folder.path("a.tar");
+  folder.write("a.tar", test::tar_header("0.jpg", hole));
+  fs::resize_file(path, 512 + hole);
+  std::ofstream(path, std::ios::binary | std::ios::app)
+      << test::tar_member("1.jpg", "J") << test::tar_member("1.txt", "behind") << test::tar_end();
+  const auto config = config_of(folder);
+  const Manifest manifest = test::manifest_of(config);
+  for (int i = 0; i < 2; ++i) {  // the second time from the disk
+    const auto source = make_source(config, manifest, 64, "beside");
+    EXPECT_THAT(test::rows_of(*source, {0, 0, 2}), testing::ElementsAre(testing::HasSubstr(":too_large")));
+    EXPECT_THAT(test::rows_of(*source, {0, 1, 2}), testing::ElementsAre(testing::HasSubstr("=behind")));
+    EXPECT_TRUE(fs::exists(folder.path(".a.tar.millrace-index")));
+  }
 }
 
 // From here on nobody gets past the first header, and an index that was kept cannot tell.

@@ -387,11 +387,6 @@ TEST(Download, RowsBehindThoseOfASlowHostAreReadOn) {
   EXPECT_EQ(count_slow(), 0) << "it holds up nobody";
 }
 
-// So many hosts has this machine.
-std::string url_of_host(const TestServer& server, int number) {
-  return fmt::format("http://127.0.{}.{}:{}/{}", number / 200, 1 + number % 200, server.port(), number);
-}
-
 TEST(Download, RowsAreNotWrittenOffWhileTheNetworkIsAway) {
   const TempDir dir;
   constexpr int rows = 300;
@@ -423,6 +418,8 @@ TEST(Download, RowsAreNotWrittenOffWhileTheNetworkIsAway) {
 
 // A watch over 4 results, and hosts that may not answer.
 struct ResultWatchTest : testing::Test {
+  explicit ResultWatchTest(double patience_seconds = 3600)
+      : watch(options(), std::chrono::milliseconds(10), patience_seconds) {}
   static FetchOptions options() {
     FetchOptions options;
     options.connections = 1;
@@ -436,22 +433,35 @@ struct ResultWatchTest : testing::Test {
   void lose_rows(bool is_retry = false) {
     for (int i = 0; i < 20; ++i) note(url_of_host(server, i), Failure{FailureKind::connection, ""}, false, is_retry);
   }
-  void expect_away_until_one_answers() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  void expect_away() {
     Pause pause = watch.look(true);
     for (; pause != Pause::network && std::chrono::steady_clock::now() < end; pause = watch.look(true))
       EXPECT_EQ(pause, Pause::question);
     EXPECT_EQ(pause, Pause::network);
+  }
+  void expect_away_until_one_answers() {
+    expect_away();
     is_away = false;
+    Pause pause = Pause::network;
     while (pause == Pause::network && std::chrono::steady_clock::now() < end) pause = watch.look(true);
     EXPECT_EQ(pause, Pause::none);
     EXPECT_EQ(watch.look(true), Pause::none) << "it is the rows' hosts that are dead";
   }
 
+  const std::chrono::steady_clock::time_point end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
   std::atomic<bool> is_away{true};
   TestServer server{[this](const std::string&, Client& client) { is_away ? client.reset() : client.answer(404, ""); },
                     "0.0.0.0"};
-  ResultWatch watch{options(), std::chrono::milliseconds(10)};
+  ResultWatch watch;
+};
+
+struct ImpatientResultWatchTest : ResultWatchTest {
+  ImpatientResultWatchTest() : ResultWatchTest(/*patience_seconds=*/0.1) {}
+  void expect_end_of_patience() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    watch.look(true);  // has waited so long
+    EXPECT_EQ(watch.look(true), Pause::none);
+  }
 };
 
 TEST_F(ResultWatchTest, NobodyIsAskedUntilAKnownHostAnswers) {
@@ -485,6 +495,18 @@ TEST_F(ResultWatchTest, ListsOfShutHostsWait) {
   EXPECT_EQ(watch.look(true), Pause::shut_hosts);
   for (int i = 0; i < 20; ++i) note(url_of_host(server, 0), busy);
   EXPECT_EQ(watch.look(true), Pause::none);
+}
+
+TEST_F(ImpatientResultWatchTest, ShutHostsMayBeGoneForGood) {
+  for (int i = 0; i < 20; ++i) note(url_of_host(server, 0), Failure{FailureKind::http, "429"}, /*is_shut=*/true);
+  EXPECT_EQ(watch.look(true), Pause::shut_hosts);
+  expect_end_of_patience();
+}
+
+TEST_F(ImpatientResultWatchTest, SoMayTheHostsOfAListThatNeverGaveAnImage) {
+  lose_rows();
+  expect_away();
+  expect_end_of_patience();
 }
 
 TEST(Download, AProxyThatIsNotUsedIsFound) {

@@ -326,6 +326,35 @@ TEST(Fetcher, WhatIsForgivenDoesNotCountLater) {
   EXPECT_EQ(std::count(others.begin(), others.end(), "body: hello"), 3);
 }
 
+TEST(Fetcher, AHostThatDidNotAnswerIsAskedAgainLater) {
+  std::atomic<int> asked = 0;
+  TestServer server(
+      [&](const std::string&, Client& client) { ++asked <= 5 ? client.reset() : client.answer(200, "hello"); });
+  FetchOptions how = options();
+  how.per_host = 1;
+  how.host_shut_for = 100ms;
+  Fetcher fetcher(how);
+  const auto results = fetch_all(fetcher, std::vector<std::string>(6, server.url("/x")));
+  EXPECT_EQ(outcome(results.at(5)), "connection: the host does not answer");
+  std::this_thread::sleep_for(how.host_shut_for);
+  EXPECT_EQ(outcome(fetch_all(fetcher, {server.url("/x")}).at(0)), "body: hello");
+}
+
+TEST(Fetcher, AHostIsForgottenOnceItHasNoRows) {
+  TestServer server([](const std::string& path, Client& client) { client.answer(path == "/50" ? 429 : 200, "hello"); },
+                    "0.0.0.0");
+  FetchOptions how = options();
+  how.allow_networks = {*Network::parse("127.0.0.0/8")};
+  Fetcher fetcher(how);
+  std::vector<std::string> urls;
+  for (int i = 0; i < 50; ++i) urls.push_back(url_of_host(server, i));
+  fetch_all(fetcher, urls);
+  EXPECT_EQ(fetcher.hosts(), 0u);
+  fetch_all(fetcher, {url_of_host(server, 50)});  // asks to wait
+  for (const auto end = Clock::now() + 20s; fetcher.hosts() > 0 && Clock::now() < end;) fetcher.poll(50ms);
+  EXPECT_EQ(fetcher.hosts(), 0u);
+}
+
 // The pause of a row that is given up holds for its host as well.
 TEST(Fetcher, AHostThatAsksToWaitIsLeftAlone) {
   std::atomic<int> asked = 0;
@@ -354,6 +383,20 @@ TEST(Fetcher, AHostThatAsksToWaitIsLeftAlone) {
   for (const auto end = Clock::now() + 2s; Clock::now() < end;) fetcher.poll(50ms);
   EXPECT_EQ(asked, 1);
   EXPECT_EQ(fetcher.pending(), 2u);
+}
+
+TEST(Fetcher, AHostIsNotLeftAloneForAsLongAsItLikes) {
+  std::atomic<int> asked = 0;
+  TestServer server([&](const std::string&, Client& client) {
+    ++asked == 1 ? client.answer(429, "", "Retry-After: 1000\r\n") : client.answer(200, "hello");
+  });
+  FetchOptions how = options();
+  how.per_host = 1;
+  how.max_pause_seconds = 0.2;
+  Fetcher fetcher(how);
+  const auto results = fetch_all(fetcher, {server.url("/x"), server.url("/x")});
+  EXPECT_EQ(outcome(results.at(0)), "http status: 429");
+  EXPECT_EQ(outcome(results.at(1)), "body: hello");
 }
 
 // It does not say for how long.
@@ -539,6 +582,17 @@ TEST(Fetcher, TriesAgainWhatMayPass) {
     EXPECT_EQ(kind(fetch(server.url(path), how)), "http status") << path;
     EXPECT_EQ(asked, 1) << path;
   }
+}
+
+TEST(Fetcher, WaitsTwiceAsLongBeforeEachFurtherTry) {
+  std::atomic<int> asked{0};
+  TestServer server([&](const std::string&, Client& client) { client.answer(++asked > 3 ? 200 : 500, "at last"); });
+  FetchOptions how = options();
+  how.retries = 3;
+  how.backoff_seconds = 0.1;
+  const auto start = Clock::now();
+  EXPECT_EQ(outcome(fetch(server.url("/"), how)), "body: at last");
+  EXPECT_GE(Clock::now() - start, 520ms) << "0.1, 0.2 and 0.4 s, of which a quarter may be missing";
 }
 
 TEST(Fetcher, WaitsAsLongAsTheServerAsksUpToTenSeconds) {

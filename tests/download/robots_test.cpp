@@ -119,7 +119,7 @@ TEST(Robots, OddFilesAreNoReasonToStop) {
 }
 
 TEST(RobotsCache, ForgetsAfterAWhileAndTheOldestFirst) {
-  RobotsCache cache;
+  RobotsCache cache(std::chrono::minutes(5));
   const auto now = RobotsCache::Clock::now();
   EXPECT_EQ(cache.find("a", now), nullptr);
   cache.store("a", Robots(), now);

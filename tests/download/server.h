@@ -1,5 +1,6 @@
 #pragma once
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -154,5 +155,10 @@ class TestServer {
   std::vector<std::jthread> connections_;
   std::jthread acceptor_;
 };
+
+// So many hosts has this machine. For a server at 0.0.0.0.
+inline std::string url_of_host(const TestServer& server, int number) {
+  return fmt::format("http://127.0.{}.{}:{}/{}", number / 200, 1 + number % 200, server.port(), number);
+}
 
 }  // namespace millrace::test

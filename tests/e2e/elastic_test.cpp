@@ -77,8 +77,9 @@ void expect_same_weights(const std::string& run, int step) {
 }
 
 // Losses differ by rounding alone, which grows as weights move apart. Of the run's steps `told` have one.
-void expect_same_losses(const std::string& run, const std::string& name, int steps, int told) {
-  const auto wanted = lines(workshop() / one_rank() / "metrics.jsonl"),
+void expect_same_losses(const std::string& reference, const std::string& run, const std::string& name, int steps,
+                        int told) {
+  const auto wanted = lines(workshop() / reference / "metrics.jsonl"),
              found = lines(workshop() / run / "metrics.jsonl");
   ASSERT_EQ(found.size(), static_cast<std::size_t>(steps)) << run;
   int compared = 0;
@@ -123,20 +124,27 @@ TEST(Elastic, AnyNumberOfTrainersTrainsTheSame) {
                                          (workshop() / "shapes/00003.tar").string()));
     expect_same_ids(run, steps);
     expect_same_weights(run, steps);
-    expect_same_losses(run, "loss", steps, steps);
-    expect_same_losses(run, "grad_norm", steps, steps);
-    expect_same_losses(run, "validation_loss", steps, 2);
+    expect_same_losses(one_rank(), run, "loss", steps, steps);
+    expect_same_losses(one_rank(), run, "grad_norm", steps, steps);
+    expect_same_losses(one_rank(), run, "validation_loss", steps, 2);
     expect_same_record(run, 1);
     expect_same_record(run, 4);
   }
 }
 
-TEST(Elastic, TheStartTellsUnequalShares) {
+TEST(Elastic, TheStartTellsUnequalSharesAndWhatElseItWarnsOf) {
   const auto plan = [](int ranks, const std::string& settings) {
     return shell(mpirun(ranks) + train_uneven("planned", until(2) + "--dry-run " + settings));
   };
-  expect_mentions(plan(3, ""), "stripes 4 3 3");
-  expect_mentions(plan(6, "roles.producers=2"), "stripes 3 2 3 2");
+  const auto usual = plan(3, "'optim.warmup=10 steps' ema.warmup=false");
+  for (const char* text : {"stripes 4 3 3", "optim.warmup is 10 steps, longer than the run: at its end",
+                           "ema.warmup=false: at the end of the run 100% of the EMA"})
+    expect_mentions(usual, text);
+  const auto few = plan(6, "roles.producers=2 data.stripes=5");
+  for (const char* text :
+       {"stripes 2 1 1 1", "a step takes 60% longer than it would if the 4 trainers had equal shares",
+        "1 of the 2 producers own 3 stripes each and set the pace"})
+    expect_mentions(few, text);
   const auto even = plan(2, "");
   EXPECT_EQ(even.exit_code, 0) << even.output;
   EXPECT_EQ(even.output.find("stripes 5 5"), std::string::npos) << even.output;
@@ -233,6 +241,8 @@ TEST(Elastic, AnAutoencoderToo) {
   expect_success(mpirun(3) + autoencoder("vae-three", until(2)));
   expect_success(mpirun(4) + autoencoder("vae-three", until(3)));
   EXPECT_EQ(read(workshop() / "vae-three/ids.jsonl"), read(workshop() / "vae-one/ids.jsonl"));
+  for (const char* name : {"loss", "loss_l1", "loss_mse", "loss_kl"})
+    expect_same_losses("vae-one", "vae-three", name, 3, 3);
   // As a life leaves it that was killed behind DONE.
   const auto state = workshop() / "vae-one/STATE";
   const auto ended = read(state);

@@ -96,16 +96,17 @@ static std::string validated() {
 // The loss is the one that training logged, whoever measures it.
 // The pictures that generate leaves, without its grid, are those that a pipeline's scores are of.
 TEST(Evaluate, TheFolderOfGenerateScoresAsItsPipeline) {
-  const std::string sampling = " generate.steps=2 generate.sampler=ddim generate.guidance_scale=4 threads=1 ";
+  const std::string sampling =
+      " generate.steps=2 generate.sampler=ddim generate.guidance_scale=4 generate.negative_prompt=blurry threads=1 ";
   std::ofstream list(at("captions.txt"));
   for (const auto& line : lines(prompts())) list << line["caption"].get<std::string>() << "\n";
   list.close();
   expect_success(millrace + " generate run.device=cpu --pipeline " + at("tiny") + " --prompts " + at("captions.txt") +
-                 " --out " + at("painted") + sampling + "generate.batch_size=3");
+                 " --out " + at("painted") + sampling + "generate.batch_size=3 generate.seed=5");
   ASSERT_TRUE(fs::exists(workshop() / "painted/grid.png"));
   expect_success(evaluate + "--images " + at("painted") + " --out " + at("of-folder") + measures() + sampling);
   expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + at("of-pipeline") + measures() + sampling +
-                 "'evaluate.guidance_scales=[4]'");
+                 "'evaluate.guidance_scales=[4]' evaluate.seed=5");
   const auto folder = scores_in(at("of-folder")), pipeline = scores_in(at("of-pipeline"));
   EXPECT_EQ(folder.at(0)["images"], 7);
   for (const auto* score : {"fid", "kid", "clip_score"})

@@ -97,6 +97,15 @@ TEST(BadSamples, TooManyEndTheRun) {
     for (const auto& row : lines(workshop() / run / "rejected" / list))
       EXPECT_TRUE(row["archive"].get<std::string>().ends_with("spoiled.tar")) << row;
   }
+  // 30 steps read all rows.
+  const auto autoencoder =
+      shell(millrace + " train-autoencoder run.dir=" + (workshop() / "bad-for-vae").string() +
+            " run.device=cpu model.pipeline=" + (workshop() / "tiny").string() +
+            " transform.resolution=32 batch.global=8 batch.micro=8 data.shuffle_block=2 'log.every=1 steps' "
+            "'duration=30 steps' data.train.path=" +
+            spoiled().string());
+  EXPECT_EQ(autoencoder.exit_code, 77) << autoencoder.output;
+  for (const char* text : {"rows are bad", "data.max_bad_share = 0.2"}) expect_mentions(autoencoder, text);
 }
 
 TEST(BadSamples, TooManyMakeNoCache) {

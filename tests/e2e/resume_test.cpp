@@ -23,15 +23,22 @@ TEST(Resume, AnotherSetupIsRefusedUnlessTheUserInsists) {
   expect_success(train("changed", "'duration=2 steps'"));
   const auto ids = read(workshop() / "changed/ids.jsonl");
   const std::string changes = four_steps + "run.seed=7 transform.flip=0.5 ";
-  const auto refused = shell(train("changed", changes));
+  const auto refused =
+      shell(train("changed", changes + "objective.prediction=v_prediction tokenizer.pad_id=5 data.images.exif=apply "
+                                       "data.shuffle_block=7 'data.train.filters={width: \">=1\"}'"));
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
-  for (const char* text : {"run.seed: 420 -> 7", "transform.flip: 0 -> 0.5", "checkpoint.allow_changes=true"})
-    expect_mentions(refused, text);
+  expect_mentions(refused, "checkpoint.allow_changes=true");
+  for (const std::string change :
+       {"run.seed: 420 -> 7", "transform.flip: 0 -> 0.5", "objective.prediction: epsilon -> v_prediction",
+        "tokenizer.pad_id: auto -> 5", "data.images.exif: ignore -> apply", "data.shuffle_block: 2 -> 7",
+        "data.train.filters: {} -> {width: "})
+    expect_mentions(refused, "\n  " + change);  // in the error's list: others are logged, and allowed
   EXPECT_EQ(read(workshop() / "changed/ids.jsonl"), ids);
 
-  const auto allowed = shell(train("changed", changes + "checkpoint.allow_changes=true"));
+  const auto allowed = shell(train("changed", changes + "optim.lr=1e-2 checkpoint.allow_changes=true"));
   EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
   expect_mentions(allowed, "continuing although this changed: run.seed: 420 -> 7");
+  expect_mentions(allowed, "the learning rate of step 3 is 0.01; by the settings of the checkpoint it would be 0.001");
   const auto all = read(workshop() / "changed/ids.jsonl");
   EXPECT_TRUE(all.starts_with(ids)) << all;
   EXPECT_EQ(lines(workshop() / "changed/ids.jsonl").size(), 4u);
@@ -327,6 +334,8 @@ TEST(Resume, ARunThatBeganAtAPathSaysHowItGoesOn) {
   stop_at(command + "checkpoint.resume=" + from, 3);
   const auto reached = nlohmann::json::parse(read(workshop() / "began-elsewhere/STATE")).at("step").get<int>();
   stop_at("MILLRACE_TYPED_RESUME=" + from + " " + command, reached + 3);  // as supervise starts it again
+  const auto environment = nlohmann::json::parse(read(workshop() / "began-elsewhere/environment.json"));
+  EXPECT_EQ(environment.at("typed_resume").get<std::string>(), from) << "for the report";
 }
 
 TEST(Resume, APathWithoutACheckpointIsNamed) {

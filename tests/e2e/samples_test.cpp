@@ -9,13 +9,28 @@
 namespace millrace::e2e {
 namespace {
 
+// A list of so many prompts, two of three with something that shall not be seen.
+std::string list_of(std::size_t rows) {
+  const std::vector<std::string> texts = {
+      R"({"prompt": "a red circle", "negative_prompt": "many small green triangles beside each other, blurry, dark"})",
+      R"({"prompt": "a blue square on white"})", R"({"prompt": "three dogs", "negative_prompt": "cats and horses"})"};
+  const auto path = workshop() / ("prompts-" + std::to_string(rows) + ".jsonl");
+  std::ofstream out(path);
+  for (std::size_t n = 0; n < rows; ++n) out << texts[n % texts.size()] << "\n";
+  return path.string();
+}
+
 std::string prompts() {
-  static const auto file = [] {
-    const auto path = workshop() / "prompts.txt";
-    std::ofstream(path) << "a red circle\na blue square on white\n\nthree dogs\n";
-    return path;
-  }();
-  return " samples.prompts=" + file.string() + " samples.count=5 samples.steps=4 samples.every='1 steps'";
+  return " samples.prompts=" + list_of(3) +
+         " samples.count=5 samples.steps=4 samples.every='1 steps' samples.guidance_scale=12";
+}
+
+// A command that paints the same pictures with the weights of a run.
+std::string generate_from(const std::string& run, const fs::path& out) {
+  const auto pipeline = workshop() / (run + "-exported");
+  expect_success(millrace + " export --run " + (workshop() / run).string() + " --out " + pipeline.string());
+  return millrace + " generate --pipeline " + pipeline.string() + " --prompts " + list_of(5) + " --out " +
+         out.string() + " generate.steps=4 generate.guidance_scale=12 ";
 }
 
 // Five pictures, which neither 2 nor 3 trainers share evenly, in batches of two; painted between the two steps and at
@@ -63,11 +78,8 @@ TEST(Samples, ChangeNothingAndAreWhatGeneratePaints) {
   EXPECT_EQ(read(weights_of("plain")), read(weights_of(painted())));
   EXPECT_TRUE(fs::exists(workshop() / painted() / "samples/step-00000001.png"));
 
-  const auto list = workshop() / "five.txt", pipeline = workshop() / "exported", out = workshop() / "generated";
-  std::ofstream(list) << "a red circle\na blue square on white\nthree dogs\na red circle\na blue square on white\n";
-  expect_success(millrace + " export --run " + (workshop() / painted()).string() + " --out " + pipeline.string());
-  expect_success(millrace + " generate --pipeline " + pipeline.string() + " --prompts " + list.string() + " --out " +
-                 out.string() + " generate.steps=4");
+  const auto out = workshop() / "generated";
+  expect_success(generate_from(painted(), out));
   const auto first = picture(workshop() / painted() / "samples/step-00000001.png"),
              last = picture(workshop() / painted() / "samples/step-00000002.png");
   EXPECT_LE(largest_difference(last, picture(out / "grid.png")), 1) << "kernels may round otherwise in other batches";
@@ -123,11 +135,8 @@ TEST(Samples, ASchedulerThatPaintsNothingHereGivesWayToDdim) {
             std::string::npos)
       << log;
 
-  const auto list = workshop() / "ddpm.txt", pipeline = workshop() / "ddpm-exported", out = workshop() / "ddpm-images";
-  std::ofstream(list) << "a red circle\na blue square on white\nthree dogs\na red circle\na blue square on white\n";
-  expect_success(millrace + " export --run " + (workshop() / "ddpm").string() + " --out " + pipeline.string());
-  const auto generate = millrace + " generate --pipeline " + pipeline.string() + " --prompts " + list.string() +
-                        " --out " + out.string() + " generate.steps=4 ";
+  const auto out = workshop() / "ddpm-images";
+  const auto generate = generate_from("ddpm", out);
   const auto refused = shell(generate);
   EXPECT_EQ(refused.exit_code, 2) << refused.output;
   expect_mentions(refused, "generate.sampler=ddim");

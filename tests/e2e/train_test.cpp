@@ -170,13 +170,18 @@ TEST(Train, ValidationIsTheSameOnAnyRanks) {
 }
 
 TEST(Train, ValidationAsksTheSameEachTime) {
-  expect_success(
-      train("frozen",
-            validation() + "'duration=3 steps' 'validation.every=1 steps' optim.lr=0 ema.enabled=false run.seed=7"));
-  const auto losses = validation_losses("frozen");
+  const auto losses_of = [](const std::string& run, const std::string& settings) {
+    expect_success(train(run, validation() + "'validation.every=1 steps' optim.lr=0 ema.enabled=false " +
+                                  "model.unet.init=pretrained transform.flip=0.5 " + settings));
+    return validation_losses(run);
+  };
+  const auto losses = losses_of("frozen", "'duration=3 steps' run.seed=7");
   ASSERT_EQ(losses.size(), 3u);
   EXPECT_EQ(losses.at(1), losses.at(3));
   EXPECT_EQ(lines(workshop() / "frozen/metrics.jsonl")[0]["validation_weights"], "raw");
+  const auto of_another_seed = losses_of("frozen-too", "'duration=1 steps' run.seed=8");
+  ASSERT_EQ(of_another_seed.size(), 1u);
+  EXPECT_NEAR(of_another_seed.at(1), losses.at(1), 1e-6) << "runs of all seeds compare";
 }
 
 TEST(Train, KilledAndResumedIsBitEqual) {

@@ -80,6 +80,24 @@ TEST_P(Bias, IsAtensAtFullSize) {
       compare(sizes, /*with_residual=*/true, type, device());
 }
 
+// Each operand in turn.
+TEST_P(Bias, MemoryThatIsNotAlignedIsRead) {
+  for (const auto type : all_types)
+    for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{2, 320, 5, 7}, {6, 1280}}) {
+      const auto inputs = make_inputs(sizes, /*with_residual=*/true, type);
+      for (const auto& [name, operand] : {std::pair{"x", &Inputs::x},
+                                          {"bias", &Inputs::bias},
+                                          {"residual", &Inputs::residual},
+                                          {"y_grad", &Inputs::y_grad}}) {
+        auto shifted = on(device(), inputs, type, type);
+        shifted.*operand = at_offset(shifted.*operand, 1);
+        const auto results = Results{run_ours(shifted), run_atens(on(device(), inputs, type, type)),
+                                     run_atens(on(torch::kCPU, inputs, torch::kFloat64, torch::kFloat64))};
+        expect_close(results, type, c10::str(sizes, " ", name));
+      }
+    }
+}
+
 TEST_P(Bias, OfAMatrixProductHasItsGradientAlone) {
   for (const auto type : all_types) {
     for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{2, 77, 64}, {5, 33}, {2, 3, 3, 16}, {1, 1}}) {

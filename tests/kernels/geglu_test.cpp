@@ -66,6 +66,21 @@ TEST_P(Geglu, IsAtensAtFullSize) {
   }
 }
 
+// Each operand in turn.
+TEST_P(Geglu, MemoryThatIsNotAlignedIsRead) {
+  for (const auto type : all_types) {
+    const auto inputs = make_inputs(6, 1280, /*with_bias=*/true, type);
+    for (const auto& [name, operand] :
+         {std::pair{"x", &Inputs::x}, {"bias", &Inputs::bias}, {"y_grad", &Inputs::y_grad}}) {
+      auto shifted = on(device(), inputs, type);
+      shifted.*operand = at_offset(shifted.*operand, 1);
+      const auto results = Results{run_ours(shifted), run_atens(on(device(), inputs, type)),
+                                   run_atens(on(torch::kCPU, inputs, torch::kFloat64))};
+      expect_close(results, type, name);
+    }
+  }
+}
+
 TEST_P(Geglu, HoldsAtTheEndsOfTheGate) {
   const auto x = torch::tensor({{3.f, 3.f, 3.f, 3.f, -100.f, 100.f, 0.f, -1e30f}}).to(device());
   EXPECT_TRUE(torch::equal(geglu(x).cpu(), torch::tensor({{0.f, 300.f, 0.f, 0.f}})));

@@ -195,13 +195,10 @@ TEST_P(GroupNormSilu, TakesGradientsOfAnyLayout) {
 TEST_P(GroupNormSilu, MemoryThatIsNotAlignedIsRead) {
   const Case c{1, 16, 5, 5, 4};
   const auto inputs = on(device(), make_inputs(c, torch::kBFloat16), torch::kBFloat16, torch::kBFloat16);
-  const auto memory = torch::empty({16 * 25 + 1}, inputs.x.options().requires_grad(false));
-  const auto shifted = memory.narrow(0, 1, 16 * 25).view({1, 5, 5, 16}).permute({0, 3, 1, 2});
-  shifted.copy_(inputs.x.detach());
   const auto run = [&](const Tensor& x) {
     return group_norm_silu(x, inputs.time, inputs.weight, inputs.bias, c.groups).detach();
   };
-  EXPECT_LE(error_against(run(shifted), run(inputs.x).to(torch::kFloat64)), 0.02);
+  EXPECT_LE(error_against(run(at_offset(inputs.x, 1)), run(inputs.x).to(torch::kFloat64)), 0.02);
 }
 
 TEST_P(GroupNormSilu, NanStaysInItsGroup) {

@@ -104,6 +104,27 @@ TEST_P(LayerNorm, IsAtensAtFullSize) {
   }
 }
 
+// Each operand in turn.
+TEST_P(LayerNorm, MemoryThatIsNotAlignedIsRead) {
+  for (const auto type : all_types)
+    for (const bool with_residual : {false, true}) {
+      const auto inputs = make_inputs(9, 320, with_residual, 0, type);
+      for (const auto& [name, operand] : {std::pair{"x", &Inputs::x},
+                                          {"residual", &Inputs::residual},
+                                          {"weight", &Inputs::weight},
+                                          {"bias", &Inputs::bias},
+                                          {"y_grad", &Inputs::y_grad},
+                                          {"s_grad", &Inputs::s_grad}}) {
+        auto shifted = on(device(), inputs, type, type);
+        if (!(shifted.*operand).defined()) continue;
+        shifted.*operand = at_offset(shifted.*operand, 1);
+        const auto results = Results{run_ours(shifted), run_atens(on(device(), inputs, type, type)),
+                                     run_atens(on(torch::kCPU, inputs, torch::kFloat64, torch::kFloat64))};
+        expect_close(results, type, c10::str(name, with_residual ? " with residual" : ""));
+      }
+    }
+}
+
 TEST_P(LayerNorm, ALargeMeanCostsNoDigits) {
   for (const auto type : {torch::kFloat32, torch::kFloat16}) {
     compare(50, 320, false, 100, type, type, device());

@@ -83,6 +83,13 @@ inline torch::Tensor leaf(const torch::Tensor& tensor, torch::Dtype type, torch:
   return tensor.defined() ? tensor.detach().to(device, type, false, true).requires_grad_() : tensor;
 }
 
+// The same numbers and strides `offset` elements after an aligned address.
+inline torch::Tensor at_offset(const torch::Tensor& tensor, std::int64_t offset) {
+  const auto memory = torch::empty({tensor.numel() + offset}, tensor.options());
+  const auto view = memory.as_strided(tensor.sizes(), tensor.strides(), offset);
+  return view.copy_(tensor.detach()).detach().requires_grad_(tensor.requires_grad());
+}
+
 inline void append_gradients(std::vector<torch::Tensor>& to, const std::vector<torch::Tensor>& leaves) {
   for (const auto& one : leaves)
     if (one.defined()) to.push_back(one.grad());

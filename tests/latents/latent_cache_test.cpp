@@ -587,6 +587,7 @@ TEST_F(LatentCache, ClearingLeavesTheScratchOfOthersAtWork) {
   const auto young = scratch / "0123456789abcdef-0123456789abcdef-2.h5";
   for (const auto& path : {old, young}) std::ofstream(path) << "half a file";
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(25));
+  fs::last_write_time(young, fs::file_time_type::clock::now() - std::chrono::hours(23));
 
   clear_latent_scratch(cache);
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch), {}), 2);

@@ -187,9 +187,10 @@ TEST_F(Storage, RowsAreThoseOfAStraightReadWhereverItFails) {
       const auto straight_source = data.open(), source = data.open();
       const std::string& path = data.manifest.archives[0].path;
       Fault fault{.parts = data.name == "latent cache" ? folder.path("cache/rows") : path};
-      fault.at_open = seed % 3 == 2;
+      fault.at = seed % 3 == 2 ? Fault::At::open : Fault::At::read;
       // ESTALE and EIO for storage, the others for a ticket that has run out and for too many open files.
-      fault.code = fault.at_open ? (seed == 2 ? EMFILE : ESTALE) : std::array{EIO, EACCES, EKEYEXPIRED}[seed % 3];
+      fault.code =
+          fault.at == Fault::At::open ? (seed == 2 ? EMFILE : ESTALE) : std::array{EIO, EACCES, EKEYEXPIRED}[seed % 3];
       inject(fault);
       const auto expected = read(*straight_source);
       const std::int64_t calls = fault_calls();
@@ -254,12 +255,20 @@ TEST_F(Storage, ACommandThatAlwaysFailsAtOnePlaceIsABrokenArchive) {
 TEST_F(Storage, AnImageIsMissingWhereItIsClosedNotWhereATicketHasRunOut) {
   folder.write("x.jpg", "J");
   const std::string path = folder.path("x.jpg");
-  inject({.parts = path, .code = EACCES, .at_open = true, .calls = 1});
+  inject({.parts = path, .code = EACCES, .at = Fault::At::open, .calls = 1});
   EXPECT_EQ(std::get<LoadFailure>(load_image(path, 100)).reason, RejectReason::missing_image);
   for (const int code : {EKEYEXPIRED, ENOKEY}) {
-    inject({.parts = path, .code = code, .at_open = true, .calls = 1});
+    inject({.parts = path, .code = code, .at = Fault::At::open, .calls = 1});
     EXPECT_THROW(load_image(path, 100), RefusedError);
   }
+  EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
+}
+
+TEST_F(Storage, AnImageIsNotMissingWhereItsStorageIsAway) {
+  folder.write("x.jpg", "J");
+  const std::string path = folder.path("x.jpg");
+  inject({.parts = path, .code = ESTALE, .at = Fault::At::stat, .calls = 1});
+  EXPECT_THROW(load_image(path, 100), StorageError);
   EXPECT_EQ(std::get<std::string>(load_image(path, 100)), "J");
 }
 
@@ -281,6 +290,17 @@ TEST_F(Storage, WhatStaysAwayForTooLongEndsTheRunAndIsNamed) {
     }
     clear_fault();
   }
+}
+
+// A steady clock counts to 292 years.
+TEST_F(Storage, MayStayAwayForLongerThanAClockCounts) {
+  const Data data = tar();
+  const auto expected = rows_of(*data.open(), {0, 0, 1}, 0);
+  const auto source = data.open();
+  inject({.parts = "a.tar", .calls = 1});
+  StorageRetry retry(Seconds(1e12));
+  EXPECT_EQ(rows_of(RetryingSource(*source, retry), {0, 0, 1}, 0), expected);
+  EXPECT_EQ(fault_failures(), 1);
 }
 
 // Taken away in the middle, after the start has seen it: what is not there says nothing about bytes.

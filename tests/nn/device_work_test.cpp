@@ -1,7 +1,13 @@
 #include "millrace/nn/device_work.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
+#include <torch/library.h>
 #include <torch/utils.h>
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "devices.h"
 
@@ -43,6 +49,42 @@ TEST_P(DeviceWorkOnDevice, AnUploadIsThereForWhatFollows) {
     EXPECT_EQ(sum.device(), device());
     EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({1 << 20}, 2.0f * round)));
   }
+}
+
+// What is asked of streams, on LibTorch's "meta" device, which has none of its own.
+using Asked = std::vector<std::pair<std::string, c10::StreamId>>;
+Asked asked;
+
+constexpr c10::StreamId computing = 0, copying = 1;
+c10::StreamId current_stream = computing;
+
+struct NotingDevice final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Meta> {
+  c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, c10::Device(torch::kMeta), id); }
+  c10::Stream getStream(c10::Device) const noexcept override { return stream(current_stream); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(copying); }
+  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(std::exchange(current_stream, next.id()));
+  }
+  void record(void**, const c10::Stream& in, c10::DeviceIndex, c10::EventFlag) const override {
+    asked.emplace_back("records", in.id());
+  }
+  void block(void*, const c10::Stream& in) const override { asked.emplace_back("waits", in.id()); }
+};
+const NotingDevice noting_device;
+const c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::Meta, &noting_device);
+
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("record_stream", [](at::Tensor&, c10::Stream user) { asked.emplace_back("keeps memory", user.id()); });
+}
+
+// Without `record_stream` the copy's stream would have the memory back while the taker still reads it.
+TEST(DeviceWork, AnUploadIsOrderedBeforeItsTakerWhichKeepsItsMemory) {
+  if (gpu_count() > 0) GTEST_SKIP() << "a process copies to one GPU";
+  asked.clear();
+  Upload on_its_way(numbers(torch::kCPU), torch::kMeta);
+  EXPECT_EQ(asked, (Asked{{"records", copying}}));
+  EXPECT_TRUE(on_its_way.take().is_meta());
+  EXPECT_EQ(asked, (Asked{{"records", copying}, {"waits", computing}, {"keeps memory", computing}}));
 }
 
 TEST(DeviceWork, TheCpuCopiesNothing) {

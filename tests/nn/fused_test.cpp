@@ -1,10 +1,13 @@
 #include "millrace/nn/fused.h"
 
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
 #include <cstdio>
+#include <memory>
+#include <string_view>
 #include <utility>
 
 #include "millrace/nn/activation.h"
@@ -215,6 +218,37 @@ TEST(FusedKernels, AreCountedBesideWhatLibTorchHadToDo) {
   EXPECT_EQ(counted(suiting), std::pair(6, 0));
   EXPECT_EQ(counted(others), std::pair(0, 4));
   EXPECT_GE(counted([&] { layer_norm->add_norm(tokens, turned); }).second, 1);
+  use_fused_kernels(FusedKernels::by_device);
+}
+
+int added_biases = 0, bias_gradients = 0;  // by our kernels
+
+std::unique_ptr<at::ObserverContext> count_biases(const at::RecordFunction& operation) {
+  const std::string_view name(operation.name());
+  added_biases += name == "millrace::add_bias";
+  bias_gradients += name == "millrace::bias_gradient";
+  return nullptr;
+}
+
+// LibTorch would compute the same, and nobody would be told.
+TEST(FusedKernels, AreCalledForBiasesWhereInputsSuitThem) {
+  torch::manual_seed(10);
+  use_fused_kernels(FusedKernels::everywhere);
+  auto conv = random_weights(Conv2d(8, 8, 3, 1, 1)), one_by_one = random_weights(Conv2d(8, 8, 1));
+  for (auto* const layer : {&conv, &one_by_one}) place(**layer, torch::kCPU, torch::kFloat32, /*channels_last=*/true);
+  auto linear = random_weights(Linear(8, 8));
+  const auto image = torch::randn({2, 8, 5, 5}).contiguous(channels_last), tokens = torch::randn({2, 5, 8});
+  const auto counted = [](const auto& compute) {
+    added_biases = bias_gradients = 0;
+    const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&count_biases));
+    compute().sum().backward();
+    at::removeCallback(handle);
+    return std::pair(added_biases, bias_gradients);
+  };
+  EXPECT_EQ(counted([&] { return conv(image); }), std::pair(1, 1));
+  EXPECT_EQ(counted([&] { return conv->plus(image, [&] { return image; }); }), std::pair(1, 1));
+  EXPECT_EQ(counted([&] { return one_by_one(image); }), std::pair(0, 1)) << "the matrix product adds it";
+  EXPECT_EQ(counted([&] { return linear(tokens); }), std::pair(0, 1)) << "the matrix product adds it";
   use_fused_kernels(FusedKernels::by_device);
 }
 

@@ -324,6 +324,19 @@ TEST(Report, WhatLimitsTheSpeedIsThatOfTheNewestStart) {
   EXPECT_THAT(page_with(26, "20"), HasSubstr("Here and below: the median of the second half of the run.\n"));
 }
 
+// Producers are still filling queues in the first one.
+TEST(Report, WhatLimitsTheSpeedIsThatOfTheSecondHalf) {
+  test::TempDir folder;
+  std::string lines;
+  for (int step = 1; step <= 20; ++step)
+    lines +=
+        fmt::format("{{\"step\":{},\"step_ms\":100,\"data_wait_ms\":{},\"producer_stages\":{{\"send_wait\":{}}}}}\n",
+                    step, step <= 10 ? 50 : 1, step <= 10 ? 0.25 : 0.75);
+  folder.write("metrics.jsonl", lines);
+  EXPECT_THAT(markdown_of(folder), HasSubstr("The trainers: producers wait 75.0 % of their time for them. Here and "
+                                             "below: the median of the second half of the run.\n"));
+}
+
 TEST(Report, StragglersAndSkippedStepsAreDrawnWhereThereWereAny) {
   test::TempDir folder;
   auto run = long_run(folder, 50);

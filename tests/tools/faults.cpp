@@ -64,10 +64,10 @@ bool is_meant(const char* path) {
 }
 
 // Counts a call; true and errno when it has to fail.
-bool fails(bool at_open) {
+bool fails(Fault::At at) {
   const std::lock_guard lock(state().mutex);
   const Fault& fault = state().fault;
-  if (!state().active || fault.at_open != at_open) return false;
+  if (!state().active || fault.at != at) return false;
   const std::int64_t number = state().calls++;
   if (number < fault.after) return false;
   if (number == fault.after) state().since = Clock::now();
@@ -95,7 +95,7 @@ Function next(const char* name) {
 template <class Open>
 int open_watched(const char* path, Open open) {
   const bool meant = is_meant(path);
-  if (meant && fails(/*at_open=*/true)) return -1;
+  if (meant && fails(Fault::At::open)) return -1;
   const int fd = open();
   watch(fd, meant);
   return fd;
@@ -103,7 +103,7 @@ int open_watched(const char* path, Open open) {
 
 template <class Read>
 ssize_t read_watched(int fd, Read read) {
-  return is_watched(fd) && fails(/*at_open=*/false) ? -1 : read();
+  return is_watched(fd) && fails(Fault::At::read) ? -1 : read();
 }
 
 mode_t mode_in(int flags, va_list arguments) {
@@ -185,6 +185,12 @@ ssize_t pread(int fd, void* out, size_t bytes, off_t at) {
 ssize_t pread64(int fd, void* out, size_t bytes, off64_t at) {
   static const auto real = next<ssize_t (*)(int, void*, size_t, off64_t)>("pread64");
   return read_watched(fd, [&] { return real(fd, out, bytes, at); });
+}
+
+// What std::filesystem looks with.
+int stat(const char* path, struct stat* out) noexcept {
+  static const auto real = next<int (*)(const char*, struct stat*)>("stat");
+  return is_meant(path) && fails(Fault::At::stat) ? -1 : real(path, out);
 }
 
 ssize_t __read_chk(int fd, void* out, size_t bytes, size_t) {

@@ -3,14 +3,16 @@
 #include <cstdint>
 #include <string>
 
-// Storage that fails: a library that stands before libc's open, read and pread. Tests link it; a whole program gets it
-// by LD_PRELOAD and MILLRACE_FAULT="ERRNO:AFTER:SECONDS:PART|PART...", see Fault.
+// Storage that fails: a library that stands before libc's open, read, pread and stat. Tests link it; a whole program
+// gets it by LD_PRELOAD and MILLRACE_FAULT="ERRNO:AFTER:SECONDS:PART|PART...", see Fault.
 namespace millrace::test {
 
 struct Fault {
+  enum class At { read, open, stat };
+
   std::string parts;       // files whose path holds one of these, separated by |
   int code = EIO;          // what a call that fails says
-  bool at_open = false;    // open fails, else read
+  At at = At::read;        // what fails
   std::int64_t after = 0;  // so many calls are left alone first
   std::int64_t calls = 0;  // so many fail then
   double seconds = 0;      // or all that come within this time from then on

@@ -5,7 +5,10 @@
 #include "millrace/comm/agree.h"
 #include "millrace/train/picture_painter.h"
 #include "mpi_world.h"
+#include "pictures.h"
 #include "small_unet.h"
+#include "train/own_log.h"
+#include "train/small_trainer.h"
 
 namespace millrace {
 namespace {
@@ -49,6 +52,22 @@ TEST(Painting, WhenATrainerFailsAllHearOfIt) {
     }
   }
   EXPECT_FALSE(says_any(false)) << "and talk of the same afterwards";
+}
+
+TEST(Painting, EndsOnceItHasHadItsShareOfTheTime) {
+  test::IdleTask task;
+  test::SmallTrainer trainer(task);
+  auto painter = make_painter(1);
+  trainer.context.painter = &painter;
+  Pictures pictures(trainer.context, /*progress=*/nullptr, {.share = 0, .for_a_start = 0});
+  const test::OwnLog log;
+  int asked = 0;
+  const auto gives_up = [&](bool) { return ++asked > 0; };
+  EXPECT_FALSE(pictures.paint(1, gives_up));
+  EXPECT_EQ(asked, 1);
+  EXPECT_FALSE(pictures.paint(2, gives_up));
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(log.count("no pictures of step 2: painting has taken "), test_world().rank() == 0 ? 1 : 0) << log.text();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "millrace/core/run_files.h"
 #include "millrace/image/decode.h"
 #include "millrace/train/progress.h"
+#include "train/own_log.h"
 
 namespace millrace {
 namespace {
@@ -195,6 +196,18 @@ TEST(Progress, TheLineSaysHowFarItIs) {
   EXPECT_THAT(describe(metrics, 0),
               testing::AllOf(testing::StartsWith("seen 100 "), testing::Not(testing::HasSubstr("eta ")),
                              testing::Not(testing::HasSubstr("enc "))));
+}
+
+// Of 89 steps that are left, at the 2 s that a step of this process takes; it began with step 1000.
+TEST(Progress, TheTimeLeftIsByTheStepsOfThisProcess) {
+  if (log::on_terminal()) GTEST_SKIP() << "where the line is redrawn instead";
+  const test::TempDir run;
+  const test::OwnLog log;
+  Progress progress({.run_dir = run.path(), .resumed_step = 1000, .tensorboard = false, .total_steps = 1100});
+  progress.metrics({.step = 1001, .elapsed_seconds = 5000});
+  progress.metrics({.step = 1011, .elapsed_seconds = 5020});
+  EXPECT_EQ(log.count("eta "), 1) << log.text();
+  EXPECT_EQ(log.count("eta 0:02:58"), 1) << log.text();
 }
 
 }  // namespace

@@ -158,5 +158,12 @@ TEST(StepGuard, GoesOnFromAHistory) {
   EXPECT_EQ(after.judge(any, 1, 1), Verdict::update);
 }
 
+TEST(Hangs, AreWaitedForHalfAnHourUnlessTold) {
+  GuardConfig config;
+  EXPECT_EQ(config.hang_seconds(), 30 * 60);
+  config.hang_timeout.value = Duration::seconds(20);
+  EXPECT_EQ(config.hang_seconds(), 20);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -17,6 +17,7 @@ class Stopwatch {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static_assert(Clock::is_steady, "a clock that is set would end what waits, or never end it");
   Clock::time_point start_ = Clock::now();
 };
 

@@ -17,15 +17,15 @@ struct FetchOptions {
   std::uint64_t max_bytes = 32ull << 20;  // of a body
   int retries = 2;                        // attempts beyond the first, for retryable failures only
   double backoff_seconds = 0.5;           // before the first retry; doubled for each further one
+  double max_pause_seconds = 60;          // in which a host that asks for it is left alone
   int per_host = 2;                       // transfers from one host at the same time, whatever its ports
   int connections = 256;                  // transfers at the same time
   bool opt_out = true;                    // robots.txt, X-Robots-Tag and TDM reservations are honoured
   std::vector<Network> allow_networks;    // see may_connect
+  // A host that does not answer, gives no robots.txt, only asks to wait, or was let go since it is slow is not asked
+  // for so long, and its rows fail meanwhile.
+  std::chrono::milliseconds host_shut_for = std::chrono::minutes(5);
 };
-
-// A host that does not answer, gives no robots.txt, only asks to wait, or was let go since it is slow is not asked for
-// so long, and its rows fail meanwhile.
-inline constexpr std::chrono::minutes host_shut_for{5};
 
 struct Fetched {
   std::uint64_t ticket = 0;
@@ -48,6 +48,8 @@ class Fetcher {
   std::size_t pending() const;
   // On their way; at most `connections`.
   std::size_t transfers() const;
+  // That are remembered: those with transfers, with rows that wait, or left alone for now.
+  std::size_t hosts() const;
   // Works on transfers for up to `wait`, and returns as soon as some ended. Without `start_new` none is begun, so that
   // a caller who is behind gets no more than `connections` further bodies. Error(io) when this machine has no
   // certificates to verify servers with.

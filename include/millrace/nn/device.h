@@ -32,7 +32,8 @@ bool built_with_cuda();
 // this build has no CUDA.
 std::string cuda_versions();
 // From now on GPUs compute float32 as such: LibTorch would take TF32 for convolutions and, with
-// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, for matrix products.
+// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1, for matrix products. Products of 16 bits are added in float32, too, where cuBLAS
+// would round parts of the sums.
 void compute_float32_exactly();
 // From now on only GPU kernels that give the same bits each time; those that lack such a form throw. Before the first
 // arithmetic.

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "millrace/parallel/shard_plan.h"
 #include "run/routing.h"
@@ -20,5 +22,9 @@ void check_passes(const Routing& routing, const ShardPlan& shards, int micro_bat
 // The largest micro-batch of at most `fitting` images, at least 1, that batch.micro may be: with equal shares it
 // divides them, else the global batch.
 int choose_micro_batch(const Routing& routing, int global_batch, int fitting);
+
+// Of a device with so many bytes what one rank may have, if all who share it have as much. `devices`: the name of every
+// rank's.
+std::int64_t share_of_memory(std::uint64_t bytes, const std::string& device, const std::vector<std::string>& devices);
 
 }  // namespace millrace

@@ -131,9 +131,7 @@ static std::int64_t own_memory(const Session& session) {
     const auto gpu = gpu_identity(session.device);
     return {gpu.uuid, gpu.total_bytes};
   });
-  const auto names = world.all_gather_strings(own.name);
-  const auto sharing = static_cast<std::uint64_t>(std::ranges::count(names, own.name));
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(own.bytes, std::uint64_t{1} << 50) / sharing);
+  return share_of_memory(own.bytes, own.name, world.all_gather_strings(own.name));
 }
 
 bool trainers_encode(const TrainPlan& plan) {

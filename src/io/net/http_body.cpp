@@ -99,16 +99,17 @@ std::size_t HttpBody::receive(char* data, std::size_t size, std::size_t count, v
 bool HttpBody::accept_answer() {
   long status = 0;
   curl_off_t length = -1;
-  curl_header* tag = nullptr;
+  curl_header* header = nullptr;
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &tag) == CURLHE_OK;
+  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
+  const std::string tag = has_tag ? header->value : "";
   const bool is_rest = status == 206;
   to_skip_ = is_rest ? 0 : received_;  // a server that does not know Range starts again
   if (is_rest && length >= 0) length += static_cast<curl_off_t>(received_);
-  const std::string content = fmt::format("{} {}", has_tag ? tag->value : "", length);
-  if (content_.empty()) content_ = content;
-  return content == content_;
+  if (!tag_) tag_ = tag;
+  if (!size_ && length >= 0) size_ = length;
+  return tag_ == tag && (length < 0 || size_ == length);
 }
 
 void HttpBody::retry_or_fail(CURLcode result) {

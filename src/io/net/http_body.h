@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "millrace/io/net/stream.h"
@@ -45,7 +46,9 @@ class HttpBody final : public ByteStream {
 
   bool answered_ = false;      // the attempt at hand has brought bytes
   std::uint64_t to_skip_ = 0;  // bytes that an answer without regard to Range repeats
-  std::string content_;        // what tells this content from another: entity tag and size
+  // What tells this content from another. An answer in chunks names no size, though its rest may have one.
+  std::optional<std::string> tag_;
+  std::optional<curl_off_t> size_;
 
   int failures_ = 0;  // in a row
   std::uint64_t received_at_failure_ = 0;
