@@ -104,9 +104,10 @@ TEST(Evaluate, TheFolderOfGenerateScoresAsItsPipeline) {
   expect_success(millrace + " generate run.device=cpu --pipeline " + at("tiny") + " --prompts " + at("captions.txt") +
                  " --out " + at("painted") + sampling + "generate.batch_size=3 generate.seed=5");
   ASSERT_TRUE(fs::exists(workshop() / "painted/grid.png"));
-  expect_success(evaluate + "--images " + at("painted") + " --out " + at("of-folder") + measures() + sampling);
-  expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + at("of-pipeline") + measures() + sampling +
-                 "'evaluate.guidance_scales=[4]' evaluate.seed=5");
+  const std::string seed = "evaluate.seed=5 ";  // of pictures, and of KID's subsets
+  expect_success(evaluate + "--images " + at("painted") + " --out " + at("of-folder") + measures() + sampling + seed);
+  expect_success(evaluate + "--pipeline " + at("tiny") + " --out " + at("of-pipeline") + measures() + sampling + seed +
+                 "'evaluate.guidance_scales=[4]'");
   const auto folder = scores_in(at("of-folder")), pipeline = scores_in(at("of-pipeline"));
   EXPECT_EQ(folder.at(0)["images"], 7);
   for (const auto* score : {"fid", "kid", "clip_score"})
