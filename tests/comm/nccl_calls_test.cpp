@@ -51,7 +51,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = *greatest = 0;
+  for (int* const priority : {least, greatest})
+    if (priority) *priority = 0;
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int, int) {

@@ -332,7 +332,7 @@ TEST(Fetcher, AHostThatDidNotAnswerIsAskedAgainLater) {
       [&](const std::string&, Client& client) { ++asked <= 5 ? client.reset() : client.answer(200, "hello"); });
   FetchOptions how = options();
   how.per_host = 1;
-  how.host_shut_for = 100ms;
+  how.host_shut_for = 1s;
   Fetcher fetcher(how);
   const auto results = fetch_all(fetcher, std::vector<std::string>(6, server.url("/x")));
   EXPECT_EQ(outcome(results.at(5)), "connection: the host does not answer");
