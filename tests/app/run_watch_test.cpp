@@ -5,17 +5,19 @@
 #include <nlohmann/json.hpp>
 
 #include "core/temp_dir.h"
+#include "millrace/comm/fault.h"
 #include "millrace/core/files.h"
 #include "millrace/train/state_file.h"
 
 namespace millrace {
 namespace {
 
-// Which of several hosts hangs is not known, and a file of its own would take the named one out of the next start. A
-// process writes one such file, so the case without it comes first.
+// Which of several hosts hangs is not known, and a file of its own would take the named one out of the next start.
 TEST(RunWatch, BlamesAHostThatHangsAlone) {
   for (const bool is_one_of_many : {true, false}) {
     const test::TempDir run;
+    fault::report_to({run.path(), 3, "n2", ""});  // as the first: a process writes one such file
+    fault::forget();
     StateFile(run.path()).write("running", {.step = 3, .samples = 24}, std::nullopt);
     const Suspect suspect{3, "n2", "training", "rank 3 on n2 hangs", is_one_of_many};
     tell_folder(run.path(), suspect, Error(Exit::suspect_node, suspect.what));

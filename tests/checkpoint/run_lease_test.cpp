@@ -170,12 +170,14 @@ TEST(RunLease, ALaterStepTakesOverFromOneThatHasEndedSoonAndNotFromALivingOne) {
     const LeaseTimes times = {.renewed_every = 100, .stale_after = 300};
     EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), times); }).exit(), Exit::usage);
   }
-  {  // nor from one whose renewal takes its time
-    const std::jthread late([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(700));
-      write_foreign(folder.path(), 1'000'000);
+  {  // nor from one whose renewals take their time
+    const std::jthread late([&](const std::stop_token& stop) {
+      for (int look = 1; !stop.stop_requested(); ++look) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (look % 26 == 0) write_foreign(folder.path(), 1'000'000 + look);
+      }
     });
-    const LeaseTimes times = {.renewed_every = 1, .stale_after = 300};
+    const LeaseTimes times = {.renewed_every = 2, .stale_after = 300};
     EXPECT_EQ(test::error_of([&] { RunLease::acquire(Group(), folder.path(), times); }).exit(), Exit::usage);
   }
   const Stopwatch watch;

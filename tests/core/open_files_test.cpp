@@ -18,6 +18,9 @@ namespace {
 }
 
 TEST(OpenFiles, AreAllowedWith256OthersAsFarAsTheyMayBe) {
+  rlimit here{};
+  ::getrlimit(RLIMIT_NOFILE, &here);
+  if (here.rlim_max < 1000) GTEST_SKIP() << "no more than " << here.rlim_max << " files may be open here";
   EXPECT_EXIT(try_limits({64, 1000}, 200, 456), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(try_limits({64, 100}, 200, 100), testing::ExitedWithCode(0), "") << "no more may be had";
   EXPECT_EXIT(try_limits({500, 1000}, 200, 500), testing::ExitedWithCode(0), "") << "more is allowed already";

@@ -103,13 +103,16 @@ bool HttpBody::accept_answer() {
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
   const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
-  const std::string tag = has_tag ? header->value : "";
   const bool is_rest = status == 206;
   to_skip_ = is_rest ? 0 : received_;  // a server that does not know Range starts again
   if (is_rest && length >= 0) length += static_cast<curl_off_t>(received_);
-  if (!tag_) tag_ = tag;
-  if (!size_ && length >= 0) size_ = length;
-  return tag_ == tag && (length < 0 || size_ == length);
+  const std::string tag = has_tag ? header->value : "";
+  const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);
+  const bool is_first = !tag_;
+  if (is_first) tag_ = tag;
+  const bool is_same_size = size == size_ || (!tag.empty() && !(size && size_));
+  if (!size_) size_ = size;
+  return is_first || (tag == tag_ && is_same_size);
 }
 
 void HttpBody::retry_or_fail(CURLcode result) {

@@ -46,7 +46,8 @@ class HttpBody final : public ByteStream {
 
   bool answered_ = false;      // the attempt at hand has brought bytes
   std::uint64_t to_skip_ = 0;  // bytes that an answer without regard to Range repeats
-  // What tells this content from another. An answer in chunks names no size, though its rest may have one.
+  // What tells this content from another. An answer in chunks names no size, though its rest may have one: the tag
+  // must do there.
   std::optional<std::string> tag_;
   std::optional<curl_off_t> size_;
 
