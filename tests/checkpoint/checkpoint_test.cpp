@@ -682,6 +682,14 @@ TEST(CheckpointWriter, KeepsTheNewestAndEveryNth) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty()) << entry;
 }
 
+// 4000 bytes of one trainer's; the other piece, a mate's part, is empty and counts as one byte.
+TEST(Snapshot, PinnedMemoryCountsAsLibTorchRoundsIt) {
+  const auto layout = plan_flat_layout({ParameterSpec{"weight", {1000}}}, /*bucket_elements=*/1000, /*shards=*/1);
+  const Snapshot snapshot(FilePlan(layout, ShardPlan{}, /*max_files=*/1), {"weights"}, Group());
+  EXPECT_EQ(snapshot.bytes(/*pinned=*/false), 4000u);
+  EXPECT_EQ(snapshot.bytes(/*pinned=*/true), 4096u + 1);
+}
+
 // Whether the copies of all ranks find it on nodes with so many free bytes.
 bool has_room(const std::vector<std::string>& hosts, std::uint64_t free) {
   RunFolder run;
@@ -721,14 +729,6 @@ std::vector<int> readers_of_rank_0(const std::vector<std::string>& hosts) {
     if (writer.settle() == CheckpointWriter::Found::damaged) readers.push_back(rank);
   }
   return readers;
-}
-
-// 4000 bytes of one trainer's; the other piece, a mate's part, is empty and counts as one byte.
-TEST(Snapshot, PinnedMemoryCountsAsLibTorchRoundsIt) {
-  const auto layout = plan_flat_layout({ParameterSpec{"weight", {1000}}}, /*bucket_elements=*/1000, /*shards=*/1);
-  const Snapshot snapshot(FilePlan(layout, ShardPlan{}, /*max_files=*/1), {"weights"}, Group());
-  EXPECT_EQ(snapshot.bytes(/*pinned=*/false), 4000u);
-  EXPECT_EQ(snapshot.bytes(/*pinned=*/true), 4096u + 1);
 }
 
 TEST(CheckpointWriter, ReadsAFileBackOnAnotherRankOfAnotherNodeWhereThereIsOne) {

@@ -1,6 +1,5 @@
 #include "millrace/nn/device_work.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
 #include <torch/utils.h>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "devices.h"
+#include "nn/meta_streams.h"
 
 namespace millrace {
 namespace {
@@ -51,20 +51,11 @@ TEST_P(DeviceWorkOnDevice, AnUploadIsThereForWhatFollows) {
   }
 }
 
-// What is asked of streams, on LibTorch's "meta" device, which has none of its own.
+// What is asked of streams.
 using Asked = std::vector<std::pair<std::string, c10::StreamId>>;
 Asked asked;
 
-constexpr c10::StreamId computing = 0, copying = 1;
-c10::StreamId current_stream = computing;
-
-struct NotingDevice final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Meta> {
-  c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, c10::Device(torch::kMeta), id); }
-  c10::Stream getStream(c10::Device) const noexcept override { return stream(current_stream); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(copying); }
-  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
-    return stream(std::exchange(current_stream, next.id()));
-  }
+struct NotingDevice final : test::MetaStreams {
   void record(void**, const c10::Stream& in, c10::DeviceIndex, c10::EventFlag) const override {
     asked.emplace_back("records", in.id());
   }
@@ -80,6 +71,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
 // Without `record_stream` the copy's stream would have the memory back while the taker still reads it.
 TEST(DeviceWork, AnUploadIsOrderedBeforeItsTakerWhichKeepsItsMemory) {
   if (gpu_count() > 0) GTEST_SKIP() << "a process copies to one GPU";
+  using test::computing, test::copying;
   asked.clear();
   Upload on_its_way(numbers(torch::kCPU), torch::kMeta);
   EXPECT_EQ(asked, (Asked{{"records", copying}}));

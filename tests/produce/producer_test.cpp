@@ -177,18 +177,33 @@ TEST(Producer, ABatchIsPutTogetherAndStartedWhileTheLastOneIsComputed) {
   }
 }
 
+// All of some rows in one stripe, as its producer has them.
+struct OneStripe {
+  OneStripe(const FakeSource& rows, const SampleSource& source, std::uint32_t block)
+      : plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())},
+        stream(order, source, {}, {.threads = 1, .block = block}) {
+    stream.add(0, {});
+  }
+  // In parcels of so many samples.
+  void produce(ParcelSender& sender, int samples) {
+    run_producer(stream, encoder, sender, plan, {{0}, {{0, 0}}, {samples, 1}});
+  }
+
+  const DataPlan plan;
+  const EpochOrder order{5, plan.stripes};
+  StripeStream stream;
+  CachedEncoder encoder{nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5};
+};
+
 // A broken VAE must not make it search for ever.
 TEST(Producer, EndsWhenNothingIsFinite) {
   const FakeSource rows({test::Rows(30)});
   const EncodedRows source(rows, [](const std::string&) { return true; });
-  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
-  const EpochOrder order(5, plan.stripes);
-  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
-  stream.add(0, {});
-  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  OneStripe stripe(rows, source, /*block=*/4);
+  const auto& plan = stripe.plan;
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
   try {
-    run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}});
+    stripe.produce(*ends.sender, 4);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit(), Exit::bad_data);
@@ -206,14 +221,12 @@ TEST(Producer, PassesOverALargeArchiveOfWhichNothingIsFinite) {
   log::init({.console = false, .file = folder.path("log")});
   const FakeSource rows({test::Rows(30), test::Rows(1500)});
   const EncodedRows source(rows, [](const std::string& id) { return id.starts_with("001/"); });
-  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
-  const EpochOrder order(5, plan.stripes);
-  ASSERT_EQ(PlainStripe(order, rows, 0, 4, {}).next().id.substr(0, 4), "000/") << "the good one is to come first";
-  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
-  stream.add(0, {});
-  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  OneStripe stripe(rows, source, /*block=*/4);
+  const auto& plan = stripe.plan;
+  ASSERT_EQ(PlainStripe(stripe.order, rows, 0, 4, {}).next().id.substr(0, 4), "000/")
+      << "the good one is to come first";
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
-  std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}}); });
+  std::jthread producer([&] { stripe.produce(*ends.sender, 4); });
   Ledger ledger(plan);
   for (int parcels = 0; parcels < 10; ++parcels) {
     const auto parcel = ends.receiver->receive(20);
@@ -240,15 +253,12 @@ TEST(Producer, SendsInSeveralParcelsWhatOneHasNoRoomFor) {
     archive[row] = row % 2 == 0 ? RejectReason::missing_caption : RejectReason::missing_image;
   const FakeSource rows(std::vector<test::Rows>{archive});
   const EncodedRows source(rows, [](const std::string&) { return false; });
-  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
-  const EpochOrder order(5, plan.stripes);
-  StripeStream stream(order, source, {}, {.threads = 1, .block = 4});
-  stream.add(0, {});
-  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  OneStripe stripe(rows, source, /*block=*/4);
+  const auto& plan = stripe.plan;
   auto ends = make_in_process_handoff({plan_parcel_bytes(1, tiny_shape), /*slots=*/2});
   Ledger ledger(plan);
   {
-    std::jthread producer([&] { run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {1, 1}}); });
+    std::jthread producer([&] { stripe.produce(*ends.sender, 1); });
     for (std::size_t parcels = 0; parcels < good; ++parcels) {
       const auto parcel = ends.receiver->receive(20);
       ASSERT_TRUE(parcel.has_value());
@@ -264,17 +274,10 @@ TEST(Producer, SendsInSeveralParcelsWhatOneHasNoRoomFor) {
 
 TEST(Producer, AFailedReaderEndsItWithItsErrorAndWhatItHasRead) {
   const FakeSource rows({test::Rows(5)}, "");  // images without bytes: nothing is accepted
-  const DataPlan plan{rows.manifest(), plan_stripes(1, {}, rows.manifest())};
-  const EpochOrder order(5, plan.stripes);
-  StripeStream stream(order, rows, {}, {.threads = 1, .block = 2});
-  stream.add(0, {});
-  CachedEncoder encoder(nullptr, nullptr, CacheUse::beside, tiny_shape, /*batch_size=*/5);
+  OneStripe stripe(rows, rows, /*block=*/2);
+  const auto& plan = stripe.plan;
   auto ends = make_in_process_handoff({plan_parcel_bytes(4, tiny_shape), /*slots=*/2});
-  EXPECT_THROW(tell_errors_of(*ends.sender,
-                              [&] {
-                                run_producer(stream, encoder, *ends.sender, plan, {{0}, {{0, 0}}, {4, 1}});
-                              }),
-               Error);
+  EXPECT_THROW(tell_errors_of(*ends.sender, [&] { stripe.produce(*ends.sender, 4); }), Error);
   const auto parcel = ends.receiver->receive(20);
   ASSERT_TRUE(parcel);
   const auto content = unpack_parcel(parcel->bytes());

@@ -4,7 +4,6 @@
 // throws, and each number that the host asks for comes by here. So what a step asks of a device is seen without one.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <torch/library.h>
@@ -18,6 +17,7 @@
 #include "millrace/nn/fused.h"
 #include "millrace/train/diffusion_task.h"
 #include "millrace/train/loop.h"
+#include "nn/meta_streams.h"
 #include "parcels/encodings.h"
 #include "small_unet.h"
 
@@ -27,19 +27,10 @@ namespace {
 using Counts = std::map<std::string, int>;
 Counts seen;
 
-constexpr c10::StreamId copying = 1;
-c10::StreamId current_stream = 0;
 bool is_through = true;         // the device, with what has been started
 std::function<void()> arrival;  // what happens while the host waits for that
 
-// Streams for a device that has none.
-struct DeviceWithStreams final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Meta> {
-  c10::Stream stream(c10::StreamId id) const { return c10::Stream(c10::Stream::UNSAFE, c10::Device(torch::kMeta), id); }
-  c10::Stream getStream(c10::Device) const noexcept override { return stream(current_stream); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(copying); }
-  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
-    return stream(std::exchange(current_stream, next.id()));
-  }
+struct DeviceWithStreams final : test::MetaStreams {
   void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
     *event = const_cast<DeviceWithStreams*>(this);
     is_through = false;
@@ -139,9 +130,9 @@ std::unique_ptr<at::ObserverContext> look_at(const at::RecordFunction& operation
     ++seen["operations for one gradient"];
   if (name != "aten::copy_") return nullptr;
   if (inputs[0].toTensor().is_meta() && !inputs[1].toTensor().is_meta())
-    ++seen[current_stream == copying ? "copies beside arithmetic"
-           : inputs[2].toBool()      ? "copies between arithmetic"
-                                     : "copies that are waited for"];
+    ++seen[test::current_stream == test::copying ? "copies beside arithmetic"
+           : inputs[2].toBool()                  ? "copies between arithmetic"
+                                                 : "copies that are waited for"];
   return nullptr;
 }
 
