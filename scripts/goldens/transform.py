@@ -48,8 +48,9 @@ def write_png(pixels, color, depth, interlaced=False, extra=b""):
 
 
 def make_exif(orientation, order="<", type="H"):
-    """EXIF with one entry: a TIFF file of either byte order, the value a u16 (H) or u32 (L)."""
-    tiff = struct.pack(order + "2sHIHHHI", b"II" if order == "<" else b"MM", 42, 8, 1, 0x0112, 3 if type == "H" else 4, 1)
+    """EXIF with one entry: a TIFF file of either byte order, the value of one of TIFF's types of whole numbers."""
+    tiff_type = {"B": 1, "H": 3, "L": 4, "b": 6, "h": 8, "l": 9}[type]
+    tiff = struct.pack(order + "2sHIHHHI", b"II" if order == "<" else b"MM", 42, 8, 1, 0x0112, tiff_type, 1)
     return tiff + struct.pack(order + type, orientation).ljust(4, b"\0") + struct.pack(order + "I", 0)
 
 
@@ -62,7 +63,11 @@ def make_oriented():
     files["oriented_beyond.jpg"] = in_jpeg(make_exif(9))
     files["oriented_big_endian.jpg"] = in_jpeg(make_exif(5, ">"))
     files["oriented_long.jpg"] = in_jpeg(make_exif(8, ">", "L"))
+    files["oriented_byte.jpg"] = in_jpeg(make_exif(6, type="B"))
+    files["oriented_signed.jpg"] = in_jpeg(make_exif(6, type="h"))
+    files["oriented_signed_long.jpg"] = in_jpeg(make_exif(5, ">", "l"))
     files["oriented.png"] = save(image, "PNG", exif=make_exif(6))
+    files["oriented_prefixed.png"] = write_png(np.asarray(image), 2, 8, extra=chunk(b"eXIf", b"Exif\0\0" + make_exif(8)))
     files["oriented_prefixed.webp"] = save(image, "WEBP", quality=80, exif=b"Exif\0\0" + make_exif(7))
     files["oriented.webp"] = save(image, "WEBP", lossless=True, exif=make_exif(3, ">"))
     return files
@@ -129,10 +134,30 @@ def make_files():
     files["without_end_marker.jpg"] = files["baseline_420.jpg"][:-2]
     files["trailing_garbage.jpg"] = files["baseline_444.jpg"] + b"\0garbage" * 20
     files["without_iend.png"] = files["rgb.png"][:-12]
+    files["restarted_baseline_420.jpg"] = half(files["baseline_420.jpg"]) + files["baseline_444.jpg"]
+    files["restarted_in_the_last_rows.jpg"] = files["baseline_420.jpg"][:-90] + files["baseline_444.jpg"]
+    files["cut_chunk_lossy.webp"] = cut_chunk(files["lossy.webp"], 131, 97)
+    files["cut_chunk_lossless.webp"] = cut_chunk(files["lossless.webp"], 70, 45)
     for name, share in (("baseline_420.jpg", 0.6), ("progressive_420.jpg", 0.6), ("cmyk.jpg", 0.9), ("rgb.png", 0.6),
                         ("rgb_interlaced.png", 0.9), ("lossy.webp", 0.6), ("lossless.webp", 0.6), ("baseline_444.jpg", 0.01)):
         files["truncated_" + (f"{share}_" if share < 0.5 else "") + name] = files[name][:int(len(files[name]) * share)]
     return files
+
+
+def half(jpeg):
+    return jpeg[:len(jpeg) // 2].rstrip(b"\xff")
+
+
+def cut_chunk(webp, width, height):
+    """The image's chunk ends early; what follows it could be taken for pixels."""
+    def riff(name, payload):
+        return name + struct.pack("<I", len(payload)) + payload + b"\0" * (len(payload) % 2)
+
+    side = lambda n: struct.pack("<I", n - 1)[:3]
+    length, = struct.unpack("<I", webp[16:20])
+    chunks = (riff(b"VP8X", b"\x08\0\0\0" + side(width) + side(height)) + riff(webp[12:16], webp[20:20 + length * 3 // 4])
+              + riff(b"EXIF", make_exif(1) + bytes(range(256)) * 16))
+    return riff(b"RIFF", b"WEBP" + chunks)
 
 
 def insert_bytes(jpeg):

@@ -37,7 +37,8 @@ class JpegReader {
   Result read_header();
   // At `eighths` / 8 of the image's size; after it `width` and `height` are known.
   Result start(int eighths);
-  // Leaves out what lies left and right of `columns`: no inverse transform, no upsampling, no colours.
+  // Leaves out what lies left and right of `columns`, where the rest does not depend on it: no inverse transform, no
+  // upsampling, no colours.
   Result crop(PixelRange columns);
   // Into rows of width() pixels.
   Result read_rows(std::uint8_t* pixels, int channels);
@@ -52,6 +53,7 @@ class JpegReader {
   static void on_error(j_common_ptr decoder);
   static void on_message(j_common_ptr decoder, int level);
   static void on_progress(j_common_ptr decoder);
+  bool lacks_scans() const;
 
   jpeg_decompress_struct decoder_{};
   jpeg_error_mgr errors_{};
@@ -89,12 +91,17 @@ void JpegReader::on_error(j_common_ptr decoder) {
   std::longjmp(reader.return_point_, 1);
 }
 
-// Damaged blocks are shown as decoded, as in Pillow. Not so an early end: it would leave the rest of the image gray.
+// Damaged blocks are shown as decoded, as in Pillow. Not so an early end: it would leave the rest of the image gray. In
+// a file of one scan any marker ends the pixels, say that of another file behind the half of this one; a damaged scan
+// among several is followed by others.
 void JpegReader::on_message(j_common_ptr decoder, int level) {
   if (level >= 0) return;
   ++decoder->err->num_warnings;
+  if (decoder->err->msg_code != JWRN_HIT_MARKER) return;
   const auto& state = *reinterpret_cast<j_decompress_ptr>(decoder);
-  const bool hit_end = decoder->err->msg_code == JWRN_HIT_MARKER && state.unread_marker == JPEG_EOI;
+  const bool restart = state.unread_marker >= JPEG_RST0 && state.unread_marker <= JPEG_RST0 + 7;
+  const bool hit_end =
+      state.unread_marker == JPEG_EOI || !(restart || jpeg_has_multiple_scans(&self(decoder).decoder_));
   if (hit_end && state.input_iMCU_row + 1 < state.total_iMCU_rows) self(decoder).ended_early_ = true;
 }
 
@@ -129,6 +136,7 @@ JpegReader::Result JpegReader::start(int eighths) {
 
 JpegReader::Result JpegReader::crop(PixelRange columns) {
   if (setjmp(return_point_)) return Result::failed;
+  if (lacks_scans()) return Result::ok;
   // libjpeg cuts at whole blocks, and chroma is upsampled differently at a cut than inside the image.
   const int margin = decoder_.max_h_samp_factor * DCTSIZE;
   const int begin = std::max(columns.begin - margin, 0);
@@ -137,6 +145,19 @@ JpegReader::Result JpegReader::crop(PixelRange columns) {
   JDIMENSION width = static_cast<JDIMENSION>(end - begin);
   if (end - begin < width_) jpeg_crop_scanline(&decoder_, &left_, &width);
   return Result::ok;
+}
+
+// Whether libjpeg smooths the image over neighbouring blocks, which a cut would take from it: coefficients of a
+// progressive file that never came, or not to the last bit.
+bool JpegReader::lacks_scans() const {
+  constexpr int smoothed_coefficients = 10;
+  if (!decoder_.progressive_mode || !decoder_.coef_bits) return false;
+  for (int component = 0; component < decoder_.num_components; ++component) {
+    const int* const missing_bits = decoder_.coef_bits[component];
+    if (std::any_of(missing_bits, missing_bits + smoothed_coefficients, [](int bits) { return bits != 0; }))
+      return true;
+  }
+  return false;
 }
 
 JpegReader::Result JpegReader::read_rows(std::uint8_t* pixels, int channels) {
@@ -152,6 +173,8 @@ JpegReader::Result JpegReader::read_rows(std::uint8_t* pixels, int channels) {
     const JDIMENSION got = jpeg_read_scanlines(&decoder_, rows, std::min<JDIMENSION>(std::size(rows), left));
     if (got == 0 || ended_early_) return Result::truncated;
   }
+  jpeg_finish_decompress(
+      &decoder_);  // fails at what cannot stand behind the pixels; a missing end marker is no failure
   return Result::ok;
 }
 

@@ -110,7 +110,7 @@ bool PngReader::read_rows(png_bytepp rows) {
 }
 
 DecodeFailure PngReader::failure() const {
-  if (truncated_) return {DecodeError::truncated, "PNG ends before its last row"};
+  if (truncated_) return {DecodeError::truncated, "PNG is cut short"};
   return {DecodeError::undecodable, fmt::format("PNG: {}", message_)};
 }
 

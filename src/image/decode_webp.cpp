@@ -41,6 +41,18 @@ std::optional<Chunk> find_chunk(std::string_view bytes, std::string_view prefix)
   return {};
 }
 
+// The image of a file that is none of an animation: its alpha, where there is some, to the end of its pixels. Not what
+// stands behind them, which would be taken for more of them where they end early.
+std::optional<std::string_view> still_image(std::string_view chunks) {
+  const char* begin = nullptr;
+  while (const auto chunk = next_chunk(chunks)) {
+    const bool pixels = chunk->name == "VP8 " || chunk->name == "VP8L";
+    if (!begin && (pixels || chunk->name == "ALPH")) begin = chunk->whole.data();
+    if (pixels) return std::string_view(begin, chunks.data());
+  }
+  return {};
+}
+
 // The first frame of an animation: its place on the canvas and its bitstream.
 struct Frame {
   int x, y;
@@ -106,15 +118,21 @@ std::optional<DecodeFailure> decode_webp(std::string_view bytes, const ImageConf
     return failure(status);
   }
   if (auto size_failure = check_size(features.width, features.height, config)) return size_failure;
-  if (little_endian(bytes.substr(4), 4) > bytes.size() - chunk_header_bytes) return failure(VP8_STATUS_NOT_ENOUGH_DATA);
+  const std::size_t length = little_endian(bytes.substr(4), 4);
+  if (length > bytes.size() - chunk_header_bytes) return failure(VP8_STATUS_NOT_ENOUGH_DATA);
+  const std::string_view chunks = bytes.substr(0, chunk_header_bytes + length).substr(header_bytes);
 
   set_size(image, features.width, features.height);
-  Frame frame{0, 0, bytes};
+  Frame frame{};
   if (features.has_animation) {
     std::ranges::fill(image.pixels, wanted.on_white ? 255 : 0);  // the frame may be smaller than the canvas
-    const auto first = first_frame(bytes.substr(header_bytes));
+    const auto first = first_frame(chunks);
     if (!first) return failure(VP8_STATUS_BITSTREAM_ERROR);
     frame = *first;
+  } else {
+    const auto still = still_image(chunks);
+    if (!still) return failure(VP8_STATUS_NOT_ENOUGH_DATA);
+    frame.bitstream = *still;
   }
   if (const auto status = decode_into(image, frame.x, frame.y, frame.bitstream, wanted.on_white);
       status != VP8_STATUS_OK) {

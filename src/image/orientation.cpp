@@ -30,6 +30,12 @@ std::string_view from(std::string_view bytes, std::size_t place) {
   return bytes.substr(std::min(place, bytes.size()));
 }
 
+// Some writers put JPEG's prefix into other containers, too.
+std::string_view without_prefix(std::string_view payload) {
+  if (payload.starts_with(exif_prefix)) payload.remove_prefix(exif_prefix.size());
+  return payload;
+}
+
 // JPEG: the segments up to the first scan.
 std::string_view exif_of_jpeg(std::string_view file) {
   constexpr int app1 = 0xE1, start_of_scan = 0xDA;
@@ -53,7 +59,7 @@ std::string_view exif_of_jpeg(std::string_view file) {
 std::string_view exif_of_png(std::string_view file) {
   for (std::string_view rest = from(file, 8); rest.size() >= 12;) {
     const std::size_t length = number(rest, 4, ByteOrder::big);
-    if (rest.substr(4, 4) == "eXIf") return rest.substr(8, length);
+    if (rest.substr(4, 4) == "eXIf") return without_prefix(rest.substr(8, length));
     rest = from(rest, 12 + length);
   }
   return {};
@@ -63,18 +69,14 @@ std::string_view exif_of_png(std::string_view file) {
 std::string_view exif_of_webp(std::string_view file) {
   for (std::string_view rest = from(file, 12); rest.size() >= 8;) {
     const std::size_t length = number(rest.substr(4), 4, ByteOrder::little);
-    if (rest.starts_with("EXIF")) {
-      std::string_view payload = rest.substr(8, length);
-      if (payload.starts_with(exif_prefix)) payload.remove_prefix(exif_prefix.size());
-      return payload;
-    }
+    if (rest.starts_with("EXIF")) return without_prefix(rest.substr(8, length));
     rest = from(rest, 8 + length + length % 2);
   }
   return {};
 }
 
 // Looks through the first directory of a TIFF file, which EXIF is: entries of u16 tag, u16 type, u32 count, and four
-// bytes that hold a value of one byte, u16 or u32 at their beginning.
+// bytes that hold a value of 16 or 32 bits at their beginning. Like Pillow, this takes signed ones and no single byte.
 int orientation_of_tiff(std::string_view tiff) {
   if (tiff.size() < 8 || !(tiff.starts_with("II") || tiff.starts_with("MM"))) return upright;
   const ByteOrder order = tiff.starts_with("II") ? ByteOrder::little : ByteOrder::big;
@@ -85,7 +87,7 @@ int orientation_of_tiff(std::string_view tiff) {
   for (; left > 0 && entries.size() >= 12; --left, entries.remove_prefix(12)) {
     if (number(entries, 2, order) != 0x0112) continue;
     const std::uint32_t type = number(entries.substr(2), 2, order);
-    const int bytes = type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
+    const int bytes = type == 3 || type == 8 ? 2 : type == 4 || type == 9 ? 4 : 0;
     const std::uint32_t value = number(entries.substr(8), bytes, order);
     return value >= 1 && value <= 8 ? static_cast<int>(value) : upright;
   }
