@@ -198,10 +198,10 @@ hint_at_often() {
 drop_nodes() {
   local node left=() there=() suspects still quiet answer failed=()
   local -A here dead drained
-  if ! still=`patiently nodes_of_job`; then
+  until still=`patiently nodes_of_job`; do  # no step starts without it either
     say "Slurm's controller does not answer: nothing is known of the nodes"
-    return
-  fi
+    if [[ -n $told ]]; then return; fi
+  done
   for node in `echo "$still" | cut -d' ' -f1`; do here[$node]=1; done
   for node in "${nodes[@]}"; do
     if [[ -n ${here[$node]:-} ]]; then there+=("$node"); fi

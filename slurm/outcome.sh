@@ -31,6 +31,15 @@ json_value() {
   if [[ `cat "$1" 2> /dev/null` =~ $pair && ${BASH_REMATCH[1]} != null ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
+# plain_path TEXT: what json_value gave of a path, as the file system has it; one that looks like an option begins with ./ then.
+plain_path() {
+  local text=${1//\\\\/$'\1'}
+  text=${text//\\\"/\"}
+  text=${text//$'\1'/\\}
+  if [[ $text == -* ]]; then text=./$text; fi
+  echo "$text"
+}
+
 # runs_once COMMAND ARGUMENT...: whether it only tries or tells something: there is nothing to go on with.
 runs_once() {
   local word
@@ -45,15 +54,15 @@ find_folders() {
   local config code=0
   config=`"$@" --print-config=json` || code=$?
   if ((code == 0)); then
-    run_dir=`echo "$config" | json_value - dir`
-    pipeline_dir=`echo "$config" | json_value - pipeline`
+    run_dir=`echo "$config" | json_value - dir` run_dir=`plain_path "$run_dir"`
+    pipeline_dir=`echo "$config" | json_value - pipeline` pipeline_dir=`plain_path "$pipeline_dir"`
     resume_key=`echo "$config" | json_value - resume`
     export MILLRACE_TYPED_RESUME=$resume_key  # for what the program tells people: it may be started with another
     first_stamp=`state_stamp`
     out_dir=$run_dir
     case $2 in
-      download) out_dir=`echo "$config" | json_value - out` ;;
-      preprocess) out_dir=`echo "$config" | json_value - cache` ;;
+      download) out_dir=`echo "$config" | json_value - out` out_dir=`plain_path "$out_dir"` ;;
+      preprocess) out_dir=`echo "$config" | json_value - cache` out_dir=`plain_path "$out_dir"` ;;
     esac
   fi
   return "$code"

@@ -361,6 +361,7 @@ forgive_next_start() {
 }
 
 requeue_job() {
+  patiently job_field JobState > /dev/null || true  # a preemption is none of the job's own requeues, and its controller alone knows
   if taken; then
     forgive_next_start
     still_ours || true  # ends here, unless Slurm leaves it to us

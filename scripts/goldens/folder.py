@@ -44,9 +44,11 @@ def to_json(path, value):
 
 
 def make_tokenizer(folder):
-    """A vocabulary of 64 words is enough: no test of these folders reads text."""
+    """Bytes and one word are enough: no test of these folders reads text."""
     folder.mkdir(parents=True)
-    words = ["w", "1</w>", "w1</w>"] + [f"x{i}" for i in range(59)] + ["<|startoftext|>", "<|endoftext|>"]
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    symbols = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    words = symbols + [symbol + "</w>" for symbol in symbols] + ["w1</w>", "<|startoftext|>", "<|endoftext|>"]
     (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
     (folder / "merges.txt").write_text("#version: 0.2\nw 1</w>\n")
     CLIPTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), model_max_length=77).save_pretrained(folder)

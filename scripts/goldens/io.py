@@ -261,6 +261,36 @@ def make_parquet():
     return {"columns": table.column_names, "rows": rows}
 
 
+def make_nested_parquet():
+    """Several values in a cell; the reference is pyarrow's to_pylist, in JSON as img2dataset writes it."""
+    pa = pyarrow
+    struct = pa.struct([("z", pa.int32()), ("a", pa.string())])
+    table = pa.table({
+        "lists": pa.array([[[1.5, 2.0], [3.0]], [], None, [None, [float("nan")]]], pa.list_(pa.list_(pa.float64()))),
+        "ints": pa.array([[1, -2], [None], None, []], pa.list_(pa.int64())),
+        "bools": pa.array([[True, None], [], None, [False]], pa.list_(pa.bool_())),
+        "texts": pa.array([[["x", 'q"é']], [], None, [None, []]], pa.large_list(pa.large_list(pa.large_string()))),
+        "fixed": pa.array([[0.5, 2.0], [3.0, 4.0], [1.0, -1.0], [5.0, None]], pa.list_(pa.float32(), 2)),
+        "struct": pa.array([{"z": 1, "a": 'x"y'}, {"z": None, "a": None}, None, {"z": 4, "a": ""}], struct),
+        "structs": pa.array([[{"z": 1, "a": "b"}, None], [], None, [{"z": 2, "a": None}]], pa.list_(struct)),
+        "map": pa.array([[("k", 1), ("k", None)], [], None, [("l", 2)]], pa.map_(pa.string(), pa.int64())),
+        "maps": pa.array([{"m": [(7, [1])]}, {"m": []}, None, {"m": None}],
+                         pa.struct([("m", pa.map_(pa.int32(), pa.list_(pa.int8())))])),
+    })
+    path = OUT / "parquet" / "nested.parquet"
+    pyarrow.parquet.write_table(table, path, row_group_size=3)
+
+    def plain(value):
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, dict):
+            return {name: plain(item) for name, item in value.items()}
+        return None if value != value else value
+
+    rows = [plain(list(row.values())) for row in pyarrow.parquet.read_table(path).to_pylist()]
+    return {"columns": table.column_names, "rows": rows}
+
+
 def write_json(name, value):
     (OUT / name).write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
@@ -273,6 +303,7 @@ def main():
     write_json("braces.json", make_braces())
     make_safetensors()
     write_json("parquet.json", make_parquet())
+    write_json("nested.json", make_nested_parquet())
     write_json("versions.json", {
         "python": platform.python_version(), "webdataset": webdataset.__version__, "braceexpand": braceexpand.__version__,
         "safetensors": safetensors.__version__, "torch": torch.__version__, "pyarrow": pyarrow.__version__})

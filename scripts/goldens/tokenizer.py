@@ -168,6 +168,11 @@ def captions():
         low, high = generator.choice(ranges)
         made.append("".join(chr(generator.choice([generator.randrange(low, high), generator.randrange(0x20, 0x7f), 0x20]))
                             for _ in range(generator.randint(1, 40))))
+    # Marks younger than Unicode 9, which tokenizers neither puts in order nor composes, among older ones.
+    marks = "\u1df6\u1df7\u1dfb\u08d3\u0eba\u1ac1\u1ac5\u0c3c\U00010eab\U00011d42\U0001e130" + "\u0301\u0316\u0327\u0323\u093c"
+    made += ["\U00011935\U00011930", "e\u1df6\u0301 e\u0301\u1df6", "x" + "\u1df6\u0327\u0301" * 40]
+    made += ["".join(generator.choice("aeox \u0915") + "".join(generator.choices(marks, k=generator.randint(0, 4)))
+                     for _ in range(generator.randint(1, 8))) for _ in range(40)]
     return made
 
 

@@ -1,5 +1,6 @@
 // millrace COMMAND ...: finds the command, runs it, and turns what went wrong into one message and an exit code.
 #include <algorithm>
+#include <csignal>
 
 #include "command.h"
 #include "help.h"
@@ -119,6 +120,7 @@ struct S3Closer {
 int main(int argc, char** argv) {
   using namespace millrace;
   begin_without_openmp_settings(argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of that write (EFBIG), not of the process
   keep_freed_host_memory();
   ask_for_huge_pages();
   translate_foreign_errors(present_torch_error);

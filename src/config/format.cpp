@@ -87,7 +87,9 @@ std::uint64_t read_integer(const Node& node, std::int64_t low, std::uint64_t hig
 void Format<double>::read(const Node& node, double& out) const {
   const std::string text = without_underscores(scalar_text(node, type()));
   const std::string_view number = std::string_view(text).substr(text.starts_with('+') ? 1 : 0);
-  if (!parse_all(number, out) || !std::isfinite(out)) expected(type(), node);
+  const std::string_view digits = number.substr(number.starts_with('-') ? 1 : 0);
+  const bool is_whole = std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+  if ((is_whole && has_leading_zero(digits)) || !parse_all(number, out) || !std::isfinite(out)) expected(type(), node);
 }
 
 Node Format<double>::write(double value) const {

@@ -189,7 +189,7 @@ class Resolver {
   }
 
   Node default_value(std::string_view text, const Path& path) {
-    if (const auto inner = unquoted(text)) return Node::string(std::string(*inner));
+    if (const auto inner = unquoted(text)) return Node::string(expand_text(*inner, path));
     if (text.find("${") != text.npos) return expand(text, path);
     return Node::scalar(std::string(text));
   }

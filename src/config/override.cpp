@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <optional>
 
 #include "millrace/core/text.h"
@@ -19,6 +20,12 @@ Node list_item(std::string_view text) {
   return quoted ? Node::string(item.substr(1, item.size() - 2)) : Node::scalar(item);
 }
 
+// Behind a letter, or alone, it is an apostrophe.
+bool opens_quote(std::string_view text, std::size_t at) {
+  const bool is_behind_letter = at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1]));
+  return !is_behind_letter && text.find(text[at], at + 1) != text.npos;
+}
+
 // "[a,{b,c}.tar]" has two items.
 Node parse_list(std::string_view text) {
   Node list = Node::list();
@@ -34,7 +41,7 @@ Node parse_list(std::string_view text) {
       begin = i + 1;
     } else if (quote) {
       if (c == quote) quote = 0;
-    } else if (c == '\'' || c == '"') {
+    } else if ((c == '\'' || c == '"') && opens_quote(inner, i)) {
       quote = c;
     } else if (c == '{' || c == '[') {
       ++depth;

@@ -185,16 +185,17 @@ bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// Text that another YAML reader would take for null, a boolean, a number or a date if it had no quotes.
+// Text that another YAML reader would take for null, a boolean, a number, a date or a merge if it had no quotes.
 bool needs_quotes(std::string_view text) {
   if (text.empty()) return true;
   if (is_digit(text[0]) ||
       (text.size() > 1 && std::string_view("+-.").find(text[0]) != text.npos && is_digit(text[1]))) {
     return true;
   }
-  return is_any_of(
-      text, {"~",  "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "yes", "Yes", "YES",
-             "no", "No",   "NO",   "on",   "On",   "ON",   "off",  "Off",   "OFF",   "y",     "n",   "Y",   "N"});
+  return is_any_of(text, {"~",    "null",  "Null",  "NULL",  "true",  "True",  "TRUE",  "false", "False", "FALSE",
+                          "yes",  "Yes",   "YES",   "no",    "No",    "NO",    "on",    "On",    "ON",    "off",
+                          "Off",  "OFF",   "y",     "n",     "Y",     "N",     "=",     "<<",    ".inf",  ".Inf",
+                          ".INF", "-.inf", "-.Inf", "-.INF", "+.inf", "+.Inf", "+.INF", ".nan",  ".NaN",  ".NAN"});
 }
 
 // A literal "${" comes back as text only with a backslash, and backslashes before it only when doubled.
@@ -268,9 +269,9 @@ Json to_json(const Node& node) {
     case Node::Kind::null:
       return nullptr;
     case Node::Kind::scalar: {
-      if (node.quoted) return node.text;
+      if (node.quoted) return escape_references(node.text);
       const Json value = Json::parse(node.text, nullptr, false);
-      return value.is_number() || value.is_boolean() ? value : Json(node.text);
+      return value.is_number() || value.is_boolean() ? value : Json(escape_references(node.text));
     }
     case Node::Kind::list: {
       Json list = Json::array();

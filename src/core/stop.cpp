@@ -58,8 +58,7 @@ bool is_ignored(int signal) {
 void install() {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) handle(signal, on_signal);
   if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);  // the terminal closes; `nohup` ignores it
-  // A pipe whose reader left and a file beyond `ulimit -f` are errors of that write (EPIPE, EFBIG), not of the process.
-  for (const int signal : {SIGPIPE, SIGXFSZ}) handle(signal, SIG_IGN);
+  handle(SIGPIPE, SIG_IGN);  // a pipe whose reader left is an error of that write (EPIPE), not of the process
 }
 
 bool requested() {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "millrace/core/error.h"
+#include "millrace/core/files.h"
 #include "millrace/core/text.h"
 #include "millrace/core/visible.h"
 #include "millrace/io/net/urls.h"
@@ -18,10 +19,10 @@ constexpr std::string_view suffixes[] = {".tar", ".tar.gz",  ".tgz",      ".tar.
                                          ".txz", ".tar.zst", ".tar.zstd", ".parquet",  ".csv",    ".csv.gz",
                                          ".tsv", ".tsv.gz",  ".jsonl",    ".jsonl.gz", ".ndjson", ".ndjson.gz"};
 
-// The path without the archive suffix; nothing when it has none.
+// The path without the archive suffix, in any case of letters; nothing when it has none.
 std::optional<std::string> without_suffix(std::string_view path) {
   for (std::string_view suffix : suffixes) {
-    if (path.size() > suffix.size() && path.ends_with(suffix))
+    if (path.size() > suffix.size() && lower(path.substr(path.size() - suffix.size())) == suffix)
       return std::string(path.substr(0, path.size() - suffix.size()));
   }
   return std::nullopt;
@@ -48,7 +49,9 @@ std::string naming_path(const std::string& path, std::size_t number) {
   if (path == "-" || is_pipe(path))
     return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
   const std::string file = local_path(path);
-  const std::string location(file.empty() ? without_query(path) : std::string_view(file));
+  std::string location = file.empty() ? std::string(without_query(path)) : file;
+  if (location.find("..") == location.npos && !file.empty())  // `..` behind a link leads elsewhere
+    location = fs::path(file).lexically_normal().string();
   std::string name = without_suffix(location).value_or(location);
   const std::size_t scheme = name.find("://");
   const std::size_t start = name.find_first_not_of('/', scheme == name.npos ? 0 : scheme + 3);

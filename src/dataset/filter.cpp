@@ -65,17 +65,17 @@ class FilterParser {
       if (take(sign)) return comparison(op);
     }
     if (take_word("in")) return one_of();
-    Filter::Value first = value();
-    if (!take("..")) return {Op::equal, {first}};
-    const Filter::Value last = value();
-    if (first.index() != last.index() || std::holds_alternative<bool>(first))
+    Filter::Term term{Op::equal, values()};
+    if (!take("..")) return term;
+    term = {Op::range, {term.values.back(), value()}};
+    if (term.values[0].index() != term.values[1].index() || std::holds_alternative<bool>(term.values[0]))
       wrong("a range needs two numbers or two texts");
-    return {Op::range, {first, last}};
+    return term;
   }
 
   Filter::Term comparison(Op op) {
-    Filter::Term term{op, {value()}};
     const bool ordered = op != Op::equal && op != Op::not_equal;
+    Filter::Term term{op, values()};
     if (ordered && std::holds_alternative<bool>(term.values[0])) wrong("true and false have no order");
     return term;
   }
@@ -84,10 +84,21 @@ class FilterParser {
     Filter::Term term{Op::in, {}};
     if (!take("[")) wrong("`in` needs a list [..]");
     do {
-      term.values.push_back(value());
+      for (Filter::Value& value : values()) term.values.push_back(std::move(value));
     } while (take(","));
     if (!take("]")) wrong("the list is not closed by ]");
     return term;
+  }
+
+  // Without quotes a True may be Python's spelling of true, or a text.
+  std::vector<Filter::Value> values() {
+    skip_space();
+    const bool is_quoted = rest_.starts_with('"') || rest_.starts_with('\'');
+    const Filter::Value written = value();
+    const auto* const text = is_quoted ? nullptr : std::get_if<std::string>(&written);
+    if (text && (*text == "True" || *text == "TRUE")) return {true, written};
+    if (text && (*text == "False" || *text == "FALSE")) return {false, written};
+    return {written};
   }
 
   Filter::Value value() {
@@ -183,9 +194,9 @@ std::string shorten(std::string_view utf8) {
 }  // namespace
 
 bool Filter::Term::holds(const Value& value) const {
-  for (const Value& wanted : values) {
-    if (op != Op::in && wanted.index() != value.index()) return false;  // another type
-  }
+  const auto has_its_type = [&](const Value& wanted) { return wanted.index() == value.index(); };
+  if (std::none_of(values.begin(), values.end(), has_its_type)) return false;
+  const bool is_one_of_them = std::find(values.begin(), values.end(), value) != values.end();
   switch (op) {
     case Op::less:
       return value < values[0];
@@ -196,13 +207,12 @@ bool Filter::Term::holds(const Value& value) const {
     case Op::greater_equal:
       return value >= values[0];
     case Op::equal:
-      return value == values[0];
+    case Op::in:
+      return is_one_of_them;
     case Op::not_equal:
-      return value != values[0];
+      return !is_one_of_them;
     case Op::range:
       return values[0] <= value && value <= values[1];
-    case Op::in:
-      return std::find(values.begin(), values.end(), value) != values.end();
   }
   return false;
 }

@@ -15,7 +15,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int format = 3;  // 1 called archives with a sparse member compressed, 2 took macOS's ._NAME for samples
+// 1 called archives with a sparse member compressed, 2 took macOS's ._NAME for samples, 3 composed accents in keys.
+constexpr int format = 4;
 
 // What an index is only valid for.
 struct Stamp {

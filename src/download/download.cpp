@@ -7,11 +7,14 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
+#include "column_types.h"
 #include "folder.h"
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
@@ -43,11 +46,11 @@ FetchOptions options_of(const DownloadConfig& config, const Group& group) {
 // shard's last row writes its files.
 class Downloader {
  public:
-  Downloader(const DownloadConfig& config, const Group& group, int threads)
+  Downloader(const DownloadConfig& config, const Group& group, int threads, ListTypes types)
       : config_(config),
         group_(group),
         options_(options_of(config, group)),
-        lists_(config),
+        lists_(config, std::move(types)),
         watch_(options_),
         fetcher_(options_),
         arrived_(2 * static_cast<std::size_t>(options_.connections)) {
@@ -287,18 +290,23 @@ DownloadPlan plan_download(const DownloadConfig& config) {
 }
 
 DownloadResult run_download(const DownloadConfig& config, const Group& group, int threads) {
+  std::string types;  // one rank finds them for all
   on_root(group, [&] {
     check_folder(config);
-    UrlLists(config).check();
-    open_folder(config);
+    const UrlLists lists(config);
+    lists.check();
     if (const auto complaint = complaint_about_lists(expand_lists(config.urls))) log::warning("{}", *complaint);
+    const ListTypes found = lists.find_types(known_types(config));
+    open_folder(config, found);
+    types = types_to_json(found).dump();
     if (const std::string proxy = find_unused_proxy(); !proxy.empty()) {
       log::warning(
           "the proxy of {} is not used: images come straight from their hosts, so this machine has to reach them",
           proxy);
     }
   });
-  Downloader downloader(config, group, threads);
+  types = group.broadcast(types);
+  Downloader downloader(config, group, threads, types_from_json(nlohmann::json::parse(types), "rank 0"));
   ShutdownVote vote(group);
   downloader.run(vote);
   Stopwatch since_word;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "millrace/core/abandoned.h"
 #include "millrace/core/error.h"
@@ -70,10 +71,10 @@ std::vector<KnownList> read_known_lists(const fs::path& path) {
   return lists;
 }
 
-void write_known_lists(const fs::path& path, const std::vector<KnownList>& lists) {
+void write_known_lists(const fs::path& path, const std::vector<KnownList>& lists, const ListTypes& types) {
   nlohmann::json json = nlohmann::json::array();
   for (const KnownList& list : lists) json.push_back({{"path", list.path}, {"bytes", list.bytes}});
-  write_file_atomically(path, format_json({{"lists", std::move(json)}}));
+  write_file_atomically(path, format_json({{"lists", std::move(json)}, {"types", types_to_json(types)}}));
 }
 
 // The first of the lists `before` that is not as it was; empty when at most new ones have come behind them.
@@ -130,11 +131,19 @@ void check_folder(const DownloadConfig& config) {
   check_lists(config);
 }
 
-void open_folder(const DownloadConfig& config) {
+ListTypes known_types(const DownloadConfig& config) {
+  const fs::path out = config.out.value, path = out / lists_name;
+  // Without archives nobody has compared the lists with those that it tells of.
+  if (!holds_archives(out) || !fs::exists(path)) return {};
+  const nlohmann::json json = read_json(path);
+  return json.contains("types") ? types_from_json(json["types"], path.string()) : ListTypes();
+}
+
+void open_folder(const DownloadConfig& config, const ListTypes& types) {
   const fs::path out = config.out.value;
   make_directories(out);
   if (fs::exists(out / settings_name)) remove_leftovers(out);
-  write_known_lists(out / lists_name, present_lists(config));
+  write_known_lists(out / lists_name, present_lists(config), types);
   write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));
 }
 

@@ -163,28 +163,6 @@ void write_tar(const DownloadConfig& config, const Shard& shard) {
   tar.commit();
 }
 
-// The type that holds all values of one of the list's columns; text when they differ.
-Type type_of_column(const ListSlice& slice, std::size_t column) {
-  std::optional<Type> common;
-  for (const ListRow& row : slice.rows) {
-    const Cell& cell = row.others[column];
-    if (std::holds_alternative<std::monostate>(cell)) continue;
-    const Type type = std::holds_alternative<bool>(cell)           ? Type::boolean
-                      : std::holds_alternative<std::int64_t>(cell) ? Type::int64
-                      : std::holds_alternative<double>(cell)       ? Type::float64
-                                                                   : Type::text;
-    const bool numbers = common && std::min(*common, type) == Type::int64 && std::max(*common, type) == Type::float64;
-    if (numbers) {
-      common = Type::float64;
-    } else if (common.value_or(type) != type) {
-      return Type::text;
-    } else {
-      common = type;
-    }
-  }
-  return common.value_or(Type::text);
-}
-
 Cell as_type(const Cell& cell, Type type) {
   if (type != Type::text || std::holds_alternative<std::monostate>(cell) || std::holds_alternative<std::string>(cell))
     return cell;
@@ -195,7 +173,7 @@ std::vector<ParquetField> fields_of(const DownloadConfig& config, const Shard& s
   const ListSlice& slice = shard.slice();
   std::vector<ParquetField> fields;
   for (std::size_t i = 0; i < slice.other_names.size(); ++i)
-    fields.push_back({slice.other_names[i], type_of_column(slice, i)});
+    fields.push_back({slice.other_names[i], slice.other_types[i]});
   if (slice.has_captions) fields.push_back({"caption", Type::text});
   fields.push_back({"url", Type::text});
   for (const Attribute& attribute : attributes_of(config, shard, 0)) fields.push_back({attribute.name, attribute.type});

@@ -4,13 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/log.h"
+#include "millrace/core/stop.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/core/text.h"
 #include "millrace/core/units.h"
+#include "millrace/core/visible.h"
 #include "millrace/io/net/urls.h"
 
 namespace millrace {
@@ -61,13 +67,37 @@ bool is_reserved(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end() || name == "exif";
 }
 
-std::string get_other(const std::vector<std::string>& names, const std::string& wanted, const fs::path& path) {
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// `named`: the columns of URLs and captions, which archives have under names of their own. A reserved name in other
+// letter case is the list's own (LAION's WIDTH), but has to be written so.
+std::string get_other(const std::vector<std::string>& names, const std::string& wanted,
+                      const std::vector<std::string>& named, const fs::path& path) {
   std::string column = get_column(names, wanted, "others", path);
-  if (!is_reserved(column)) return column;
+  if (!is_reserved(column) && !is_reserved(wanted) && !contains(named, column)) return column;
   throw Error(Exit::usage,
-              fmt::format("download.columns.others: '{}' of {} has the name of a column that every archive has", column,
-                          path.string()),
-              "leave it out, or rename it in the list");
+              fmt::format("download.columns.others: '{}' of {} has the name of a column that every archive has",
+                          is_reserved(wanted) ? wanted : column, path.string()),
+              "leave it out, write it in the list's letter case, or rename it in the list");
+}
+
+// A table with two columns of one name is refused by its readers. Those without a name are what commas at the ends of a
+// CSV's lines make: they are left out.
+void refuse_repeated(std::vector<std::string>& others, const std::vector<std::string>& names, const fs::path& path) {
+  std::map<std::string, int> in_list, kept;
+  for (const std::string& name : names) ++in_list[valid_utf8(name)];
+  if (in_list[""] > 1) std::erase(others, "");
+  for (const std::string& other : others) {
+    const std::string name = valid_utf8(other);
+    if (in_list[name] > 1) {
+      throw Error(Exit::usage, fmt::format("{} has several columns '{}'", path.string(), name),
+                  "rename all but one in the list, or leave them out: download.columns.others names what is kept");
+    }
+    if (++kept[name] > 1)
+      fail(Exit::usage, "download.columns.others: the column '{}' of {} is named twice", name, path.string());
+  }
 }
 
 struct ToText {
@@ -80,27 +110,26 @@ struct ToText {
 
 struct Schema {
   std::vector<std::string> names, binary;
-  std::vector<std::string> text_lists, nested;  // lists of texts; other lists and maps
+  std::vector<std::string> nested, no_captions;  // lists and maps; those that are no lists of texts
+  std::map<std::string, ParquetType> types;
 };
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 Schema schema_of(const fs::path& path) {
-  if (!is_table(path.string())) return {ListReader(path).schema(), {}, {}, {}};
+  if (!is_table(path.string())) return {ListReader(path).schema(), {}, {}, {}, {}};
   Schema schema;
   for (const ParquetColumn& column : parquet_schema(path)) {
     schema.names.push_back(column.name);
     if (column.holds_bytes && !column.is_text) schema.binary.push_back(column.name);
-    if (column.is_nested) (column.is_text_list ? schema.text_lists : schema.nested).push_back(column.name);
+    if (column.is_nested) schema.nested.push_back(column.name);
+    if (column.is_nested && !column.is_text_list) schema.no_captions.push_back(column.name);
+    schema.types.emplace(column.name, column.cell_type);
   }
   return schema;
 }
 
 std::string get_caption(const Schema& schema, const std::string& wanted, const fs::path& path) {
   std::string column = get_column(schema.names, wanted, "caption", path);
-  if (!contains(schema.nested, column)) return column;
+  if (!contains(schema.no_captions, column)) return column;
   throw Error(
       Exit::usage,
       fmt::format("download.columns.caption: '{}' of {} holds lists or maps, and not of texts", column, path.string()),
@@ -137,12 +166,13 @@ std::optional<std::string> complaint_about_lists(const std::vector<fs::path>& li
     if (const auto size = fs::file_size(list, unknown); !unknown && !is_table(list.string())) bytes += size;
   if (bytes <= tolerable) return std::nullopt;
   return fmt::format(
-      "download.urls: {} of lists are no Parquet: at each start each rank reads them from their first line on, where "
-      "Parquet is passed over by row groups",
+      "download.urls: {} of lists are no Parquet: they are read once for the types of their columns, and at each start "
+      "each rank reads them from their first line on, where Parquet is passed over by row groups",
       format_bytes(bytes));
 }
 
-UrlLists::UrlLists(const DownloadConfig& config) : config_(config), files_(expand_lists(config.urls)) {}
+UrlLists::UrlLists(const DownloadConfig& config, ListTypes types)
+    : config_(config), files_(expand_lists(config.urls)), types_(std::move(types)) {}
 
 void UrlLists::check() const {
   for (const fs::path& path : files_) {
@@ -156,7 +186,7 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
   const DownloadConfig::Columns& wanted = config_.columns;
   if (schema.names.empty() && !is_table(path.string())) {
     ListReader list(path);
-    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false, {}, {}};
+    if (list.skip(1) == 0) return {std::move(list), {}, {}, {}, 0, false, {}, {}, {}};
   }
   const bool is_plain = !is_table(path.string()) && list_format(path.string()) == ListFormat::txt;
 
@@ -166,29 +196,89 @@ UrlLists::Source UrlLists::open(const fs::path& path) const {
     caption = columns.size();
     columns.push_back(get_caption(schema, *wanted.caption, path));
   }
-  const std::size_t named = columns.size();
+  const std::vector<std::string> named = columns;
   if (wanted.hash && !is_plain) {
     hash = columns.size();
     columns.push_back(get_column(schema.names, *wanted.hash, "hash", path));
   }
 
-  const std::size_t first_other = columns.size();
+  std::vector<std::string> others;
   if (wanted.others.empty()) {
     for (const std::string& name : schema.names) {
-      const bool used = std::find(columns.begin(), columns.begin() + static_cast<long>(named), name) !=
-                        columns.begin() + static_cast<long>(named);
-      if (!used && !contains(schema.binary, name) && !is_reserved(name)) columns.push_back(name);
+      if (!contains(named, name) && !contains(schema.binary, name) && !is_reserved(name)) others.push_back(name);
     }
   } else {
-    for (const std::string& name : wanted.others) columns.push_back(get_other(schema.names, name, path));
+    for (const std::string& name : wanted.others) others.push_back(get_other(schema.names, name, named, path));
   }
+  refuse_repeated(others, schema.names, path);
+  const std::size_t first_other = columns.size();
+  columns.insert(columns.end(), others.begin(), others.end());
 
-  const std::vector<std::string> others(columns.begin() + static_cast<long>(first_other), columns.end());
   const std::string caption_name = caption ? columns[*caption] : "";
-  if (is_table(path.string()))
-    return {ParquetReader(path, columns), caption, hash, others, first_other, false, caption_name, schema.text_lists};
+  ColumnTypes types;
+  if (is_table(path.string())) {
+    for (const std::string& name : others) types.push_back(schema.types.at(name));
+    return {
+        ParquetReader(path, columns), caption, hash, others, first_other, false, caption_name, schema.nested, types};
+  }
   const bool numbers_are_text = list_format(path.string()) != ListFormat::jsonl;
-  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text, caption_name, {}};
+  return {ListReader(path, columns), caption, hash, others, first_other, numbers_are_text, caption_name, {}, {}};
+}
+
+bool UrlLists::open_next() {
+  if (file_ == files_.size()) return false;
+  const std::size_t file = file_++;
+  source_.emplace(open(files_[file]));
+  const bool is_list = std::holds_alternative<ListReader>(source_->reader);
+  if (is_list && file < types_.size() && types_[file]) source_->types = *types_[file];
+  return true;
+}
+
+ListTypes UrlLists::find_types(ListTypes known) const {
+  constexpr std::uint64_t worth_a_word = 100'000'000;  // bytes: seconds
+  known.resize(files_.size());
+  std::uint64_t left = config_.limit.value_or(std::numeric_limits<std::uint64_t>::max());
+  for (std::size_t i = 0; i < files_.size() && left > 0; ++i) {
+    if (!config_.limit && is_table(files_[i].string())) {  // its schema tells
+      known[i].reset();
+      continue;
+    }
+    Source source = open(files_[i]);
+    if (auto* const table = std::get_if<ParquetReader>(&source.reader)) {
+      left -= table->skip(left);
+      known[i].reset();
+      continue;
+    }
+    if (source.other_names.empty()) known[i].emplace();
+    const bool is_known = known[i] && known[i]->size() == source.other_names.size();
+    // Towards a limit the rows of each list count.
+    if (is_known && !config_.limit) continue;
+    if (std::error_code unknown; fs::file_size(files_[i], unknown) > worth_a_word)
+      log::info("reads {} for the types of its columns", visible_line(files_[i].string()));
+    left -= survey(source, left, known[i].emplace());
+  }
+  return known;
+}
+
+std::uint64_t UrlLists::survey(Source& source, std::uint64_t rows, ColumnTypes& types) {
+  auto& list = std::get<ListReader>(source.reader);
+  std::vector<CommonType> common(source.other_names.size());
+  std::uint64_t row = 0;
+  try {
+    for (; row < rows; ++row) {
+      if (stop::requested()) fail(Exit::requeue, "told to stop while lists were looked through");
+      const auto cells = list.next();
+      if (!cells) break;
+      for (std::size_t i = 0; i < common.size(); ++i)
+        common[i].add(cells->at(source.first_other + i), source.numbers_are_text);
+    }
+  } catch (const AccessError&) {
+    throw;
+  } catch (const Error& error) {  // where it breaks it ends for read(), too
+    if (error.exit() != Exit::io) throw;
+  }
+  for (const CommonType& column : common) types.push_back(column.get());
+  return row;
 }
 
 std::uint64_t UrlLists::rows_left() const {
@@ -205,10 +295,8 @@ ListSlice UrlLists::read() {
   slice.shard = shard_;
   const std::uint64_t most = std::min(config_.rows_per_file, rows_left());
   while (slice.rows.empty() && most > 0) {
-    if (!source_) {
-      if (file_ == files_.size()) break;
-      source_.emplace(open(files_[file_++]));
-    }
+    if (!source_ && !open_next()) break;
+    ensure(source_->types.size() == source_->other_names.size(), "the types of columns are found before rows are read");
     const auto next = [&] { return std::visit([](auto& reader) { return reader.next(); }, source_->reader); };
     while (slice.rows.size() < most) {
       auto cells = next();
@@ -216,6 +304,7 @@ ListSlice UrlLists::read() {
       slice.rows.push_back(make_row(std::move(*cells)));
     }
     slice.has_captions = source_->caption.has_value();
+    slice.other_types = source_->types;
     slice.other_names.clear();
     for (const std::string& name : source_->other_names) slice.other_names.push_back(valid_utf8(name));
     if (slice.rows.empty()) source_.reset();
@@ -227,10 +316,7 @@ ListSlice UrlLists::read() {
 bool UrlLists::skip() {
   const std::uint64_t most = std::min(config_.rows_per_file, rows_left());
   while (most > 0) {
-    if (!source_) {
-      if (file_ == files_.size()) return false;
-      source_.emplace(open(files_[file_++]));
-    }
+    if (!source_ && !open_next()) return false;
     const std::uint64_t rows = std::visit([&](auto& reader) { return reader.skip(most); }, source_->reader);
     if (rows > 0) {
       advance(rows);
@@ -244,7 +330,7 @@ bool UrlLists::skip() {
 // Whether the present row's value is a list or a map, as JSON.
 bool UrlLists::is_json(const std::string& column) const {
   if (const auto* const list = std::get_if<ListReader>(&source_->reader)) return list->is_nested(column);
-  return contains(source_->text_lists, column);
+  return contains(source_->nested, column);
 }
 
 void UrlLists::set_caption(ListRow& row, const Cell& cell) const {
@@ -262,6 +348,20 @@ void UrlLists::set_caption(ListRow& row, const Cell& cell) const {
     if (text.is_string() && row.caption.value_or("").empty()) row.caption = text.get<std::string>();
 }
 
+// One of the further columns'.
+Cell UrlLists::make_other(std::size_t other, Cell cell) const {
+  const ParquetType type = source_->types[other];
+  cell = meaning_of(std::move(cell), type, source_->numbers_are_text);
+  if (!fits_column(cell, type) && std::holds_alternative<ListReader>(source_->reader)) {
+    throw Error(Exit::io,
+                fmt::format("{} has changed since its columns were looked at: '{}' now has values of other types",
+                            files_[file_ - 1].string(), source_->other_names[other]),
+                "lists must stay as they are while they are downloaded; put it back, or choose another download.out");
+  }
+  if (auto* const text = std::get_if<std::string>(&cell)) *text = valid_utf8(*text);
+  return cell;
+}
+
 ListRow UrlLists::make_row(std::vector<Cell> cells) const {
   constexpr std::size_t longest_damage = 500;  // it may quote a line of megabytes
   ListRow row;
@@ -276,9 +376,7 @@ ListRow UrlLists::make_row(std::vector<Cell> cells) const {
   for (std::size_t i = source_->first_other; i < cells.size(); ++i) {
     const auto other = row.others.size();
     if (std::holds_alternative<std::string>(cells[i]) && is_json(source_->other_names[other])) row.nested.insert(other);
-    Cell cell = source_->numbers_are_text ? number_or_text(std::move(cells[i])) : std::move(cells[i]);
-    if (auto* const text = std::get_if<std::string>(&cell)) *text = valid_utf8(*text);
-    row.others.push_back(std::move(cell));
+    row.others.push_back(make_other(other, std::move(cells[i])));
   }
   return row;
 }

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "column_types.h"
 #include "millrace/download/download_config.h"
 #include "millrace/io/lists.h"
 #include "millrace/io/parquet.h"
@@ -36,6 +37,7 @@ struct ListSlice {
   std::uint64_t shard = 0;
   bool has_captions = false;
   std::vector<std::string> other_names;  // of ListRow::others
+  ColumnTypes other_types;               // of the whole list's
   std::vector<ListRow> rows;
 };
 
@@ -43,12 +45,16 @@ struct ListSlice {
 // short, numbers running on over the files.
 class UrlLists {
  public:
-  explicit UrlLists(const DownloadConfig& config);
+  // read() needs the `types` that find_types() gives.
+  explicit UrlLists(const DownloadConfig& config, ListTypes types = {});
 
-  // Opens each list: Error(io) for the first that cannot be read, Error(usage) for one that lacks a column, whose
-  // captions are no texts, or whose `others` are named as columns of the metadata. With a limit the first alone: which
-  // others it leaves out is not known.
+  // Opens each list: Error(io) for the first that cannot be read, Error(usage) for one that lacks a column, has two of
+  // one name, whose captions are no texts, or whose `others` are named as columns of the metadata. With a limit the
+  // first alone: which others it leaves out is not known.
   void check() const;
+  // Reads each list that is no Parquet and not `known`, with a limit those it reaches, to their ends: which types their
+  // columns have, only all rows can tell. Errors as in check(); Error(requeue) when a signal has come.
+  ListTypes find_types(ListTypes known = {}) const;
   // Number of the shard that comes next, if there is one.
   std::uint64_t next_shard() const { return shard_; }
   // Lists in all, and those that were opened.
@@ -65,19 +71,25 @@ class UrlLists {
     std::optional<std::size_t> caption, hash;  // positions in a row; the URL is the first
     std::vector<std::string> other_names;      // of the cells from first_other on
     std::size_t first_other;
-    bool numbers_are_text;                // as in CSV
-    std::string caption_name;             // of the column
-    std::vector<std::string> text_lists;  // columns of Parquet
+    bool numbers_are_text;            // as in CSV
+    std::string caption_name;         // of the column
+    std::vector<std::string> nested;  // columns of Parquet
+    ColumnTypes types;                // of the others
   };
   Source open(const fs::path& path) const;
+  bool open_next();
+  // Of up to `rows` rows; returns how many there were.
+  static std::uint64_t survey(Source& source, std::uint64_t rows, ColumnTypes& types);
   std::uint64_t rows_left() const;
   void advance(std::uint64_t rows);
   bool is_json(const std::string& column) const;
   ListRow make_row(std::vector<Cell> cells) const;
   void set_caption(ListRow& row, const Cell& cell) const;
+  Cell make_other(std::size_t other, Cell cell) const;
 
   const DownloadConfig& config_;
   const std::vector<fs::path> files_;
+  const ListTypes types_;
   std::size_t file_ = 0;  // the next one to open
   std::optional<Source> source_;
   std::uint64_t shard_ = 0, rows_ = 0;

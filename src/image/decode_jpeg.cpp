@@ -20,6 +20,7 @@ namespace {
 // are fewer: a scan costs about a nanosecond a pixel.
 constexpr int max_scans = 500, usual_scans = 20;
 constexpr std::int64_t max_scanned_pixels = 4'000'000'000;
+constexpr int first_frame_marker = 0xC0;  // SOF0: below it there are none
 
 // libjpeg reading from memory. The source suspends at the end of the bytes instead of inventing an end marker, so a
 // truncated file is seen as one, exactly where Pillow sees it.
@@ -92,16 +93,17 @@ void JpegReader::on_error(j_common_ptr decoder) {
 }
 
 // Damaged blocks are shown as decoded, as in Pillow. Not so an early end: it would leave the rest of the image gray. In
-// a file of one scan any marker ends the pixels, say that of another file behind the half of this one; a damaged scan
-// among several is followed by others.
+// a file of one scan any marker ends the pixels, say that of another file behind the half of this one; but a damaged
+// scan among several is followed by others, and what is no marker at all is passed over up to the next restart.
 void JpegReader::on_message(j_common_ptr decoder, int level) {
   if (level >= 0) return;
   ++decoder->err->num_warnings;
   if (decoder->err->msg_code != JWRN_HIT_MARKER) return;
   const auto& state = *reinterpret_cast<j_decompress_ptr>(decoder);
   const bool restart = state.unread_marker >= JPEG_RST0 && state.unread_marker <= JPEG_RST0 + 7;
+  const bool resyncs = state.restart_interval > 0 && state.unread_marker < first_frame_marker;
   const bool hit_end =
-      state.unread_marker == JPEG_EOI || !(restart || jpeg_has_multiple_scans(&self(decoder).decoder_));
+      state.unread_marker == JPEG_EOI || !(restart || resyncs || jpeg_has_multiple_scans(&self(decoder).decoder_));
   if (hit_end && state.input_iMCU_row + 1 < state.total_iMCU_rows) self(decoder).ended_early_ = true;
 }
 

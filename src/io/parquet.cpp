@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "limited_pool.h"
 #include "millrace/core/error.h"
@@ -128,19 +129,73 @@ bool is_text_list(const arrow::DataType& type) {
   return is_list && is_text(*static_cast<const arrow::BaseListType&>(type).value_type());
 }
 
-Cell cell_at(const arrow::Array& array, std::int64_t row);
+// What cell_at makes of the values.
+ParquetType cell_type(const arrow::DataType& column) {
+  const arrow::Type::type id = value_type(column).id();
+  if (id == arrow::Type::BOOL) return ParquetType::boolean;
+  if (id == arrow::Type::UINT64) return ParquetType::uint64;
+  if (arrow::is_integer(id)) return ParquetType::int64;
+  const bool is_real = arrow::is_floating(id) || id == arrow::Type::DECIMAL128 || id == arrow::Type::DECIMAL256;
+  return is_real ? ParquetType::float64 : ParquetType::text;
+}
 
-// As JSON.
+using OrderedJson = nlohmann::ordered_json;  // members of a struct as the file has them
+
+Cell cell_at(const arrow::Array& array, std::int64_t row);
+OrderedJson json_at(const arrow::Array& array, std::int64_t row);
+
 template <class List>
-Cell list_at(const arrow::Array& array, std::int64_t row) {
-  if (!is_text_list(*array.type())) return text_of(array, row);
+OrderedJson json_of_list(const arrow::Array& array, std::int64_t row) {
   const auto& list = static_cast<const List&>(array);
-  auto texts = nlohmann::json::array();
-  for (std::int64_t i = list.value_offset(row); i < list.value_offset(row) + list.value_length(row); ++i) {
-    const auto item = cell_at(*list.values(), i);
-    texts.push_back(std::holds_alternative<std::string>(item) ? nlohmann::json(std::get<std::string>(item)) : nullptr);
+  OrderedJson items = OrderedJson::array();
+  for (std::int64_t i = list.value_offset(row); i < list.value_offset(row) + list.value_length(row); ++i)
+    items.push_back(json_at(*list.values(), i));
+  return items;
+}
+
+// Pairs, as pyarrow and img2dataset have it: keys may be no texts, and may come twice.
+OrderedJson json_of_map(const arrow::Array& array, std::int64_t row) {
+  const auto& map = static_cast<const arrow::MapArray&>(array);
+  const auto& entries = static_cast<const arrow::StructArray&>(*map.values());
+  OrderedJson pairs = OrderedJson::array();
+  for (std::int64_t i = map.value_offset(row); i < map.value_offset(row) + map.value_length(row); ++i)
+    pairs.push_back(OrderedJson::array({json_at(*entries.field(0), i), json_at(*entries.field(1), i)}));
+  return pairs;
+}
+
+OrderedJson json_of_struct(const arrow::Array& array, std::int64_t row) {
+  const auto& members = static_cast<const arrow::StructArray&>(array);
+  OrderedJson object = OrderedJson::object();
+  for (int i = 0; i < members.num_fields(); ++i)
+    object[members.struct_type()->field(i)->name()] = json_at(*members.field(i), row);
+  return object;
+}
+
+struct CellToJson {
+  OrderedJson operator()(std::monostate) const { return nullptr; }
+  template <class T>
+  OrderedJson operator()(const T& value) const {
+    return value;
   }
-  return dump_any(texts);
+};
+
+OrderedJson json_at(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return nullptr;
+  switch (array.type_id()) {
+    case arrow::Type::LIST:
+      return json_of_list<arrow::ListArray>(array, row);
+    case arrow::Type::LARGE_LIST:
+      return json_of_list<arrow::LargeListArray>(array, row);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return json_of_list<arrow::FixedSizeListArray>(array, row);
+    case arrow::Type::MAP:
+      return json_of_map(array, row);
+    case arrow::Type::STRUCT:
+      return json_of_struct(array, row);
+    default:
+      if (is_bytes(*array.type()) && !is_text(value_type(*array.type()))) return nullptr;  // JSON has no bytes
+      return std::visit(CellToJson(), cell_at(array, row));
+  }
 }
 
 template <class Array, class Decimal>
@@ -199,14 +254,13 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       return cell_at(*dictionary.dictionary(), dictionary.GetValueIndex(row));
     }
     case arrow::Type::LIST:
-      return list_at<arrow::ListArray>(array, row);
     case arrow::Type::LARGE_LIST:
-      return list_at<arrow::LargeListArray>(array, row);
     case arrow::Type::FIXED_SIZE_LIST:
-      return list_at<arrow::FixedSizeListArray>(array, row);
+    case arrow::Type::MAP:
+      return dump_any(json_at(array, row));
     case arrow::Type::STRUCT: {
       const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
-      return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : text_of(array, row);
+      return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : Cell(dump_any(json_at(array, row)));
     }
     default:
       return text_of(array, row);
@@ -293,7 +347,7 @@ class ParquetReader::Impl {
         const arrow::DataType& type = *field->type();
         const bool is_struct = is_struct_with_bytes(type), holds_bytes = is_bytes(type) || is_struct;
         schema_.push_back({field->name(), type.ToString(), holds_bytes, arrow::is_nested(type.id()) && !holds_bytes,
-                           is_text_list(type), is_text(value_type(type)), is_struct});
+                           is_text_list(type), is_text(value_type(type)), is_struct, cell_type(type)});
       }
       choose(columns);
     });

@@ -5,6 +5,7 @@
 #include <parquet/arrow/writer.h>
 #include <parquet/exception.h>
 
+#include <charconv>
 #include <exception>
 #include <utility>
 
@@ -26,6 +27,8 @@ std::shared_ptr<arrow::DataType> arrow_type(Type type) {
       return arrow::int32();
     case Type::int64:
       return arrow::int64();
+    case Type::uint64:
+      return arrow::uint64();
     case Type::float64:
       return arrow::float64();
     case Type::text:
@@ -79,6 +82,10 @@ struct Append {
   arrow::Status operator()(std::int64_t value) const {
     if (type == Type::int32) return static_cast<arrow::Int32Builder&>(builder).Append(static_cast<std::int32_t>(value));
     if (type == Type::float64) return (*this)(static_cast<double>(value));
+    if (type == Type::uint64) {
+      ensure(value >= 0, "a column without signs has no negative numbers");
+      return static_cast<arrow::UInt64Builder&>(builder).Append(static_cast<std::uint64_t>(value));
+    }
     ensure(type == Type::int64, "a whole number goes into a column of numbers");
     return static_cast<arrow::Int64Builder&>(builder).Append(value);
   }
@@ -87,8 +94,15 @@ struct Append {
     return static_cast<arrow::DoubleBuilder&>(builder).Append(value);
   }
   arrow::Status operator()(const std::string& value) const {
+    if (type == Type::uint64) return append_digits(value);
     ensure(type == Type::text || type == Type::bytes, "text goes into a column of text");
     return static_cast<arrow::BinaryBuilder&>(builder).Append(value);
+  }
+  arrow::Status append_digits(const std::string& digits) const {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    ensure(error == std::errc() && end == digits.data() + digits.size(), "a whole number goes into a column of them");
+    return static_cast<arrow::UInt64Builder&>(builder).Append(number);
   }
 };
 

@@ -12,7 +12,7 @@
 #include "millrace/io/input_file.h"
 #include "millrace/io/net/urls.h"
 #include "tar_names.h"
-#include "utf8_locale.h"
+#include "thread_locale.h"
 
 namespace millrace {
 
@@ -62,7 +62,7 @@ class TarReader::Impl {
 
   // Gathers one sample; without `want_bytes` its members are passed over.
   std::optional<TarSample> gather(bool want_bytes) {
-    const Utf8Locale utf8;
+    const ThreadLocale as_they_are(locale_for_reading_names());
     if (!pending_) advance();
     if (!pending_) return std::nullopt;
     TarSample sample{.key = pending_->name.key, .fields = {}, .begin = pending_->begin};

@@ -7,7 +7,7 @@
 
 #include "archive_handle.h"
 #include "millrace/core/error.h"
-#include "utf8_locale.h"
+#include "thread_locale.h"
 
 namespace millrace {
 
@@ -30,7 +30,7 @@ class TarWriter::Impl {
   ~Impl() { given_up_ = true; }
 
   void write_member(const std::string& name, std::string_view bytes) {
-    const Utf8Locale utf8;
+    const ThreadLocale as_they_are(locale_for_writing_names());
     const std::unique_ptr<archive_entry, FreeEntry> entry(archive_entry_new());
     archive_entry_set_pathname(entry.get(), name.c_str());
     archive_entry_set_filetype(entry.get(), AE_IFREG);

@@ -27,6 +27,10 @@ static CLIPTextConfig read_text_network(ConfigReader& reader, const nlohmann::js
   return c;
 }
 
+bool CLIPTextConfig::knows_model_type(std::string_view type) {
+  return type == "clip_text_model" || type == "clip_text_model_with_projection" || type == "clip";
+}
+
 CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::string& file) {
   ConfigReader reader(json, file);
   const auto type = reader.text("model_type", "clip_text_model");
@@ -35,7 +39,7 @@ CLIPTextConfig CLIPTextConfig::from_json(const nlohmann::json& json, const std::
     if (!part || !part->is_object()) reader.fail_key("text_config", "a CLIPModel describes its text encoder there");
     return of_clip_model(*part, file + ": text_config");
   }
-  if (type != "clip_text_model" && type != "clip_text_model_with_projection")
+  if (!knows_model_type(type))
     reader.fail_key("model_type", "this text encoder is not built here, only CLIP's (clip_text_model, clip)");
   auto config = read_text_network(reader, json);
   reader.finish();

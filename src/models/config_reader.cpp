@@ -57,7 +57,7 @@ double ConfigReader::number(std::string_view key, double fallback) {
 
 bool ConfigReader::boolean(std::string_view key, bool fallback) {
   const json* value = find(key);
-  if (!value) return fallback;
+  if (!value) return fallback && !source_.contains(key);  // what is there and null is false in Python
   if (!value->is_boolean()) fail_key(key, "expected true or false");
   return value->get<bool>();
 }

@@ -7,6 +7,7 @@
 #include "millrace/core/files.h"
 #include "millrace/core/run_files.h"
 #include "millrace/io/json.h"
+#include "millrace/models/clip_text.h"
 #include "millrace/nn/layers.h"
 #include "staged_folder.h"
 
@@ -24,16 +25,31 @@ std::string text_of(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Which component a bare folder holds, by the class that its config.json or scheduler_config.json names.
-std::string component_of_bare_folder(const fs::path& path) {
-  if (fs::exists(path / "scheduler_config.json")) return "scheduler";
-  if (fs::exists(path / "vocab.json") || fs::exists(path / "tokenizer.json")) return "tokenizer";
+// Which network a bare folder holds, by the class that its config.json names.
+std::string network_of_bare_folder(const fs::path& path) {
   if (!fs::exists(path / "config.json")) return "";
   const json config = read_json_object(path / "config.json");
   const std::string class_name = text_of(config, "_class_name");
   if (class_name == "UNet2DConditionModel") return "unet";
   if (class_name == "AutoencoderKL") return "vae";
-  return text_of(config, "model_type") == "clip_text_model" ? "text_encoder" : "";
+  return CLIPTextConfig::knows_model_type(text_of(config, "model_type")) ? "text_encoder" : "";
+}
+
+bool holds_weights(const fs::path& path) {
+  const fs::directory_iterator files(path);
+  return std::any_of(begin(files), end(files),
+                     [](const auto& file) { return file.path().extension() == ".safetensors"; });
+}
+
+// Which components a bare folder holds: one, but that transformers saves models and their tokenizers together. A
+// config.json without weights tells of the model that the tokenizer belongs to.
+std::vector<std::string> components_of_bare_folder(const fs::path& path) {
+  if (fs::exists(path / "scheduler_config.json")) return {"scheduler"};
+  std::vector<std::string> components;
+  if (fs::exists(path / "vocab.json") || fs::exists(path / "tokenizer.json")) components.emplace_back("tokenizer");
+  const std::string network = network_of_bare_folder(path);
+  if (!network.empty() && (components.empty() || holds_weights(path))) components.push_back(network);
+  return components;
 }
 
 // What the class names of other pipelines hold whose U-Net, if they have one, mostly takes more than noisy latents and
@@ -142,13 +158,12 @@ PipelineFolder PipelineFolder::open(const fs::path& path) {
   }
   if (!fs::is_directory(path)) refuse_no_folder(path);
   for (const char* name : known_components) {  // parts of a pipeline, without the index that would name them all
-    if (fs::is_directory(path / name) && component_of_bare_folder(path / name) == name)
+    if (fs::is_directory(path / name) && std::ranges::count(components_of_bare_folder(path / name), name) > 0)
       pipeline.components_[name] = path / name;
   }
   if (!pipeline.components_.empty()) return pipeline;
-  const std::string component = component_of_bare_folder(path);
-  if (component.empty()) refuse_no_pipeline(path);
-  pipeline.components_[component] = path;
+  for (const std::string& component : components_of_bare_folder(path)) pipeline.components_[component] = path;
+  if (pipeline.components_.empty()) refuse_no_pipeline(path);
   return pipeline;
 }
 

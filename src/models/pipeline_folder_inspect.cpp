@@ -10,6 +10,7 @@
 #include "millrace/io/json.h"
 #include "millrace/io/weights.h"
 #include "millrace/models/pipeline_folder.h"
+#include "millrace/text/tokenizer.h"
 
 namespace millrace {
 
@@ -104,6 +105,7 @@ json inspect_component(const PipelineFolder& pipeline, const std::string& name, 
   try {
     out["class"] = class_of(pipeline, name);
     if (name == "scheduler") out["prediction_type"] = to_string(pipeline.scheduler().prediction);
+    if (name == "tokenizer") out["tokens"] = ClipTokenizer::load(pipeline.component(name)).vocabulary_size();
     if (name == "unet" || name == "vae" || name == "text_encoder") inspect_network(pipeline, name, out, problems);
   } catch (const Error& error) {
     problems.push_back(error.what());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/geglu.h"
+#include "millrace/core/text.h"
 #include "millrace/kernels/ops.h"
 #include "millrace/nn/fused.h"
 
@@ -23,7 +24,7 @@ std::optional<Activation> try_parse_activation(std::string_view word) {
                                                                                  {"mish", mish},
                                                                                  {"relu", relu}}};
   for (const auto& [name, activation] : words) {
-    if (name == word) return activation;
+    if (name == lower(word)) return activation;  // as diffusers does
   }
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "millrace/comm/agree.h"
 #include "millrace/core/error.h"
@@ -73,12 +74,14 @@ void ShardedAdamW::update(double lr, double gradient_scale) {
   for (int b = 0; b < model_.buckets(); ++b) gradients.push_back(model_.gradient_shard(b));
   const auto scalar = [&](double value) { return torch::full({}, value, gradients[0].options()); };
   const std::vector<torch::Tensor> count(gradients.size(), scalar(static_cast<double>(updates_)));
-  // The kernel divides gradients by its scale, in the same pass as everything else.
-  const auto divisor = gradient_scale == 1.0 ? std::optional<torch::Tensor>() : scalar(1 / gradient_scale);
+  // The kernel divides gradients by its scale, in the same pass as everything else; one that clips to next to nothing
+  // has no finite inverse.
+  const double divisor = std::min(1 / gradient_scale, double{std::numeric_limits<float>::max()});
+  const auto scale = divisor == 1.0 ? std::optional<torch::Tensor>() : scalar(divisor);
   at::_fused_adamw_(state_.at("weights"), gradients, state_.at("exp_avg"), state_.at("exp_avg_sq"),
                     /*max_exp_avg_sqs=*/{}, count, lr, config_.betas.at(0), config_.betas.at(1), config_.weight_decay,
                     config_.eps,
-                    /*amsgrad=*/false, /*maximize=*/false, divisor);
+                    /*amsgrad=*/false, /*maximize=*/false, scale);
 }
 
 void ShardedAdamW::update_ema() {

@@ -114,6 +114,18 @@ void BytePairs::learn_merges(std::string_view text, const std::filesystem::path&
     merged.assign(left).append(right);
     merges_.try_emplace(pair_key(require(left, file), require(right, file)), Merge{rank++, require(merged, file)});
   }
+  refuse_missing_merges(file);
+}
+
+// A file that was cut short, or is empty, would spell captions out. Each token but those of bytes and a few specials is
+// made by a merge.
+void BytePairs::refuse_missing_merges(const std::filesystem::path& file) const {
+  const std::size_t bytes = inner_.size() + last_.size(), specials = 256;
+  if (vocabulary_.size() <= bytes + merges_.size() + specials) return;
+  throw Error(Exit::io,
+              fmt::format("{}: {} merges cannot make the {} tokens of the vocabulary", file.string(), merges_.size(),
+                          vocabulary_.size()),
+              "copy the tokenizer's folder again");
 }
 
 // NOTE [One pair at a time]: the best pair comes out of a queue and its neighbours are looked at again, so a word of n

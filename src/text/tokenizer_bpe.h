@@ -40,6 +40,7 @@ class BytePairs {
   void learn_tokens(const nlohmann::json& vocabulary);
   void learn_bytes(const std::filesystem::path& file);
   void learn_merges(std::string_view text, const std::filesystem::path& file);
+  void refuse_missing_merges(const std::filesystem::path& file) const;
 
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> vocabulary_;
   std::unordered_map<std::uint64_t, Merge> merges_;  // pair of ids -> rank and merged id

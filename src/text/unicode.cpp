@@ -3,6 +3,7 @@
 #include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/uniset.h>
 #include <unicode/unistr.h>
 #include <unicode/utf8.h>
 
@@ -83,11 +84,18 @@ class CaptionWriter {
 
 using Normalizer = const icu::Normalizer2* (*)(UErrorCode&);
 
-icu::UnicodeString normalize(const icu::UnicodeString& text, Normalizer get_normalizer) {
+// Only of the characters `among`, where they are given.
+icu::UnicodeString normalize(const icu::UnicodeString& text, Normalizer get_normalizer,
+                             const icu::UnicodeSet* among = nullptr) {
   UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* normalizer = get_normalizer(status);
-  icu::UnicodeString normalized = normalizer ? normalizer->normalize(text, status) : text;
+  const icu::Normalizer2* const normalizer = get_normalizer(status);
   ensure(U_SUCCESS(status), "ICU has its normalization data");
+  icu::UnicodeString normalized;
+  if (among)
+    icu::FilteredNormalizer2(*normalizer, *among).normalize(text, normalized, status);
+  else
+    normalizer->normalize(text, normalized, status);
+  ensure(U_SUCCESS(status), "ICU normalizes any text");
   return normalized;
 }
 
@@ -104,9 +112,22 @@ icu::UnicodeString take_apart(const icu::UnicodeString& text) {
   return apart;
 }
 
+// What transformers' tokenizers compose: their tables are those of Unicode 9, and leave younger characters alone.
+const icu::UnicodeSet& unicode_9() {
+  static const icu::UnicodeSet characters = [] {
+    UErrorCode status = U_ZERO_ERROR;
+    icu::UnicodeSet set(u"[:age=9.0:]", status);
+    ensure(U_SUCCESS(status), "ICU has its characters' ages");
+    set.freeze();  // looks characters up faster
+    return set;
+  }();
+  return characters;
+}
+
 // Marks that stand behind a letter, such as accents, or that begin with one when they are taken apart.
-bool is_mark(UChar32 c) {
-  return c >= 0x300 && u_getIntPropertyValue(c, UCHAR_LEAD_CANONICAL_COMBINING_CLASS) != 0;
+bool is_mark(UChar32 c, const icu::UnicodeSet* among) {
+  return c >= 0x300 && u_getIntPropertyValue(c, UCHAR_LEAD_CANONICAL_COMBINING_CLASS) != 0 &&
+         (!among || among->contains(c));
 }
 
 // Taken apart and in canonical order.
@@ -121,13 +142,13 @@ icu::UnicodeString sort_marks(const icu::UnicodeString& marks) {
 // NOTE [Endless accents]: Unicode orders the marks behind a letter by their classes, and ICU does so by insertion:
 // minutes for a caption of half a million. A long run is handed to it sorted, which is the same text (UAX 15, canonical
 // equivalence), so the composed text is the same too.
-icu::UnicodeString with_sorted_marks(const icu::UnicodeString& text) {
+icu::UnicodeString with_sorted_marks(const icu::UnicodeString& text, const icu::UnicodeSet* among = nullptr) {
   constexpr std::int32_t long_run = 64;
   icu::UnicodeString result;
   std::int32_t copied = 0;
   for (std::int32_t i = 0; i < text.length();) {
     std::int32_t end = i;
-    while (end < text.length() && is_mark(text.char32At(end))) end = text.moveIndex32(end, 1);
+    while (end < text.length() && is_mark(text.char32At(end), among)) end = text.moveIndex32(end, 1);
     if (end - i >= long_run) {
       result.append(text, copied, i - copied).append(sort_marks(text.tempSubStringBetween(i, end)));
       copied = end;
@@ -135,6 +156,10 @@ icu::UnicodeString with_sorted_marks(const icu::UnicodeString& text) {
     i = end < text.length() ? text.moveIndex32(end, 1) : end;
   }
   return copied == 0 ? text : result.append(text, copied, text.length() - copied);
+}
+
+icu::UnicodeString compose_of_unicode_9(const icu::UnicodeString& text) {
+  return normalize(with_sorted_marks(text, &unicode_9()), icu::Normalizer2::getNFCInstance, &unicode_9());
 }
 
 }  // namespace
@@ -155,7 +180,7 @@ std::string normalize_caption(std::string_view utf8) {
     for (char c : utf8) writer.add_ascii(static_cast<unsigned char>(c));
     return writer.take();
   }
-  const icu::UnicodeString text = compose(from_utf8(utf8));
+  const icu::UnicodeString text = compose_of_unicode_9(from_utf8(utf8));
   for (std::int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) writer.add(text.char32At(i));
   return writer.take();
 }

@@ -51,6 +51,8 @@ const Case cases[] = {
     {"not_a_number", {"optim: {lr: .nan}"}, {}, {"optim.lr", "'.nan'"}},
     {"infinite", {"optim: {lr: 1e999}"}, {}, {"optim.lr", "'1e999'"}},
     {"fraction_for_whole", {}, {"data.shuffle_buffer=2.5"}, {"data.shuffle_buffer", "whole number", "'2.5'"}},
+    {"octal_number_or_not", {}, {"optim.lr=010"}, {"optim.lr", "expected number", "'010'"}},
+    {"octal_negative_or_not", {}, {"optim.lr=-010"}, {"optim.lr", "expected number", "'-010'"}},
     {"octal_or_not", {}, {"data.shuffle_buffer=010"}, {"whole number", "'010'"}},
     {"too_large", {}, {"data.shuffle_buffer=3000000000"}, {"out of range", "2147483647"}},
     {"negative_seed", {}, {"run.seed=-1"}, {"run.seed", "'-1'", "out of range"}},

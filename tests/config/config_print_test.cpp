@@ -81,6 +81,25 @@ TEST_F(ConfigPrint, JsonKeepsTypes) {
   EXPECT_EQ(json["duration"], "1100000000 samples");
 }
 
+// What is printed says the same when it is read back, by other readers of YAML, too.
+TEST_F(ConfigPrint, OddTextsComeBackInBothForms) {
+  for (const auto& [text, is_quoted] : std::vector<std::pair<std::string, bool>>{{"${run.dir}", false},
+                                                                                 {R"(a\${b})", false},
+                                                                                 {"it's", false},
+                                                                                 {".inf", true},
+                                                                                 {"-.INF", true},
+                                                                                 {".nan", true},
+                                                                                 {"=", true},
+                                                                                 {"<<", true},
+                                                                                 {"010", true}}) {
+    Root root = good({some});
+    root.run.note = text;
+    const std::string yaml = config::dump_yaml(root);
+    for (const std::string& printed : {config::print_json(root), yaml}) EXPECT_EQ(good({printed}).run.note, text);
+    EXPECT_EQ(YAML::Load(yaml)["run"]["note"].Tag() == "!", is_quoted) << yaml;
+  }
+}
+
 TEST_F(ConfigPrint, HelpTellsKeyDefaultTypeAndMeaning) {
   const std::string all = config::help(Root{});
   EXPECT_THAT(all, testing::ContainsRegex("optim.lr +0.0001 +number >= 0 +learning rate after the warm-up\n"));

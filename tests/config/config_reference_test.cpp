@@ -64,6 +64,7 @@ TEST_F(ConfigReference, ReadsTheEnvironment) {
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE,5}"), "5");
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE, 'a, b'}"), "a, b");
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE,${run.dir}/x}"), "/run/x");
+  EXPECT_EQ(note("${oc.env:MILLRACE_NONE,'${run.dir}, x'}"), "/run, x");
   EXPECT_EQ(note("${oc.env:MILLRACE_NONE,null}"), "(null)");
   ::setenv("MILLRACE_TEST", "${run.dir}", 1);
   EXPECT_EQ(note("${oc.env:MILLRACE_TEST}"), "${run.dir}");  // data, not a reference

@@ -71,6 +71,18 @@ duration: 20 min
   EXPECT_EQ(root.duration, Duration::seconds(1200));
 }
 
+// What stands in quotes is not cut; a quote behind a letter is an apostrophe.
+TEST_F(ConfigValue, ListsOfACommandLineAreCutAtTheirCommas) {
+  const auto items = [&](const std::string& list) {
+    return good({}, {"run.dir=x", "data.train.path=" + list}).data.train.path;
+  };
+  EXPECT_THAT(items("[/it's/a.tar,/b.tar]"), ElementsAre("/it's/a.tar", "/b.tar"));
+  EXPECT_THAT(items("['a,b.tar', \"c'd\", e{1,2}.tar]"), ElementsAre("a,b.tar", "c'd", "e{1,2}.tar"));
+  EXPECT_THAT(items("[pipe:cat 'a,b.tar',x.tar]"), ElementsAre("pipe:cat 'a,b.tar'", "x.tar"));
+  EXPECT_THAT(items("[pipe:curl -H \"A: b, c\" u,/the boys' own/a.tar,b.tar]"),
+              ElementsAre("pipe:curl -H \"A: b, c\" u", "/the boys' own/a.tar", "b.tar"));
+}
+
 TEST_F(ConfigValue, LaterFilesAndOverridesWin) {
   const Root& root =
       good({"optim: {lr: 1, clip: 2}\ndata: {train: {filters: {a: '1', b: '2'}}}\nrun: {steps: [1, 2, 3]}",

@@ -47,6 +47,15 @@ TEST(Filter, Terms) {
       {"in[1,2] and !=2", R"({"f": 1})", Verdict::keep},
       {"true", R"({"f": true})", Verdict::keep},
       {"true", R"({"f": 1})", Verdict::drop},
+      {"True", R"({"f": true})", Verdict::keep},  // as Python writes it into YAML
+      {"!= FALSE", R"({"f": false})", Verdict::drop},
+      {"'True'", R"({"f": true})", Verdict::drop},
+      {"TRUE", R"({"f": "TRUE"})", Verdict::keep},  // as R writes it into CSV
+      {"!= True", R"({"f": "True"})", Verdict::drop},
+      {"!= True", R"({"f": "yes"})", Verdict::keep},
+      {"!= True", R"({"f": 1})", Verdict::drop},
+      {"in [1, False]", R"({"f": false})", Verdict::keep},
+      {"false", R"({"f": "false"})", Verdict::drop},
       {"<5", R"({"f": null})", Verdict::drop},
       {"<5", R"({"f": NaN})", Verdict::drop},
       {"!=5", R"({"f": NaN, "g": Infinity})", Verdict::drop},

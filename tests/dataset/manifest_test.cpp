@@ -66,7 +66,11 @@ TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
                              "pipe:make-data --fast", "-"}),
               ElementsAre("00012", "13", "pipe-2", "pipe-3"));
   EXPECT_THAT(archive_names({"https://alice:pass@word@a/0.tar", "https://bob@b/0.tar"}), ElementsAre("a/0", "b/0"));
+  EXPECT_THAT(archive_names({"/a/X.CSV", "/a/y.Tar.GZ", "/a/../b/./z.tar"}), ElementsAre("X", "y", "z"));
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar"}), Error);
+  EXPECT_THROW(archive_names({"/a/0.tar", "/a/./0.tar"}), Error);
+  EXPECT_THROW(archive_names({"/a/0.tar", "//a//0.tar"}), Error);
+  EXPECT_THAT(archive_names({"/a/b/../0.tar", "/a/0.tar"}), ElementsAre("../0", "a/0"));  // b may be a link
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar.gz"}), Error);
   EXPECT_THAT(archive_names({"/a/caf\u00e9.tar"}), ElementsAre("caf\u00e9"));
   EXPECT_THROW(archive_names({"/a/caf\xe9.tar"}), Error);

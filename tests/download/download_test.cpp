@@ -594,6 +594,36 @@ TEST(Download, ListsAreNoTextsInTheMetadata) {
   EXPECT_EQ(stats["status_dict"]["bad URL: 'caption' holds a list or map, and not of texts"], 1);
 }
 
+// The second archive has nothing in `n`.
+TEST(Download, AllTablesOfAListHaveTheSameTypes) {
+  using Type = ParquetField::Type;
+  const TempDir dir;
+  TestServer server(serve_images);
+  const std::string url = server.url("/rgb.png");
+  fs::create_directory(dir / "lists");
+  std::string csv = "url,n\n", lines;
+  ParquetWriter table(dir / "lists" / "c.parquet", {{"url", Type::text}, {"n", Type::int64}});
+  for (const bool has_number : {true, true, false, false}) {
+    csv += url + (has_number ? ",7\n" : ",\n");
+    lines += R"({"url":")" + url + (has_number ? R"(","n":7})" : R"("})") + "\n";
+    table.write({url, has_number ? Cell(std::int64_t{7}) : Cell()});
+  }
+  table.commit();
+  dir.write("lists/a.csv", csv);
+  dir.write("lists/b.jsonl", lines);
+  DownloadConfig config = local_config(dir / "lists", dir / "out");
+  config.columns.caption.reset();
+  config.rows_per_file = 2;
+  EXPECT_EQ(run_download(config, Group(), 1).counts.successes, 12);
+  for (int shard = 0; shard < 6; ++shard) {
+    const fs::path archive = dir / "out" / fmt::format("{:05}", shard);
+    EXPECT_EQ(type_of_column(archive.string() + ".parquet", "n"), "int64") << shard;
+    const auto members = members_of(archive.string() + ".tar");
+    const json metadata = json::parse(members.at(key_of(config, static_cast<std::uint64_t>(shard), 0) + ".json"));
+    EXPECT_EQ(metadata.at("n"), shard % 2 == 0 ? json(7) : json()) << shard;
+  }
+}
+
 TEST(Download, AFullOrForbiddenDiskIsAnErrorThatNamesIt) {
   const TempDir dir;
   TestServer server(serve_images);

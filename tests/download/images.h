@@ -46,4 +46,11 @@ inline std::vector<Cell> column_of(const fs::path& table, const std::string& nam
   return cells;
 }
 
+// Arrow's name of its type.
+inline std::string type_of_column(const fs::path& table, const std::string& name) {
+  for (const ParquetColumn& column : parquet_schema(table))
+    if (column.name == name) return column.type;
+  return "no column";
+}
+
 }  // namespace millrace::test

@@ -22,14 +22,16 @@ TEST(DownloadRanks, ShardsAreDealtInTurn) {
   TestServer server(serve);
   const std::string out = group.broadcast((dir / "out").string());
   const std::string base = group.broadcast(server.url("/"));
-  std::string text = "url,caption\n";
-  for (int i = 0; i < 20; ++i) text += base + std::to_string(i) + ",x\n";
+  std::string text = "url,caption,n\n";
+  for (int i = 0; i < 20; ++i) text += base + std::to_string(i) + (i == 19 ? ",x,7\n" : ",x,\n");
   const auto result = run_download(local_config(dir.write("list.csv", text), out), group, 1);
   EXPECT_TRUE(result.finished);
   EXPECT_EQ(result.counts.successes, 20);
   EXPECT_EQ(result.counts.shards, 7);
-  for (int shard = 0; shard < 7; ++shard)
+  for (int shard = 0; shard < 7; ++shard) {
     EXPECT_EQ(members_of(fs::path(out) / fmt::format("{:05}.tar", shard)).size(), shard == 6 ? 6u : 9u);
+    EXPECT_EQ(type_of_column(fs::path(out) / fmt::format("{:05}.parquet", shard), "n"), "int64") << shard;
+  }
   EXPECT_EQ(result.counts.rows(), 20);
   if (group.rank() == 0) {
     EXPECT_EQ(server.requests().size(), 21u);  // each once, and robots.txt

@@ -156,6 +156,32 @@ TEST(DownloadResume, NewListsMayBeNamedBehindThoseOfBefore) {
   expect_refused(config, Exit::usage, "holds archives made with download.urls");
 }
 
+TEST(DownloadResume, TypesOfColumnsStayAsTheFirstStartFoundThem) {
+  const TempDir dir;
+  TestServer server(serve_gray);
+  const std::string url = server.url("/a");
+  const fs::path list = dir.write("list.csv", "url,caption,n\n" + url + ",x,1\n" + url + ",x,\n" + url + ",x,3\n");
+  DownloadConfig config = local_config(list, dir / "out");
+  config.rows_per_file = 1;
+  EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 3);
+  std::string lists = read_file(dir / "out" / "lists.json");
+  const std::size_t place = lists.find("\"int64\"");
+  ASSERT_NE(place, std::string::npos) << lists;
+  lists.replace(place, 7, "\"text\"");  // as if they had been found otherwise
+  dir.write("out/lists.json", lists);
+  const auto make_last_anew = [&] {
+    fs::remove(dir / "out" / "00002_stats.json");
+    EXPECT_EQ(run_download(config, Group(), 1).counts.shards, 1);
+    return type_of_column(dir / "out" / "00002.parquet", "n");
+  };
+  EXPECT_EQ(make_last_anew(), "string");
+  fs::remove(dir / "out" / "lists.json");  // as in folders from before they were kept
+  EXPECT_EQ(make_last_anew(), "int64");
+  lists.replace(lists.find("\"text\""), 6, "\"word\"");
+  dir.write("out/lists.json", lists);
+  expect_refused(config, Exit::io, "'word' is no type of a column");
+}
+
 TEST(DownloadResume, AFolderOfAnotherProgramIsLeftAlone) {
   const TempDir dir;
   TestServer server(serve_gray);

@@ -74,6 +74,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"plan_too_small", m + " plan --nodes 4x8xa10g batch.micro=64 transform.resolution=512", 2,
                 "batch.micro"},
         Mistake{"plan_unknown_price", m + " plan --nodes 4x8xh100 plan.prices.h10=3", 2, "plan.prices.h10"},
+        Mistake{"init_beyond_ulimit", "sh -c \"ulimit -f 200; " + m + " init --preset tiny --out @/limited\"", 74,
+                "see `ulimit -f`"},
+        Mistake{"plan_endless_price", m + " plan --nodes 4x8xh100 plan.prices.H100=inf", 2, "\"inf\" is no price"},
         Mistake{"plan_no_price", m + " plan --nodes 4x8xh100 plan.prices.h100=cheap", 2, "cheap"},
         Mistake{"address_as_folder",
                 m + " train run.dir=s3://bucket/run model.pipeline=@/tiny data.train.path=@/shapes", 2,
@@ -201,6 +204,23 @@ TEST(Probe, AnInputOfAnotherShapeIsNamed) {
   EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
   EXPECT_NE(outcome.output.find("flat.safetensors: vae-encode does not take it: "), std::string::npos)
       << outcome.output;
+}
+
+// Refused by a kernel of ours as by LibTorch's.
+TEST(Probe, StatesOfAnotherBatchAreNamed) {
+  const auto file = workshop() / "batches.safetensors";
+  std::string header = R"({"sample":{"dtype":"F32","shape":[2,4,8,8],"data_offsets":[0,2048]},)"
+                       R"("timestep":{"dtype":"F32","shape":[1],"data_offsets":[2048,2052]},)"
+                       R"("encoder_hidden_states":{"dtype":"F32","shape":[1,77,64],"data_offsets":[2052,21764]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t bytes = header.size();
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&bytes), sizeof bytes) << header << std::string(21764, '\0');
+  out.close();
+  const auto outcome = shell(in_workshop(m + " probe --component unet --pipeline @/tiny --input " + file.string() +
+                                         " --output @/b run.device=cpu"));
+  EXPECT_EQ(outcome.exit_code, 74) << outcome.output;
+  EXPECT_NE(outcome.output.find("batches.safetensors: unet does not take it: "), std::string::npos) << outcome.output;
 }
 
 // The findings of a report of the configuration, without what they say: "data.train.path" or "FILE:3: data.train.path".

@@ -125,6 +125,17 @@ TEST(Decode, OfAFileOfOneScanEachMarkerEndsThePixels) {
   }
 }
 
+// As in Pillow: libjpeg goes on at the next restart.
+TEST(Decode, ADamagedIntervalBetweenRestartsIsShown) {
+  const std::string bytes = golden_file("restart.jpg");
+  const Image whole = expect_image(decode_image(bytes), "restart.jpg");
+  for (const std::string_view damage : {"\xFF\x01", "\xFF\x3A", "\xFF\xBF"}) {
+    std::string damaged = bytes;
+    damaged.replace(bytes.size() / 2, 2, damage);
+    EXPECT_NE(expect_image(decode_image(damaged), "damaged").pixels, whole.pixels);
+  }
+}
+
 // libjpeg smooths what it knows in part, over two blocks to each side.
 TEST(Decode, WantedColumnsOfAFileWithoutItsLastScansAreThoseOfTheWholeImage) {
   int smoothed = 0;

@@ -36,11 +36,6 @@ class Places {
     trial.words = std::move(words);
     return trials_.emplace_back(std::move(trial));
   }
-  // By the last rank alone.
-  TrainTrial& add_of_last(const std::string& kind, const std::string& place, ExitCodes ending) {
-    return add({fmt::format("{}@{}:*:{}", kind, layout_.last_rank(), place)}, std::move(ending));
-  }
-
   const std::vector<TrainTrial>& trials() const { return trials_; }
 
  private:
@@ -79,13 +74,14 @@ void add_reads(Places& places) {
   places.add({"eio@*:*:read=archives/:3+"}, failed, few_retries);
   places.add({"eio@*:*:open=pipeline/:1+"}, refused);
   places.add({"eio@*:*:read=pipeline/:1+"}, refused);
-  places.add_of_last("eio", "open=vae/diffusion_pytorch_model.safetensors", refused);
-  places.add_of_last("eio", "read=vae/diffusion_pytorch_model.safetensors:3", refused);
-  places.add_of_last("kill", "open=text_encoder/model.safetensors", killed);
+  // By the rank that reads an encoder for all.
+  places.add({"eio@*:*:open=vae/diffusion_pytorch_model.safetensors"}, refused);
+  places.add({"eio@*:*:read=vae/diffusion_pytorch_model.safetensors:3"}, refused);
+  places.add({"kill@*:*:open=text_encoder/model.safetensors"}, killed);
   places.add({"eio@*:*:open=checkpoints/:1+"}, refused);
   places.add({"eio@*:*:read=checkpoints/:1+"}, refused);
   places.add({"eio@*:*:read=step-00000004/:1+"}, undisturbed).says = "could not be read back";
-  places.add({"eio@0:*:open=run/LEASE:1+"}, undisturbed);
+  places.add({"eio@0:*:open=run/LEASE:1+"}, refused);  // it may be another's
   places.add({"short@*:*:read:1+"}, undisturbed);
 }
 

@@ -9,8 +9,6 @@ struct Layout {
   std::string name;
   int ranks = 2, producers = 0;  // 0: every rank trains and produces
   bool tables = false;           // Parquet files for tars
-
-  int last_rank() const { return ranks - 1; }  // which produces in all of them
 };
 
 struct TrainTrial {

@@ -55,6 +55,17 @@ TEST(ParquetWriter, WholeNumbersFillColumnsOfNumbers) {
   EXPECT_EQ(std::get<double>(ParquetReader(scratch / "a.parquet").next()->at(0)), 3.0);
 }
 
+TEST(ParquetWriter, NumbersWithoutSignsMayHave64Bits) {
+  const ScratchDirectory scratch;
+  ParquetWriter writer(scratch / "a.parquet", {{"x", Type::uint64}});
+  const std::vector<Cell> cells = {std::string("18446744073709551615"), std::int64_t{7}, Cell()};
+  for (const Cell& cell : cells) writer.write({cell});
+  writer.commit();
+  ParquetReader reader(scratch / "a.parquet");
+  EXPECT_EQ(reader.schema().at(0).type, "uint64");
+  for (const Cell& cell : cells) EXPECT_EQ(reader.next()->at(0), cell);
+}
+
 TEST(ParquetWriter, WhatIsNotCommittedLeavesNothing) {
   const ScratchDirectory scratch;
   {

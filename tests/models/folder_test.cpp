@@ -148,6 +148,32 @@ TEST_F(DamagedPipeline, NoSuchFolder) {
   EXPECT_FAILS(PipelineFolder::open(dir.path()), Exit::io, HasSubstr("model_index.json"));
 }
 
+// As transformers saves them: also of the class with a projection, and beside its tokenizer.
+TEST_F(DamagedPipeline, ABareTextEncoderIsKnownByEachOfItsTypes) {
+  const fs::path bare = folder / "text_encoder";
+  for (const char* type : {"clip_text_model", "clip_text_model_with_projection"}) {
+    edit_json("text_encoder/config.json", [&](json& config) { config["model_type"] = type; });
+    EXPECT_EQ(PipelineFolder::open(bare).component("text_encoder"), bare) << type;
+    PipelineFolder::open(bare).load_text_encoder(torch::kCPU, torch::kFloat32);
+  }
+  fs::copy(folder / "tokenizer/tokenizer.json", bare);
+  const auto both = PipelineFolder::open(bare);
+  EXPECT_TRUE(both.has("text_encoder") && both.has("tokenizer"));
+  fs::remove(bare / "model.safetensors");  // the model that the tokenizer belongs to is elsewhere
+  fs::remove(bare / "model.fp16.safetensors");
+  EXPECT_FALSE(PipelineFolder::open(bare).has("text_encoder"));
+  edit_json("text_encoder/config.json", [](json& config) { config["model_type"] = "bert"; });
+  EXPECT_FALSE(PipelineFolder::open(bare).has("text_encoder"));
+}
+
+TEST_F(DamagedPipeline, ATokenizerThatCannotBeReadIsAProblem) {
+  EXPECT_THAT(problems(), IsEmpty());
+  edit_json("tokenizer/tokenizer.json", [](json& tokenizer) { tokenizer["model"]["vocab"].erase("w"); });
+  EXPECT_THAT(problems(), Contains(HasSubstr("token 'w' is not in the vocabulary")));
+  fs::remove(folder / "tokenizer/tokenizer.json");
+  EXPECT_THAT(problems(), Contains(HasSubstr("vocab.json")));
+}
+
 TEST_F(DamagedPipeline, MissingComponentIsNamed) {
   fs::remove_all(folder / "vae");
   const Error error = error_of([&] { PipelineFolder::open(folder).load_vae(torch::kCPU, torch::kFloat32); });
@@ -349,6 +375,7 @@ TEST(InspectPipeline, CountsWithoutProblems) {
   EXPECT_EQ(report.at("components").at("vae").at("parameters"), 11827);
   EXPECT_EQ(report.at("components").at("text_encoder").at("parameters"), 2344);
   EXPECT_EQ(report.at("components").at("scheduler").at("class"), "PNDMScheduler");
+  EXPECT_GT(report.at("components").at("tokenizer").at("tokens"), 512);  // those of bytes
   EXPECT_EQ(inspect_pipeline(golden / "unet_sharded").at("components").at("unet").at("tensors"), unet.at("tensors"));
 }
 

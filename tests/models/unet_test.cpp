@@ -182,6 +182,13 @@ TEST(UNetConfig, ComesBackAsItWasRead) {
   EXPECT_EQ(UNet2DConditionConfig::from_json(json).to_json(), json);
 }
 
+// Diffusers reads null as false, and act_fn in any case of letters.
+TEST(UNetConfig, WordsAreReadAsInPython) {
+  EXPECT_TRUE(UNet2DConditionConfig::from_json(Json::object()).flip_sin_to_cos);
+  EXPECT_FALSE(UNet2DConditionConfig::from_json({{"flip_sin_to_cos", nullptr}}).flip_sin_to_cos);
+  EXPECT_EQ(UNet2DConditionConfig::from_json({{"act_fn", "SiLU"}}).act_fn, nn::Activation::silu);
+}
+
 TEST(UNetConfig, LevelsWithoutAttentionMayHaveAnyNumberOfHeads) {
   const Json json = {{"attention_head_dim", {8, 8, 8, 1281}}, {"mid_block_type", nullptr}};
   EXPECT_EQ(UNet2DConditionConfig::from_json(json).heads.back(), 1281);

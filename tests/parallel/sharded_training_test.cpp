@@ -290,6 +290,14 @@ TEST_P(ShardedTrainingOnDevice, MastersStartFromRank0sWeightsBeforeTheCast) {
 }
 
 // As diffusers' EMAModel goes on: by rank 0's count, whatever the others have.
+// torch.optim takes any clip, too.
+TEST(ShardedTraining, AClipOfNextToNothingLeavesTheWeightsFinite) {
+  Training training({.strategy = Strategy::ddp});
+  training.gradients(1);
+  training.optimizer.step(1e-3, /*gradient_scale=*/1e-43);
+  for (const auto& parameter : training.net->parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+}
+
 TEST(ShardedTraining, AnEmaGoesOnAfterItsUpdates) {
   const int rank = test_world().rank();
   const auto start = weights_of(*make_net(11));

@@ -205,6 +205,11 @@ TEST_F(TokenizerFolders, ErrorsNameTheFile) {
   EXPECT_THAT(complaint_about(listed("first", {{"content", "x"}})), HasSubstr("added_tokens_decoder: 'first'"));
   EXPECT_THAT(complaint_about(listed("49408", {{"content", "x"}, {"lstrip", true}})), HasSubstr("lstrip"));
   EXPECT_THAT(complaint_about(listed("49408", 1)), HasSubstr("broken too"));
+  const std::string merges = read_file(folder / "merges.txt");
+  for (const std::size_t kept : {std::size_t{0}, merges.size() / 2, merges.size() * 9 / 10}) {
+    std::ofstream(folder / "merges.txt") << merges.substr(0, merges.rfind('\n', kept) + 1);
+    EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("cannot make the 49408 tokens")) << kept;
+  }
   std::ofstream(folder / "merges.txt") << "#version: 0.2\nnot_a_token x\n";
   EXPECT_THAT(message_of([&] { ClipTokenizer::load(folder); }), HasSubstr("merges.txt"));
   std::ofstream(folder / "vocab.json") << "[1]";

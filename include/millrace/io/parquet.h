@@ -10,9 +10,13 @@
 namespace millrace {
 
 // One value of one row: null, or the column's value. Text (which may not be UTF-8), binary data and the `bytes` member
-// of a struct (the image columns of Hugging Face data sets) are strings; a list of texts is JSON; whatever has no
-// simple type is the text that Arrow prints for it.
+// of a struct (the image columns of Hugging Face data sets) are strings; lists, maps (as pairs of key and value) and
+// other structs are JSON, in which NaN, infinity and bytes are null; whatever else has no simple type is the text that
+// Arrow prints for it.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+
+// What the cells of a column are, beside null.
+enum class ParquetType { boolean, int32, int64, uint64, float64, text, bytes };
 
 struct ParquetColumn {
   std::string name;
@@ -22,6 +26,9 @@ struct ParquetColumn {
   bool is_text_list = false;
   bool is_text = false;    // as a dictionary, too
   bool is_struct = false;  // with `bytes`
+  // That of a column with the same cells; of bytes and what comes as text, too: text. Cells of uint64 are int64, beyond
+  // it digits.
+  ParquetType cell_type = ParquetType::text;
 };
 
 // What a list of numbers is as a Cell: text, or the bytes of its values as f32, whatever their type and however deep

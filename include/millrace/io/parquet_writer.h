@@ -9,7 +9,7 @@
 namespace millrace {
 
 struct ParquetField {
-  enum class Type { boolean, int32, int64, float64, text, bytes };
+  using Type = ParquetType;
   std::string name;
   Type type = Type::text;
 };
@@ -21,8 +21,8 @@ class ParquetWriter {
   ParquetWriter(const fs::path& path, std::vector<ParquetField> fields, std::size_t group_rows = 10'000);
   ~ParquetWriter();
 
-  // One cell per field: null, or a value of the field's type (whole numbers also fill float64). Text that is no UTF-8
-  // must not get here.
+  // One cell per field: null, or a value of the field's type (whole numbers also fill float64; those of uint64 beyond
+  // 63 bits are their digits). Text that is no UTF-8 must not get here.
   void write(const std::vector<Cell>& row);
   AtomicFile::Written commit();
 

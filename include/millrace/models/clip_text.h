@@ -21,6 +21,7 @@ struct ClipLayerConfig {
 
 // text_encoder/config.json of transformers' CLIPTextModel.
 struct CLIPTextConfig {
+  static bool knows_model_type(std::string_view type);  // config.json's model_type
   // Error(io) names `file` and the key for wrong values and for networks that are not built here; a key that is unknown
   // gives a warning. Of a CLIPModel (model_type clip) its text_config, as transformers' CLIPTextModel takes it.
   static CLIPTextConfig from_json(const nlohmann::json& json, const std::string& file = "text_encoder/config.json");

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <set>
 
+#include "millrace/core/text.h"
 #include "millrace/core/units.h"
 #include "millrace/loader/data_plan.h"
 #include "millrace/models/encoder_cost.h"
@@ -335,19 +337,20 @@ class Forecaster {
   }
 
   std::optional<double> price_of(const GpuModel& gpu) const {
-    const auto found = plan_config_.prices.find(std::string(gpu.name));
+    const auto is_its_name = [&](const auto& entry) { return lower(entry.first) == gpu.name; };
+    const auto found = std::ranges::find_if(plan_config_.prices, is_its_name);
     if (found == plan_config_.prices.end()) return std::nullopt;
     double price = 0;
     const auto& text = found->second;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), price);
-    if (error != std::errc() || end != text.data() + text.size() || !(price >= 0))
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(price) || price < 0)
       fail(Exit::usage, "plan.prices.{}: \"{}\" is no price", gpu.name, text);
     return price;
   }
 
   void add_cost() {
     for (const auto& [name, price] : plan_config_.prices)
-      if (std::ranges::find(known_gpus(), name, &GpuModel::name) == known_gpus().end())
+      if (std::ranges::find(known_gpus(), lower(name), &GpuModel::name) == known_gpus().end())
         throw Error(Exit::usage, fmt::format("plan.prices.{}: no GPU model of that name is known", name),
                     "prices are per GPU hour, under the names of --nodes: plan.prices.a100-80g=4.10");
     const double hours = forecast_.seconds / seconds_of_hour;

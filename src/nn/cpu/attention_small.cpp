@@ -104,7 +104,8 @@ struct SmallAttention : torch::autograd::Function<SmallAttention> {
 
 torch::Tensor small_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                               std::int64_t heads) {
-  ensure(k.sizes() == v.sizes() && q.size(0) == k.size(0) && q.size(2) == k.size(2), "q, k and v belong together");
+  TORCH_CHECK(k.sizes() == v.sizes() && q.size(0) == k.size(0) && q.size(2) == k.size(2), "attention of ", q.sizes(),
+              " to ", k.sizes(), " and ", v.sizes());  // as of LibTorch's own
   ensure(q.size(2) % (8 * heads) == 0, "channels of a head are a multiple of 8");
   const bool has_backward =
       torch::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
