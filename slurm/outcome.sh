@@ -258,12 +258,14 @@ judge() {
 # on from there, also when the job was requeued: STATE then names this job ($1, else none) and a later checkpoint. That of another run's
 # folder, which guard.on_repeat=rollback may have gone back to, is none of its own.
 resume_again() {
-  local saved
+  local saved own named
   if [[ -z $resume_key || $resume_key == auto ]]; then return; fi
   if [[ `state_stamp` == "$first_stamp" && `json_value "$run_dir/STATE" job` != "$1" ]]; then return; fi
   saved=`json_value "$run_dir/STATE" checkpoint`
-  if [[ -n $saved && `realpath -m "$saved/.."` == `realpath -m "$run_dir/checkpoints"` &&
-    `realpath -m "$saved"` != `realpath -m "$resume_key"` ]] || has_own_checkpoint; then echo checkpoint.resume=auto; fi
+  own=`realpath -m "$run_dir/checkpoints"` named=`realpath -m "$resume_key"`
+  if [[ -n $saved && `realpath -m "$saved/.."` == "$own" && `realpath -m "$saved"` != "$named" ]] || has_own_checkpoint; then
+    echo checkpoint.resume=auto
+  fi
 }
 
 # NOTE [Own checkpoints] STATE may not name the first one: the run was killed between the two, or the disk was full. With `never` there
