@@ -31,9 +31,11 @@ json_value() {
   if [[ `cat "$1" 2> /dev/null` =~ $pair && ${BASH_REMATCH[1]} != null ]]; then echo "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"; fi
 }
 
-# plain_path TEXT: what json_value gave of a path, as the file system has it; one that looks like an option begins with ./ then.
-plain_path() {
-  local text=${1//\\\\/$'\1'}
+# path_of CONFIG KEY: a path of this JSON text, as the file system has it; one that looks like an option begins with ./ then.
+path_of() {
+  local text
+  text=`echo "$1" | json_value - "$2"`
+  text=${text//\\\\/$'\1'}
   text=${text//\\\"/\"}
   text=${text//$'\1'/\\}
   if [[ $text == -* ]]; then text=./$text; fi
@@ -54,15 +56,15 @@ find_folders() {
   local config code=0
   config=`"$@" --print-config=json` || code=$?
   if ((code == 0)); then
-    run_dir=`echo "$config" | json_value - dir` run_dir=`plain_path "$run_dir"`
-    pipeline_dir=`echo "$config" | json_value - pipeline` pipeline_dir=`plain_path "$pipeline_dir"`
+    run_dir=`path_of "$config" dir`
+    pipeline_dir=`path_of "$config" pipeline`
     resume_key=`echo "$config" | json_value - resume`
     export MILLRACE_TYPED_RESUME=$resume_key  # for what the program tells people: it may be started with another
     first_stamp=`state_stamp`
     out_dir=$run_dir
     case $2 in
-      download) out_dir=`echo "$config" | json_value - out` out_dir=`plain_path "$out_dir"` ;;
-      preprocess) out_dir=`echo "$config" | json_value - cache` out_dir=`plain_path "$out_dir"` ;;
+      download) out_dir=`path_of "$config" out` ;;
+      preprocess) out_dir=`path_of "$config" cache` ;;
     esac
   fi
   return "$code"
