@@ -11,7 +11,7 @@ refuse() { say "phase 2 does not start: $1"; say "hint: $2"; exit 74; }
 start_from_phase1() (
   local phase1=$1 run=$2 pipeline=$3 start=$2/phase1 checkpoint digest weights made entry
   if [[ -e $start/FROM && ! -e $phase1 ]]; then say "$phase1 is gone: $start is what was made of it"; return; fi
-  if [[ -e $start/FROM ]] && ls -d "$run"/checkpoints/step-* &> /dev/null; then
+  if [[ -e $start/FROM && -n $(run_dir=$run checkpoints) ]]; then
     say "phase 2 goes on from its own checkpoints; it began with $start, made from $(cut -d' ' -f2- "$start/FROM")"
     return
   fi

@@ -5,12 +5,29 @@
 # substitution of the same command), bash 5.2 reads the trap as a part of that text: "unexpected EOF", the signal is lost and the script
 # may end. So whatever a shell runs that has traps holds backquotes, which only the subshell parses; scripts/check looks for others.
 
+# What BASH_ENV, SHELLOPTS or the environment have set for other scripts.
+unalias -a
+set +eCf
+shopt -u failglob nullglob nocasematch xpg_echo
+unset POSIXLY_CORRECT
+
+# Before anything is started: arithmetic with what is no number would end the script in the middle.
+whole='(0|[1-9][0-9]{0,8})'
 max_failures=${MILLRACE_MAX_FAILURES:-3} max_requeues=${MILLRACE_MAX_REQUEUES:-10}  # -1: as many as it takes
-for limit in "MILLRACE_MAX_FAILURES=$max_failures" "MILLRACE_MAX_REQUEUES=$max_requeues"; do
-  if ! [[ ${limit#*=} =~ ^(-1|0|[1-9][0-9]{0,8})$ ]]; then echo "$limit: neither a number of times nor -1, for no limit" >&2; exit 2; fi
+for setting in "MILLRACE_MAX_FAILURES=$max_failures" "MILLRACE_MAX_REQUEUES=$max_requeues"; do
+  if ! [[ ${setting#*=} =~ ^(-1|$whole)$ ]]; then echo "$setting: neither a number of times nor -1, for no limit" >&2; exit 2; fi
 done
+for setting in MILLRACE_{RESTART_DELAY,STORAGE_TIMEOUT,WATCH}; do
+  if ! [[ ${!setting:-0} =~ ^$whole$ ]]; then echo "$setting=${!setting}: no whole number of seconds" >&2; exit 2; fi
+done
+if ! [[ ${MILLRACE_MIN_NODES:-0} =~ ^$whole$ ]]; then echo "MILLRACE_MIN_NODES=$MILLRACE_MIN_NODES: no number of nodes" >&2; exit 2; fi
+pauses=${MILLRACE_STORAGE_PAUSES:-30 120 480}
+if ! [[ $pauses =~ ^\ *$whole(\ +$whole)*\ *$ ]]; then
+  echo "MILLRACE_STORAGE_PAUSES=$pauses: no whole numbers of seconds with spaces in between" >&2
+  exit 2
+fi
 # No here-document anywhere: before bash 5.1 that is a file in /tmp, which may be full.
-storage_pauses=(`echo "${MILLRACE_STORAGE_PAUSES:-30 120 480}"`)
+storage_pauses=(`echo "$pauses"`)
 # What find_folders finds: the run's folder, where results go, model.pipeline, checkpoint.resume.
 run_dir="" out_dir="" pipeline_dir="" resume_key=""
 unset PMIX_RANK PMI_RANK SLURM_STEP_NUM_TASKS  # of `srun --pty bash`: what is started from there is no rank of that step
@@ -35,9 +52,8 @@ json_value() {
 path_of() {
   local text
   text=`echo "$1" | json_value - "$2"`
-  text=${text//\\\\/$'\1'}
   text=${text//\\\"/\"}
-  text=${text//$'\1'/\\}
+  printf -v text %b "$text"  # which knows all others of JSON's escapes
   if [[ $text == -* ]]; then text=./$text; fi
   echo "$text"
 }
@@ -109,14 +125,14 @@ await() {
   done
 }
 
-# A number that grows when something was brought to safety: the newest checkpoint's step, or the files of the other commands. -H: the
-# folder may be a link to another disk.
+# The run's checkpoints, not step-N.tmp-*, .abandoned-*, .damaged. -H: the folder may be a link to another disk.
+checkpoints() { find -H "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null; }
+
+# A number that grows when something was brought to safety: the newest checkpoint's step, or the files of the other commands.
 progress() {
   local newest
   if [[ -n $run_dir && $out_dir == "$run_dir" ]]; then
-    # Not step-N.tmp-*, .abandoned-*, .damaged.
-    newest=`find -H "$run_dir/checkpoints" -maxdepth 1 -regextype posix-extended -regex '.*/step-[0-9]{8,}' 2> /dev/null |
-      sed 's/.*step-0*//' | sort -n | tail -n 1`
+    newest=`checkpoints | sed 's/.*step-0*//' | sort -n | tail -n 1`
     echo "${newest:-0}"
   else
     find -H "$out_dir" -type f -name '*.json' 2> /dev/null | wc -l

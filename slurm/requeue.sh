@@ -77,7 +77,12 @@ refuse_array() {
 
 # --gpus-per-node=0 means none, whatever --exclusive gives.
 job_has_gpus() {
-  [[ ${SLURM_GPUS_PER_NODE:-} != 0 && -n ${SLURM_GPUS_PER_NODE:-}${SLURM_GPUS:-}${SLURM_GPUS_PER_TASK:-}${SLURM_JOB_GPUS:-} ]]
+  local i group per_node=${SLURM_GPUS_PER_NODE:-}
+  for ((i = 0; i < ${SLURM_HET_SIZE:-0}; ++i)); do  # of the components, that of one that has some
+    group=SLURM_GPUS_PER_NODE_HET_GROUP_$i
+    if [[ ${per_node:-0} == 0 ]]; then per_node=${!group:-$per_node}; fi
+  done
+  [[ $per_node != 0 && -n $per_node${SLURM_GPUS:-}${SLURM_GPUS_PER_TASK:-}${SLURM_JOB_GPUS:-} ]]
 }
 
 job_constraints() { scontrol show job -o "$SLURM_JOB_ID" | grep -oE ' Features=[^ ]*'; }
@@ -462,12 +467,13 @@ lost_a_node() {
 }
 
 # after_outages COMMAND...: its code. A job that was requeued had all that its start needs. Where that fails now, storage is away, which is
-# waited for as after 74; then the job is held. A 2 means that somebody has changed the settings.
+# waited for as after 74; then the job is held. A 2 means that somebody has changed the settings. A TERM ends COMMAND, too.
 after_outages() {
   local code seconds
   for seconds in "${storage_pauses[@]}" never; do
     code=0
     "$@" || code=$?
+    if ((code != 0 && code != 2)) && [[ -n $told ]]; then requeue_job "$told came before the start"; fi
     if ((code == 0 || code == 2 || (${SLURM_RESTART_COUNT:-0} == 0 && !worked))); then return "$code"; fi
     if [[ $seconds == never ]]; then hold_job "what it began with is not there, or its storage stays away"; fi
     say "storage is away or a file is missing; another look in $seconds s"
@@ -481,7 +487,7 @@ make_scratch() { scratch=`mktemp -d || mktemp -d -p "$PWD"`; }
 
 # Of every start, once it is known where results go.
 begin() {
-  after_outages make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
+  [[ -n $scratch ]] || after_outages make_scratch || die 74 "neither ${TMPDIR:-/tmp} nor $PWD can be written"
   if [[ `job_field Requeue` == 0 ]]; then
     say "warning: Slurm will not requeue this job (--no-requeue, or the site's JobRequeue=0): its time limit ends it for good"
     say "hint: scontrol update JobId=$SLURM_JOB_ID Requeue=1"
@@ -536,4 +542,5 @@ trap 'time_is_up=1; tell ALRM' ALRM  # of mind_the_clock
 refuse_array
 forget_foreign_numbers
 runs_once ${MILLRACE_COMMAND:+"$MILLRACE_COMMAND"} "$@" || start_clock
+make_scratch 2> /dev/null || true  # for take_back; `begin` tries again
 if [[ -z ${MILLRACE:-} ]]; then find_program; fi

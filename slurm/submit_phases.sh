@@ -3,12 +3,16 @@
 #   PHASE1_DIR=RUN1 PHASE2_DIR=RUN2 slurm/submit_phases.sh [sbatch flags] -- [overrides of both]
 # PHASE1_CONFIG and PHASE2_CONFIG are other configurations than those of the two scripts, MILLRACE_CONFIG is one of both.
 set -euo pipefail
-home=$(cd "$(dirname "$0")/.." && pwd)
+home=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 export MILLRACE_HOME=${MILLRACE_HOME:-$home} PHASE1_DIR=${PHASE1_DIR:-} PHASE2_DIR=${PHASE2_DIR:-}
 flags=()
 while (($#)) && [[ $1 != -- ]]; do
   case $1 in
     -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --test-only)
+      echo "submit_phases: --test-only submits no phase 1 that phase 2 could wait for: try each script by sbatch --test-only itself" >&2
+      exit 2
+      ;;
   esac
   flags+=("$1")
   shift
@@ -18,6 +22,9 @@ if [[ -z $PHASE1_DIR || -z $PHASE2_DIR || ${1:-} != -- ]]; then
   exit 2
 fi
 shift
+for name in PHASE1_DIR PHASE2_DIR; do  # as the program does with run.dir
+  if [[ ${!name} == \~/* ]]; then printf -v "$name" %s "$HOME/${!name:2}"; fi
+done
 # Where phase 1 is, and the configurations, reach the jobs by the environment alone. A flag counts before SBATCH_EXPORT.
 exported=${SBATCH_EXPORT:-ALL} previous=""
 for flag in "${flags[@]}"; do
@@ -34,21 +41,28 @@ if [[ -n $one_config && (-z ${PHASE1_CONFIG:-} || -z ${PHASE2_CONFIG:-}) ]]; the
 fi
 
 phase1=$(MILLRACE_CONFIG=${PHASE1_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "$home/slurm/phase1_256.sbatch" "$@" run.dir="$PHASE1_DIR")
-phase1=${phase1%%;*}  # a cluster's name may follow
-if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
+cluster=()
+if [[ $phase1 == *";"* ]]; then cluster=(-M "${phase1#*;}"); fi  # of another cluster sbatch adds the name
+phase1=${phase1%%;*}
+if ! phase2=$(MILLRACE_CONFIG=${PHASE2_CONFIG:-$one_config} sbatch --parsable "${flags[@]}" "${cluster[@]}" --dependency="afterok:$phase1" --kill-on-invalid-dep=yes \
   "$home/slurm/phase2_512.sbatch" "$@" run.dir="$PHASE2_DIR"); then
-  scancel "$phase1"
+  scancel "${cluster[@]}" "$phase1"
   echo "submit_phases: phase 2 was refused, so phase 1 is cancelled again" >&2
   exit 1
 fi
 phase2=${phase2%%;*}
 
+printf -v state %q "$PHASE1_DIR/STATE"
+log=$(scontrol "${cluster[@]}" show job "$phase1" 2> /dev/null | sed -n 's/^ *StdOut=//p') || log=""
+if [[ -n $log ]]; then printf -v log 'tail -F %q;  ' "$log"; fi
+on=${cluster[*]:+ ${cluster[*]}}
+
 cat << HINTS
 phase1 $phase1
 phase2 $phase2
 
-follow     squeue -j $phase1,$phase2;  tail -F millrace-256-$phase1.log;  cat $PHASE1_DIR/STATE
-save now   scancel --batch --signal=USR1 $phase1    saves, goes back to the queue and continues
-stop       scancel $phase2 $phase1    both stay ended, at the last checkpoint; to keep all steps first 'save now', until $phase1 is PENDING
+follow     squeue$on -j $phase1,$phase2;  ${log}cat $state
+save now   scancel$on --batch --signal=USR1 $phase1    saves, goes back to the queue and continues
+stop       scancel$on $phase2 $phase1    both stay ended, at the last checkpoint; to keep all steps first 'save now', until $phase1 is PENDING
 resubmit   the same command: each phase continues where its folder stands, and a finished phase 1 ends at once
 HINTS

@@ -250,6 +250,25 @@ def make_parquet():
     })
     pyarrow.parquet.write_table(dictionaries, OUT / "parquet" / "dictionaries.parquet")
 
+    stored = pyarrow.ExtensionArray.from_storage
+    words = pyarrow.array(["a hen", "a hen", None])
+    uuids = pyarrow.array([bytes(range(16)), b"\xff" * 16, None], pyarrow.binary(16))
+    extensions = pyarrow.table({
+        "jpg": pyarrow.array([b"J"] * 3, pyarrow.binary()),
+        "json": stored(pyarrow.json_(), words),
+        "uuid": stored(pyarrow.uuid(), uuids),
+        "bool8": stored(pyarrow.bool8(), pyarrow.array([1, 0, None], pyarrow.int8())),
+        "opaque": stored(pyarrow.opaque(pyarrow.list_(pyarrow.int32()), "t", "v"),
+                         pyarrow.array([[1, 2], [], None], pyarrow.list_(pyarrow.int32()))),
+        "jsons": pyarrow.ListArray.from_arrays([0, 2, 3, 3], stored(pyarrow.json_(), words)),
+        "uuids": pyarrow.ListArray.from_arrays([0, 2, 3, 3], stored(pyarrow.uuid(), uuids)),
+        "dictionaries": pyarrow.ListArray.from_arrays([0, 2, 3, 3], words.dictionary_encode()),
+    })
+    pyarrow.parquet.write_table(extensions, OUT / "parquet" / "extensions.parquet")
+    # As writers other than Arrow's have it: Parquet's own types alone.
+    pyarrow.parquet.write_table(extensions.select(["json", "uuid"]), OUT / "parquet" / "logical_types.parquet",
+                                store_schema=False)
+
     def plain(name, value):
         if name == "image" and value is not None:
             value = value["bytes"]
