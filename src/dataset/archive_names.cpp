@@ -49,7 +49,8 @@ std::string naming_path(const std::string& path, std::size_t number) {
   if (path == "-" || is_pipe(path))
     return archive_word(path.substr(path.find(':') + 1)).value_or(fmt::format("pipe-{}", number));
   const std::string file = local_path(path);
-  std::string location = file.empty() ? std::string(without_query(path)) : file;
+  // What stands behind ? or # of an S3 key is part of it.
+  std::string location = !file.empty() ? file : std::string(is_http(path) ? without_query(path) : path);
   if (location.find("..") == location.npos && !file.empty())  // `..` behind a link leads elsewhere
     location = fs::path(file).lexically_normal().string();
   std::string name = without_suffix(location).value_or(location);

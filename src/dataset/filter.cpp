@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -108,7 +110,7 @@ class FilterParser {
     const std::string_view word = bare_word();
     if (word.empty()) wrong("a value is expected at '{}'", visible_line(rest_));
     if (word == "true" || word == "false") return word == "true";
-    if (const std::optional<double> number = to_number(word)) return *number;
+    if (const auto number = to_number(word)) return *number;
     return std::string(word);
   }
 
@@ -133,8 +135,18 @@ class FilterParser {
     return word;
   }
 
-  std::optional<double> to_number(std::string_view word) {
+  template <class T>
+  static std::optional<Filter::Number> to_whole_number(std::string_view word) {
+    T number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    const bool is_whole = error == std::errc() && end == word.data() + word.size();
+    return is_whole ? std::optional<Filter::Number>(number) : std::nullopt;
+  }
+
+  std::optional<Filter::Number> to_number(std::string_view word) {
     if (word.starts_with('+') && !word.starts_with("+-")) word.remove_prefix(1);
+    if (const auto whole = to_whole_number<std::int64_t>(word)) return whole;
+    if (const auto whole = to_whole_number<std::uint64_t>(word)) return whole;
     double number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (end != word.data() + word.size() || error == std::errc::invalid_argument) return std::nullopt;
@@ -193,6 +205,8 @@ std::string shorten(std::string_view utf8) {
 
 }  // namespace
 
+static_assert(std::numeric_limits<long double>::digits >= std::numeric_limits<std::uint64_t>::digits);
+
 bool Filter::Term::holds(const Value& value) const {
   const auto has_its_type = [&](const Value& wanted) { return wanted.index() == value.index(); };
   if (std::none_of(values.begin(), values.end(), has_its_type)) return false;
@@ -233,7 +247,7 @@ class Filter::Metadata {
     const auto found = object_.find(field);
     if (found == object_.end()) return std::nullopt;
     if (found->is_boolean()) return found->get<bool>();
-    if (found->is_number()) return found->get<double>();
+    if (found->is_number()) return found->get<Number>();
     if (found->is_string()) return found->get<std::string>();
     return std::nullopt;
   }

@@ -14,18 +14,21 @@ class ParquetTable final : public Table {
  public:
   ParquetTable(const std::string& path, const std::vector<std::string>& columns, ParquetLists lists)
       : reader_(path, columns, lists) {
-    for (const ParquetColumn& column : reader_.schema())
+    for (const ParquetColumn& column : reader_.schema()) {
       if (column.is_nested) nested_.insert(column.name);
+      if (column.cell_type == ParquetType::uint64) digits_.insert(column.name);
+    }
   }
   std::optional<std::vector<Cell>> next() override { return reader_.next(); }
   std::uint64_t skip(std::uint64_t rows) override { return reader_.skip(rows); }
   std::uint64_t row() const override { return reader_.row(); }
   bool is_nested(const std::string& column) const override { return nested_.contains(column); }
+  bool may_be_digits(const std::string& column) const override { return digits_.contains(column); }
   bool is_untyped() const override { return false; }
 
  private:
   ParquetReader reader_;
-  std::set<std::string> nested_;
+  std::set<std::string> nested_, digits_;
 };
 
 class ListTable final : public Table {
@@ -45,6 +48,7 @@ class ListTable final : public Table {
   }
   std::uint64_t row() const override { return row_; }
   bool is_nested(const std::string& column) const override { return reader_.is_nested(column); }
+  bool may_be_digits(const std::string& column) const override { return untyped_ || reader_.is_number(column); }
   bool is_untyped() const override { return untyped_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -54,6 +55,15 @@ json json_of(const Cell& cell) {
   if (!real || std::isnan(*real)) return nullptr;
   constexpr double largest = std::numeric_limits<double>::max();  // JSON knows no infinity
   return std::clamp(*real, -largest, largest);
+}
+
+// The number that a cell of text has the digits of: not those of a code with zeros before it.
+std::optional<std::uint64_t> number_of_digits(const Cell& cell) {
+  const auto* const text = std::get_if<std::string>(&cell);
+  if (!text) return std::nullopt;
+  std::uint64_t number = 0;
+  std::from_chars(text->data(), text->data() + text->size(), number);
+  return fmt::to_string(number) == *text ? std::optional(number) : std::nullopt;
 }
 
 // One split of a file from one of its rows on.
@@ -155,13 +165,18 @@ class TableReader final : public SplitReader {
   std::string metadata(const std::vector<Cell>& cells) const {
     if (columns_.metadata() == cells.size() && columns_.not_there.empty()) return {};
     json object = json::object();
-    const bool untyped = split_.is_untyped();
-    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i) {
-      const std::string& column = columns_.names[i];
-      const bool text = std::holds_alternative<std::string>(cells[i]);
-      object[column] = split_.is_nested(column) ? json() : json_of(untyped && text ? meaning_of(cells[i]) : cells[i]);
-    }
+    for (std::size_t i = columns_.metadata(); i < cells.size(); ++i)
+      object[columns_.names[i]] = value_of(cells[i], columns_.names[i]);
     return dump_any(object);
+  }
+
+  json value_of(const Cell& cell, const std::string& column) const {
+    if (split_.is_nested(column)) return nullptr;
+    if (split_.may_be_digits(column)) {
+      if (const auto number = number_of_digits(cell)) return *number;
+    }
+    const bool is_text = std::holds_alternative<std::string>(cell);
+    return json_of(split_.is_untyped() && is_text ? meaning_of(cell) : cell);
   }
 
   const Archive& archive_;

@@ -27,21 +27,31 @@ class BrokenReader final : public SplitReader {
 
 TableSplitReader::TableSplitReader(const Archive& archive, std::unique_ptr<Table> table, const Split& split,
                                    std::uint64_t first_row)
-    : archive_(archive), table_(std::move(table)), next_(split.index + first_row * split.count), stride_(split.count) {}
+    : archive_(archive),
+      table_(std::move(table)),
+      next_(split.index + first_row * split.count),
+      stride_(split.count),
+      had_row_(first_row > 0) {}
 
 std::optional<std::variant<TableSplitReader::Row, Rejected>> TableSplitReader::next() {
   if (ended_ || (archive_.limit && next_ >= *archive_.limit)) return std::nullopt;
+  // Whether the last row that was had before this reader began is not there any more: NOTE [Rows that were there].
+  const auto lacks_row = [this, had_row = std::exchange(had_row_, false)] {
+    return had_row && table_->row() < next_ - stride_;
+  };
   try {
     table_->skip(next_ - table_->row());
     if (auto cells = table_->next())
       return Row{std::exchange(next_, next_ + stride_), std::move(*cells), table_->damage()};
     ended_ = true;
-    return std::nullopt;
+    if (!lacks_row()) return std::nullopt;
+    return broken_archive(archive_, fmt::format("{}: only {} of the rows that were read before are there now",
+                                                archive_.path, table_->row()));
   } catch (const AccessError&) {
     throw;
   } catch (const Error& error) {
     ended_ = true;
-    if (table_->row() != next_) return std::nullopt;
+    if (table_->row() != next_ && !lacks_row()) return std::nullopt;
     return broken_archive(archive_, error.what());
   }
 }
@@ -53,7 +63,9 @@ std::unique_ptr<SplitReader> make_empty_reader() {
 std::unique_ptr<SplitReader> make_broken_reader(const Archive& archive, const Split& split, std::uint64_t first_row,
                                                 const std::string& why) {
   std::optional<Rejected> row;
-  if (split.index == 0 && first_row == 0) row = broken_archive(archive, why);
+  // Behind the first row that every split has: it was read before, and counts once for what is gone. That one may be
+  // this.
+  if (first_row == 0 ? split.index == 0 : split.index > 0 || first_row > 1) row = broken_archive(archive, why);
   return std::make_unique<BrokenReader>(std::move(row));
 }
 

@@ -141,13 +141,28 @@ RawRow to_row(TarSample sample, SampleRef ref, const TarRules& rules) {
   return raw;
 }
 
+Rejected lost_rows(const Archive& archive, std::uint64_t rows, const std::string& why) {
+  return broken_archive(archive, fmt::format("{}: only {} of the rows that were read before are there now{}{}",
+                                             archive.path, rows, why.empty() ? "" : "; ", why));
+}
+
 // A whole archive from front to back, as streams must be read, or every `stride`-th row of it.
 class FrontToBackReader final : public SplitReader {
  public:
   FrontToBackReader(const Archive& archive, const TarRules& rules, std::uint64_t stride)
       : archive_(archive), rules_(rules), tar_(archive.path, wanted_fields(rules)), stride_(stride) {}
 
+  // NOTE [Rows that were there]: who begins behind `first_row` rows of a split has had the last of them. Where an
+  // archive has no such row any more, it was changed or breaks earlier now, which counts as a row: without it what lies
+  // behind would be gone in silence.
+  void begin(const Split& split, std::uint64_t first_row) {
+    pass_over(split.index + first_row * split.count);
+    if (first_row > 0 && ended_ && rows_ < split.index + (first_row - 1) * split.count)
+      lost_ = lost_rows(archive_, rows_, tar_.error() ? tar_.error()->message : "");
+  }
+
   std::optional<RawRow> next() override {
+    if (lost_) return *std::exchange(lost_, std::nullopt);
     pass_over(std::exchange(to_pass_, stride_ - 1));
     if (is_over()) return std::nullopt;
     std::optional<TarSample> sample = tar_.next();
@@ -158,6 +173,7 @@ class FrontToBackReader final : public SplitReader {
     return to_row(std::move(*sample), std::move(ref), rules_);
   }
 
+ private:
   // Of rows that nobody wants only the keys are looked at, for the ids of those behind them.
   void pass_over(std::uint64_t rows) {
     for (; rows > 0 && !is_over(); --rows) {
@@ -170,7 +186,6 @@ class FrontToBackReader final : public SplitReader {
     }
   }
 
- private:
   bool is_over() const { return ended_ || rows_ == archive_.limit; }
 
   // A broken archive is one.
@@ -189,6 +204,7 @@ class FrontToBackReader final : public SplitReader {
   const std::uint64_t stride_;
   std::uint64_t to_pass_ = 0;  // rows before the next one that is wanted
   std::uint64_t rows_ = 0;
+  std::optional<Rejected> lost_;
   bool ended_ = false;
   bool told_ = false;  // that the command failed
 };
@@ -241,9 +257,14 @@ class IndexedReader final : public SplitReader {
         rules_(rules),
         file_(local_path(archive.path)),
         next_(split.index + first_row * split.count),
-        stride_(split.count) {}
+        stride_(split.count) {
+    const std::uint64_t rows = index_->samples.size() + (index_->broken ? 1 : 0);
+    if (first_row > 0 && next_ - stride_ >= rows)  // NOTE [Rows that were there]
+      lost_ = lost_rows(archive_, index_->samples.size(), index_->broken.value_or(""));
+  }
 
   std::optional<RawRow> next() override {
+    if (lost_) return *std::exchange(lost_, std::nullopt);
     const std::uint64_t position = std::exchange(next_, next_ + stride_);
     if (archive_.limit && position >= *archive_.limit) return std::nullopt;
     if (position < index_->samples.size()) return sample_at(position);
@@ -283,6 +304,7 @@ class IndexedReader final : public SplitReader {
   const std::shared_ptr<const TarIndex> index_;
   const TarRules rules_;
   const InputFile file_;
+  std::optional<Rejected> lost_;
   std::uint64_t next_;  // position in the archive of the split's next sample
   const std::uint64_t stride_;
 };
@@ -303,7 +325,7 @@ std::unique_ptr<SplitReader> WebDatasetSource::open(const Split& split, std::uin
     if (index && index->plain) return std::make_unique<IndexedReader>(archive, index, split, first_row, rules_);
   }
   auto reader = std::make_unique<FrontToBackReader>(archive, rules_, split.count);
-  reader->pass_over(split.index + first_row * split.count);
+  reader->begin(split, first_row);
   return reader;
 }
 

@@ -108,12 +108,15 @@ void refuse_folder_of_lists(const DownloadConfig& config) {
   }
 }
 
-// What killed runs were writing.
+// What killed runs were writing. In a folder that has no settings yet other programs may write, too: only what the
+// first start writes before anything else is known to be ours.
 void remove_leftovers(const fs::path& out) {
+  const bool is_ours = fs::exists(out / settings_name);
+  const auto is_of_first_start = [](const fs::path& name) { return name == settings_name || name == lists_name; };
   std::vector<fs::path> left;
   std::error_code error;
   for (fs::directory_iterator file(out, error), end; !error && file != end; file.increment(error))
-    if (is_abandoned(*file)) left.push_back(file->path());
+    if (is_abandoned(*file) && (is_ours || is_of_first_start(file->path().stem()))) left.push_back(file->path());
   for (const fs::path& path : left) fs::remove(path, error);
 }
 
@@ -142,7 +145,7 @@ ListTypes known_types(const DownloadConfig& config) {
 void open_folder(const DownloadConfig& config, const ListTypes& types) {
   const fs::path out = config.out.value;
   make_directories(out);
-  if (fs::exists(out / settings_name)) remove_leftovers(out);
+  remove_leftovers(out);
   write_known_lists(out / lists_name, present_lists(config), types);
   write_file_atomically(out / settings_name, config::dump_yaml(DownloadFile{config}));
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "millrace/core/error.h"
 #include "millrace/io/net/http.h"
@@ -77,7 +78,6 @@ HttpGet::HttpGet(const FetchOptions& options, const Url& url, Limits limits)
   curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
   curl_easy_setopt(easy_, CURLOPT_DNS_CACHE_TIMEOUT, 600L);
   curl_easy_setopt(easy_, CURLOPT_TIMEOUT_MS, std::max(1L, to_milliseconds(limits.seconds).count()));
-  if (!limits.cut) curl_easy_setopt(easy_, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(limits.body_bytes));
   curl_easy_setopt(easy_, CURLOPT_OPENSOCKETFUNCTION, &HttpGet::open_socket);
   curl_easy_setopt(easy_, CURLOPT_OPENSOCKETDATA, this);
   curl_easy_setopt(easy_, CURLOPT_HEADERFUNCTION, &HttpGet::on_header);
@@ -114,7 +114,12 @@ bool HttpGet::take_header(std::string_view line) {
     return false;
   }
   if (!options_.opt_out || limits_.cut || !is_success(status())) return true;
-  const std::string reason = opt_out_of(line);
+  if (line.starts_with(' ') || line.starts_with('\t')) {
+    header_ += line;  // it was folded
+    return true;
+  }
+  // The one before is whole now; behind the last one comes an empty line.
+  const std::string reason = opt_out_of(std::exchange(header_, std::string(line)));
   if (reason.empty()) return true;
   verdict_ = Failure{FailureKind::opt_out, reason};
   return false;
@@ -128,21 +133,38 @@ bool HttpGet::take_body(std::string_view bytes) {
   if (!is_success(status())) {
     // A page about it: read so that the connection can be used again, and thrown away.
     page_bytes_ += bytes.size();
-    is_cut_ = page_bytes_ > max_page_bytes && !is_redirect(status());
+    is_cut_ = page_bytes_ > max_page_bytes;
     return !is_cut_;
   }
   const std::size_t room = limits_.body_bytes - body_.size();
-  if (bytes.size() <= room) {
-    body_.append(bytes);
-    return true;
-  }
   if (limits_.cut) {
+    is_cut_ = bytes.size() > room;
     body_.append(bytes.substr(0, room));
-    is_cut_ = true;
-  } else {
-    verdict_ = Failure{FailureKind::too_large, ""};
+    return !is_cut_;
   }
-  return false;
+  if (bytes.size() > room || announced_bytes() > limits_.body_bytes) {
+    verdict_ = Failure{FailureKind::too_large, ""};
+    return false;
+  }
+  body_.append(bytes);
+  return true;
+}
+
+std::uint64_t HttpGet::announced_bytes() const {
+  curl_off_t bytes = 0;
+  curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &bytes);
+  return static_cast<std::uint64_t>(std::max<curl_off_t>(bytes, 0));
+}
+
+// curl itself tells only where the page was read to its end.
+std::string HttpGet::redirect_target() const {
+  char* target = nullptr;
+  curl_easy_getinfo(easy_, CURLINFO_REDIRECT_URL, &target);
+  if (target) return target;
+  curl_header* location = nullptr;
+  if (!is_cut_ || curl_easy_header(easy_, "location", 0, CURLH_HEADER, -1, &location) != CURLHE_OK) return {};
+  curl_easy_getinfo(easy_, CURLINFO_EFFECTIVE_URL, &target);
+  return *location->value ? absolute_url(target, location->value) : "";
 }
 
 long HttpGet::status() const {
@@ -157,10 +179,9 @@ std::variant<std::string, HttpGet::Redirect, Failure> HttpGet::take_result(CURLc
     return Failure{FailureKind::refused, "not a public address, or a port other than 80 and 443"};
   if (code != CURLE_OK && !is_cut_) return failure_of(code);
   if (is_redirect(status())) {
-    char* target = nullptr;
-    curl_easy_getinfo(easy_, CURLINFO_REDIRECT_URL, &target);
-    if (!target) return Failure{FailureKind::redirects, "to nowhere"};
-    return Redirect{target};
+    std::string target = redirect_target();
+    if (target.empty()) return Failure{FailureKind::redirects, "to nowhere"};
+    return Redirect{std::move(target)};
   }
   if (!is_success(status())) return Failure{FailureKind::http, std::to_string(status())};
   return std::move(body_);

@@ -1,6 +1,7 @@
 #pragma once
 #include <curl/curl.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,10 +49,13 @@ class HttpGet {
   bool take_header(std::string_view line);
   bool take_body(std::string_view bytes);
   long status() const;
+  std::uint64_t announced_bytes() const;  // 0 = unknown
+  std::string redirect_target() const;    // empty = there is none
 
   const FetchOptions& options_;
   const Limits limits_;
   CURL* easy_;
+  std::string header_;  // the last one, which may go on in the next line
   std::string body_;
   std::size_t header_bytes_ = 0, page_bytes_ = 0;
   std::optional<Failure> verdict_;  // why we ended the transfer ourselves

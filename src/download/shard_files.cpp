@@ -204,18 +204,14 @@ void write_table(const DownloadConfig& config, const Shard& shard) {
   table.commit();
 }
 
-// Whether no row of a finished archive has won an image. Where the file with the images is newer than the statistics,
-// which are written last, an earlier retry broke off between them, and the table need not tell what it holds.
-bool may_keep_images(const DownloadConfig& config, const Shard& shard) {
+// Whether no row of a finished archive has won an image.
+bool may_keep_images(const Shard& shard) {
   bool has_old = false;
   for (std::size_t i = 0; i < shard.rows(); ++i) {
     if (shard.outcome(i).image && !shard.outcome(i).is_old) return false;
     has_old |= shard.outcome(i).is_old;
   }
-  const char* const suffix = config.format == Format::parquet ? ".parquet" : ".tar";
-  std::error_code none;
-  return has_old && fs::last_write_time(path_of(config, shard.number(), suffix), none) <=
-                        fs::last_write_time(path_of(config, shard.number(), "_stats.json"), none);
+  return has_old;
 }
 
 double seconds_of(std::chrono::system_clock::time_point time) {
@@ -272,6 +268,70 @@ std::vector<OldRow> read_table(const fs::path& path) {
   return rows;
 }
 
+void check_rows(const fs::path& path, const std::vector<OldRow>& old_rows, const Shard& shard) {
+  bool same = old_rows.size() == shard.rows();
+  for (std::size_t i = 0; same && i < old_rows.size(); ++i) same = old_rows[i].url == shard.row(i).url;
+  if (!same)
+    throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
+}
+
+// NOTE [Retries that were killed]: a retry replaces tar, table and statistics one by one. Where it was killed in
+// between, the statistics are older than what they are about, and the tar may hold images of rows that the table calls
+// failed: what the tar holds counts. Copies that did not keep their times look the same, and are read once more.
+bool was_killed(const DownloadConfig& config, std::uint64_t shard) {
+  const auto written = [&](const char* suffix) {
+    std::error_code none;  // a file that is missing is the oldest
+    return fs::last_write_time(path_of(config, shard, suffix), none);
+  };
+  return std::max(written(".tar"), written(".parquet")) > written("_stats.json");
+}
+
+// What the json member of a sample tells.
+StoredImage described_image(const fs::path& path, const TarSample& sample) {
+  const auto member =
+      std::find_if(sample.fields.begin(), sample.fields.end(), [](const auto& field) { return field.first == "json"; });
+  try {
+    const Json json = Json::parse(member == sample.fields.end() ? "" : member->second);
+    StoredImage image;
+    json.at("width").get_to(image.width);
+    json.at("height").get_to(image.height);
+    json.at("original_width").get_to(image.original_width);
+    json.at("original_height").get_to(image.original_height);
+    json.at("sha256").get_to(image.sha256);
+    if (!json.at("exif").is_null()) json.at("exif").get_to(image.exif);
+    return image;
+  } catch (const Json::exception& error) {
+    fail(Exit::io, "{}: {}", path.string(), error.what());
+  }
+}
+
+// Returns whether the tar has all that the table tells of: no retry takes anything away.
+bool add_images_of_tar(const DownloadConfig& config, std::uint64_t shard, std::vector<OldRow>& rows) {
+  bool is_whole = true;
+  const fs::path path = path_of(config, shard, ".tar");
+  TarReader tar(path.string(), TarOptions{{"json"}, max_image_bytes});
+  auto sample = tar.next();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string key = key_of(config, shard, i);
+    while (sample && sample->key < key) sample = tar.next();
+    if (tar.error()) fail(Exit::io, "{}", tar.error()->message);
+    const bool has_image = sample && sample->key == key;
+    if (rows[i].success && !has_image) is_whole = false;
+    if (!rows[i].success && has_image) rows[i] = {rows[i].url, {}, described_image(path, *sample), true};
+  }
+  return is_whole;
+}
+
+void take_over(Shard& shard, std::vector<OldRow> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].success) {
+      shard.keep(i, std::move(rows[i].image));
+    } else {
+      shard.store(i, Failure::from_message(rows[i].error));
+    }
+  }
+}
+
 }  // namespace
 
 std::string key_of(const DownloadConfig& config, std::uint64_t shard, std::size_t index) {
@@ -286,7 +346,7 @@ bool is_finished(const DownloadConfig& config, std::uint64_t shard) {
 }
 
 bool write_shard(const DownloadConfig& config, const Shard& shard) {
-  const bool keeps_images = may_keep_images(config, shard);
+  const bool keeps_images = may_keep_images(shard);
   if (keeps_images && config.format == Format::parquet) return false;
   if (!keeps_images && config.format == Format::webdataset) write_tar(config, shard);
   write_table(config, shard);
@@ -296,24 +356,20 @@ bool write_shard(const DownloadConfig& config, const Shard& shard) {
 
 std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& shard) {
   const fs::path path = path_of(config, shard.number(), ".parquet");
+  const bool has_tar = config.format == Format::webdataset, killed = was_killed(config, shard.number());
   std::vector<OldRow> old_rows = read_old([&] { return read_table(path); });
+  check_rows(path, old_rows, shard);
+  // Else somebody has taken samples out of it: it stays as it is while nothing is to be added.
+  bool is_ours = true;
+  if (killed && has_tar) is_ours = read_old([&] { return add_images_of_tar(config, shard.number(), old_rows); });
   std::vector<std::size_t> retryable;
-  for (std::size_t i = 0; i < old_rows.size(); ++i) {
-    if (i >= shard.rows() || old_rows[i].url != shard.row(i).url)
-      throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
+  for (std::size_t i = 0; i < old_rows.size(); ++i)
     if (!old_rows[i].success && is_retryable(Failure::from_message(old_rows[i].error))) retryable.push_back(i);
-  }
-  if (old_rows.size() != shard.rows())
-    throw Error(Exit::io, fmt::format("{} was made from other lists", path.string()), "choose another download.out");
-  if (retryable.empty()) return retryable;
+  if (retryable.empty() && !(killed && is_ours)) return retryable;
 
-  for (std::size_t i = 0; i < shard.rows(); ++i) {
-    if (old_rows[i].success) {
-      shard.keep(i, std::move(old_rows[i].image));
-    } else {
-      shard.store(i, Failure::from_message(old_rows[i].error));
-    }
-  }
+  take_over(shard, std::move(old_rows));
+  if (killed && is_ours && has_tar) write_table(config, shard);
+  if (killed && is_ours) write_stats(config, shard);
   return retryable;
 }
 

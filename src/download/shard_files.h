@@ -23,7 +23,8 @@ class DamagedArchive : public Error {
 bool write_shard(const DownloadConfig& config, const Shard& shard);
 
 // Takes over what the table of a finished shard tells, not its images, and returns the rows worth asking again. With
-// none, nothing is taken over. Error(io) when it does not belong to these rows; DamagedArchive.
+// none, nothing is taken over. Where an earlier retry was killed between the shard's files, table and statistics are
+// written anew first. Error(io) when it does not belong to these rows; DamagedArchive.
 std::vector<std::size_t> load_for_retry(const DownloadConfig& config, Shard& shard);
 
 // "000010005": shard and index with as many digits as rows_per_file asks for.

@@ -4,17 +4,20 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "millrace/core/error.h"
+#include "millrace/core/process_name.h"
 
 namespace millrace {
 
 Spool::Spool(const fs::path& directory) : directory_(directory) {
-  std::string name = (directory / ".spool-XXXXXX").string();
-  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd_ < 0) fail_errno("cannot create a temporary file in", directory);
+  std::string name;
+  while (fd_ < 0) {
+    name = temporary_name((directory / "spool").string());  // a later start removes it where a kill comes in between
+    fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd_ < 0 && errno != EEXIST) fail_errno("cannot create a temporary file in", directory);
+  }
   ::unlink(name.c_str());
 }
 

@@ -296,7 +296,7 @@ ListSlice UrlLists::read() {
   const std::uint64_t most = std::min(config_.rows_per_file, rows_left());
   while (slice.rows.empty() && most > 0) {
     if (!source_ && !open_next()) break;
-    ensure(source_->types.size() == source_->other_names.size(), "the types of columns are found before rows are read");
+    if (source_->types.size() != source_->other_names.size()) refuse_changed("it now has other columns");
     const auto next = [&] { return std::visit([](auto& reader) { return reader.next(); }, source_->reader); };
     while (slice.rows.size() < most) {
       auto cells = next();
@@ -348,16 +348,19 @@ void UrlLists::set_caption(ListRow& row, const Cell& cell) const {
     if (text.is_string() && row.caption.value_or("").empty()) row.caption = text.get<std::string>();
 }
 
+// Another rank may have found the types of its columns, at the start.
+void UrlLists::refuse_changed(const std::string& how) const {
+  throw Error(Exit::io,
+              fmt::format("{} has changed since its columns were looked at: {}", files_[file_ - 1].string(), how),
+              "lists must stay as they are while they are downloaded; put it back, or choose another download.out");
+}
+
 // One of the further columns'.
 Cell UrlLists::make_other(std::size_t other, Cell cell) const {
   const ParquetType type = source_->types[other];
   cell = meaning_of(std::move(cell), type, source_->numbers_are_text);
-  if (!fits_column(cell, type) && std::holds_alternative<ListReader>(source_->reader)) {
-    throw Error(Exit::io,
-                fmt::format("{} has changed since its columns were looked at: '{}' now has values of other types",
-                            files_[file_ - 1].string(), source_->other_names[other]),
-                "lists must stay as they are while they are downloaded; put it back, or choose another download.out");
-  }
+  if (!fits_column(cell, type) && std::holds_alternative<ListReader>(source_->reader))
+    refuse_changed(fmt::format("'{}' now has values of other types", source_->other_names[other]));
   if (auto* const text = std::get_if<std::string>(&cell)) *text = valid_utf8(*text);
   return cell;
 }

@@ -83,6 +83,7 @@ class UrlLists {
   std::uint64_t rows_left() const;
   void advance(std::uint64_t rows);
   bool is_json(const std::string& column) const;
+  [[noreturn]] void refuse_changed(const std::string& how) const;
   ListRow make_row(std::vector<Cell> cells) const;
   void set_caption(ListRow& row, const Cell& cell) const;
   Cell make_other(std::size_t other, Cell cell) const;

@@ -19,6 +19,8 @@ class FileStream final : public ByteStream {
  public:
   explicit FileStream(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (fd_ < 0) fail_errno("cannot open", path);
+    struct stat status {};
+    if (::fstat(fd_, &status) == 0 && S_ISREG(status.st_mode)) bytes_ = status.st_size;
   }
   ~FileStream() override { ::close(fd_); }
   FileStream(const FileStream&) = delete;
@@ -27,6 +29,7 @@ class FileStream final : public ByteStream {
   std::size_t read(std::span<std::byte> buffer) override {
     while (true) {
       const ssize_t got = ::read(fd_, buffer.data(), buffer.size());
+      if (got == 0 && !buffer.empty()) expect_end();
       if (got >= 0) return static_cast<std::size_t>(got);
       if (errno != EINTR) fail_errno("cannot read", path_);
     }
@@ -34,8 +37,15 @@ class FileStream final : public ByteStream {
   int fd() const { return fd_; }
 
  private:
+  void expect_end() const {
+    if (::lseek(fd_, 0, SEEK_CUR) >= bytes_) return;
+    const std::string why = "was made shorter while it was read";
+    throw StorageError(path_, why, fmt::format("{} {}", path_, why));
+  }
+
   const std::string path_;
   const int fd_;
+  off_t bytes_ = 0;  // of a file, when it was opened
 };
 
 }  // namespace

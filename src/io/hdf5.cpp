@@ -1,8 +1,10 @@
 #include "millrace/io/hdf5.h"
 
 #include <hdf5.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -55,12 +57,20 @@ int errno_in(const std::string& words) {
   return at == words.npos ? 0 : std::atoi(words.c_str() + at + mark.size());
 }
 
+// What the system has said tells more than the library's words around it. It is never an AccessError alone: a damaged
+// file, too, makes the library read where the system refuses to.
 [[noreturn]] void fail_library(const fs::path& path, std::string_view what) {
   const std::string words = library_error();
-  const std::string message = fmt::format("{}: {}: {}", path.string(), what, words);
-  if (const int code = errno_in(words); is_storage_fault(code))
-    throw StorageError(path.string(), errno_name(code), message);
-  throw Error(Exit::io, message);
+  const int code = errno_in(words);
+  if (code == 0) throw Error(Exit::io, fmt::format("{}: {}: {}", path.string(), what, words));
+  try {
+    errno = code;
+    fail_errno(std::string(what).c_str(), path);
+  } catch (const StorageError&) {
+    throw;
+  } catch (const AccessError& error) {
+    throw Error(Exit::io, error.what(), error.hint());
+  }
 }
 
 herr_t check(herr_t result, const fs::path& path, std::string_view what) {
@@ -303,12 +313,28 @@ struct Hdf5Reader::Impl {
   explicit Impl(const fs::path& path) : path(path) {
     const Handle access = make_access(path);
     file = Handle(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, path, "cannot open");
+    bytes = present_bytes();
   }
 
   ~Impl() {
     const auto lock = library();
     datasets.clear();
     file.close();
+  }
+
+  off_t present_bytes() const {
+    void* descriptor = nullptr;
+    check(H5Fget_vfd_handle(file, H5P_DEFAULT, &descriptor), path, "cannot look at");
+    struct stat status {};
+    if (::fstat(*static_cast<const int*>(descriptor), &status) != 0) fail_errno("cannot look at", path);
+    return status.st_size;
+  }
+
+  // Behind each read: what lies beyond the end of the file, the library fills with zeros, and says no word of it.
+  void expect_whole() const {
+    if (present_bytes() >= bytes) return;
+    const std::string why = "was made shorter while it was read";
+    throw StorageError(path.string(), why, fmt::format("{} {}", path.string(), why));
   }
 
   const Dataset& find(const std::string& name) {
@@ -375,6 +401,7 @@ struct Hdf5Reader::Impl {
 
   const fs::path path;
   Handle file;
+  off_t bytes = 0;  // of the file, when it was opened
   std::map<std::string, Dataset> datasets;
 };
 
@@ -414,6 +441,7 @@ void Hdf5Reader::read(const std::string& name, std::uint64_t first, std::uint64_
   if (out.empty()) return;
   const auto [space, memory] = impl_->choose(name, dataset, first, count);
   check(H5Dread(dataset.id, dataset.type, memory, space, H5P_DEFAULT, out.data()), impl_->path, "cannot read " + name);
+  impl_->expect_whole();
 }
 
 std::vector<std::string> Hdf5Reader::read_text(const std::string& name, std::uint64_t first,
@@ -436,6 +464,7 @@ std::vector<std::string> Hdf5Reader::read_text(const std::string& name, std::uin
     std::free(text);
   }
   check(result, path, "cannot read " + name);
+  impl_->expect_whole();
   return texts;
 }
 

@@ -171,6 +171,10 @@ class ListReader::Impl {
         records_(text_, format_ == ListFormat::tsv ? '\t' : ',') {
     if (format_ == ListFormat::txt) schema_ = {"url"};
     if (format_ == ListFormat::csv || format_ == ListFormat::tsv) records_.next(schema_);
+    for (const std::string& name : schema_)
+      if (name.find('\r') != name.npos)
+        throw Error(Exit::io, fmt::format("{}: its lines end in carriage returns alone", path.string()),
+                    "convert it: `mac2unix` does");
     chosen_ = std::move(columns);
     if (chosen_.empty()) chosen_ = schema();
     if (format_ == ListFormat::jsonl) return;
@@ -185,6 +189,10 @@ class ListReader::Impl {
   bool is_nested(const std::string& column) const {
     const auto found = row_.object.find(column);
     return found != row_.object.end() && found->is_structured();
+  }
+  bool is_number(const std::string& column) const {
+    const auto found = row_.object.find(column);
+    return found != row_.object.end() && found->is_number();
   }
   std::uint64_t damaged_rows() const { return damaged_rows_; }
 
@@ -317,6 +325,10 @@ const std::string& ListReader::damage() const {
 
 bool ListReader::is_nested(const std::string& column) const {
   return impl_->is_nested(column);
+}
+
+bool ListReader::is_number(const std::string& column) const {
+  return impl_->is_number(column);
 }
 
 std::uint64_t ListReader::damaged_rows() const {

@@ -27,7 +27,7 @@ void read_up_to(archive* a, std::size_t size, std::string& bytes, const std::str
   char buffer[64 << 10];
   while (bytes.size() < size) {
     const auto count = archive_read_data(a, buffer, std::min(sizeof buffer, size - bytes.size()));
-    if (count < 0) fail(Exit::io, "{}: {}", where, archive_error_string(a));
+    if (count < 0) fail(Exit::io, "{}: {}", where, words_for_error(a));
     if (count == 0) return;
     bytes.append(buffer, static_cast<std::size_t>(count));
   }
@@ -122,14 +122,14 @@ std::map<std::string, NpzArray> read_npz(const std::filesystem::path& file) {
   const std::unique_ptr<archive, int (*)(archive*)> a(archive_read_new(), archive_read_free);
   archive_read_support_format_zip(a.get());
   if (archive_read_open_filename(a.get(), file.c_str(), 64 << 10) != ARCHIVE_OK)
-    fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
+    fail(Exit::io, "{}: {}", file.string(), words_for_error(a.get()));
   std::map<std::string, NpzArray> arrays;
   std::uint64_t left = std::max(most_bytes, most_times * std::filesystem::file_size(file));
   archive_entry* entry = nullptr;
   for (;;) {
     const int result = archive_read_next_header(a.get(), &entry);
     if (result == ARCHIVE_EOF) return arrays;
-    if (result != ARCHIVE_OK) fail(Exit::io, "{}: {}", file.string(), archive_error_string(a.get()));
+    if (result != ARCHIVE_OK) fail(Exit::io, "{}: {}", file.string(), words_for_error(a.get()));
     const char* const path = archive_entry_pathname(entry);
     if (!path) continue;  // a name that this locale cannot say
     std::string name = path;

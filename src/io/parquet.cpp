@@ -8,6 +8,7 @@
 #include <parquet/file_reader.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -25,8 +26,17 @@ namespace {
 // Rows decoded at once: enough to amortise a call, few enough for columns of images, and of tensors.
 constexpr std::int64_t batch_rows = 64, tensor_batch_rows = 8;
 
+// Arrow speaks of its own set-up where a file is encrypted.
+[[noreturn]] void fail_reading(const std::string& path, std::string_view why) {
+  static constexpr std::array<std::string_view, 3> words = {"encrypted metadata", "Cannot decrypt",
+                                                            "noted as encrypted"};
+  const auto said = [&](std::string_view phrase) { return why.find(phrase) != why.npos; };
+  if (std::any_of(words.begin(), words.end(), said)) fail(Exit::io, "{} is encrypted, which is not read here", path);
+  fail(Exit::io, "{}: {}", path, why);
+}
+
 void check(const arrow::Status& status, const std::string& path) {
-  if (!status.ok()) fail(Exit::io, "{}: {}", path, status.message());
+  if (!status.ok()) fail_reading(path, status.message());
 }
 
 template <class T>
@@ -35,9 +45,23 @@ T check(arrow::Result<T> result, const std::string& path) {
   return std::move(result).ValueUnsafe();
 }
 
-// Of a dictionary, what its rows hold.
+bool is_uuid(const arrow::DataType& type) {
+  return type.id() == arrow::Type::EXTENSION &&
+         static_cast<const arrow::ExtensionType&>(type).extension_name() == "arrow.uuid";
+}
+
+// What rows hold: of a dictionary its values, of an extension type what it is stored as. A UUID is a value of its own,
+// since nobody writes the 16 bytes that it is stored as.
 const arrow::DataType& value_type(const arrow::DataType& type) {
-  return type.id() == arrow::Type::DICTIONARY ? *static_cast<const arrow::DictionaryType&>(type).value_type() : type;
+  if (type.id() == arrow::Type::DICTIONARY)
+    return value_type(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  if (type.id() == arrow::Type::EXTENSION && !is_uuid(type))
+    return value_type(*static_cast<const arrow::ExtensionType&>(type).storage_type());
+  return type;
+}
+
+const std::shared_ptr<arrow::Array>& storage_of(const arrow::Array& array) {
+  return static_cast<const arrow::ExtensionArray&>(array).storage();
 }
 
 bool is_bytes(const arrow::DataType& column) {
@@ -63,6 +87,8 @@ std::shared_ptr<arrow::Array> as_bytes(const std::shared_ptr<arrow::Array>& arra
     case arrow::Type::STRING_VIEW:
       data->type = arrow::binary_view();
       break;
+    case arrow::Type::EXTENSION:
+      return as_bytes(storage_of(*array));
     case arrow::Type::DICTIONARY: {
       const auto& type = static_cast<const arrow::DictionaryType&>(*array->type());
       const auto values = as_bytes(static_cast<const arrow::DictionaryArray&>(*array).dictionary());
@@ -94,7 +120,8 @@ arrow::Status validate(const arrow::RecordBatch& batch) {
   return arrow::Status::OK();
 }
 
-bool is_struct_with_bytes(const arrow::DataType& type) {
+bool is_struct_with_bytes(const arrow::DataType& column) {
+  const arrow::DataType& type = value_type(column);
   if (type.id() != arrow::Type::STRUCT) return false;
   const auto field = static_cast<const arrow::StructType&>(type).GetFieldByName("bytes");
   return field && is_bytes(*field->type());
@@ -119,11 +146,24 @@ Cell text_of(const arrow::Array& array, std::int64_t row) {
   return scalar.ok() ? (*scalar)->ToString() : std::string();
 }
 
-bool is_text(const arrow::DataType& type) {
+// 8-4-4-4-12 digits.
+std::string uuid_at(const arrow::Array& array, std::int64_t row) {
+  const auto bytes = static_cast<const arrow::FixedSizeBinaryArray&>(*storage_of(array)).GetView(row);
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(bytes[i]));
+  }
+  return text;
+}
+
+bool is_text(const arrow::DataType& column) {
+  const arrow::DataType& type = value_type(column);
   return arrow::is_string(type.id()) || type.id() == arrow::Type::STRING_VIEW;
 }
 
-bool is_text_list(const arrow::DataType& type) {
+bool is_text_list(const arrow::DataType& column) {
+  const arrow::DataType& type = value_type(column);
   const bool is_list = type.id() == arrow::Type::LIST || type.id() == arrow::Type::LARGE_LIST ||
                        type.id() == arrow::Type::FIXED_SIZE_LIST;
   return is_list && is_text(*static_cast<const arrow::BaseListType&>(type).value_type());
@@ -192,8 +232,11 @@ OrderedJson json_at(const arrow::Array& array, std::int64_t row) {
       return json_of_map(array, row);
     case arrow::Type::STRUCT:
       return json_of_struct(array, row);
+    case arrow::Type::EXTENSION:
+      if (!is_uuid(*array.type())) return json_at(*storage_of(array), row);
+      return uuid_at(array, row);
     default:
-      if (is_bytes(*array.type()) && !is_text(value_type(*array.type()))) return nullptr;  // JSON has no bytes
+      if (is_bytes(*array.type()) && !is_text(*array.type())) return nullptr;  // JSON has no bytes
       return std::visit(CellToJson(), cell_at(array, row));
   }
 }
@@ -262,8 +305,17 @@ Cell cell_at(const arrow::Array& array, std::int64_t row) {
       const auto bytes = static_cast<const arrow::StructArray&>(array).GetFieldByName("bytes");
       return bytes && is_bytes(*bytes->type()) ? cell_at(*bytes, row) : Cell(dump_any(json_at(array, row)));
     }
-    default:
+    case arrow::Type::EXTENSION:
+      return is_uuid(*array.type()) ? Cell(uuid_at(array, row)) : cell_at(*storage_of(array), row);
+    case arrow::Type::DATE32:
+    case arrow::Type::DATE64:
+    case arrow::Type::TIME32:
+    case arrow::Type::TIME64:
+    case arrow::Type::TIMESTAMP:
+    case arrow::Type::DURATION:
       return text_of(array, row);
+    default:  // no file has others that Arrow reads today; what it prints of an array must not become a caption
+      throw parquet::ParquetException("values of type ", array.type()->ToString(), " are not read here");
   }
 }
 
@@ -295,7 +347,7 @@ bool append_floats(const arrow::Array& array, std::int64_t begin, std::int64_t e
     case arrow::Type::FIXED_SIZE_LIST:
       return append_items<arrow::FixedSizeListArray>(array, begin, end, floats);
     case arrow::Type::EXTENSION:
-      return append_floats(*static_cast<const arrow::ExtensionArray&>(array).storage(), begin, end, floats);
+      return append_floats(*storage_of(array), begin, end, floats);
     case arrow::Type::STRUCT: {  // Ray's tensors of varying shape: data and shape
       const auto data = static_cast<const arrow::StructArray&>(array).GetFieldByName("data");
       return data && append_floats(*data, begin, end, floats);
@@ -314,7 +366,7 @@ bool append_floats(const arrow::Array& array, std::int64_t begin, std::int64_t e
 // A list as the bytes of its numbers, everything else as it is.
 Cell tensor_or_cell_at(const arrow::Array& array, std::int64_t row) {
   std::vector<float> floats;
-  const bool single = arrow::is_floating(array.type_id());
+  const bool single = arrow::is_floating(value_type(*array.type()).id());
   if (single || array.IsNull(row) || !append_floats(array, row, row + 1, floats)) return cell_at(array, row);
   return std::string(reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float));
 }
@@ -329,7 +381,7 @@ class ParquetReader::Impl {
       return call();
     } catch (const parquet::ParquetException& error) {
       if (input_) input_->check_storage();
-      fail(Exit::io, "{}: {}", path_, error.what());
+      fail_reading(path_, error.what());
     } catch (const Error&) {
       if (input_) input_->check_storage();
       throw;
@@ -346,8 +398,9 @@ class ParquetReader::Impl {
       for (const auto& field : schema->fields()) {
         const arrow::DataType& type = *field->type();
         const bool is_struct = is_struct_with_bytes(type), holds_bytes = is_bytes(type) || is_struct;
-        schema_.push_back({field->name(), type.ToString(), holds_bytes, arrow::is_nested(type.id()) && !holds_bytes,
-                           is_text_list(type), is_text(value_type(type)), is_struct, cell_type(type)});
+        const bool is_nested = arrow::is_nested(value_type(type).id()) && !holds_bytes;
+        schema_.push_back({field->name(), type.ToString(), holds_bytes, is_nested, is_text_list(type), is_text(type),
+                           is_struct, cell_type(type)});
       }
       choose(columns);
     });
@@ -361,7 +414,9 @@ class ParquetReader::Impl {
     if (!fill()) return std::nullopt;
     std::vector<Cell> cells;
     const auto read = lists_ == ParquetLists::floats ? tensor_or_cell_at : cell_at;
-    for (const int column : batch_columns_) cells.push_back(read(*batch_->column(column), row_));
+    guarded([&] {
+      for (const int column : batch_columns_) cells.push_back(read(*batch_->column(column), row_));
+    });
     ++row_;
     ++passed_;
     return cells;
@@ -380,11 +435,13 @@ class ParquetReader::Impl {
  private:
   void open() {
     parquet::ReaderProperties properties(&pool_);
-    properties.enable_buffered_stream();  // pages as they are needed, not a column's whole chunk
+    properties.enable_buffered_stream();              // pages as they are needed, not a column's whole chunk
+    properties.set_page_checksum_verification(true);  // where pages have them
     properties.set_buffer_size(is_s3(path_) ? 8 << 20 : 1 << 20);
     parquet::ArrowReaderProperties arrow_properties(false);
     arrow_properties.set_batch_size(lists_ == ParquetLists::floats ? tensor_batch_rows : batch_rows);
     arrow_properties.set_pre_buffer(false);
+    arrow_properties.set_arrow_extensions_enabled(true);  // UUIDs, also of writers that know Parquet alone
     parquet::arrow::FileReaderBuilder builder;
     input_ = std::make_shared<ParquetInput>(path_, &pool_);
     check(builder.Open(input_, properties), path_);
@@ -454,6 +511,7 @@ class ParquetReader::Impl {
       while (!batch_ || row_ >= batch_->num_rows()) {
         if (!batches_) {
           if (group_ >= metadata().num_row_groups()) return false;
+          left_in_group_ = metadata().RowGroup(group_)->num_rows();
           batches_ = check(reader_->GetRecordBatchReader({group_++}, leaves_), path_);
         }
         batch_.reset();
@@ -461,12 +519,21 @@ class ParquetReader::Impl {
         check(batches_->ReadNext(&batch_), path_);
         if (batch_) {
           check(validate(*batch_), path_);
+          left_in_group_ -= batch_->num_rows();
         } else {
           batches_.reset();
+          expect_whole_group();
         }
       }
       return true;
     });
+  }
+
+  // Where a file ends too early, Arrow ends the column there, and says no word of it.
+  void expect_whole_group() const {
+    if (left_in_group_ > 0 && !leaves_.empty())
+      fail(Exit::io, "{}: row group {} lacks {} of its rows: was the file changed while it is in use?", path_,
+           group_ - 1, left_in_group_);
   }
 
   std::string path_;
@@ -480,6 +547,7 @@ class ParquetReader::Impl {
   std::vector<int> batch_columns_;                     // chosen column -> column of a batch
   int group_ = 0;                                      // the next row group to begin
   std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the row group at hand
+  std::int64_t left_in_group_ = 0;                     // rows behind batch_
   std::shared_ptr<arrow::RecordBatch> batch_;
   std::int64_t row_ = 0;       // the next row of batch_
   std::uint64_t passed_ = 0;   // rows of the file before the one that next() gives

@@ -18,8 +18,9 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t max_fields = 1000;    // of a sample
-constexpr std::uint64_t block_bytes = 512;  // headers and members of a tar start at multiples of it
+constexpr std::size_t max_fields = 1000;                  // of a sample
+constexpr std::uint64_t most_bytes_of_empty_tar = 10240;  // a record of zeros
+constexpr std::uint64_t block_bytes = 512;                // headers and members of a tar start at multiples of it
 
 struct Member {
   MemberName name;
@@ -105,7 +106,7 @@ class TarReader::Impl {
   void begin(std::unique_ptr<ArchiveInput> input) {
     input_ = std::move(input);
     input_->unpack_gzip();
-    if (!is_usable(input_->open(archive_.get()))) set_broken(archive_error_string(archive_.get()));
+    if (!is_usable(input_->open(archive_.get()))) set_broken(words_for_error(archive_.get()));
   }
 
   // Moves to the next member that belongs to a sample; none is pending at the end or when the archive is broken.
@@ -116,8 +117,9 @@ class TarReader::Impl {
       if (!entry) return;
       const char* const path = archive_entry_pathname(entry);
       const bool regular = archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry);
-      auto name = regular && path ? try_member_name(path) : std::nullopt;
-      if (name) {
+      auto name = path ? try_member_name(path) : std::nullopt;
+      links_ += name && (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK);
+      if (name && regular) {
         pending_ = Member{std::move(*name), entry_bytes_, entry_begin_};
         return;
       }
@@ -128,7 +130,7 @@ class TarReader::Impl {
 
   archive_entry* next_entry() {
     archive* const a = archive_.get();
-    if (in_member_ && !is_usable(archive_read_data_skip(a))) return set_broken(archive_error_string(a));
+    if (in_member_ && !is_usable(archive_read_data_skip(a))) return set_broken(words_for_error(a));
     in_member_ = false;
     const auto end_of_member = archive_filter_bytes(a, 0);
     archive_entry* entry = nullptr;
@@ -138,11 +140,13 @@ class TarReader::Impl {
       input_->check_storage();
       // The end mark is a block of zeros; a file cut between two members ends without one.
       if (archive_filter_bytes(a, 0) == end_of_member) return set_broken("no end mark, the archive was cut short");
+      if (!has_members_ && is_plain_file() && file_bytes_ > most_bytes_of_empty_tar)
+        return set_broken("nothing but zeros; was the file written whole?");
       has_end_mark_ = true;
       return finish_input();
     }
-    if (!is_usable(result)) return set_broken(archive_error_string(a));
-    in_member_ = true;
+    if (!is_usable(result)) return set_broken(words_for_error(a));
+    in_member_ = has_members_ = true;
     entry_begin_ = static_cast<std::uint64_t>(archive_read_header_position(a));
     entry_bytes_ = static_cast<std::uint64_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
     stored_as_is_ = archive_entry_sparse_count(entry) == 0;
@@ -176,7 +180,7 @@ class TarReader::Impl {
       bytes.resize(static_cast<std::size_t>(offset), '\0');  // holes of a sparse member are zeros
       bytes.append(static_cast<const char*>(block), size);
     }
-    if (result != ARCHIVE_EOF) set_broken(archive_error_string(archive_.get()));
+    if (result != ARCHIVE_EOF) set_broken(words_for_error(archive_.get()));
     // Cut within the zeros that fill up the last block: the archive is broken, this member is whole.
     const bool whole = result == ARCHIVE_EOF || received == entry_bytes_;
     if (want_bytes && whole) bytes.resize(entry_bytes_, '\0');
@@ -209,6 +213,9 @@ class TarReader::Impl {
     if (input_->damage())
       error_ = BrokenArchive{fmt::format("{}: {}, after the end of the archive", name_, *input_->damage())};
     look_behind_end();
+    if (links_ > 0)
+      log::warning("{}: {} members are links, which are not followed: make it by tar --dereference --hard-dereference",
+                   name_, links_);
     return nullptr;
   }
 
@@ -217,11 +224,11 @@ class TarReader::Impl {
     constexpr std::uint64_t look = 1 << 20;
     if (!is_plain_file()) return look_behind_compressed(look);
     const auto end = static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), 0));
-    if (end + look >= file_bytes_) return;
-    std::vector<std::byte> bytes(look);
+    if (end >= file_bytes_) return;
+    std::vector<std::byte> bytes(std::min(look, file_bytes_ - end));
     bytes.resize(InputFile(local_path(name_)).read_at(end, bytes));
-    if (std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; })) return;
-    tell_unread(file_bytes_ - end);
+    const bool are_zeros = std::all_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte == std::byte{0}; });
+    if (!are_zeros) tell_unread(file_bytes_ - end);
   }
 
   // What unpacks reads a little ahead.
@@ -245,7 +252,7 @@ class TarReader::Impl {
     const auto at = std::max<la_int64_t>(archive_filter_bytes(archive_.get(), 0), 0);
     if (input_->damage()) why = input_->damage()->c_str();
     if (input_->failure()) why = input_->failure()->c_str();
-    error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why ? why : "unreadable"),
+    error_ = BrokenArchive{fmt::format("{}: broken near byte {} of the tar: {}", name_, at, why),
                            /*half_sample=*/false, input_->failure().value_or("")};
     return nullptr;
   }
@@ -262,7 +269,8 @@ class TarReader::Impl {
   std::uint64_t entry_begin_ = 0, entry_bytes_ = 0;
   std::uint64_t member_end_ = 0;  // of the member last passed, padding included; 0 = unknown, as in a stream
   bool stored_as_is_ = true;      // not sparse
-  bool at_end_ = false, has_end_mark_ = false;
+  bool at_end_ = false, has_end_mark_ = false, has_members_ = false;
+  std::uint64_t links_ = 0;  // that are called as members of samples are
   std::uint64_t unread_bytes_ = 0;
   std::vector<std::string> fields_before_;  // of the last complete sample
   std::optional<BrokenArchive> error_;

@@ -62,8 +62,7 @@ class TarWriter::Impl {
 
   void check(int result) {
     if (failure_) std::rethrow_exception(failure_);
-    if (result < ARCHIVE_WARN)
-      fail(Exit::io, "cannot write {}: {}", path_.string(), archive_error_string(archive_.get()));
+    if (result < ARCHIVE_WARN) fail(Exit::io, "cannot write {}: {}", path_.string(), words_for_error(archive_.get()));
   }
 
   fs::path path_;

@@ -14,7 +14,7 @@ TextFile::TextFile(const fs::path& path) : name_(path.string()), input_(name_), 
   const bool opened = input_.open(archive_.get()) == ARCHIVE_OK;
   const int first = opened ? archive_read_next_header(archive_.get(), &entry) : ARCHIVE_FATAL;
   if (first < ARCHIVE_WARN) input_.check_storage();
-  if (first < ARCHIVE_WARN) fail(Exit::io, "cannot read {}: {}", name_, archive_error_string(archive_.get()));
+  if (first < ARCHIVE_WARN) fail(Exit::io, "cannot read {}: {}", name_, words_for_error(archive_.get()));
   if (first == ARCHIVE_EOF) archive_.reset();      // an empty file
   for (const int expected : {0xEF, 0xBB, 0xBF}) {  // a byte order mark
     if (get() == expected) continue;
@@ -28,7 +28,7 @@ bool TextFile::fill() {
   if (!archive_) return false;
   const la_ssize_t got = archive_read_data(archive_.get(), buffer_.data(), buffer_.size());
   if (got <= 0) input_.check_storage();
-  if (got < 0) fail(Exit::io, "{}: {}", place(line()), archive_error_string(archive_.get()));
+  if (got < 0) fail(Exit::io, "{}: {}", place(line()), words_for_error(archive_.get()));
   next_ = 0;
   filled_ = static_cast<std::size_t>(got);
   return filled_ > 0;

@@ -13,7 +13,8 @@ inline locale_t locale_for_reading_names() {
   return locale;
 }
 
-// Written in UTF-8 they stay as they are; in "C" they lose letters.
+// Written in UTF-8 they stay as they are; in "C" they lose letters. curl takes names of hosts to be in it, too, and can
+// look up none beyond ASCII in "C".
 inline locale_t locale_for_writing_names() {
   static const locale_t locale = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   return locale;  // null (no such locale) leaves the thread's own in place

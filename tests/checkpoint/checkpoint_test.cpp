@@ -22,9 +22,9 @@
 #include "millrace/nn/layers.h"
 #include "millrace/parallel/storage_order.h"
 #include "mpi_devices.h"
+#include "own_log.h"
 #include "snapshot.h"
 #include "tools/faults.h"
-#include "train/own_log.h"
 #include "train/run_folder.h"
 
 namespace millrace {

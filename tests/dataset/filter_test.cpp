@@ -79,6 +79,19 @@ TEST(Filter, AllFieldsMustHold) {
   EXPECT_EQ(Filter(Expressions{}).judge("no json"), Verdict::keep);
 }
 
+TEST(Filter, IsTheSameHoweverItIsSpelled) {
+  const auto is_same = [](const Expressions& left, const Expressions& right) {
+    return Filter(left).is_same_as(Filter(right));
+  };
+  EXPECT_TRUE(is_same({}, {}));
+  EXPECT_TRUE(is_same({{"f", ">=0.1 and <2"}}, {{"f", ">= 0.10  and <2.0"}}));
+  EXPECT_TRUE(is_same({{"f", "in [en,de]"}}, {{"f", "in ['en', \"de\"]"}}));
+  EXPECT_FALSE(is_same({{"f", ">=0.1"}}, {{"f", ">0.1"}}));
+  EXPECT_FALSE(is_same({{"f", "1"}}, {{"f", "'1'"}}));
+  EXPECT_FALSE(is_same({{"f", ">=0.1"}}, {{"g", ">=0.1"}}));
+  EXPECT_FALSE(is_same({{"f", ">=0.1"}}, {}));
+}
+
 // Bare text: letters and digits of any script and _ . : / + -.
 TEST(Filter, BareText) {
   for (const char* text : {"en",
@@ -118,6 +131,18 @@ TEST(Filter, Numbers) {
     EXPECT_EQ(judge("f", text + ".." + text, json), Verdict::keep) << text;
     EXPECT_EQ(judge("f", text, nlohmann::json{{"f", text}}.dump()), Verdict::drop) << text;  // another type
   }
+}
+
+// Of which a double keeps 53 bits.
+TEST(Filter, WholeNumbersOf64BitsAreExact) {
+  EXPECT_EQ(judge("f", "9007199254740993", R"({"f": 9007199254740993})"), Verdict::keep);
+  EXPECT_EQ(judge("f", "9007199254740993", R"({"f": 9007199254740992})"), Verdict::drop);
+  EXPECT_EQ(judge("f", "> 9007199254740992", R"({"f": 9007199254740993})"), Verdict::keep);
+  EXPECT_EQ(judge("f", "!= +9007199254740993", R"({"f": 9007199254740992.0})"), Verdict::keep);
+  EXPECT_EQ(judge("f", "< -9223372036854775807", R"({"f": -9223372036854775808})"), Verdict::keep);
+  EXPECT_EQ(judge("f", "in [18446744073709551615]", R"({"f": 18446744073709551614})"), Verdict::drop);
+  EXPECT_EQ(judge("f", "18446744073709551615", R"({"f": 18446744073709551615})"), Verdict::keep);
+  EXPECT_EQ(judge("f", "18446744073709551616", R"({"f": 18446744073709551616})"), Verdict::keep);
 }
 
 TEST(Filter, Ranges) {

@@ -36,6 +36,7 @@ void expect_rows(const SourceConfig& config, const std::vector<std::string>& exp
   for (std::uint32_t splits = 1; splits <= max_splits; ++splits) {
     for (std::uint32_t split = 0; split < splits; ++split) {
       for (const std::uint64_t first : {0, 1, 3, 9}) {
+        if (first > 0 && split + (first - 1) * splits >= expected.size()) continue;  // nobody has had so many
         std::vector<std::string> rest;
         for (std::size_t row = split + first * splits; row < expected.size(); row += splits)
           rest.push_back(expected[row]);

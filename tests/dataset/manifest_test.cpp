@@ -67,6 +67,9 @@ TEST(ArchiveNames, AreAsShortAsTheyCanBe) {
               ElementsAre("00012", "13", "pipe-2", "pipe-3"));
   EXPECT_THAT(archive_names({"https://alice:pass@word@a/0.tar", "https://bob@b/0.tar"}), ElementsAre("a/0", "b/0"));
   EXPECT_THAT(archive_names({"/a/X.CSV", "/a/y.Tar.GZ", "/a/../b/./z.tar"}), ElementsAre("X", "y", "z"));
+  EXPECT_THAT(archive_names({"s3://b/set#1.tar", "s3://b/set#2.tar", "s3://b/set?3.tar"}),
+              ElementsAre("set#1", "set#2", "set?3"));
+  EXPECT_THROW(archive_names({"http://h/0.tar?a", "http://h/0.tar#b"}), Error);
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/0.tar"}), Error);
   EXPECT_THROW(archive_names({"/a/0.tar", "/a/./0.tar"}), Error);
   EXPECT_THROW(archive_names({"/a/0.tar", "//a//0.tar"}), Error);

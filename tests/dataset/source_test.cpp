@@ -246,7 +246,7 @@ TEST_P(LanesAndResume, EveryCutGivesTheSameRows) {
     for (std::uint32_t split = 0; split < splits; ++split) {
       std::vector<std::string> expected;
       for (std::size_t i = split; i < whole.size(); i += splits) expected.push_back(whole[i]);
-      for (std::size_t first = 0; first <= expected.size() + 1; ++first) {
+      for (std::size_t first = 0; first <= expected.size(); ++first) {
         const std::vector<std::string> rest(expected.begin() + std::min(first, expected.size()), expected.end());
         EXPECT_EQ(rows_of(*source, {0, split, splits}, first), rest) << split << " of " << splits << " from " << first;
       }
@@ -315,6 +315,40 @@ TEST(WebDataset, ACommandThatFailsIsABadRowBehindItsSamples) {
   // Who has all that was wanted closes the pipe, and what the command says is of no interest.
   manifest.archives[0].limit = 2;
   EXPECT_THAT(rows_of(*make_source({}, manifest, 64), {0, 0, 1}), ElementsAre("a/k=0", "a/l=1"));
+}
+
+// A run that goes on behind rows that an archive does not have any more would lose all that is left of it in silence.
+TEST(WebDataset, AnArchiveThatLacksRowsThatWereReadIsABadRow) {
+  const TempFolder folder;
+  std::vector<TarSample> samples;
+  for (int i = 0; i < 10; ++i) samples.push_back(test::sample(std::to_string(i), "J", "c"));
+  folder.write_tar("a.tar", samples);
+  const Manifest manifest = manifest_of(folder.path("a.tar"));
+  for (const std::uint32_t count : {1, 2, 3}) {
+    samples.resize(10, test::sample("9", "J", "c"));
+    folder.write_tar("a.tar", samples);
+    {
+      const auto source = make_source({}, manifest, 64);
+      for (std::uint32_t index = 0; index < count; ++index)  // all rows were read
+        EXPECT_FALSE(source->open({0, index, count}, (9 - index) / count + 1)->next());
+    }
+    samples.resize(4);
+    folder.write_tar("a.tar", samples);
+    fs::remove(folder.path(".a.tar.millrace-index"));
+    const auto source = make_source({}, manifest, 64);
+    for (int visit = 0; visit < 2; ++visit)  // by passing over rows, and by the index
+      for (std::uint32_t index = 0; index < count; ++index) {
+        const auto had = (9 - index) / count + 1, still_there = (3 - index) / count + 1;
+        const auto reader = source->open({0, index, count}, had);
+        const auto row = reader->next();
+        ASSERT_TRUE(row) << index << " of " << count;
+        const auto& lost = std::get<Rejected>(*row);
+        EXPECT_EQ(lost.reason, RejectReason::archive_error);
+        EXPECT_THAT(lost.detail, testing::HasSubstr("only 4 of the rows that were read before"));
+        EXPECT_FALSE(reader->next());
+        EXPECT_FALSE(source->open({0, index, count}, still_there)->next());
+      }
+  }
 }
 
 TEST(WebDataset, LimitEndsTheArchiveInEveryLane) {

@@ -91,6 +91,34 @@ TEST(ParquetSource, DictionariesAreImagesPlacesAndCaptions) {
   EXPECT_THAT(error_of([&] { manifest_of(config); }).what(), HasSubstr("neither bytes nor text"));
 }
 
+TEST(ParquetSource, ExtensionTypesAreCaptionsKeysAndFilterValues) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/extensions.parquet");
+  config.columns.caption = "json";
+  config.columns.key = "uuid";
+  config.filters = {{"bool8", "1"}};
+  EXPECT_THAT(test::rows_of(config),
+              ElementsAre("extensions/00010203-0405-0607-0809-0a0b0c0d0e0f=a hen",
+                          "extensions/ffffffff-ffff-ffff-ffff-ffffffffffff=a hen", "extensions/2:missing_caption"));
+  EXPECT_EQ(first_sample(config).json, R"({"bool8":1})");
+  config.columns.key.reset();
+  for (const char* lists : {"jsons", "dictionaries"}) {
+    config.columns.caption = lists;
+    EXPECT_THAT(test::rows_of(config),
+                ElementsAre("extensions/0=a hen|a hen", "extensions/1:missing_caption", "extensions/2:missing_caption"))
+        << lists;
+  }
+}
+
+TEST(ParquetSource, NumbersOf64BitsAreNumbersToFilters) {
+  SourceConfig config = config_of(Type::parquet, std::string(MILLRACE_TEST_DATA) + "/io/parquet/rows.parquet");
+  config.columns.caption = "category";
+  config.filters = {{"huge", ">=18446744073709551615"}, {"category", "!= x"}};
+  EXPECT_EQ(first_sample(config).json, R"({"category":"cat","huge":18446744073709551615})");
+  const auto rows = judged_rows_of(config);
+  EXPECT_EQ(rows.at(0), "rows/0=cat");
+  EXPECT_EQ(rows.at(1), "rows/1:filtered");
+}
+
 TEST(ParquetSource, NamedColumnsWinAndAreChecked) {
   SourceConfig config = config_of(Type::parquet, golden + "00007.parquet");
   config.columns.caption = "status";
@@ -305,6 +333,21 @@ TEST(ListSource, JsonLinesKeepTheirTypesAndNullIsNoCaption) {
   config.filters = {{"n", "7"}};
   EXPECT_THAT(rows_of(config), ElementsAre("rows/x=zero", "rows/12:missing_caption", "rows/x#2=two"));
   EXPECT_EQ(first_sample(config).json, R"({"n":"7"})");
+}
+
+TEST(ListSource, NumbersOf64BitsAreNumbersToFilters) {
+  TempFolder folder;
+  folder.write("rows.jsonl",
+               "{\"path\": \"0.jpg\", \"text\": \"zero\", \"n\": 18446744073709551615}\n"
+               "{\"path\": \"1.jpg\", \"text\": \"one\", \"n\": \"18446744073709551615\"}\n");
+  folder.write("rows.csv",
+               "path,text,n\n0.jpg,zero,18446744073709551615\n1.jpg,one,018446744073709551615\n"
+               "2.jpg,two,18446744073709551614\n");
+  SourceConfig config = config_of(Type::csv, folder.path("rows.jsonl"));
+  config.filters = {{"n", "18446744073709551615"}};
+  EXPECT_THAT(judged_rows_of(config), ElementsAre("rows/0=zero", "rows/1:filtered")) << "a text stays one";
+  config.path = {folder.path("rows.csv")};
+  EXPECT_THAT(judged_rows_of(config), ElementsAre("rows/0=zero", "rows/1:filtered", "rows/2:filtered"));
 }
 
 // As programs write it, and as Python's csv does.

@@ -322,21 +322,53 @@ TEST(Download, ARetryGoesOnBehindADamagedArchive) {
   }
 }
 
-// As if an earlier retry had won a row, and broke off before its table was written.
-TEST(Download, ARetryMendsAnImageFileThatIsNewerThanItsStatistics) {
-  BusyArchives archives(1);
-  const fs::path tar = archives.file("00000.tar");
-  const std::string before = read_file(tar);
-  archives.busy = true;
-  {
-    TarWriter writer(tar);
-    writer.write({"000000", {{"jpg", "x"}}});
-    writer.write({"000001", {{"png", members_of(tar).at("000001.png")}}});
-    writer.commit();
+// Killed before it wrote the files that are put back here.
+TEST(Download, ARetryCompletesOneThatWasKilled) {
+  using Format = DownloadConfig::Format;
+  const struct {
+    Format format;
+    std::vector<std::string> unwritten;
+  } kills[] = {{Format::webdataset, {"00000_stats.json"}},
+               {Format::webdataset, {"00000.parquet", "00000_stats.json"}},
+               {Format::parquet, {"00000_stats.json"}}};
+  for (const auto& [format, unwritten] : kills) {
+    for (const std::string other : {"/gone", "/never"}) {  // the last is asked for again, and fails again
+      const TempDir dir;
+      std::atomic<bool> busy{true};
+      TestServer server([&](const std::string& path, Client& client) {
+        if (path == "/never") return client.answer(503, "");
+        if (path == "/busy" && !busy) return client.answer(200, golden_image("oriented.jpg"));
+        serve_images(path, client);
+      });
+      DownloadConfig config =
+          local_config(dir.write("list.csv", "url,caption\n" + server.url("/busy") + ",a\n" + server.url(other) +
+                                                 ",b\n" + server.url("/rgb.png") + ",c\n"),
+                       dir / "out");
+      config.format = format;
+      config.resize = DownloadConfig::Resize::keep;  // so that there is an orientation to tell of
+      config.image_size = 16;
+      const auto file = [&](const std::string& name) { return dir / "out" / name; };
+      run_download(config, Group(), 1);
+      std::map<std::string, std::string> before, after;
+      for (const std::string& name : unwritten) before[name] = read_file(file(name));
+
+      busy = false;
+      config.retry_failed = true;
+      run_download(config, Group(), 1);
+      for (const char* name : {"00000.tar", "00000.parquet"})
+        if (fs::exists(file(name))) after[name] = read_file(file(name));
+      for (const auto& [name, content] : before) {
+        dir.write("out/" + name, content);
+        fs::last_write_time(file(name), fs::file_time_type::clock::now() - std::chrono::hours(1));
+      }
+      busy = true;
+      run_download(config, Group(), 1);
+      for (const auto& [name, content] : after)
+        EXPECT_EQ(read_file(file(name)), content) << name << " beside " << other;
+      EXPECT_EQ(json::parse(read_file(file("00000_stats.json")))["successes"], 2) << other;
+      EXPECT_EQ(server.requests().at("/busy"), 2) << other;
+    }
   }
-  fs::last_write_time(tar, fs::last_write_time(archives.file("00000_stats.json")) + std::chrono::seconds(2));
-  run_download(archives.config, Group(), 1);
-  EXPECT_EQ(read_file(tar), before);
 }
 
 TEST(Download, ARetryKeepsImagesOfAnySize) {

@@ -1,3 +1,4 @@
+#include <curl/curl.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
@@ -25,6 +26,7 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
     ++unknown_asked;
     return EAI_NONAME;
   }
+  if (name && std::string_view(name) == "xn--mnchen-3ya.invalid") name = "127.0.0.1";
   if (!name || std::string_view(name) != "slow.invalid") return real(name, service, hints, found);
   for (int i = 0; i < 10'000 && !let_name_go; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   ++names_unknown;
@@ -219,6 +221,45 @@ TEST(Fetcher, FollowsFiveRedirectsAndNoMore) {
   });
   EXPECT_EQ(outcome(fetch(server.url("/5"))), "body: end");
   EXPECT_EQ(kind(fetch(server.url("/6"))), "redirects");
+}
+
+#if LIBCURL_VERSION_NUM >= 0x075800
+TEST(Fetcher, NamesBeyondAsciiAreLookedUp) {
+  if (!(curl_version_info(CURLVERSION_NOW)->features & CURL_VERSION_IDN)) GTEST_SKIP() << "no libidn2 in this libcurl";
+  std::string named;
+  TestServer server([&](const std::string& path, Client& client) {
+    if (path == "/moved") return client.answer(302, "", "Location: " + named + "\r\n");
+    client.answer(200, path == "/robots.txt" ? "User-agent: *\nDisallow: /private\n" : "hello");
+  });
+  const std::string site = "http://m\xC3\xBCnchen.invalid:" + std::to_string(server.port());
+  named = site + "/image";
+  FetchOptions how = options();
+  how.opt_out = true;
+  EXPECT_EQ(outcome(fetch(named, how)), "body: hello");
+  EXPECT_NE(server.last_request().find("Host: xn--mnchen-3ya.invalid"), std::string::npos) << server.last_request();
+  EXPECT_EQ(outcome(fetch(server.url("/moved"), how)), "body: hello");
+  EXPECT_EQ(outcome(fetch(site + "/private", how)), "robots.txt: disallowed");
+}
+#endif
+
+// What a page weighs says nothing about the image.
+TEST(Fetcher, PagesOfOtherAnswersAreNotTooLarge) {
+  std::atomic<int> asked{0};
+  const std::string page(200'000, 'x');
+  TestServer server([&](const std::string& path, Client& client) {
+    if (path == "/image") return client.answer(200, "hello");
+    if (path == "/busy" && ++asked > 1) return client.answer(200, "at last");
+    if (path == "/busy") return client.answer(503, page);
+    if (path == "/moved") return client.answer(302, page, "Location: /image\r\n");
+    client.send("HTTP/1.1 301 Moved\r\n" + std::string(path == "/nowhere" ? "" : "Location: image\r\n") + "\r\n");
+    while (client.send(page)) {
+    }
+  });
+  FetchOptions how = options();
+  how.retries = 1;
+  EXPECT_EQ(outcome(fetch(server.url("/busy"), how)), "body: at last");
+  for (const char* path : {"/moved", "/endless"}) EXPECT_EQ(outcome(fetch(server.url(path))), "body: hello") << path;
+  EXPECT_EQ(outcome(fetch(server.url("/nowhere"))), "redirects: to nowhere");
 }
 
 TEST(Fetcher, RedirectsToNowhereAndInCirclesEnd) {
@@ -681,6 +722,9 @@ TEST(Fetcher, HeadersThatForbidUseEndTheTransfer) {
     if (path == "/robots.txt") return client.answer(404, "");
     if (path == "/tag") return client.answer(200, "x", "X-Robots-Tag: noai\r\n");
     if (path == "/other") return client.answer(200, "x", "X-Robots-Tag: otherbot: noai\r\n");
+    if (path == "/folded") return client.answer(200, "x", "X-Robots-Tag: nofollow,\r\n noai\r\nX: y\r\n");
+    if (path == "/folded-last") return client.answer(200, "x", "X-Robots-Tag:\r\n\tnofollow,\r\n\tnoai\r\n");
+    if (path == "/folded-other") return client.answer(200, "x", "X: X-Robots-Tag:\r\n noai\r\n");
     client.answer(200, "x", "tdm-reservation: 1\r\n");
   });
   FetchOptions how = options();
@@ -688,7 +732,10 @@ TEST(Fetcher, HeadersThatForbidUseEndTheTransfer) {
   how.retries = 2;
   EXPECT_EQ(outcome(fetch(server.url("/tag"), how)), "opted out: X-Robots-Tag");
   EXPECT_EQ(outcome(fetch(server.url("/tdm"), how)), "opted out: tdm-reservation");
-  EXPECT_EQ(outcome(fetch(server.url("/other"), how)), "body: x");
+  for (const char* path : {"/folded", "/folded-last"})
+    EXPECT_EQ(outcome(fetch(server.url(path), how)), "opted out: X-Robots-Tag") << path;
+  for (const char* path : {"/other", "/folded-other"})
+    EXPECT_EQ(outcome(fetch(server.url(path), how)), "body: x") << path;
   EXPECT_EQ(server.requests().at("/tag"), 1);
   EXPECT_EQ(outcome(fetch(server.url("/tag"), options())), "body: x");  // opt_out: false
 }

@@ -9,6 +9,7 @@
 #include "millrace/core/process_name.h"
 #include "millrace/core/stop.h"
 #include "millrace/download/download.h"
+#include "spool.h"
 
 namespace millrace::test {
 namespace {
@@ -206,18 +207,38 @@ TEST(DownloadResume, WhatAKilledRunWasWritingIsRemoved) {
   const TempDir dir;
   TestServer server(serve_gray);
   const DownloadConfig config = local_config(dir.write("list.csv", rows_of(server, "a", 2)), dir / "out");
-  run_download(config, Group(), 1);
   const std::string own = process_name();
   const std::string gone = own.substr(0, own.find('-')) + "-4194999";  // beyond pid_max
   const std::string elsewhere = "0123456789abcdef-1";                  // another machine's
   const auto half = [&](const std::string& name) { return dir.write("out/" + name, "half"); };
+  fs::create_directory(dir / "out");
+  const auto first = {half("lists.json.tmp-" + gone), half("download.yaml.tmp-" + gone)};
+  const fs::path foreign = half("page.html.tmp-" + gone);
+  run_download(config, Group(), 1);
+  for (const auto& path : first) EXPECT_FALSE(fs::exists(path)) << path;
+  EXPECT_TRUE(fs::exists(foreign)) << "of another program that used this folder before";
   const fs::path old = half("00004.tar.tmp-" + elsewhere);
   fs::last_write_time(old, fs::file_time_type::clock::now() - 25h);
-  const auto litter = {half("00001.tar.tmp-" + gone), half("00001_stats.json.tmp-" + gone), old};
+  const auto litter = {half("00001.tar.tmp-" + gone), half("00001_stats.json.tmp-" + gone), half("spool.tmp-" + gone),
+                       old};
   const auto at_work = {half("00002.tar.tmp-" + own), half("00003.tar.tmp-" + elsewhere)};
   run_download(config, Group(), 1);
   for (const auto& path : litter) EXPECT_FALSE(fs::exists(path)) << path;
   for (const auto& path : at_work) EXPECT_TRUE(fs::exists(path)) << path;
+}
+
+// Its name tells who made it, should a kill come before the name is gone.
+TEST(DownloadResume, TheSpoolHasANameThatALaterStartKnows) {
+  const TempDir dir;
+  const Spool spool(dir.path());
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  const std::string known = (fs::canonical(dir.path()) / "spool.tmp-").string() + process_name();
+  bool found = false;
+  for (const auto& fd : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code closed;
+    found |= fs::read_symlink(fd, closed).string().starts_with(known);
+  }
+  EXPECT_TRUE(found);
 }
 
 TEST(DownloadProgressLine, SaysWhoseShareItIs) {

@@ -308,6 +308,16 @@ TEST(UrlLists, AListThatChangesItsTypesUnderWayIsRefused) {
   EXPECT_NE(std::string(error.what()).find("a.csv has changed since"), std::string::npos) << error.what();
 }
 
+TEST(UrlLists, AListThatChangesItsColumnsUnderWayIsRefused) {
+  const TempDir dir;
+  const DownloadConfig config = config_of({dir.write("a.csv", "url,n\nu,1\n").string()}, 1);
+  const ListTypes types = UrlLists(config).find_types();
+  dir.write("a.csv", "url,n,m\nu,1,2\n");
+  const Error error = error_of([&] { UrlLists(config, types).read(); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_NE(std::string(error.what()).find("a.csv has changed since"), std::string::npos) << error.what();
+}
+
 TEST(UrlLists, KnownTypesAreNotLookedForAgain) {
   const TempDir dir;
   const DownloadConfig config = config_of({dir.write("a.csv", "url,n\nu,1\n").string()}, 1);

@@ -1,3 +1,4 @@
+#include <curl/curl.h>
 #include <gtest/gtest.h>
 
 #include "url.h"
@@ -18,6 +19,8 @@ TEST(Url, PartsNameWhomItIsAbout) {
       {"http://2130706433/", "http://127.0.0.1:80", "/"},
       {"http://0x7f.1/", "http://127.0.0.1:80", "/"},
       {"http://0177.0.0.01/", "http://127.0.0.1:80", "/"},
+      {"http://example.org/a.jpg#x y", "http://example.org:80", "/a.jpg"},
+      {"http://example.org?x=1#a#b c", "http://example.org:80", "/?x=1"},
   };
   for (const auto& c : cases) {
     const auto url = parse_url(c.text);
@@ -27,6 +30,44 @@ TEST(Url, PartsNameWhomItIsAbout) {
     const std::string& origin = std::get<Url>(url).origin;
     EXPECT_EQ(origin.substr(0, origin.rfind(':')).substr(origin.find("://") + 3), std::get<Url>(url).host) << c.text;
   }
+}
+
+#if LIBCURL_VERSION_NUM >= 0x075800
+TEST(Url, NamesBeyondAsciiAreThoseOfResolvers) {
+  if (!(curl_version_info(CURLVERSION_NOW)->features & CURL_VERSION_IDN)) GTEST_SKIP() << "no libidn2 in this libcurl";
+  struct {
+    const char *text, *host, *whole;
+  } const cases[] = {
+      {"http://m\xC3\xBCnchen.test/x", "xn--mnchen-3ya.test", "http://xn--mnchen-3ya.test/x"},
+      {"https://M\xC3\x9CNCHEN.test:8443/", "xn--mnchen-3ya.test", "https://xn--mnchen-3ya.test:8443/"},
+      {"http://m%C3%BCnchen.test/\xC3\xBC", "xn--mnchen-3ya.test", "http://xn--mnchen-3ya.test/%c3%bc"},
+      {"http://\xE4\xBE\x8B.test/", "xn--fsq.test", "http://xn--fsq.test/"},
+      // U+FF0F, which stands for a slash, ends the name.
+      {"http://example.org\xEF\xBC\x8Fx.test/", "example.org", "http://example.org/x.test/"},
+  };
+  for (const auto& c : cases) {
+    const auto url = parse_url(c.text);
+    ASSERT_TRUE(std::holds_alternative<Url>(url)) << c.text << ": " << std::get<Failure>(url).message();
+    EXPECT_EQ(std::get<Url>(url).host, c.host) << c.text;
+    EXPECT_EQ(std::get<Url>(url).text, c.whole) << c.text;
+    EXPECT_TRUE(std::get<Url>(url).origin.find(c.host) != std::string::npos) << c.text;
+  }
+  const auto user = parse_url("http://user\xEF\xBC\xA0www.example.org/");  // U+FF20, which stands for @
+  ASSERT_TRUE(std::holds_alternative<Failure>(user));
+  EXPECT_EQ(std::get<Failure>(user).kind, FailureKind::refused);
+  const auto none = parse_url("http://-\xC3\xBC-.test/");
+  ASSERT_TRUE(std::holds_alternative<Failure>(none));
+  EXPECT_EQ(std::get<Failure>(none).message(), "bad URL: not the name of a host");
+}
+#endif
+
+TEST(Url, ARedirectIsRelativeToItsPage) {
+  const std::string page = "http://example.org:81/a/b?c";
+  EXPECT_EQ(absolute_url(page, "d e.jpg"), "http://example.org:81/a/d%20e.jpg");
+  EXPECT_EQ(absolute_url(page, "/d"), "http://example.org:81/d");
+  EXPECT_EQ(absolute_url(page, "//example.com/d"), "http://example.com/d");
+  EXPECT_EQ(absolute_url(page, "https://example.com/d"), "https://example.com/d");
+  EXPECT_EQ(absolute_url(page, "file:///etc/passwd"), "file:///etc/passwd");
 }
 
 TEST(Url, OnlyTheWebIsAskedAndWithoutPasswords) {

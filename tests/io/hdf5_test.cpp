@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <hdf5.h>
 
+#include <functional>
 #include <thread>
 
+#include "core/file_size_limit.h"
 #include "millrace/io/hdf5.h"
 #include "support.h"
 
@@ -73,6 +75,22 @@ TEST(Hdf5, GivesBackWhatWasWrittenAnyRowsAtATime) {
   EXPECT_TRUE(file.read_text("word", 2500, 0).empty());
 }
 
+// What is not there any more the library reads as zeros.
+TEST(Hdf5, AFileThatIsCutWhileItIsOpenIsTold) {
+  const ScratchDirectory scratch;
+  write_example(scratch / "a.h5", 2500);
+  const Hdf5Reader file(scratch / "a.h5");
+  EXPECT_EQ(read_all<std::int64_t>(file, "number").size(), 2500u);
+  fs::resize_file(scratch / "a.h5", fs::file_size(scratch / "a.h5") / 2);
+  const auto told = [&](const std::function<void()>& read) {
+    const Error error = error_of(read);
+    EXPECT_EQ(error.exit(), Exit::io);
+    EXPECT_THAT(error.what(), HasSubstr("a.h5 was made shorter while it was read"));
+  };
+  told([&] { read_all<std::uint16_t>(file, "half"); });
+  told([&] { (void)file.read_text("word", 0, 2500); });
+}
+
 TEST(Hdf5, NoRowsAndEveryType) {
   const ScratchDirectory scratch;
   {
@@ -134,7 +152,7 @@ TEST(Hdf5, WhatIsNotThereOrOfAnotherKindIsNamed) {
 
 TEST(Hdf5, DamagedFilesAreTypedErrors) {
   const ScratchDirectory scratch;
-  EXPECT_THAT(error_of([&] { Hdf5Reader(scratch / "none.h5"); }).what(), HasSubstr("none.h5: cannot open"));
+  EXPECT_THAT(error_of([&] { Hdf5Reader(scratch / "none.h5"); }).what(), HasSubstr("none.h5: No such file"));
   scratch.write("text.h5", "no HDF5 at all");
   EXPECT_EQ(error_of([&] { Hdf5Reader(scratch / "text.h5"); }).exit(), Exit::io);
   write_example(scratch / "a.h5", 100);
@@ -157,6 +175,21 @@ TEST(Hdf5, AFullDiskIsAnError) {
     file.close();
   });
   EXPECT_EQ(error.exit(), Exit::io);
+}
+
+// In the system's words: the library's would fill three lines.
+TEST(Hdf5, WhatTheSystemRefusesIsToldWithItsCure) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "limited.h5";
+  const Error error = error_of([&] {
+    const test::FileSizeLimit limit(100'000);
+    Hdf5Writer file(path);
+    file.create("half", DType::f16, {1024});
+    file.append("half", bytes_of(std::vector<std::uint16_t>(1024 * 1024)));
+    file.close();
+  });
+  EXPECT_EQ(std::string(error.what()), "cannot write " + path.string() + ": File too large");
+  EXPECT_THAT(error.hint(), HasSubstr("ulimit -f"));
 }
 
 // Files that only a stranger would write.

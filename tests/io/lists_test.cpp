@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "gzip_bytes.h"
+#include "millrace/core/storage_error.h"
 #include "support.h"
 
 namespace millrace::test {
@@ -183,6 +185,37 @@ TEST(Lists, AQuoteThatNothingClosesIsText) {
   ListReader reader(scratch.write("c.csv", alone));
   EXPECT_EQ(reader.skip(100), 71u);
   EXPECT_EQ(reader.damaged_rows(), 0u);
+}
+
+TEST(Lists, AListThatIsCutWhileItIsReadIsAFaultOfItsStorage) {
+  const ScratchDirectory scratch;
+  std::string text = "url\n";
+  for (int i = 0; i < 100'000; ++i) text += fmt::format("http://host/{}.jpg\n", i);
+  const auto path = scratch.write("a.csv", text);
+  ListReader list(path);
+  ASSERT_TRUE(list.next());
+  fs::resize_file(path, text.size() / 2);
+  EXPECT_THROW(while (list.next()){}, StorageError);
+}
+
+// libarchive has no words for it.
+TEST(Lists, ATrailerOfGzipThatIsCutShortIsAnError) {
+  const ScratchDirectory scratch;
+  const std::string packed = gzip("image,caption\na.jpg,c\n");
+  for (const std::size_t lacking : {1, 4, 8}) {
+    const Error error = error_of([&] {
+      ListReader list(scratch.write("a.csv.gz", packed.substr(0, packed.size() - lacking)));
+      while (list.next()) {
+      }
+    });
+    EXPECT_EQ(error.exit(), Exit::io) << lacking << ": " << error.what();
+  }
+}
+
+TEST(Lists, LinesThatEndInCarriageReturnsAloneAreRefused) {
+  const ScratchDirectory scratch;
+  const Error error = error_of([&] { ListReader(scratch.write("a.csv", "image,caption,id\r0.jpg,c,1\r")); });
+  EXPECT_NE(std::string(error.what()).find("carriage returns alone"), std::string::npos) << error.what();
 }
 
 TEST(Lists, WhatCannotBeReadIsNamed) {

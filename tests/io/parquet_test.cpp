@@ -153,6 +153,27 @@ TEST(Parquet, DictionariesHoldWhatTheirValuesAre) {
   EXPECT_FALSE(reader.next());
 }
 
+// What pandas, Hugging Face's datasets and DuckDB write for JSON, UUIDs and bytes that are booleans.
+TEST(Parquet, ExtensionTypesAreWhatTheyAreStoredAs) {
+  using Row = std::vector<Cell>;
+  ParquetReader reader(golden("parquet/extensions.parquet"));
+  const std::string uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f", other = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+  EXPECT_EQ(reader.next(), (Row{"J", "a hen", uuid, std::int64_t{1}, "[1,2]", R"(["a hen","a hen"])",
+                                fmt::format(R"(["{}","{}"])", uuid, other), R"(["a hen","a hen"])"}));
+  EXPECT_EQ(reader.next(), (Row{"J", "a hen", other, std::int64_t{0}, "[]", "[null]", "[null]", "[null]"}));
+  EXPECT_EQ(reader.next(), (Row{"J", Cell(), Cell(), Cell(), Cell(), "[]", "[]", "[]"}));
+  const auto& schema = reader.schema();
+  EXPECT_TRUE(schema[1].is_text && schema[1].holds_bytes && !schema[1].is_nested);
+  EXPECT_FALSE(schema[2].holds_bytes) << "16 bytes are no image";
+  EXPECT_EQ(schema[2].cell_type, ParquetType::text);
+  EXPECT_EQ(schema[3].cell_type, ParquetType::int64);
+  EXPECT_TRUE(schema[4].is_nested && !schema[4].is_text_list);
+  EXPECT_TRUE(schema[5].is_text_list && schema[7].is_text_list);
+
+  EXPECT_EQ(ParquetReader(golden("parquet/logical_types.parquet")).next(), (Row{"a hen", uuid}))
+      << "of a writer that is not Arrow";
+}
+
 TEST(Parquet, BringsTheChosenColumnsInTheOrderAskedFor) {
   ParquetReader reader(golden("parquet/rows.parquet"), {"width", "image", "caption", "width"});
   EXPECT_EQ(reader.skip(100), 100u);
@@ -174,6 +195,19 @@ TEST(Parquet, SkipsWithinAndOverRowGroups) {
     }
     EXPECT_EQ(reader.skip(10), 0u);
   }
+}
+
+// Arrow takes the end of the file for the end of a column.
+TEST(Parquet, AFileThatIsCutWhileItIsReadLacksRows) {
+  const ScratchDirectory scratch;
+  const auto path = scratch / "a.parquet";
+  fs::copy_file(golden("parquet/rows.parquet"), path);
+  ParquetReader reader(path.string(), {"small"});
+  for (int row = 0; row < 40; ++row) ASSERT_TRUE(reader.next());
+  fs::resize_file(path, 4);
+  int rows = 40;
+  EXPECT_THROW(while (reader.next())++ rows, Error);
+  EXPECT_LT(rows, 150);
 }
 
 // Row 57 lies in the second of four groups of 40 rows; small skips are as one large one.
@@ -240,6 +274,16 @@ TEST(Parquet, BrokenFilesAreErrorsThatNameThem) {
     EXPECT_NE(std::string(error.what()).find("bad.parquet"), std::string::npos) << error.what();
   }
   EXPECT_EQ(error_of([] { ParquetReader("/nowhere/x.parquet"); }).exit(), Exit::io);
+}
+
+TEST(Parquet, AnEncryptedFileIsCalledSo) {
+  const ScratchDirectory scratch;
+  std::string content = read_file(golden("parquet/empty.parquet"));
+  content.replace(content.size() - 4, 4, "PARE");  // the mark of a footer that is encrypted
+  const fs::path path = scratch.write("secret.parquet", content);
+  const Error error = error_of([&] { ParquetReader reader(path); });
+  EXPECT_EQ(error.exit(), Exit::io);
+  EXPECT_EQ(error.what(), path.string() + " is encrypted, which is not read here");
 }
 
 }  // namespace

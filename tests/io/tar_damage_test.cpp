@@ -166,6 +166,24 @@ TEST(TarDamage, MembersAfterTheEndMarkDoNotCount) {
   EXPECT_EQ(unread_bytes(three_samples()), 0u);
 }
 
+TEST(TarDamage, FewMembersAfterTheEndMarkAreToldToo) {
+  const ScratchDirectory scratch;
+  TarReader reader(scratch.write("two.tar", three_samples() + three_samples()).string());
+  EXPECT_EQ(reader.skip(10), 3u);
+  EXPECT_GT(reader.unread_bytes(), 1000u);
+}
+
+TEST(TarDamage, ZerosAloneAreNoArchive) {
+  const ScratchDirectory scratch;
+  TarReader empty(scratch.write("empty.tar", std::string(10240, '\0')).string());
+  EXPECT_EQ(empty.skip(10), 0u);
+  EXPECT_FALSE(empty.error());
+  TarReader zeros(scratch.write("zeros.tar", std::string(30720, '\0')).string());
+  EXPECT_EQ(zeros.skip(10), 0u);
+  ASSERT_TRUE(zeros.error());
+  EXPECT_NE(zeros.error()->message.find("nothing but zeros"), std::string::npos) << zeros.error()->message;
+}
+
 TEST(TarDamage, ClaimsOfHugeSizesAllocateNothing) {
   const ScratchDirectory scratch;
   const std::string sample = tar_member("000.jpg", "a") + tar_member("000.txt", "b") + tar_member("001.jpg", "a");

@@ -10,7 +10,7 @@
 
 #include "millrace/core/clock.h"
 #include "millrace/core/stacks.h"
-#include "train/own_log.h"
+#include "own_log.h"
 #include "train/small_trainer.h"
 
 namespace millrace {

@@ -23,7 +23,7 @@
 #include "millrace/loader/ledger.h"
 #include "millrace/train/loop.h"
 #include "mpi_world.h"
-#include "train/own_log.h"
+#include "own_log.h"
 #include "train/run_folder.h"
 #include "train/small_trainer.h"
 
@@ -520,6 +520,24 @@ TEST(Guard, LossesOfOtherSettingsAreNoMeasure) {
     EXPECT_EQ(state.skipped, now == "others" ? 0 : 1);
     EXPECT_EQ(state.losses.steps, now == "others" ? 2 : 121);
   }
+}
+
+// A run that skips every step is to end, whatever was changed between its lives.
+TEST(Guard, StepsThatWereSkippedCountUnderOtherSettings) {
+  const RunFolder folder;
+  Regression::Script script{count_up(130)};
+  script.spikes = {120, 121};
+  auto config = quick(folder, Duration::steps(121));
+  config.losses_of = "these settings";
+  const auto before = run(config, script).result.state;
+  ASSERT_EQ(before.losses.skips_in_a_row, 2);
+  config.duration = Duration::steps(122);
+  config.losses_of = "others";
+  script.spikes = {};
+  script.broken = {122};
+  const auto after = run(config, script, {.resume = true}).result.state;
+  EXPECT_EQ(after.losses.skips_in_a_row, 3);
+  EXPECT_EQ(after.losses.first_skip, 120);
 }
 
 TEST(Guard, TooManySpikesInARowEndTheRun) {

@@ -5,9 +5,9 @@
 #include "millrace/comm/agree.h"
 #include "millrace/train/picture_painter.h"
 #include "mpi_world.h"
+#include "own_log.h"
 #include "pictures.h"
 #include "small_unet.h"
-#include "train/own_log.h"
 #include "train/small_trainer.h"
 
 namespace millrace {

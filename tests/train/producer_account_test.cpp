@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include "train/own_log.h"
+#include <chrono>
+#include <thread>
+
+#include "own_log.h"
 #include "train/small_trainer.h"
 
 namespace millrace {
@@ -55,6 +58,33 @@ TEST(ProducerAccount, IsOfAllProducersSinceTheLastLine) {
   account.account(/*steps=*/25, line, totals);
   EXPECT_DOUBLE_EQ(line.encode_images_per_second, 200 + 50) << "no parcel came";
   EXPECT_DOUBLE_EQ(line.stages.encode, 3 / 4.0);
+}
+
+TEST(ProducerAccount, AnIntervalThatTellsTooLittleGoesOn) {
+  ReportingTask task;
+  test::SmallTrainer trainer(task);
+  trainer.context.producer_ranks = {{8, "n4"}};
+  ProducerAccount account(trainer.context);
+  Metrics line, totals;
+  task.report(0, 100, 10, 20);
+  account.account(/*steps=*/1, line, totals);
+  EXPECT_DOUBLE_EQ(line.stages.encode, 1 / 2.0);
+
+  task.report(0, 200, 19, 22);  // a batch that was begun before the last line
+  account.account(/*steps=*/1, line, totals);
+  EXPECT_DOUBLE_EQ(line.stages.encode, 1 / 2.0);
+  task.report(0, 300, 20, 40);
+  account.account(/*steps=*/1, line, totals);
+  EXPECT_DOUBLE_EQ(line.stages.encode, 10 / 20.0);
+
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  task.report(0, 300, 20, 40.000001);  // the next parcel of the same batch
+  account.account(/*steps=*/1, line, totals);
+  EXPECT_DOUBLE_EQ(line.stages.encode, 10 / 20.0);
+  task.report(0, 301, 26, 48);
+  account.account(/*steps=*/1, line, totals);
+  EXPECT_DOUBLE_EQ(line.stages.encode, 6 / 8.0);
+  EXPECT_DOUBLE_EQ(totals.stages.encode, 26 / 48.0);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "millrace/core/run_files.h"
 #include "millrace/image/decode.h"
 #include "millrace/train/progress.h"
-#include "train/own_log.h"
+#include "own_log.h"
 
 namespace millrace {
 namespace {
@@ -77,6 +77,34 @@ TEST(GoingBack, LinesWithoutTheirCheckpointsStayAside) {
     if (entry.path().string().find("metrics.jsonl.beyond-step-00000001.abandoned-") != std::string::npos)
       aside = read_file(entry.path());
   EXPECT_EQ(aside, "{\"step\":2}\n{\"step\":3}\n");
+}
+
+std::vector<std::string> event_files(const test::TempDir& run) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run / "tensorboard")) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// Else a viewer would hide for good what the lines that come back tell.
+TEST(GoingBack, EventsOfATryGoWhenTheLinesComeBack) {
+  test::TempDir run;
+  run.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+  const auto newest = checkpoints_in(run.path()) / step_name(3);
+  fs::create_directories(newest);
+  const auto start = [&](std::int64_t step) { Progress({.run_dir = run.path(), .resumed_step = step}); };
+  start(0);
+  EXPECT_THAT(event_files(run), testing::ElementsAre(testing::EndsWith(".beyond-step-00000000")));
+  start(1);
+  EXPECT_THAT(event_files(run), testing::ElementsAre(testing::EndsWith(".beyond-step-00000001")));
+  start(3);
+  const auto straight = event_files(run);
+  EXPECT_THAT(straight, testing::ElementsAre(testing::EndsWith(".0")));
+
+  start(1);
+  fs::rename(newest, newest.string() + ".abandoned-0123abcd");  // as its first save does
+  start(1);
+  EXPECT_THAT(event_files(run), testing::ElementsAre(straight[0], testing::EndsWith(".0"), testing::EndsWith(".0")));
 }
 
 TEST(GoingBack, WithoutALaterCheckpointLinesGo) {

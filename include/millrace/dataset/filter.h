@@ -33,20 +33,25 @@ class Filter {
   std::string describe(std::size_t condition) const;
   std::size_t size() const { return conditions_.size(); }
   bool empty() const { return conditions_.empty(); }
+  // Whether both are the same conditions, however they are spelled.
+  bool is_same_as(const Filter& other) const { return conditions_ == other.conditions_; }
   const std::string& section() const { return section_; }  // that it belongs to, for messages
 
  private:
-  using Value = std::variant<bool, double, std::string>;
+  using Number = long double;  // holds every whole number of 64 bits and every double
+  using Value = std::variant<bool, Number, std::string>;
   enum class Op { less, less_equal, greater, greater_equal, equal, not_equal, in, range };
   struct Term {
     Op op = Op::equal;
     std::vector<Value> values;
     bool holds(const Value& value) const;
+    bool operator==(const Term&) const = default;
   };
   struct Condition {
     std::string field, expression;
     std::vector<Term> terms;
     bool holds(const std::optional<Value>& value) const;
+    bool operator==(const Condition& other) const { return field == other.field && terms == other.terms; }
   };
   class Metadata;
   friend class FilterParser;

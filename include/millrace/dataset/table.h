@@ -27,6 +27,8 @@ class Table {
   virtual std::string damage() const { return {}; }
   // Whether that row has several values in this column, a list or a map, which its cell holds as text.
   virtual bool is_nested(const std::string& column) const = 0;
+  // Whether a text in that row's cell of this column may be the digits of a number of more than 63 bits.
+  virtual bool may_be_digits(const std::string& column) const = 0;
   // Passes over up to `rows` rows and returns how many there were.
   virtual std::uint64_t skip(std::uint64_t rows) = 0;
   // Number of the row that next() gives; after an Error, of the first one that cannot be read.

@@ -28,12 +28,14 @@ class TableSplitReader {
   bool is_untyped() const { return table_->is_untyped(); }
   // See Table; of the row that next() gave last.
   bool is_nested(const std::string& column) const { return table_->is_nested(column); }
+  bool may_be_digits(const std::string& column) const { return table_->may_be_digits(column); }
 
  private:
   const Archive& archive_;
   const std::unique_ptr<Table> table_;
   std::uint64_t next_;
   const std::uint64_t stride_;
+  bool had_row_;  // before this reader began
   bool ended_ = false;
 };
 

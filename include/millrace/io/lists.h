@@ -46,6 +46,8 @@ class ListReader {
   const std::string& damage() const;
   // Whether that row's value of this column is a list or a map (JSONL).
   bool is_nested(const std::string& column) const;
+  // Whether it is a number (JSONL): a cell holds those of more than 63 bits as their digits.
+  bool is_number(const std::string& column) const;
   // Damaged rows among those read or skipped so far.
   std::uint64_t damaged_rows() const;
 

@@ -11,8 +11,8 @@ namespace millrace {
 
 // One value of one row: null, or the column's value. Text (which may not be UTF-8), binary data and the `bytes` member
 // of a struct (the image columns of Hugging Face data sets) are strings; lists, maps (as pairs of key and value) and
-// other structs are JSON, in which NaN, infinity and bytes are null; whatever else has no simple type is the text that
-// Arrow prints for it.
+// other structs are JSON, in which NaN, infinity and bytes are null; a UUID, a date, a time or a duration is a text.
+// Values of Arrow's extension types are what they are stored as.
 using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
 
 // What the cells of a column are, beside null.

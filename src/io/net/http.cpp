@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "thread_locale.h"
+
 namespace millrace {
 
 namespace {
@@ -13,11 +15,8 @@ namespace {
 // As a browser sends it: `a b.jpg` is a%20b.jpg. What is no URL stays as it is, and curl says so.
 std::string encoded(const std::string& url) {
   CURLU* const parts = curl_url();
-  char* text = nullptr;
-  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE) == CURLUE_OK &&
-                      curl_url_get(parts, CURLUPART_URL, &text, 0) == CURLUE_OK;
-  std::string encoded = is_url ? text : url;
-  curl_free(text);
+  const bool is_url = curl_url_set(parts, CURLUPART_URL, url.c_str(), CURLU_URLENCODE) == CURLUE_OK;
+  std::string encoded = is_url ? try_ascii_url(parts).value_or(url) : url;
   curl_url_cleanup(parts);
   return encoded;
 }
@@ -56,6 +55,20 @@ CURL* open_get(const std::string& url, const std::string& user_agent, std::chron
   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
   return easy;
+}
+
+std::optional<std::string> try_ascii_url(CURLU* parts) {
+#if LIBCURL_VERSION_NUM >= 0x075800
+  constexpr unsigned flags = CURLU_PUNYCODE;
+#else
+  constexpr unsigned flags = 0;  // such names stay as they are; curl looks them up itself where the locale is UTF-8
+#endif
+  const ThreadLocale utf8(locale_for_writing_names());
+  char* text = nullptr;
+  if (curl_url_get(parts, CURLUPART_URL, &text, flags) != CURLUE_OK) return std::nullopt;
+  std::string url = text;
+  curl_free(text);
+  return url;
 }
 
 bool is_transient(long status) {

@@ -1,6 +1,7 @@
 #include "net/http_body.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -53,8 +54,9 @@ void HttpBody::wait_for_bytes() {
   int running = 0, left = 0;
   curl_multi_perform(multi_, &running);
   if (const CURLMsg* const message = curl_multi_info_read(multi_, &left); message && message->msg == CURLMSG_DONE) {
-    done_ = message->data.result == CURLE_OK;
-    if (!done_) retry_or_fail(message->data.result);
+    const bool is_short = size_ && received_ < static_cast<std::uint64_t>(*size_);  // a part of what was asked for
+    done_ = message->data.result == CURLE_OK && !is_short;
+    if (!done_) retry_or_fail(message->data.result == CURLE_OK ? CURLE_PARTIAL_FILE : message->data.result);
   } else if (pending_.empty()) {
     if (Clock::now() - last_byte_ > options_.stall_limit) return retry_or_fail(CURLE_OPERATION_TIMEDOUT);
     curl_multi_poll(multi_, nullptr, 0, poll_ms, nullptr);
@@ -102,10 +104,18 @@ bool HttpBody::accept_answer() {
   curl_header* header = nullptr;
   curl_easy_getinfo(easy_, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_getinfo(easy_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
   const bool is_rest = status == 206;
-  to_skip_ = is_rest ? 0 : received_;  // a server that does not know Range starts again
-  if (is_rest && length >= 0) length += static_cast<curl_off_t>(received_);
+  unsigned long long first = received_, total = 0;
+  if (is_rest && curl_easy_header(easy_, "Content-Range", 0, CURLH_HEADER, -1, &header) == CURLHE_OK)
+    std::sscanf(header->value, "bytes %llu-%*u/%llu", &first, &total);
+  if (!is_rest) first = 0;  // a server that does not know Range starts again
+  if (first > received_) return false;
+  to_skip_ = received_ - first;
+  if (total > 0)
+    length = static_cast<curl_off_t>(total);
+  else if (is_rest && length >= 0)
+    length += static_cast<curl_off_t>(first);
+  const bool has_tag = curl_easy_header(easy_, "ETag", 0, CURLH_HEADER, -1, &header) == CURLHE_OK;
   const std::string tag = has_tag ? header->value : "";
   const std::optional<curl_off_t> size = length < 0 ? std::nullopt : std::optional(length);
   const bool is_first = !tag_;

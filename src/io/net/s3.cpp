@@ -6,6 +6,7 @@
 #include <arrow/result.h>
 #include <arrow/status.h>
 #include <arrow/util/io_util.h>
+#include <arrow/util/key_value_metadata.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "millrace/core/log.h"
 #include "millrace/core/storage_error.h"
 
 namespace millrace {
@@ -64,7 +66,9 @@ arrow::fs::S3Options options_for(const std::string& bucket) {
   options.retry_strategy = arrow::fs::S3RetryStrategy::GetAwsStandardRetryStrategy(6);
   options.region = environment("AWS_REGION");
   if (options.region.empty()) options.region = environment("AWS_DEFAULT_REGION");
-  if (const std::string endpoint = environment("AWS_ENDPOINT_URL"); !endpoint.empty()) {
+  std::string endpoint = environment("AWS_ENDPOINT_URL_S3");
+  if (endpoint.empty()) endpoint = environment("AWS_ENDPOINT_URL");
+  if (!endpoint.empty()) {
     set_endpoint(options, endpoint);
   } else if (const auto region = arrow::fs::ResolveS3BucketRegion(bucket); region.ok()) {
     options.region = *region;  // a bucket's own region counts, wherever this machine is
@@ -107,6 +111,74 @@ S3Clients& clients() {
   return clients;
 }
 
+constexpr const char* short_answer = "the store has sent less than was asked for";
+
+// NOTE [Short answers of S3]: Arrow tells of every answer that it has filled the buffer, also of one that is shorter
+// than what was asked for (its reader counts the bytes of the buffer, not of the body); what is behind its end is then
+// whatever stood in that memory. So the last byte is watched: what it held before the answer, it may hold behind it by
+// chance once, but not after a second answer that found another value there.
+class S3Object final : public arrow::io::RandomAccessFile {
+ public:
+  explicit S3Object(std::shared_ptr<arrow::io::RandomAccessFile> file) : file_(std::move(file)) {
+    set_mode(arrow::io::FileMode::READ);
+  }
+
+  arrow::Status Close() override { return file_->Close(); }
+  bool closed() const override { return file_->closed(); }
+  arrow::Result<std::int64_t> Tell() const override { return position_; }
+  arrow::Status Seek(std::int64_t position) override {
+    position_ = position;
+    return arrow::Status::OK();
+  }
+  arrow::Result<std::int64_t> GetSize() override { return file_->GetSize(); }
+  arrow::Result<std::shared_ptr<const arrow::KeyValueMetadata>> ReadMetadata() override {
+    return file_->ReadMetadata();
+  }
+  arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t read, ReadAt(position_, bytes, out));
+    position_ += read;
+    return read;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(std::int64_t bytes) override {
+    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, bytes));
+    position_ += buffer->size();
+    return buffer;
+  }
+  arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes, void* out) override {
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t wanted, bytes_there(position, bytes));
+    if (wanted == 0) return 0;
+    auto& last = static_cast<std::uint8_t*>(out)[wanted - 1];
+    for (const std::uint8_t before : {0xa7, 0x58}) {
+      last = before;
+      ARROW_ASSIGN_OR_RAISE(const std::int64_t read, file_->ReadAt(position, wanted, out));
+      if (read == wanted && last != before) return read;
+    }
+    return arrow::Status::IOError(short_answer);
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(std::int64_t position, std::int64_t bytes) override {
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t wanted, bytes_there(position, bytes));
+    ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::Buffer> buffer, arrow::AllocateBuffer(wanted));
+    ARROW_RETURN_NOT_OK(ReadAt(position, wanted, buffer->mutable_data()));
+    return buffer;
+  }
+
+ private:
+  // Of `bytes` from `position` on.
+  arrow::Result<std::int64_t> bytes_there(std::int64_t position, std::int64_t bytes) {
+    ARROW_ASSIGN_OR_RAISE(const std::int64_t size, GetSize());
+    return std::clamp<std::int64_t>(size - position, 0, std::max<std::int64_t>(bytes, 0));
+  }
+
+  std::shared_ptr<arrow::io::RandomAccessFile> file_;
+  std::int64_t position_ = 0;
+};
+
+// Its size, and what the store calls its content.
+std::string version_of(arrow::io::RandomAccessFile& file, const std::string& url) {
+  const auto metadata = check(file.ReadMetadata(), url);
+  return fmt::format("{} {}", check(file.GetSize(), url), metadata ? metadata->Get("ETag").ValueOr("") : "");
+}
+
 // An object from front to back, in requests that are large enough; Arrow repeats those that fail.
 class S3Body final : public ByteStream {
  public:
@@ -121,37 +193,53 @@ class S3Body final : public ByteStream {
     return count;
   }
 
+  // Several requests may have been answered out of different objects.
+  void finish() override {
+    if (requests_ > 1 && was_replaced())
+      log::warning("{} was replaced while it was read: what was read may be of both objects", url_);
+  }
+
  private:
   void fetch() {
     block_ = check(file_->Read(request_bytes), url_);
     taken_ = 0;
+    if (block_->size() > 0) ++requests_;
+  }
+
+  // Some stores give each answer another ETag: only a new one that is told twice is one.
+  bool was_replaced() const {
+    const auto before = version_of(*file_, url_), now = version_of(*open_s3_file(url_), url_);
+    return now != before && now == version_of(*open_s3_file(url_), url_);
   }
 
   const std::string url_;
   std::shared_ptr<arrow::io::RandomAccessFile> file_;
   std::shared_ptr<arrow::Buffer> block_;
   std::size_t taken_ = 0;
+  int requests_ = 0;
 };
 
 }  // namespace
 
 // Arrow keeps of a failure no more than the words that the AWS library has for it.
 bool is_of_s3(const arrow::Status& status) {
-  return is_missing(status) || status.message().find("AWS Error ") != std::string::npos;
+  const std::string& why = status.message();
+  return is_missing(status) || why.find("AWS Error ") != why.npos || why.find(short_answer) != why.npos;
 }
 
 void fail_s3(const arrow::Status& status, const std::string& url) {
   const std::string& why = status.message();
   const std::string message = fmt::format("{}: {}", url, why);
   const char* const hint =
-      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL names another store";
+      "credentials and region are looked for as the AWS tools do; AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL names "
+      "another store";
   if (is_missing(status)) throw AccessError(url, why, message, hint);
   if (why.find("ACCESS_DENIED") != why.npos) throw RefusedError(url, why, message, hint);
   throw StorageError(url, why, message, hint);
 }
 
 std::shared_ptr<arrow::io::RandomAccessFile> open_s3_file(const std::string& url) {
-  return check(clients().client_of(url)->OpenInputFile(object_path(url)), url);
+  return std::make_shared<S3Object>(check(clients().client_of(url)->OpenInputFile(object_path(url)), url));
 }
 
 std::unique_ptr<ByteStream> open_s3_stream(const std::string& url) {

@@ -142,10 +142,20 @@ std::vector<std::string> choose_archives(const std::vector<std::string>& names, 
   return {chosen.begin(), chosen.end()};
 }
 
+// Whether `text` ends inside the brackets of a host: http://[fe80
+bool ends_in_host_brackets(std::string_view text) {
+  const auto scheme = text.rfind("://");
+  if (scheme == std::string_view::npos) return false;
+  const std::string_view host = text.substr(scheme + 3);
+  const auto bracket = host.find_last_of("[]");
+  return bracket != host.npos && host[bracket] == '[' && host.find('/') == host.npos;
+}
+
 std::vector<std::string> split_at_double_colons(std::string_view text) {
   std::vector<std::string> parts;
   while (true) {
-    const auto end = text.find("::");
+    auto end = text.find("::");
+    while (end != text.npos && ends_in_host_brackets(text.substr(0, end))) end = text.find("::", end + 2);
     parts.emplace_back(text.substr(0, end));
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 2);

@@ -1,13 +1,18 @@
 // Objects behind s3://, from a server that speaks as much of S3 as reading takes.
 #include <array>
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <map>
+#include <memory>
 
 #include "http_server.h"
+#include "millrace/core/storage_error.h"
 #include "millrace/io/net/stream.h"
 #include "millrace/io/net/urls.h"
 #include "millrace/io/parquet.h"
 #include "millrace/io/tar.h"
+#include "own_log.h"
 
 namespace millrace::test {
 namespace {
@@ -22,19 +27,26 @@ std::string list_answer(const std::map<std::string, std::string>& objects) {
   return xml + "</ListBucketResult>";
 }
 
-class S3 : public testing::Test {
- protected:
-  static void TearDownTestSuite() { close_s3(); }
+std::map<std::string, std::string> ends = {{"a7", "text\xa7"}, {"58", "text\x58"}, {"one", "\xa7"}, {"empty", ""}};
 
-  void SetUp() override {
-    for (const auto& [name, value] : std::map<std::string, std::string>{{"AWS_ENDPOINT_URL", server_.url()},
+// One for all tests: S3 begins and ends once in a process.
+class Store {
+ public:
+  Store() {
+    for (const auto& [name, value] : std::map<std::string, std::string>{{"AWS_ENDPOINT_URL", "http://127.0.0.1:1"},
+                                                                        {"AWS_ENDPOINT_URL_S3", server_.url()},
                                                                         {"AWS_REGION", "us-east-1"},
                                                                         {"AWS_ACCESS_KEY_ID", "test"},
                                                                         {"AWS_SECRET_ACCESS_KEY", "test"},
                                                                         {"AWS_EC2_METADATA_DISABLED", "true"}})
       ::setenv(name.c_str(), value.c_str(), 1);
   }
+  ~Store() { close_s3(); }
 
+  void set_lacking(std::size_t bytes) { lacking_ = bytes; }
+  void replace_objects() { ++version_; }
+
+ private:
   std::string answer(const HttpRequest& request) const {
     const std::string path = request.path().substr(0, request.path().find('?'));
     if (request.path().find("list-type") != std::string::npos) {
@@ -43,14 +55,38 @@ class S3 : public testing::Test {
     }
     const auto found = objects_.find(path);
     if (found == objects_.end()) return http_answer("404 Not Found", "", 0, "");
-    return range_answer(request, found->second, SIZE_MAX, "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n");
+    const std::string& body = found->second;
+    const std::string headers =
+        fmt::format("Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\nETag: \"{}\"\r\n", version_.load());
+    if (!request.is("GET") || lacking_ == 0) return range_answer(request, body, SIZE_MAX, headers);
+    // As a gateway answers that has cut the body, and says no word of it.
+    const auto [first, last] = request.range(body.size());
+    const std::size_t asked = last + 1 - first, bytes = asked - std::min<std::size_t>(lacking_, asked);
+    return http_answer("206 Partial Content",
+                       fmt::format("Content-Range: bytes {}-{}/{}\r\n{}", first, last, body.size(), headers), bytes,
+                       body.substr(first, bytes));
   }
 
   const std::map<std::string, std::string> objects_ = {{"/b/set/00000.tar", read_file(golden("tar/plain.tar"))},
                                                        {"/b/set/00000.parquet", "sidecar"},
                                                        {"/b/set/readme.md", "text"},
+                                                       {"/b/large", std::string((8 << 20) + 1000, 'x')},
+                                                       {"/b/a7", ends.at("a7")},
+                                                       {"/b/58", ends.at("58")},
+                                                       {"/b/one", ends.at("one")},
+                                                       {"/b/empty", ends.at("empty")},
                                                        {"/b/rows.parquet", read_file(golden("parquet/rows.parquet"))}};
+  std::atomic<std::size_t> lacking_ = 0;  // bytes at the end of each answer
+  std::atomic<int> version_ = 1;
   HttpServer server_{[this](const HttpRequest& request) { return answer(request); }};
+};
+
+class S3 : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { store = std::make_unique<Store>(); }
+  static void TearDownTestSuite() { store.reset(); }
+
+  inline static std::unique_ptr<Store> store;
 };
 
 TEST_F(S3, TarsParquetFilesAndFolders) {
@@ -69,6 +105,51 @@ TEST_F(S3, TarsParquetFilesAndFolders) {
   const Error error = error_of([&] { open_stream("s3://b/nothing.tar")->read(buffer); });
   EXPECT_EQ(error.exit(), Exit::io);
   EXPECT_NE(std::string(error.what()).find("s3://b/nothing.tar"), std::string::npos) << error.what();
+}
+
+// Arrow passes such an answer off as whole, with what stood in the memory behind it.
+TEST_F(S3, AnAnswerThatIsTooShortIsAFaultOfTheStore) {
+  std::vector<std::byte> buffer(1000);
+  for (const std::size_t lacking : {1, 17, 1 << 20}) {
+    store->set_lacking(lacking);
+    for (const auto& read :
+         std::vector<std::function<void()>>{[&] { open_stream("s3://b/set/00000.tar")->read(buffer); },
+                                            [] { ParquetReader("s3://b/rows.parquet", {"width"}).next(); }})
+      try {
+        read();
+        ADD_FAILURE() << lacking << " bytes were made up";
+      } catch (const StorageError& error) {
+        EXPECT_NE(std::string(error.what()).find("less than was asked for"), std::string::npos) << error.what();
+      }
+  }
+  store->set_lacking(0);
+}
+
+std::string read_object(
+    const std::string& url, const std::function<void()>& behind_first = [] {}) {
+  std::vector<std::byte> buffer(1 << 20);
+  const auto stream = open_stream(url);
+  std::string text;
+  while (const auto read = stream->read(buffer)) {
+    text.append(reinterpret_cast<const char*>(buffer.data()), read);
+    if (text.size() == read) behind_first();
+  }
+  stream->finish();
+  return text;
+}
+
+// Those that end with what the last byte is preset to before a request.
+TEST_F(S3, ObjectsMayEndWithAnyByte) {
+  for (const char* name : {"a7", "58", "one", "empty"})
+    EXPECT_EQ(read_object(fmt::format("s3://b/{}", name)), ends[name]);
+}
+
+TEST_F(S3, AnObjectThatIsReplacedWhileItIsReadIsToldOf) {
+  const OwnLog log;
+  EXPECT_EQ(read_object("s3://b/large").size(), (8u << 20) + 1000);
+  EXPECT_EQ(log.count("was replaced"), 0) << log.text();
+  read_object("s3://b/large", [] { store->replace_objects(); });
+  EXPECT_EQ(log.count("s3://b/large was replaced while it was read"), 1) << log.text();
 }
 
 }  // namespace

@@ -55,6 +55,27 @@ TEST(Http, ABrokenTransferInChunksGoesOnWhereItStopped) {
   EXPECT_EQ(server.connections(), 2);
 }
 
+// By a server or a cache between that answers with another range than was asked for, and says so.
+TEST(Http, AnAnswerIsTheRangeThatItSaysItIs) {
+  const std::string body = read_file(golden("tar/plain.tar"));
+  const auto answer_with = [&](std::size_t first, std::size_t last) {
+    const std::string headers =
+        fmt::format("ETag: \"1\"\r\nContent-Range: bytes {}-{}/{}\r\n", first, last, body.size());
+    const auto part = body.substr(first, last + 1 - first);
+    return http_answer("206 Partial Content", headers, part.size(), part);
+  };
+  const std::string begin = fmt::format(
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\nETag: \"1\"\r\n\r\n{:x}\r\n", body.size());
+  for (const bool is_earlier : {true, false}) {
+    HttpServer server([&](const HttpRequest& request) {
+      if (!request.has_range()) return begin + body.substr(0, 1000);
+      const auto [first, last] = request.range(body.size());
+      return is_earlier ? answer_with(first - 300, last) : answer_with(first, std::min(last, first + body.size() / 3));
+    });
+    EXPECT_EQ(read_all(*open_stream(server.url() + "/x.tar", quick_retries)), body) << is_earlier;
+  }
+}
+
 TEST(Http, AFileThatChangesWhileItIsReadIsAnError) {
   const std::string before(5000, 'a');
   struct {

@@ -24,6 +24,16 @@ TEST(Urls, KeepsTheOrderOfPatternsAndNumbers) {
       (std::vector<std::string>{"s3://b/2.tar", "s3://b/1.tar", "http://h/x.tar", "pipe:cat a.tar", "pipe:cat b.tar"}));
 }
 
+TEST(Urls, AnAddressInBracketsIsNotSplit) {
+  EXPECT_EQ(expand_urls({"http://[::1]:9123/{0..1}.tar::https://u:p@[fe80::1:0:2]/x.tar::pipe:curl http://[::1]/y.tar"},
+                        Archives::tar),
+            (std::vector<std::string>{"http://[::1]:9123/0.tar", "http://[::1]:9123/1.tar",
+                                      "https://u:p@[fe80::1:0:2]/x.tar", "pipe:curl http://[::1]/y.tar"}));
+  EXPECT_EQ(expand_urls({"http://h/[a.tar::http://h/]b.tar"}, Archives::tar),
+            (std::vector<std::string>{"http://h/[a.tar", "http://h/]b.tar"}))
+      << "only of a host";
+}
+
 TEST(Urls, AnUnsetVariableIsNamed) {
   const Error error = error_of([] { expand_urls({"${NOT_SET_ANYWHERE}/1.tar"}, Archives::tar); });
   EXPECT_EQ(error.exit(), Exit::usage);

@@ -2,6 +2,7 @@
 #include <curl/curl.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 // What all HTTP transfers of the program have in common: curl's set-up, the options of a handle, and which failures
@@ -14,6 +15,10 @@ CURLM* open_transfers();
 // A handle for a GET of an http(s) address by `user_agent`, for curl_easy_cleanup. A connection has to stand within
 // `connect_limit` (1 ms at least); certificates are verified, signals left alone.
 CURL* open_get(const std::string& url, const std::string& user_agent, std::chrono::milliseconds connect_limit);
+
+// A parsed URL as text, a host's name beyond ASCII as resolvers know it (xn--mnchen-3ya for münchen). Nothing where it
+// can be no name, or where curl was built without libidn2.
+std::optional<std::string> try_ascii_url(CURLU* parts);
 
 // Whether the same request may succeed a little later. For a status: 408, 429 and 5xx.
 bool is_transient(long status);

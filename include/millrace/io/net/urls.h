@@ -16,10 +16,10 @@ bool is_archive_name(const std::string& name);
 // How the images that lie in a directory, or in folders of it, become an archive; empty where there are none.
 std::string how_to_pack_images(const std::filesystem::path& directory);
 
-// The archives that `patterns` name, in their order: each pattern is split at `::`, gets `${NAME}` from the environment
-// variable WDS_NAME and its braces expanded (webdataset's rules); a directory, or s3://BUCKET/FOLDER/ with the slash at
-// its end, becomes the sorted archives in it. Error(io) names every file that is missing, Error(usage) a pattern with
-// unbalanced braces or an unset variable.
+// The archives that `patterns` name, in their order: each pattern is split at `::` (but for that of an IPv6 address in
+// brackets), gets `${NAME}` from the environment variable WDS_NAME and its braces expanded (webdataset's rules); a
+// directory, or s3://BUCKET/FOLDER/ with the slash at its end, becomes the sorted archives in it. Error(io) names every
+// file that is missing, Error(usage) a pattern with unbalanced braces or an unset variable.
 std::vector<std::string> expand_urls(const std::vector<std::string>& patterns, Archives archives);
 
 // Brace expansion as Python's `braceexpand` does it: {a,b}, {1..9..2}, {08..12}, {a..e}, nesting, backslash escapes.
